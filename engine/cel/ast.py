@@ -1,0 +1,194 @@
+"""The syntax tree of an expression: few node classes, numbered.
+
+Later stages never copy or change the tree. What they learn about a node they keep in tables of their own under the
+node's `id` (types, chosen overloads, what it reads, how it is split): parser, checker, cost estimate, both
+evaluators and the error reporter meet on that number.
+
+Macros (`all`, `map`, `has`, `cel.bind`, ...) have nodes of their own instead of being unfolded into cel-go's generic
+fold: nobody can write a fold, so a node that says `all` is shorter to check, to cost and to run than the loop it means.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Constant: TypeAlias = "None | bool | int | float | str | bytes"
+"""A literal's value; whether an int is signed or not says `Literal.unsigned`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What all nodes have: a number, unique in its tree, and a place.
+
+    `position` is where complaints about the node point (spec/cel.md section E: the operator of a binary operation,
+    the `(` of a call, the `.` of a selection, the `[` of an index or list); `start` and `end` are its whole extent.
+    All three are offsets into the expression's text.
+    """
+
+    id: int
+    position: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Literal(Node):
+    """A constant. `unsigned` tells `1u` from `1`."""
+
+    value: Constant
+    unsigned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ident(Node):
+    """A name; `.name` has `rooted` set and skips comprehension variables."""
+
+    name: str
+    rooted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Select(Node):
+    """`operand.field`, `operand.?field` (`optional`), or `has(operand.field)` (`test`)."""
+
+    operand: Expr
+    field: str
+    test: bool = False
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Node):
+    """A call or an operator.
+
+    Operators carry cel-go's names: `_+_ _-_ _*_ _/_ _%_ _==_ _!=_ _<_ _<=_ _>_ _>=_`, `_&&_ _||_ !_ -_ _?_:_`,
+    `@in _[_] _[?_]`.
+    `target` is the receiver of a member call. `rooted` marks `.f(x)`.
+    """
+
+    function: str
+    target: Expr | None
+    args: tuple[Expr, ...]
+    rooted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListLiteral(Node):
+    """`[a, ?b]`; `optional` holds the indexes of the elements marked with `?`."""
+
+    elements: tuple[Expr, ...]
+    optional: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Node):
+    """One `key: value` of a map literal."""
+
+    key: Expr
+    value: Expr
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MapLiteral(Node):
+    """`{k: v, ?k2: o}`."""
+
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldInit(Node):
+    """One `field: value` of a message literal."""
+
+    field: str
+    value: Expr
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MessageLiteral(Node):
+    """`a.b.C{f: v}`: parsed for the sake of clear errors; no message types exist here."""
+
+    type_name: str
+    fields: tuple[FieldInit, ...]
+
+
+class Macro(enum.Enum):
+    """The comprehensions (spec/cel.md A9, A10)."""
+
+    ALL = "all"
+    EXISTS = "exists"
+    EXISTS_ONE = "exists_one"
+    MAP = "map"
+    FILTER = "filter"
+    TRANSFORM_LIST = "transformList"
+    TRANSFORM_MAP = "transformMap"
+    TRANSFORM_MAP_ENTRY = "transformMapEntry"
+    SORT_BY = "sortBy"
+
+
+@dataclass(frozen=True, slots=True)
+class Comprehension(Node):
+    """A macro over a list or map.
+
+    One variable: list elements or map keys. Two: (index, element) or (key, value). `predicate` is the test of
+    all/exists/exists_one/filter and the optional condition of map and transform*; `transform` is the new element
+    (list), the new value (map), the map literal of transformMapEntry, or the key of sortBy.
+    """
+
+    macro: Macro
+    range: Expr
+    variable: str
+    variable2: str | None
+    predicate: Expr | None
+    transform: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bind(Node):
+    """`cel.bind(variable, init, body)`: init is evaluated at most once, when body first reads it."""
+
+    variable: str
+    init: Expr
+    body: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalMap(Node):
+    """`target.optMap(variable, body)`, or `optFlatMap` where `flat`."""
+
+    target: Expr
+    variable: str
+    body: Expr
+    flat: bool
+
+
+Expr: TypeAlias = (
+    Literal | Ident | Select | Call | ListLiteral | MapLiteral | MessageLiteral | Comprehension | Bind | OptionalMap
+)
+
+
+def children(node: Expr) -> tuple[Expr, ...]:
+    """Return the direct sub-expressions of a node in source order."""
+    match node:
+        case Select(operand=operand):
+            return (operand,)
+        case Call(target=target, args=args):
+            return args if target is None else (target, *args)
+        case ListLiteral(elements=elements):
+            return elements
+        case MapLiteral(entries=entries):
+            return tuple(part for entry in entries for part in (entry.key, entry.value))
+        case MessageLiteral(fields=fields):
+            return tuple(each.value for each in fields)
+        case Comprehension():
+            parts = (node.range, node.predicate, node.transform)
+            return tuple(part for part in parts if part is not None)
+        case Bind():
+            return (node.init, node.body)
+        case OptionalMap():
+            return (node.target, node.body)
+        case _:
+            return ()

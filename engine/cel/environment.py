@@ -1,0 +1,139 @@
+"""What an expression may mention: variables, object types, functions, and named definitions.
+
+An environment is data. The checker reads the signatures, the evaluators the implementations, the cost estimate the
+sizes; nothing else is known about the world in which an expression runs.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from .types import ObjectType, Type
+
+if TYPE_CHECKING:
+    from .checked import Checked
+
+
+class Scope(enum.IntEnum):
+    """How often a value changes, from never to with every row; an expression has the scope of its widest part."""
+
+    CONSTANT = 0
+    """Fixed when the expression is compiled: literals, params."""
+    DECISION = 1
+    """One value per decision: the pod that is being scheduled, `now`."""
+    ROW = 2
+    """One value per row of the decision's subject: the node, the pod that may be evicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A declared name. `name` may be dotted (`a.b`): the longest declared prefix of a chain wins."""
+
+    name: str
+    type: Type
+    scope: Scope = Scope.ROW
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one call costs in Kubernetes' units, beyond its arguments (spec/cel.md section D).
+
+    cost = base + sum(ceil(factor * size(argument)) for the arguments in `per_size`); the receiver is argument 0.
+    """
+
+    base: int = 1
+    per_size: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """One signature of a function, with its implementation by row.
+
+    `evaluate` takes the arguments (receiver first) as plain values, already known to have the parameters' types, and
+    returns a value or raises `EvaluationError`. `pure` is false for what must not be folded or kept.
+    """
+
+    id: str
+    parameters: tuple[Type, ...]
+    result: Type
+    evaluate: Callable[..., object]
+    member: bool = False
+    cost: Cost = Cost()
+    pure: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A name that can be called, with all its overloads.
+
+    `name` is the plain name (`size`), an operator in cel-go's spelling (`_+_`), or a qualified one (`math.greatest`),
+    which is tried before "member call on the variable `math`".
+    """
+
+    name: str
+    overloads: tuple[Overload, ...]
+    doc: str = ""
+    example: str = ""
+    """An expression that is true; the reference page shows it and a test evaluates it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The bounds of an expression. Costs are in Kubernetes' units (about 0.1 us each)."""
+
+    characters: int = 100_000
+    depth: int = 250
+    nodes: int = 20_000
+    comprehensions: int = 4
+    """How deep comprehensions may nest."""
+    estimated_cost: int = 100_000_000
+    cost: int = 1_000_000
+    """Of one evaluation at run time (Kubernetes' PerCallLimit)."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Everything that expressions of one place may mention. Frozen: a method that adds returns a new one.
+
+    `definitions` are checked expressions by name, read as `<definitions_name>.<name>` (`variables.cpu`): lazy, at most
+    one evaluation per row. Later ones may use earlier ones.
+    """
+
+    variables: Mapping[str, Variable] = field(default_factory=dict)
+    types: Mapping[str, ObjectType] = field(default_factory=dict)
+    functions: Mapping[str, Function] = field(default_factory=dict)
+    definitions: Mapping[str, Checked] = field(default_factory=dict)
+    definitions_name: str = "variables"
+    container: str = ""
+    limits: Limits = Limits()
+    homogeneous_literals: bool = True
+    """`[1, 'a']` is an error (Kubernetes' setting)."""
+    has_on_scalars: bool = True
+    """`has()` on a null, string, number or bool is false (Kubernetes); otherwise an error (the conformance suites)."""
+    escaped_identifiers: bool = False
+    """Back-quoted field names (off in Kubernetes)."""
+
+    def with_variables(self, *variables: Variable) -> Environment:
+        """Return this environment with more (or redeclared) variables."""
+        return replace(self, variables={**self.variables, **{each.name: each for each in variables}})
+
+    def with_types(self, *types: ObjectType) -> Environment:
+        """Return this environment with more object types."""
+        return replace(self, types={**self.types, **{each.name: each for each in types}})
+
+    def with_functions(self, *functions: Function) -> Environment:
+        """Return this environment with more functions; overloads of a known name are added to it."""
+        merged = dict(self.functions)
+        for function in functions:
+            old = merged.get(function.name)
+            overloads = function.overloads if old is None else (*old.overloads, *function.overloads)
+            merged[function.name] = replace(function, overloads=overloads)
+        return replace(self, functions=merged)
+
+    def with_definition(self, name: str, checked: Checked) -> Environment:
+        """Return this environment with one more definition, readable as `variables.<name>`."""
+        return replace(self, definitions={**self.definitions, name: checked})

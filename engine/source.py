@@ -1,0 +1,226 @@
+"""A text, a place in it, and a complaint about it.
+
+Everything that a person can write wrong begins as a `Source`. An expression inside a YAML scalar is a *part* of the
+file it stands in: it keeps, for each of its characters, where that character came from, so that a complaint about
+the third letter of a folded, escaped, re-indented CEL string still points at the right column of the file.
+"""
+
+from __future__ import annotations
+
+import bisect
+import difflib
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+_EXCERPT_WIDTH = 160
+_SHOWN_PROBLEMS = 100
+
+
+class Severity(enum.IntEnum):
+    """How much a problem weighs: only an error keeps a document from running."""
+
+    ERROR = 0
+    WARNING = 1
+    NOTE = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A text with a name that a person can find it under (a path as given, `<expression>`, a URL).
+
+    A part of another source (see `part`) has a `parent` and one parent offset per character plus one for its end.
+    """
+
+    name: str
+    text: str
+    parent: Source | None = None
+    offsets: Sequence[int] = ()
+
+    @cached_property
+    def _line_starts(self) -> list[int]:
+        # Only LF ends a line (CRLF keeps its CR at the end of the line): str.splitlines knows too many separators.
+        starts = [0]
+        position = self.text.find("\n")
+        while position != -1:
+            starts.append(position + 1)
+            position = self.text.find("\n", position + 1)
+        return starts
+
+    def part(self, text: str, offsets: Sequence[int]) -> Source:
+        """Return `text` as a part of this source; `offsets[i]` is where character i stands here.
+
+        `len(offsets)` is `len(text) + 1`: the last one is where the part ends.
+        """
+        if len(offsets) != len(text) + 1:
+            raise ValueError(f"a part of {len(text)} characters needs {len(text) + 1} offsets, got {len(offsets)}")
+        return Source(self.name, text, self, offsets)
+
+    def span(self, start: int, end: int | None = None) -> Span:
+        """Return the span from `start` to `end` (default: one character)."""
+        return Span(self, start, start + 1 if end is None else end)
+
+    def whole(self) -> Span:
+        """Return the span of the whole text."""
+        return Span(self, 0, len(self.text))
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Return the 1-based (line, column) of `offset` in this text; columns count code points."""
+        offset = max(0, min(offset, len(self.text)))
+        line = bisect.bisect_right(self._line_starts, offset)
+        return line, offset - self._line_starts[line - 1] + 1
+
+    def line(self, number: int) -> str:
+        """Return the text of the 1-based line `number` without its end."""
+        start = self._line_starts[number - 1]
+        end = self.text.find("\n", start)
+        return self.text[start : len(self.text) if end == -1 else end].rstrip("\r")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Characters `start` (included) to `end` (excluded) of a source."""
+
+    source: Source
+    start: int
+    end: int
+
+    def root(self) -> Span:
+        """Return the same span in the file that the source was cut from."""
+        span = self
+        while span.source.parent is not None:
+            offsets = span.source.offsets
+            last = len(offsets) - 1
+            start = offsets[min(span.start, last)]
+            # The end is one past the last character *of the part*: what stands behind it in the file is not ours.
+            end = offsets[min(span.end, last) - 1] + 1 if span.end > span.start else start
+            span = Span(span.source.parent, start, max(start, end))
+        return span
+
+    @property
+    def name(self) -> str:
+        """The name of the file."""
+        return self.source.name
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """File, 1-based line, 1-based column: what problems are sorted by."""
+        root = self.root()
+        line, column = root.source.position(root.start)
+        return root.source.name, line, column
+
+    def __str__(self) -> str:
+        name, line, column = self.place
+        return f"{name}:{line}:{column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A complaint: what is wrong, where, and what to do about it.
+
+    `message` is a lower-case fragment without a full stop, with the user's text in backticks; `help` says what to do.
+    `code` is a stable identifier for machines (`yaml-syntax`, `unknown-field`, `cel-type`, ...).
+    """
+
+    message: str
+    span: Span | None = None
+    help: str = ""
+    severity: Severity = Severity.ERROR
+    code: str = ""
+
+    def render(self) -> str:
+        """Return the complaint as a person reads it: place, message, the line, a caret and the help."""
+        level = self.severity.name.lower()
+        if self.span is None:
+            return f"{level}: {self.message}" + (f"\n  = {self.help}" if self.help else "")
+        root = self.span.root()
+        name, line, column = self.span.place
+        head = f"{name}:{line}:{column}: {level}: {self.message}"
+        text = root.source.line(line)
+        # A very long line (minified JSON) is shown around the fault only.
+        first = max(0, column - 1 - _EXCERPT_WIDTH // 2) if len(text) > _EXCERPT_WIDTH else 0
+        shown = text[first : first + _EXCERPT_WIDTH]
+        shown = "".join(c if c == "\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in shown)
+        width = max(1, min(root.end - root.start, len(text) - column + 1, len(shown) - (column - 1 - first)))
+        blank = "".join("\t" if c == "\t" else " " for c in shown[: column - 1 - first])
+        gutter = len(str(line)) + 1
+        hint = f" {self.help}" if self.help else ""
+        return f"{head}\n {line} | {shown}\n{' ' * gutter} | {blank}{'^' * width}{hint}"
+
+    def to_json(self) -> dict[str, object]:
+        """Return the complaint as plain data for `--output json`."""
+        result: dict[str, object] = {"severity": self.severity.name.lower(), "code": self.code, "message": self.message}
+        if self.help:
+            result["help"] = self.help
+        if self.span is not None:
+            root = self.span.root()
+            file, line, column = self.span.place
+            end_line, end_column = root.source.position(root.end)
+            result |= {"file": file, "line": line, "column": column, "endLine": end_line, "endColumn": end_column}
+        return result
+
+
+class PolicyError(Exception):
+    """One or more problems that keep a set of policies from running; sorted by place, never empty."""
+
+    problems: tuple[Problem, ...]
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = in_order(problems)
+        super().__init__(render(self.problems))
+
+
+@dataclass(slots=True)
+class Problems:
+    """Gathers problems over a whole run, to be reported once."""
+
+    found: list[Problem] = field(default_factory=list)
+
+    def add(
+        self, message: str, span: Span | None = None, *, help: str = "", severity: Severity = Severity.ERROR,  # noqa: A002
+        code: str = "",
+    ) -> None:
+        """Take note of a problem and go on."""
+        self.found.append(Problem(message, span, help, severity, code))
+
+    def extend(self, problems: Iterable[Problem]) -> None:
+        """Take over problems that another stage gathered."""
+        self.found.extend(problems)
+
+    @property
+    def errors(self) -> bool:
+        """Whether anything found so far is an error."""
+        return any(problem.severity is Severity.ERROR for problem in self.found)
+
+    def raise_errors(self) -> None:
+        """Raise `PolicyError` with everything found, if any of it is an error."""
+        if self.errors:
+            raise PolicyError(self.found)
+
+
+def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Return the problems without repetitions, sorted by file, line, column, severity and message."""
+
+    def place(problem: Problem) -> tuple[tuple[str, int, int], int, str]:
+        return problem.span.place if problem.span else ("", 0, 0), problem.severity, problem.message
+
+    unique = {(place(problem), problem.help): problem for problem in problems}
+    return tuple(sorted(unique.values(), key=place))
+
+
+def render(problems: Sequence[Problem]) -> str:
+    """Return the problems as text, at most a hundred of them, with the number of those left out."""
+    shown = [problem.render() for problem in problems[:_SHOWN_PROBLEMS]]
+    if len(problems) > _SHOWN_PROBLEMS:
+        shown.append(f"... and {len(problems) - _SHOWN_PROBLEMS} more")
+    return "\n".join(shown)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return "did you mean `x`?" for the known word nearest to `word`, or an empty text if none is near."""
+    words = {each.lower(): each for each in known}
+    if len(word) > 64:  # nobody mistypes that: difflib is quadratic
+        return ""
+    near = difflib.get_close_matches(word.lower(), words, n=1, cutoff=0.6)
+    return f"did you mean `{words[near[0]]}`?" if near else ""
