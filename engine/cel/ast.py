@@ -14,7 +14,7 @@ import enum
 from dataclasses import dataclass
 from typing import TypeAlias
 
-Constant: TypeAlias = "None | bool | int | float | str | bytes"
+Constant: TypeAlias = "bool | int | float | str | bytes | None"
 """A literal's value; whether an int is signed or not says `Literal.unsigned`."""
 
 
