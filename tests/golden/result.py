@@ -1,0 +1,31 @@
+"""What a golden case came to: the one thing that adapters and the runner share.
+
+An adapter is a module `tests/golden/<suite>.py` (the suites stand in `suites.py`) with
+
+    def run(path: Path, *, full: bool = False) -> Iterator[Result]: ...
+
+It yields one result per case of the file, in the file's order, with an id that is the case's own (`id`, or what names
+it: section and name, a group and the expression). A case that the project cannot answer yet is a failed one whose
+detail says `not built yet`; an adapter never skips. `full` asks for the long form of suites that have a short one.
+
+An adapter whose files take minutes may also have
+
+    def parts(path: Path, *, full: bool = False) -> Sequence[str]: ...
+    def run_part(path: Path, part: str, *, full: bool = False) -> Iterator[Result]: ...
+
+The runner then shares the parts among its processes, and the results stand in the order of the parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One case: the suite it belongs to, its id within the suite, whether it was met, and if not, what differed."""
+
+    suite: str
+    id: str
+    passed: bool
+    detail: str = ""
