@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
+from .cel.frame import Rows
 from .cluster.snapshot import PodInfo, Snapshot
-from .points import Answer, Refusal, Rows, Scores
+from .points import Answer, Refusal, Scores
 
 
 class CycleState(dict[object, Any]):

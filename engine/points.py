@@ -15,7 +15,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .cel.frame import Rows as Rows
 from .cel.values import EvaluationError
 
 
