@@ -1,0 +1,92 @@
+"""The command line: one file per command, imported only when that command runs."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from koordpolicy import __version__
+
+from .exits import Exit
+
+if TYPE_CHECKING:
+    from ..registry import Plugin
+
+COMMANDS: Final = {
+    "lint": "check policy files: YAML, schema, types and cost of every expression",
+    "simulate": "replay a trace of pods over a cluster under a set of policies",
+    "explain": "say why a pod would run on a node, and why not on the others",
+    "plugins": "list the plugins in force, with their origin and extension points",
+    "eval": "evaluate one CEL expression",
+    "schema": "print the JSON Schema of a document kind",
+    "scheduler": "schedule the pending pods of a cluster, or serve kube-scheduler as an extender",
+    "descheduler": "run one descheduling cycle over a cluster and say what would be evicted",
+    "qos": "replay recorded metrics through the QoS plugins",
+}
+
+_EPILOG = """\
+exit codes: 0 ok, 1 unexpected, 2 usage, 3 policies invalid, 4 tests failed, 5 decision not possible
+
+examples:
+  koord-policy lint policies/
+  koord-policy explain default/web-1 --cluster cluster.yaml --policies policies/
+  koord-policy eval 'allocatable.cpu - requested.cpu' --cluster cluster.yaml --node node-a
+  koord-policy COMMAND --help
+"""
+
+Builtins = Callable[[], "Iterable[Plugin]"]
+"""Returns the Python plugins that are built in; passed in because the engine never imports them."""
+
+
+def main(argv: Sequence[str] | None = None, builtins: Builtins = tuple) -> int:
+    """Run a command and return its exit code (see `Exit`)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(
+        prog="koord-policy", description="Policy as config for Kubernetes scheduling.", epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"koord-policy {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    named = next((word for word in arguments if not word.startswith("-")), None)
+    for name, summary in COMMANDS.items():
+        # Only the command that runs is imported: `--help` must not wait for numpy.
+        if name == named:
+            module = importlib.import_module(f".{name}", __name__)
+            child = commands.add_parser(
+                name, help=summary, description=module.__doc__, epilog=module.EXAMPLES, allow_abbrev=False,
+                formatter_class=argparse.RawDescriptionHelpFormatter,
+            )
+            module.add_arguments(child)
+            child.set_defaults(run=module.run)
+        else:
+            commands.add_parser(name, help=summary, add_help=False)
+    options = parser.parse_args(arguments)
+    return _guarded(lambda: options.run(options, builtins))
+
+
+def _guarded(run: Callable[[], int]) -> int:
+    from ..source import PolicyError  # noqa: PLC0415 - see COMMANDS: nothing is imported before it is needed
+    from .exits import Stop  # noqa: PLC0415
+
+    try:
+        return int(run())
+    except Stop as stop:
+        print(f"koord-policy: {stop}", file=sys.stderr)  # noqa: T201
+        return stop.exit
+    except PolicyError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return Exit.INVALID
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough. Python would complain once more while flushing at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.OK
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"koord-policy: {where}{error.strerror or error}", file=sys.stderr)  # noqa: T201
+        return Exit.UNEXPECTED

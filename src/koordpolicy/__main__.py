@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
+
+from koordpolicy.engine import cli
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from koordpolicy.engine.registry import Plugin
+
+
+def builtins() -> Iterable[Plugin]:
+    """Return the Python plugins of all three frameworks."""
+    from koordpolicy.builtin_plugins import descheduler, qos, scheduler  # noqa: PLC0415 - see cli.COMMANDS
+
+    return (*scheduler.PLUGINS, *qos.PLUGINS, *descheduler.PLUGINS)
 
 
 def main() -> int:
     """Run the command line; the exit code is the result."""
-    return 0
+    return cli.main(builtins=builtins)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,27 @@
+"""Exit codes, and the exception that ends a command with one of them."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Exit(enum.IntEnum):
+    """What the exit code of `koord-policy` means."""
+
+    OK = 0
+    UNEXPECTED = 1
+    USAGE = 2
+    INVALID = 3
+    """Policies (or a configuration, or cluster objects) are invalid; the problems are on standard error."""
+    FAILED = 4
+    """Tests failed."""
+    IMPOSSIBLE = 5
+    """The decision that was asked for is not possible (no node fits the pod)."""
+
+
+class Stop(Exception):  # noqa: N818 - it is the user's request that ends here, not our program that errs
+    """Ends the command with a message for the person at the terminal."""
+
+    def __init__(self, message: str, exit: Exit = Exit.USAGE) -> None:  # noqa: A002
+        super().__init__(message)
+        self.exit = exit
