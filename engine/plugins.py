@@ -6,7 +6,8 @@ for all nodes) or per node (`filter_node`, `score_node`); the frameworks ask whi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from .cel.frame import Rows
@@ -67,6 +68,141 @@ class Reserve(Protocol):
 
     def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:
         """Undo `reserve`; idempotent, and may come without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adjustment:
+    """What a QoS plugin wants done on a node: an action by its kind, what it is done to, and why.
+
+    `values` are the numbers that led to it, for people. `writes` are the control group files to write, in this order,
+    each with its text; an empty tuple for actions that write none. An eviction's `subject` is the pod's key. `recovers`
+    marks what gives back an earlier adjustment.
+    """
+
+    kind: str
+    subject: str
+    reason: str
+    item: str = ""
+    values: Mapping[str, object] = field(default_factory=dict)
+    writes: tuple[tuple[str, str], ...] = ()
+    recovers: bool = False
+
+
+class Readings(Protocol):
+    """One node at one moment: its objects, what was measured on it up to then, and its control group files.
+
+    Usages are in canonical units (cpu in milli-cores, all else in base units). `statistic` is `avg`, `p50`, `p90`,
+    `p95`, `p99`, `last` or `count`; `window` reaches back from `now`, in nanoseconds. A usage that was not measured
+    within the window raises `EvaluationError` with reason `NoMetric`: it is never 0.
+    """
+
+    @property
+    def now(self) -> int:
+        """The moment, in nanoseconds since the epoch."""
+
+    @property
+    def node(self) -> Mapping[str, Any]:
+        """The node as the API server serves it."""
+
+    @property
+    def pods(self) -> tuple[PodInfo, ...]:
+        """The pods on the node."""
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """The control group files by logical name (`besteffort/cpu.cfs_quota_us`) with their text."""
+
+    def object(self, kind: str) -> Mapping[str, Any] | None:
+        """Return the object of that kind with the node's name (`NodeSLO`, `NodeResourceTopology`), if there is one."""
+
+    def node_usage(self, resource: str, statistic: str = "last", window: int = 0) -> float:
+        """Return what the node used."""
+
+    def pod_usage(self, key: str, resource: str, statistic: str = "last", window: int = 0) -> float:
+        """Return what the pod used."""
+
+    def application_usage(self, name: str, resource: str, statistic: str = "last", window: int = 0) -> float:
+        """Return what a declared host application used."""
+
+
+@runtime_checkable
+class Strategy(Protocol):
+    """Asked once per interval and node: what is to be adjusted for the sake of the quality of service."""
+
+    @property
+    def interval(self) -> int:
+        """How long the QoS manager waits between two rounds, in nanoseconds, above 0."""
+
+    def adjust(self, readings: Readings) -> Sequence[Adjustment]:
+        """Return what to do now; raises `EvaluationError` where that cannot be told, and then nothing is done."""
+
+    def recover(self, readings: Readings) -> Sequence[Adjustment]:
+        """Return what gives back all that this strategy changed on the node; idempotent."""
+
+
+class Evictor(Protocol):
+    """What a descheduling plugin sees of its framework: whether a pod may go, and the way to let it go.
+
+    Everything asked here is remembered per candidate, so that a cycle can say what stopped which pod.
+    """
+
+    def filter(self, pod: PodInfo) -> Refusal | None:
+        """Return why the pod may never be evicted, or None."""
+
+    def pre_eviction_filter(self, pod: PodInfo) -> Refusal | None:
+        """Return why the pod may not be evicted right now, or None."""
+
+    def evict(self, pod: PodInfo, reason: str, *, rule: str = "") -> bool:
+        """Evict the pod (in a dry run: note that it would be) unless a limit stops it; does not ask the filters.
+
+        `rule` names the criterion or the phase that chose the pod.
+        """
+
+    def keep(self, pod: PodInfo, refusal: Refusal) -> None:
+        """Note that a candidate stays, and why, where the plugin itself decided that."""
+
+    def node_limit_exceeded(self, node: str) -> bool:
+        """Return whether no more pods may be evicted from the node in this cycle."""
+
+
+@runtime_checkable
+class Deschedule(Protocol):
+    """Repairs single pods that are wrong where they are; asked before all `Balance` plugins of all profiles."""
+
+    def deschedule(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
+        """Evict what must go from the nodes at `rows`; an exception is this plugin's failure and stops no other one."""
+
+
+@runtime_checkable
+class Balance(Protocol):
+    """Optimises over a set of nodes."""
+
+    def balance(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
+        """Evict what the balance over the nodes at `rows` needs; see `Deschedule` for failures."""
+
+
+@runtime_checkable
+class EvictionFilter(Protocol):
+    """A veto: which pods may never be evicted, whoever asks."""
+
+    def eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
+        """Return why the pod must stay, or None."""
+
+
+@runtime_checkable
+class PreEvictionFilter(Protocol):
+    """A veto on this eviction now (no other node takes the pod, for example)."""
+
+    def pre_eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
+        """Return why the pod must stay for now, or None."""
+
+
+@runtime_checkable
+class Evict(Protocol):
+    """Carries evictions out; a profile has exactly one."""
+
+    def evict(self, pod: PodInfo, reason: str) -> bool:
+        """Evict the pod and return whether that worked; asks no filter."""
 
 
 @runtime_checkable
