@@ -1,0 +1,156 @@
+"""What documents compile to: frozen holders of programs, beside the specs that they came from.
+
+The scheduler's documents become objects that fulfil the protocols of `engine.plugins` (see `scheduling`). Those of the
+QoS manager and the descheduler become the holders `CompiledQoS` and `CompiledDescheduler`, which their frameworks run:
+`Plugin.make(args, handle)` returns one, with the params of the profile in force bound to it.
+
+Every program reads `params` (and, where they are declared, `aggregates` and `thresholds`) from the frame that it is
+evaluated over: a framework puts `compiled.params` and what `aggregates` yielded among the frame's values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..documents import (
+    AggregateFunction,
+    DeschedulerSpec,
+    Document,
+    Expression,
+    Otherwise,
+    Over,
+    QoSSpec,
+    Release,
+    SortOrder,
+)
+from ..points import Code
+from ..source import Span
+
+if TYPE_CHECKING:
+    from ..cel.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A named expression that yields a bool, and what to tell where it is false (criteria: true)."""
+
+    name: str
+    program: Program
+    expression: Expression
+    span: Span
+    message: str = ""
+    message_program: Program | None = None
+    """Yields the message; where it fails or is empty, `message` is used."""
+    code: Code = Code.UNSCHEDULABLE
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateProgram:
+    """How an aggregate is computed; see `documents.Aggregate`."""
+
+    name: str
+    over: Over
+    function: AggregateFunction
+    program: Program | None
+    group_by: Program | None
+    percentile: int | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdProgram:
+    """A threshold of a QoSPlugin; times in nanoseconds. `key` names its timer: the same while its text is the same."""
+
+    rule: Rule
+    for_ns: int
+    cool_down_ns: int
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class SortProgram:
+    """One key of a sort."""
+
+    program: Program
+    order: SortOrder
+
+
+@dataclass(frozen=True, slots=True)
+class SuppressCPUProgram:
+    """`target` yields milli-cores (int or double); `policy` is `CPUSet` or `CFSQuota`."""
+
+    target: Program
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvictProgram:
+    """Who may go, in which order, and how much must be freed. Its rows are the pods of the node."""
+
+    criteria: tuple[Rule, ...]
+    sort: tuple[SortProgram, ...]
+    release: Release | None
+    amount: Program | None
+    """Yields how much must be freed (int or double), per subject."""
+
+
+EffectProgram: TypeAlias = SuppressCPUProgram | EvictProgram
+
+
+@dataclass(frozen=True, slots=True)
+class ActionProgram:
+    """An action of a QoSPlugin."""
+
+    name: str
+    effect: EffectProgram
+    when: Program | None
+    otherwise: Otherwise
+    span: Span
+    key: str
+    """The same while its text is the same: what its effects are remembered under."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledQoS:
+    """A QoSPlugin, ready to run. All programs but those of `evict` have one row per subject (`spec.for_each`)."""
+
+    document: Document
+    spec: QoSSpec
+    params: Mapping[str, Any]
+    match_conditions: tuple[Rule, ...]
+    aggregates: tuple[AggregateProgram, ...]
+    thresholds: tuple[ThresholdProgram, ...]
+    actions: tuple[ActionProgram, ...]
+
+    @property
+    def name(self) -> str:
+        """The document's name."""
+        return self.document.name
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledDescheduler:
+    """A DeschedulerPlugin, ready to run.
+
+    `source`, `target` and `until` have one row per node; `criteria`, `sort` and `match_conditions` one per pod.
+    """
+
+    document: Document
+    spec: DeschedulerSpec
+    params: Mapping[str, Any]
+    match_conditions: tuple[Rule, ...]
+    aggregates: tuple[AggregateProgram, ...]
+    source: Program | None
+    target: Program | None
+    anomaly_key: str
+    """What the anomaly detector of each node is kept under: the same while the text of `source` is the same."""
+    criteria: tuple[Rule, ...]
+    sort: tuple[SortProgram, ...]
+    until: Program | None
+
+    @property
+    def name(self) -> str:
+        """The document's name."""
+        return self.document.name
