@@ -1,0 +1,133 @@
+"""What a person at the terminal sees: tables, bars, progress; and plain JSON for machines.
+
+The border to rich: nothing else imports it. Colour and movement appear on a terminal only; piped output is plain and
+as wide as it needs to be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_PIPE_WIDTH = 200
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add `--output text|json`, which every command has."""
+    parser.add_argument("--output", "-o", choices=("text", "json"), default="text", help="text for people, json for machines")
+
+
+def write_json(data: object) -> None:
+    """Print plain data as one JSON document."""
+    json.dump(data, sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+def write(text: str = "") -> None:
+    """Print a line as it is."""
+    sys.stdout.write(text + "\n")
+
+
+def warn(text: str) -> None:
+    """Print a line on standard error."""
+    sys.stderr.write(text + "\n")
+
+
+@cache
+def _console() -> Console:
+    from rich.console import Console  # noqa: PLC0415 - 40 ms that only commands with tables pay
+
+    terminal = sys.stdout.isatty()
+    return Console(highlight=False, markup=False, emoji=False, soft_wrap=False, width=None if terminal else _PIPE_WIDTH)
+
+
+def heading(text: str) -> None:
+    """Print a heading with a blank line before it."""
+    from rich.text import Text  # noqa: PLC0415
+
+    _console().print()
+    _console().print(Text(text, style="bold"))
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print rows under headers; a column whose cells are all numbers is aligned to the right."""
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for index, header in enumerate(headers):
+        numeric = all(isinstance(row[index], int | float) for row in rows) and bool(rows)
+        grid.add_column(header, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        grid.add_row(*(cell if isinstance(cell, Text) else Text(_cell(cell)) for cell in row))
+    _console().print(grid)
+
+
+def _cell(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def bar(percent: float, width: int = 20, *, hot: float = 65.0) -> object:
+    """Return a bar of `width` cells for 0..100 percent, red from `hot` on where there is colour."""
+    from rich.text import Text  # noqa: PLC0415
+
+    cells = max(0.0, min(100.0, percent)) / 100 * width
+    whole = int(cells)
+    eighths = " ▏▎▍▌▋▊▉"[int((cells - whole) * 8)]
+    text = ("█" * whole + (eighths if whole < width else "")).ljust(width)
+    return Text(text, style="red" if percent >= hot else "green")
+
+
+@contextmanager
+def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on standard error while the block runs, if that is a terminal.
+
+    Yields a function that takes how many of `total` are done by now.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _done: None
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import Progress  # noqa: PLC0415
+
+    with Progress(console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(label, total=total)
+
+        def advance(done: int) -> None:
+            shown.update(task, completed=done)
+
+        yield advance
+
+
+def amount(resource: str, value: int) -> str:
+    """Return a resource amount (canonical units) as people write it: cores, bytes with a binary suffix, else the number."""
+    if resource == "cpu":
+        return f"{value / 1000:g}"
+    if resource in {"memory", "ephemeral-storage"} or resource.endswith("memory"):
+        for suffix, size in (("Ti", 1024**4), ("Gi", 1024**3), ("Mi", 1024**2), ("Ki", 1024)):
+            if abs(value) >= size:
+                return f"{value / size:.4g}{suffix}"
+    return str(value)
+
+
+def plain(value: object) -> Any:
+    """Return a value of an expression as JSON-able data (a type, a timestamp or a quantity becomes its text)."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else str(value)
+    if isinstance(value, dict):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value)
