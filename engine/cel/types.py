@@ -6,6 +6,8 @@ A `Type` is a name with parameters. Object types (`kubernetes.Pod`) are names to
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +24,8 @@ class Type:
     def __str__(self) -> str:
         return f"{self.name}({', '.join(map(str, self.parameters))})" if self.parameters else self.name
 
+
+_TOKEN: Final = re.compile(r"[\w.]+|[^\w.\s]")
 
 DYN: Final = Type("dyn")
 ERROR: Final = Type("*error*")
@@ -93,3 +97,35 @@ class ObjectType:
     def type(self) -> Type:
         """The object type as a type."""
         return Type(self.name)
+
+
+@functools.cache
+def parse_type(text: str) -> Type:
+    """Return the type that is spelled `text`, as `str` spells it: `map(string, list(kubernetes.Taint))`.
+
+    Names are not looked up: any dotted identifier is one, with as many parameters as it is given.
+
+    Raises:
+        ValueError: `text` spells no type.
+    """
+    tokens = [*_TOKEN.findall(text), "the end"]
+    tokens.reverse()
+    found = _take_type(tokens, text)
+    if len(tokens) > 1:
+        raise ValueError(f"`{text}` is no type: nothing is expected before `{tokens[-1]}`")
+    return found
+
+
+def _take_type(tokens: list[str], text: str) -> Type:
+    """Take one type off the end of `tokens`, which stand in reverse."""
+    name = tokens.pop()
+    if not name.replace(".", "_").isidentifier():
+        raise ValueError(f"`{text}` is no type: a name is expected, not `{name}`")
+    if tokens[-1] != "(":
+        return Type(name)
+    parameters = []
+    while tokens.pop() in ("(", ","):
+        parameters.append(_take_type(tokens, text))
+        if tokens[-1] not in (",", ")"):
+            raise ValueError(f"`{text}` is no type: `,` or `)` is expected, not `{tokens[-1]}`")
+    return Type(name, tuple(parameters))
