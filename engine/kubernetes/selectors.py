@@ -1,0 +1,119 @@
+"""Which labels a selector takes, which nodes take a pod, which taints it tolerates: Kubernetes' rules on plain JSON.
+
+All functions take the objects as the API server serves them; a missing part reads as Kubernetes reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+Json = Mapping[str, Any]
+
+NO_SCHEDULE: Final = "NoSchedule"
+NO_EXECUTE: Final = "NoExecute"
+
+
+def matches_labels(selector: Json | None, labels: Mapping[str, str], *, absent: bool = True) -> bool:
+    """Return whether a LabelSelector takes the labels; an empty one takes all, `absent` is the answer for none.
+
+    Raises:
+        ValueError: an operator that there is not, or values that do not fit it.
+    """
+    if selector is None:
+        return absent
+    wanted: Mapping[str, str] = selector.get("matchLabels") or {}
+    return all(labels.get(key) == value for key, value in wanted.items()) and all(
+        _meets(requirement, labels) for requirement in selector.get("matchExpressions") or ()
+    )
+
+
+def _meets(requirement: Json, labels: Mapping[str, str]) -> bool:
+    key, operator = str(requirement.get("key", "")), requirement.get("operator")
+    values: Sequence[str] = requirement.get("values") or ()
+    if operator in ("In", "NotIn") and not values:
+        raise ValueError(f"`{operator}` on label `{key}` needs values")
+    if operator in ("Exists", "DoesNotExist") and values:
+        raise ValueError(f"`{operator}` on label `{key}` takes no values")
+    match operator:
+        case "In":
+            return key in labels and labels[key] in values
+        case "NotIn":
+            return key not in labels or labels[key] not in values
+        case "Exists":
+            return key in labels
+        case "DoesNotExist":
+            return key not in labels
+        case "Gt" | "Lt":
+            return _compares(operator, labels.get(key), values)
+        case _:
+            raise ValueError(f"`{operator}` is no operator of a selector")
+
+
+def _compares(operator: str, label: str | None, values: Sequence[str]) -> bool:
+    # Kubernetes: both must be whole numbers, else nothing matches.
+    try:
+        left, right = int(label or ""), int(values[0])
+    except (ValueError, IndexError):
+        return False
+    return left > right if operator == "Gt" else left < right
+
+
+def check_selector(selector: Json | None) -> None:
+    """Raise ValueError where a LabelSelector cannot be read as one."""
+    if selector is None:
+        return
+    for requirement in selector.get("matchExpressions") or ():
+        if requirement.get("operator") not in ("In", "NotIn", "Exists", "DoesNotExist"):
+            raise ValueError(f"`{requirement.get('operator')}` is not a valid label selector operator")
+        _meets(requirement, {})
+
+
+def matches_node(pod: Json, node: Json) -> bool:
+    """Return whether the pod's nodeSelector and its required node affinity take the node.
+
+    A required affinity whose terms are empty takes no node; an empty term takes none either.
+    """
+    spec = pod.get("spec") or {}
+    labels = (node.get("metadata") or {}).get("labels") or {}
+    wanted: Mapping[str, str] = spec.get("nodeSelector") or {}
+    if any(labels.get(key) != value for key, value in wanted.items()):
+        return False
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if required is None:
+        return True
+    return any(_takes(term, node, labels) for term in required.get("nodeSelectorTerms") or ())
+
+
+def _takes(term: Json, node: Json, labels: Mapping[str, str]) -> bool:
+    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    if not expressions and not fields:
+        return False
+    names = {"metadata.name": str((node.get("metadata") or {}).get("name", ""))}
+    return all(_meets(each, labels) for each in expressions) and all(_meets(each, names) for each in fields)
+
+
+def tolerates(toleration: Json, taint: Json) -> bool:
+    """Return whether one toleration covers one taint."""
+    effect, key = toleration.get("effect") or "", toleration.get("key") or ""
+    if (effect and effect != taint.get("effect")) or (key and key != taint.get("key")):
+        return False
+    match toleration.get("operator") or "Equal":
+        case "Exists":
+            return True
+        case "Equal":
+            return bool((toleration.get("value") or "") == (taint.get("value") or ""))
+        case _:
+            return False
+
+
+def untolerated(pod: Json, node: Json, effects: Iterable[str] = (NO_SCHEDULE, NO_EXECUTE)) -> Json | None:
+    """Return the node's first taint with one of the effects that the pod does not tolerate, or None."""
+    wanted = frozenset(effects)
+    tolerations = (pod.get("spec") or {}).get("tolerations") or ()
+    for taint in (node.get("spec") or {}).get("taints") or ():
+        if taint.get("effect") in wanted and not any(tolerates(each, taint) for each in tolerations):
+            found: Json = taint
+            return found
+    return None
