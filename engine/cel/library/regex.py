@@ -1,0 +1,71 @@
+"""Regular expressions in RE2's syntax: always linear in the length of the text (spec/cel.md A12, B3)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from ..environment import Cost, Function, Overload
+from ..types import BOOL, STRING
+from ..values import EvaluationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PER_TEXT: Final = 0.1
+_LONGEST_PATTERN: Final = 10_000
+
+
+@lru_cache(maxsize=1024)
+def compile_pattern(pattern: str) -> Any:
+    """Return the compiled pattern; raise where RE2 does not know its syntax.
+
+    Bounded by a cache of 1,024 patterns and RE2's own memory limit per pattern.
+    """
+    # re2 costs 10 ms to import: what never matches a pattern does not pay.
+    import re2  # noqa: PLC0415
+
+    if len(pattern) > _LONGEST_PATTERN:
+        raise EvaluationError(f"error parsing regexp: a pattern of {len(pattern)} characters is too long")
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else "unknown syntax"
+        text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        raise EvaluationError(f"error parsing regexp: {text}: `{pattern[:100]}`") from None
+
+
+@lru_cache(maxsize=1024)
+def searcher(pattern: str) -> Callable[[str], object]:
+    """Return the function that searches a text for a pattern and returns the match or None."""
+    search: Callable[[str], object] = compile_pattern(pattern).search
+    return search
+
+
+@lru_cache(maxsize=16_384)
+def _matches_short(text: str, pattern: str) -> bool:
+    return searcher(pattern)(text) is not None
+
+
+def matches(text: str, pattern: str) -> bool:
+    """Whether a pattern is found anywhere in a text."""
+    # The wrapper of RE2 costs some microseconds a call: names and images repeat, so their answers are kept.
+    if len(text) <= 256:
+        return _matches_short(text, pattern)
+    return searcher(pattern)(text) is not None
+
+
+_COST: Final = Cost(0, ((0, _PER_TEXT),))
+
+REGEX: Final = (
+    Function(
+        "matches",
+        (
+            Overload("matches", (STRING, STRING), BOOL, matches, cost=_COST),
+            Overload("matches_string", (STRING, STRING), BOOL, matches, member=True, cost=_COST),
+        ),
+        "Whether a regular expression (RE2) is found anywhere in a text.", "'web-12'.matches('^web-[0-9]+$')",
+    ),
+)
