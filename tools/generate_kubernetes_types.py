@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from kubernetes.client import models  # type: ignore[import-untyped]
+from kubernetes.client import models
 
 TARGET = Path(__file__).parents[1] / "schemas" / "kubernetes" / "core.json"
 
