@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from .cel.frame import Rows
-from .cluster.snapshot import PodInfo, Snapshot
-from .points import Answer, Refusal, Scores
+if TYPE_CHECKING:
+    from .cel.frame import Rows
+    from .cluster.pods import PodInfo
+    from .cluster.snapshot import Snapshot
+    from .points import Answer, Refusal, Scores
 
 
 class CycleState(dict[object, Any]):
@@ -92,8 +94,8 @@ class Readings(Protocol):
     """One node at one moment: its objects, what was measured on it up to then, and its control group files.
 
     Usages are in canonical units (cpu in milli-cores, all else in base units). `statistic` is `avg`, `p50`, `p90`,
-    `p95`, `p99`, `last` or `count`; `window` reaches back from `now`, in nanoseconds. A usage that was not measured
-    within the window raises `EvaluationError` with reason `NoMetric`: it is never 0.
+    `p95`, `p99`, `last` or `count`; `window` reaches back from `now`, in nanoseconds (0: two collection intervals). A
+    usage that was not measured within the window raises `EvaluationError` with reason `NoMetric`: it is never 0.
     """
 
     @property

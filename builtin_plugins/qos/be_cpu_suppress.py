@@ -1,0 +1,322 @@
+"""BECPUSuppress: keeps a node's CPU usage near a threshold by bounding all best-effort pods together.
+
+The behaviour is koordlet's (cpu_suppress.go); it reads `spec.resourceUsedThresholdWithBE` of the node's NodeSLO and the
+annotations of its NodeResourceTopology. The arithmetic of the bound itself is `koordpolicy.engine.qos.suppression`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from koordpolicy.engine.cel.values import EvaluationError
+from koordpolicy.engine.cluster.pods import PodInfo, canonical_amount
+from koordpolicy.engine.kubernetes.vocabulary import (
+    BE,
+    CPU_MANAGER_POLICY_ANNOTATION,
+    CPU_TOPOLOGY_ANNOTATION,
+    NODE_RESERVATION_ANNOTATION,
+    RESOURCE_STATUS_ANNOTATION,
+    SYSTEM_QOS_RESOURCE_ANNOTATION,
+    kubernetes_qos_class,
+    raw_qos_class,
+)
+from koordpolicy.engine.plugins import Adjustment, Readings
+from koordpolicy.engine.qos.suppression import (
+    Processor,
+    Topology,
+    Writes,
+    choose_best_effort_cpus,
+    parse_cpuset,
+    recover_cpus,
+    recover_quota,
+    set_cpus,
+    set_quota,
+)
+
+_DEFAULT_THRESHOLD: Final = 65
+_SECOND: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSplit:
+    """A node's usage by who causes it, in the unit it was given in: see `split_usage`."""
+
+    filtered_pods: float
+    filtered_applications: float
+    system: float
+
+
+def split_usage(
+    node: float, reserved: float, pods: Iterable[tuple[float, bool]], applications: Iterable[tuple[float, bool]],
+) -> UsageSplit:
+    """Split a node's usage.
+
+    Pods and host applications come as (usage, whether it counts among the filtered). What neither of them used is the
+    system's, at least what is reserved for it, never below 0.
+    """
+    pods, applications = list(pods), list(applications)
+    system = node - sum(used for used, _ in pods) - sum(used for used, _ in applications)
+    return UsageSplit(
+        filtered_pods=sum(used for used, counts in pods if counts),
+        filtered_applications=sum(used for used, counts in applications if counts),
+        system=max(system, 0, reserved),
+    )
+
+
+def suppress_amount(
+    capacity_milli: int, threshold_percent: int, cores: UsageSplit, min_percent: int | None = None,
+) -> int:
+    """Return the milli-cores that all best-effort pods together may use; may be negative on a node under pressure.
+
+    `cores` is the usage of everything that is not best effort.
+    """
+    amount = capacity_milli * threshold_percent // 100
+    amount -= int(cores.filtered_pods * 1000) + int(cores.filtered_applications * 1000) + int(cores.system * 1000)
+    return amount if min_percent is None else max(amount, capacity_milli * min_percent // 100)
+
+
+def pod_counts(pod: Mapping[str, Any]) -> bool:
+    """Return whether a pod is none of the best-effort tier: by its label and by Kubernetes' QoS class."""
+    return raw_qos_class(pod) != BE and kubernetes_qos_class(pod) != "BestEffort"
+
+
+def application_counts(application: Mapping[str, Any]) -> bool:
+    """Return whether a declared host application is none of the best-effort tier."""
+    base = (application.get("cgroupPath") or {}).get("base")
+    return not (application.get("qos") == BE and base == "KubepodsBesteffort")
+
+
+def reserved_milli(node: Mapping[str, Any]) -> int:
+    """Return the CPU that is kept for the system: capacity less allocatable, or the node's reservation annotation."""
+    status = node.get("status") or {}
+    capacity, allocatable = ((status.get(key) or {}).get("cpu", "0") for key in ("capacity", "allocatable"))
+    kept = canonical_amount("cpu", capacity, "status.capacity.cpu")
+    kept -= canonical_amount("cpu", allocatable, "status.allocatable.cpu")
+    reservation = _annotation(node, NODE_RESERVATION_ANNOTATION)
+    declared = (reservation.get("resources") or {}).get("cpu", "0")
+    asked = canonical_amount("cpu", declared, f"metadata.annotations.{NODE_RESERVATION_ANNOTATION}")
+    if reservation.get("reservedCPUs"):
+        asked = len(parse_cpuset(str(reservation["reservedCPUs"]))) * 1000
+    return max(kept, 0, asked)
+
+
+def read_topology(
+    resource_topology: Mapping[str, Any], processors: Sequence[Processor], pods: Iterable[Mapping[str, Any]],
+) -> Topology:
+    """Read what a NodeResourceTopology's annotations and the pods' resource status say of the CPUs."""
+    system = _annotation(resource_topology, SYSTEM_QOS_RESOURCE_ANNOTATION)
+    exclusive = parse_cpuset(str(system.get("cpuset") or "")) if system.get("cpusetExclusive", True) else frozenset()
+    reservation = _annotation(resource_topology, NODE_RESERVATION_ANNOTATION)
+    owners: dict[int, str] = {}
+    for pod in pods:
+        cpus = parse_cpuset(str(_annotation(pod, RESOURCE_STATUS_ANNOTATION).get("cpuset") or ""))
+        owners |= dict.fromkeys(cpus, raw_qos_class(pod))
+    return Topology(
+        processors=tuple(processors),
+        reserved=parse_cpuset(str(reservation.get("reservedCPUs") or "")),
+        system_exclusive=exclusive,
+        owners=owners,
+        kubelet_static=_annotation(resource_topology, CPU_MANAGER_POLICY_ANNOTATION).get("policy") == "static",
+    )
+
+
+def read_processors(resource_topology: Mapping[str, Any]) -> tuple[Processor, ...]:
+    """Return the processors that a NodeResourceTopology's CPU topology annotation lists; empty without one."""
+    detail = _annotation(resource_topology, CPU_TOPOLOGY_ANNOTATION).get("detail") or ()
+    return tuple(Processor(each["id"], each["core"], each["socket"], each["node"]) for each in detail)
+
+
+def _annotation(owner: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    text = ((owner.get("metadata") or {}).get("annotations") or {}).get(key)
+    if not text:
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError:
+        raise EvaluationError(f"annotation `{key}` is no JSON: `{text}`") from None
+    if not isinstance(value, dict):
+        raise EvaluationError(f"annotation `{key}` is no object: `{text}`")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class BECPUSuppressArgs:
+    """How the strategy runs; what it enforces stands in the NodeSLO."""
+
+    interval: int = _SECOND
+    """Between two rounds, in nanoseconds."""
+    cpu_manager: bool = False
+    """Feature gate BECPUManager: another component owns best-effort CPU sets, so everything is given back."""
+
+    @staticmethod
+    def of(args: Mapping[str, Any]) -> BECPUSuppressArgs:
+        """Read plain arguments.
+
+        Raises:
+            ValueError: an argument that there is not, or one out of range.
+        """
+        unknown = sorted(set(args) - {"intervalSeconds", "cpuManager"})
+        if unknown:
+            raise ValueError(f"unknown argument `{unknown[0]}`: known are `intervalSeconds`, `cpuManager`")
+        seconds = args.get("intervalSeconds", 1)
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds <= 0:
+            raise ValueError("`intervalSeconds` must be a number above 0")
+        return BECPUSuppressArgs(int(seconds * _SECOND), bool(args.get("cpuManager", False)))
+
+
+class BECPUSuppress:
+    """The strategy. It remembers per node which of its two means is in use."""
+
+    name = "BECPUSuppress"
+
+    def __init__(self, args: Mapping[str, Any], handle: object = None) -> None:  # noqa: ARG002 - factories take a handle
+        self._args = BECPUSuppressArgs.of(args)
+        self.status: dict[tuple[str, str], str] = {}
+        """`using` or `recovered` by (node, `cpuset` or `cfsQuota`); absent where it was never touched."""
+
+    @property
+    def interval(self) -> int:
+        """Between two rounds, in nanoseconds."""
+        return self._args.interval
+
+    def adjust(self, readings: Readings) -> Sequence[Adjustment]:
+        """Bound the best-effort tier, or give everything back where it is disabled."""
+        section = _section(readings)
+        if self._args.cpu_manager:
+            return self._recover(readings, "best-effort CPU sets are managed elsewhere (BECPUManager)", managed=True)
+        if not section["enable"]:
+            return self._recover(readings, "disabled in the NodeSLO")
+        if not readings.pods:
+            return ()
+        amount, cores, values = _measure(readings, section)
+        capacity = values["capacity"]
+        if section.get("cpuSuppressPolicy") == "cfsQuota":
+            self._set(readings, "cfsQuota", "using")
+            writes = set_quota(amount, readings.files, capacity)
+            return (
+                *_adjustments("suppressCPU", readings, _reason(amount, section, cores), values, writes),
+                *self._give_back_cpus(readings, "the CFS quota is in use instead"),
+            )
+        topology = _topology(readings)
+        current = parse_cpuset(readings.files.get("besteffort/cpuset.cpus", ""))
+        cpus = choose_best_effort_cpus(amount, current, topology)
+        writes = set_cpus(cpus, readings.files, topology) if cpus else ()
+        self._set(readings, "cpuset", "using")
+        return (
+            *_adjustments("suppressCPU", readings, _reason(amount, section, cores), values, writes),
+            *self._give_back_quota(readings, "the CPU set is in use instead"),
+        )
+
+    def recover(self, readings: Readings) -> Sequence[Adjustment]:
+        """Give back both the quota and the CPU set."""
+        return self._recover(readings, "the plugin goes away")
+
+    def _recover(self, readings: Readings, reason: str, *, managed: bool = False) -> tuple[Adjustment, ...]:
+        return (
+            *self._give_back_quota(readings, reason),
+            *self._give_back_cpus(readings, reason, managed=managed),
+        )
+
+    def _give_back_quota(self, readings: Readings, reason: str) -> tuple[Adjustment, ...]:
+        if self._get(readings, "cfsQuota") == "recovered":
+            return ()
+        self._set(readings, "cfsQuota", "recovered")
+        return _adjustments("suppressCPU", readings, reason, {}, recover_quota(readings.files), recovers=True)
+
+    def _give_back_cpus(self, readings: Readings, reason: str, *, managed: bool = False) -> tuple[Adjustment, ...]:
+        skipped = _pinned_directories(readings) if managed else frozenset()
+        writes = recover_cpus(readings.files, _topology(readings), except_for=skipped)
+        self._set(readings, "cpuset", "recovered")
+        return _adjustments("suppressCPU", readings, reason, {}, writes, recovers=True)
+
+    def _get(self, readings: Readings, policy: str) -> str | None:
+        return self.status.get((_name(readings), policy))
+
+    def _set(self, readings: Readings, policy: str, status: str) -> None:
+        self.status[_name(readings), policy] = status
+
+
+def make(args: Mapping[str, Any], handle: object) -> BECPUSuppress:
+    """Make the strategy for one profile."""
+    return BECPUSuppress(args, handle)
+
+
+def _name(readings: Readings) -> str:
+    return str((readings.node.get("metadata") or {}).get("name", ""))
+
+
+def _section(readings: Readings) -> Mapping[str, Any]:
+    slo = readings.object("NodeSLO")
+    if slo is None:
+        raise EvaluationError(f"node `{_name(readings)}` has no NodeSLO", reason="NoNodeSLO")
+    section = (slo.get("spec") or {}).get("resourceUsedThresholdWithBE") or {}
+    if not isinstance(section.get("enable"), bool):
+        raise EvaluationError(f"the NodeSLO of `{_name(readings)}` does not say `resourceUsedThresholdWithBE.enable`")
+    found: Mapping[str, Any] = section
+    return found
+
+
+def _measure(readings: Readings, section: Mapping[str, Any]) -> tuple[int, UsageSplit, dict[str, Any]]:
+    used = readings.node_usage("cpu") / 1000
+    pods = [
+        (cores, pod_counts(pod.object))
+        for pod in readings.pods if (cores := _pod_cores(readings, pod)) is not None
+    ]
+    applications = []
+    for each in (((readings.object("NodeSLO") or {}).get("spec") or {}).get("hostApplications") or ()):
+        try:
+            cores = readings.application_usage(str(each.get("name")), "cpu") / 1000
+        except EvaluationError:
+            continue
+        applications.append((cores, application_counts(each)))
+    capacity = canonical_amount(
+        "cpu", ((readings.node.get("status") or {}).get("capacity") or {}).get("cpu", "0"), "status.capacity.cpu",
+    )
+    split = split_usage(used, reserved_milli(readings.node) / 1000, pods, applications)
+    threshold = section.get("cpuSuppressThresholdPercent", _DEFAULT_THRESHOLD)
+    amount = suppress_amount(capacity, threshold, split, section.get("cpuSuppressMinPercent"))
+    values = {
+        "capacity": capacity, "nodeUsage": int(used * 1000), "nonBestEffortUsage": int(split.filtered_pods * 1000),
+        "systemUsage": int(split.system * 1000), "target": amount,
+    }
+    return amount, split, values
+
+
+def _pod_cores(readings: Readings, pod: PodInfo) -> float | None:
+    # A pod that just started has no sample yet; it must not keep the node unprotected.
+    try:
+        return readings.pod_usage(pod.key, "cpu") / 1000
+    except EvaluationError:
+        return None
+
+
+def _topology(readings: Readings) -> Topology:
+    found = readings.object("NodeResourceTopology") or {}
+    return read_topology(found, read_processors(found), [pod.object for pod in readings.pods])
+
+
+def _pinned_directories(readings: Readings) -> frozenset[str]:
+    """Return the container directories of pods that have CPUs or NUMA nodes of their own."""
+    statuses = {pod.uid: _annotation(pod.object, RESOURCE_STATUS_ANNOTATION) for pod in readings.pods}
+    pinned = {uid for uid, status in statuses.items() if status.get("cpuset") or status.get("numaNodeResources")}
+    names = (name.removesuffix("/cpuset.cpus") for name in readings.files)
+    return frozenset(name for name in names if name.count("/") == 2 and name.split("/")[1] in pinned)
+
+
+def _reason(amount: int, section: Mapping[str, Any], cores: UsageSplit) -> str:
+    threshold = section.get("cpuSuppressThresholdPercent", _DEFAULT_THRESHOLD)
+    return (
+        f"{amount}m is left for best-effort pods: {threshold}% of the node's cpu less "
+        f"{int(cores.filtered_pods * 1000)}m of other pods and {int(cores.system * 1000)}m of the system"
+    )
+
+
+def _adjustments(
+    kind: str, readings: Readings, reason: str, values: Mapping[str, object], writes: Writes, *, recovers: bool = False,
+) -> tuple[Adjustment, ...]:
+    if not writes:
+        return ()
+    return (Adjustment(kind, _name(readings), reason, values=values, writes=writes, recovers=recovers),)
