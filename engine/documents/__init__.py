@@ -5,6 +5,13 @@ bytes -> Source -> nodes with positions -> v1alpha2 schema -> defaults -> intern
 
 from __future__ import annotations
 
+from .nodes import DEEPEST as DEEPEST
+from .nodes import LARGEST_FILE as LARGEST_FILE
+from .nodes import Node as Node
+from .nodes import decode as decode
+from .nodes import read as read
+from .nodes import read_file as read_file
+from .nodes import to_plain as to_plain
 from .specs import GROUP as GROUP
 from .specs import INTERNAL as INTERNAL
 from .specs import VERSION as VERSION

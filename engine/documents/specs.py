@@ -24,6 +24,10 @@ INTERNAL: Final = "internal"
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
+def _nothing() -> Mapping[str, Any]:
+    return NOTHING
+
+
 class Kind(enum.Enum):
     """The kinds of documents; the value is what people write."""
 
@@ -57,8 +61,8 @@ class Metadata:
     """Who a document is. `description` is the annotation `policy.koordinator.sh/description`."""
 
     name: str
-    labels: Mapping[str, str] = NOTHING
-    annotations: Mapping[str, str] = NOTHING
+    labels: Mapping[str, str] = field(default_factory=_nothing)
+    annotations: Mapping[str, str] = field(default_factory=_nothing)
     description: str = ""
 
 
@@ -95,7 +99,7 @@ class LabelRequirement:
 class LabelSelector:
     """Kubernetes' label selector: all of its requirements hold; an empty one accepts everything."""
 
-    match_labels: Mapping[str, str] = NOTHING
+    match_labels: Mapping[str, str] = field(default_factory=_nothing)
     match_expressions: tuple[LabelRequirement, ...] = ()
 
     def accepts(self, labels: Mapping[str, str]) -> bool:
@@ -245,7 +249,7 @@ class PluginSpec:
     match: Match = Match()
     match_conditions: tuple[Condition, ...] = ()
     variables: tuple[NamedExpression, ...] = ()
-    params: Mapping[str, Any] = NOTHING
+    params: Mapping[str, Any] = field(default_factory=_nothing)
     params_schema: Mapping[str, Any] | None = None
     """JSON Schema (draft 2020-12) that the params and their overrides must hold against."""
     params_from: tuple[ParamsReference, ...] = ()
@@ -483,7 +487,7 @@ class DeschedulerSpec(PluginSpec):
 class ParamsSpec:
     """The spec of a PolicyParams document: plain data, and the schema that it holds against."""
 
-    params: Mapping[str, Any] = NOTHING
+    params: Mapping[str, Any] = field(default_factory=_nothing)
     params_schema: Mapping[str, Any] | None = None
 
 
@@ -492,7 +496,7 @@ class TestSpec:
     """The spec of a PolicyTest, as plain data: the test runner reads it."""
 
     __test__ = False
-    data: Mapping[str, Any] = NOTHING
+    data: Mapping[str, Any] = field(default_factory=_nothing)
 
 
 Spec: TypeAlias = SchedulerSpec | QoSSpec | DeschedulerSpec | ParamsSpec | TestSpec
@@ -511,7 +515,7 @@ class Document:
     file: str
     source_name: str = ""
     """The mount or directory that it was loaded from; empty where files were named one by one."""
-    plain: Mapping[str, Any] = field(default=NOTHING, repr=False)
+    plain: Mapping[str, Any] = field(default_factory=_nothing, repr=False)
     """The internal form as plain data, as it holds against `schemas/internal`."""
 
     @property
