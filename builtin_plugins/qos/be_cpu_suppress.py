@@ -6,7 +6,6 @@ annotations of its NodeResourceTopology. The arithmetic of the bound itself is `
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,21 +14,19 @@ from koordpolicy.engine.cel.values import EvaluationError
 from koordpolicy.engine.cluster.pods import PodInfo, canonical_amount
 from koordpolicy.engine.kubernetes.vocabulary import (
     BE,
-    CPU_MANAGER_POLICY_ANNOTATION,
-    CPU_TOPOLOGY_ANNOTATION,
     NODE_RESERVATION_ANNOTATION,
     RESOURCE_STATUS_ANNOTATION,
-    SYSTEM_QOS_RESOURCE_ANNOTATION,
     kubernetes_qos_class,
     raw_qos_class,
 )
 from koordpolicy.engine.plugins import Adjustment, Readings
 from koordpolicy.engine.qos.suppression import (
-    Processor,
     Topology,
     Writes,
     choose_best_effort_cpus,
     parse_cpuset,
+    read_annotation,
+    read_topology,
     recover_cpus,
     recover_quota,
     set_cpus,
@@ -95,51 +92,12 @@ def reserved_milli(node: Mapping[str, Any]) -> int:
     capacity, allocatable = ((status.get(key) or {}).get("cpu", "0") for key in ("capacity", "allocatable"))
     kept = canonical_amount("cpu", capacity, "status.capacity.cpu")
     kept -= canonical_amount("cpu", allocatable, "status.allocatable.cpu")
-    reservation = _annotation(node, NODE_RESERVATION_ANNOTATION)
+    reservation = read_annotation(node, NODE_RESERVATION_ANNOTATION)
     declared = (reservation.get("resources") or {}).get("cpu", "0")
     asked = canonical_amount("cpu", declared, f"metadata.annotations.{NODE_RESERVATION_ANNOTATION}")
     if reservation.get("reservedCPUs"):
         asked = len(parse_cpuset(str(reservation["reservedCPUs"]))) * 1000
     return max(kept, 0, asked)
-
-
-def read_topology(
-    resource_topology: Mapping[str, Any], processors: Sequence[Processor], pods: Iterable[Mapping[str, Any]],
-) -> Topology:
-    """Read what a NodeResourceTopology's annotations and the pods' resource status say of the CPUs."""
-    system = _annotation(resource_topology, SYSTEM_QOS_RESOURCE_ANNOTATION)
-    exclusive = parse_cpuset(str(system.get("cpuset") or "")) if system.get("cpusetExclusive", True) else frozenset()
-    reservation = _annotation(resource_topology, NODE_RESERVATION_ANNOTATION)
-    owners: dict[int, str] = {}
-    for pod in pods:
-        cpus = parse_cpuset(str(_annotation(pod, RESOURCE_STATUS_ANNOTATION).get("cpuset") or ""))
-        owners |= dict.fromkeys(cpus, raw_qos_class(pod))
-    return Topology(
-        processors=tuple(processors),
-        reserved=parse_cpuset(str(reservation.get("reservedCPUs") or "")),
-        system_exclusive=exclusive,
-        owners=owners,
-        kubelet_static=_annotation(resource_topology, CPU_MANAGER_POLICY_ANNOTATION).get("policy") == "static",
-    )
-
-
-def read_processors(resource_topology: Mapping[str, Any]) -> tuple[Processor, ...]:
-    """Return the processors that a NodeResourceTopology's CPU topology annotation lists; empty without one."""
-    detail = _annotation(resource_topology, CPU_TOPOLOGY_ANNOTATION).get("detail") or ()
-    return tuple(Processor(each["id"], each["core"], each["socket"], each["node"]) for each in detail)
-
-
-def _annotation(owner: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    text = ((owner.get("metadata") or {}).get("annotations") or {}).get(key)
-    if not text:
-        return {}
-    try:
-        value = json.loads(text)
-    except ValueError:
-        raise EvaluationError(f"annotation `{key}` is no JSON: `{text}`") from None
-    if not isinstance(value, dict):
-        raise EvaluationError(f"annotation `{key}` is no object: `{text}`")
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,13 +252,12 @@ def _pod_cores(readings: Readings, pod: PodInfo) -> float | None:
 
 
 def _topology(readings: Readings) -> Topology:
-    found = readings.object("NodeResourceTopology") or {}
-    return read_topology(found, read_processors(found), [pod.object for pod in readings.pods])
+    return read_topology(readings.object("NodeResourceTopology") or {}, [pod.object for pod in readings.pods])
 
 
 def _pinned_directories(readings: Readings) -> frozenset[str]:
     """Return the container directories of pods that have CPUs or NUMA nodes of their own."""
-    statuses = {pod.uid: _annotation(pod.object, RESOURCE_STATUS_ANNOTATION) for pod in readings.pods}
+    statuses = {pod.uid: read_annotation(pod.object, RESOURCE_STATUS_ANNOTATION) for pod in readings.pods}
     pinned = {uid for uid, status in statuses.items() if status.get("cpuset") or status.get("numaNodeResources")}
     names = (name.removesuffix("/cpuset.cpus") for name in readings.files)
     return frozenset(name for name in names if name.count("/") == 2 and name.split("/")[1] in pinned)

@@ -7,11 +7,22 @@ in the order in which they must be made. The formulas are Koordinator's (cpu_sup
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
+
+from ..cel.values import EvaluationError
+from ..kubernetes.vocabulary import (
+    CPU_MANAGER_POLICY_ANNOTATION,
+    CPU_TOPOLOGY_ANNOTATION,
+    NODE_RESERVATION_ANNOTATION,
+    RESOURCE_STATUS_ANNOTATION,
+    SYSTEM_QOS_RESOURCE_ANNOTATION,
+    raw_qos_class,
+)
 
 Writes: TypeAlias = tuple[tuple[str, str], ...]
 """Control group files to write, in order, each with its text."""
@@ -132,6 +143,50 @@ class Topology:
     def with_owner(self, cpus: Iterable[int], qos: str) -> Topology:
         """Return this topology with CPUs given to a pod of that class."""
         return replace(self, owners={**self._owned, **dict.fromkeys(cpus, qos)})
+
+
+def read_topology(
+    resource_topology: Mapping[str, Any], pods: Iterable[Mapping[str, Any]],
+    processors: Sequence[Processor] | None = None,
+) -> Topology:
+    """Read what a NodeResourceTopology's annotations and the pods' resource status say of the CPUs.
+
+    Without `processors` they are those of the CPU topology annotation.
+    """
+    system = read_annotation(resource_topology, SYSTEM_QOS_RESOURCE_ANNOTATION)
+    exclusive = parse_cpuset(str(system.get("cpuset") or "")) if system.get("cpusetExclusive", True) else frozenset()
+    reservation = read_annotation(resource_topology, NODE_RESERVATION_ANNOTATION)
+    owners: dict[int, str] = {}
+    for pod in pods:
+        cpus = parse_cpuset(str(read_annotation(pod, RESOURCE_STATUS_ANNOTATION).get("cpuset") or ""))
+        owners |= dict.fromkeys(cpus, raw_qos_class(pod))
+    return Topology(
+        processors=read_processors(resource_topology) if processors is None else tuple(processors),
+        reserved=parse_cpuset(str(reservation.get("reservedCPUs") or "")),
+        system_exclusive=exclusive,
+        owners=owners,
+        kubelet_static=read_annotation(resource_topology, CPU_MANAGER_POLICY_ANNOTATION).get("policy") == "static",
+    )
+
+
+def read_processors(resource_topology: Mapping[str, Any]) -> tuple[Processor, ...]:
+    """Return the processors that a NodeResourceTopology's CPU topology annotation lists; empty without one."""
+    detail = read_annotation(resource_topology, CPU_TOPOLOGY_ANNOTATION).get("detail") or ()
+    return tuple(Processor(each["id"], each["core"], each["socket"], each["node"]) for each in detail)
+
+
+def read_annotation(owner: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return the JSON object in an annotation, empty without one; raise `EvaluationError` where it holds none."""
+    text = ((owner.get("metadata") or {}).get("annotations") or {}).get(key)
+    if not text:
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError:
+        raise EvaluationError(f"annotation `{key}` is no JSON: `{text}`") from None
+    if not isinstance(value, dict):
+        raise EvaluationError(f"annotation `{key}` is no object: `{text}`")
+    return value
 
 
 def choose_best_effort_cpus(milli: int, current: AbstractSet[int], topology: Topology) -> list[int]:
