@@ -24,13 +24,15 @@ UNFINISHED = "unfinished"
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A family of case files with one shape; its adapter is the module of the same name in this folder."""
+    """A family of case files with one shape; its adapter is the module of the same name in `package`."""
 
     name: str
     pattern: str
     """Which files of the case directory, as a glob."""
     skipped: frozenset[str] = frozenset()
     """Names that match the pattern and hold no cases."""
+    package: str = __package__
+    """Where the adapter is."""
 
     def files(self, directory: Path) -> tuple[Path, ...]:
         """Return the files of this suite, by name."""
@@ -52,7 +54,7 @@ SUITES = (
 class Piece:
     """A piece of work for one process: a file, or a part of it where the adapter names parts."""
 
-    suite: str
+    suite: Suite
     path: Path
     part: str | None
     full: bool
@@ -83,16 +85,18 @@ def name_cases(path: Path) -> list[str]:
     ]
 
 
-def plan(directory: Path, *, full: bool = False, only: Sequence[str] = ()) -> list[Piece]:
+def plan(
+    directory: Path, *, full: bool = False, only: Sequence[str] = (), suites: Sequence[Suite] = SUITES,
+) -> list[Piece]:
     """Return the work that a case directory holds, in the order of the suites, of the files, of the parts."""
     pieces = []
-    for suite in SUITES:
+    for suite in suites:
         if only and suite.name not in only:
             continue
-        adapter = _adapter(suite.name)
+        adapter = _adapter(suite)
         for path in suite.files(directory):
             parts = adapter.parts(path, full=full) if hasattr(adapter, "parts") else [None]
-            pieces += [Piece(suite.name, path, part, full) for part in parts]
+            pieces += [Piece(suite, path, part, full) for part in parts]
     return pieces
 
 
@@ -117,19 +121,19 @@ def run_piece(piece: Piece) -> list[Result]:
     try:
         adapter = _adapter(piece.suite)
         if adapter is None:
-            results += (Result(piece.suite, name, False, NOT_BUILT) for name in name_cases(piece.path))
+            results += (Result(piece.suite.name, name, False, NOT_BUILT) for name in name_cases(piece.path))
         elif piece.part is None:
             results.extend(adapter.run(piece.path, full=piece.full))
         else:
             results.extend(adapter.run_part(piece.path, piece.part, full=piece.full))
     except Exception as error:  # one broken file must not hide the results of the others
         name = "/".join(filter(None, (piece.path.name, piece.part, UNFINISHED)))
-        results.append(Result(piece.suite, name, False, f"stopped by {type(error).__name__}: {error}"))
+        results.append(Result(piece.suite.name, name, False, f"stopped by {type(error).__name__}: {error}"))
     return results
 
 
-def _adapter(suite: str) -> Any:
-    name = f"{__package__}.{suite}"
+def _adapter(suite: Suite) -> Any:
+    name = f"{suite.package}.{suite.name}"
     return importlib.import_module(name) if importlib.util.find_spec(name) else None
 
 

@@ -7,7 +7,7 @@ import pytest
 from . import pending
 from .__main__ import main
 from .result import Result
-from .suites import SUITES, count, failures, name_cases, plan, run
+from .suites import SUITES, Suite, count, failures, name_cases, plan, run
 
 
 def test_files_are_found_by_name_and_counts_hold_no_cases(tmp_path):
@@ -48,6 +48,25 @@ def test_processes_do_not_change_the_outcome(tmp_path):
     for letter in "abc":
         (tmp_path / f"scheduler_{letter}.json").write_text(json.dumps([{"id": f"{letter}{n}"} for n in range(20)]))
     assert run(plan(tmp_path), processes=2) == run(plan(tmp_path), processes=1)
+
+
+def test_parts_of_a_file_are_run_apart_and_stand_in_their_order(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "adapters").mkdir()
+    (tmp_path / "adapters" / "parted.py").write_text(
+        "from tests.golden.result import Result\n"
+        "def parts(path, *, full=False): return ['b', 'a', 'broken'] if full else ['b']\n"
+        "def run_part(path, part, *, full=False):\n"
+        "    yield Result('parted', part, True)\n"
+        "    if part == 'broken': raise KeyError(path.name)\n"
+    )
+    (tmp_path / "parted.json").write_text("[]")
+    suites = [Suite("parted", "parted.json", package="adapters"), Suite("unknown", "parted.json", package="adapters")]
+    assert run(plan(tmp_path, suites=suites)) == [Result("parted", "b", True)]
+    assert run(plan(tmp_path, full=True, suites=suites)) == [
+        Result("parted", "b", True), Result("parted", "a", True), Result("parted", "broken", True),
+        Result("parted", "parted.json/broken/unfinished", False, "stopped by KeyError: 'parted.json'"),
+    ]
 
 
 def test_cases_of_every_shape_have_a_name(tmp_path):
