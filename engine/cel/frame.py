@@ -52,7 +52,7 @@ class Frame(Protocol):
         """Return a CONSTANT or DECISION variable's value."""
 
     def row_value(self, name: str, row: int) -> object:
-        """Return a ROW variable's value at a row, as plain data."""
+        """Return a ROW variable's value at a row, as plain data; raise `EvaluationError` where it has none."""
 
     def numbers(self, path: Path) -> Numbers | None:
         """Return the numeric column at a path below a ROW variable, or None where no such column is kept."""
@@ -65,6 +65,10 @@ class Frame(Protocol):
 
     def changed(self, paths: frozenset[Path], since: int) -> Rows | None:
         """Return the rows that changed at one of the paths since that stamp; None if that is not known any more."""
+
+    @property
+    def beneath(self) -> tuple[Frame, Rows] | None:
+        """For an overlay: the frame beneath it, with the same values, and the rows in which it differs; else None."""
 
     @property
     def kept(self) -> dict[object, object]:

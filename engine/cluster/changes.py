@@ -1,0 +1,60 @@
+"""Which rows changed when: what lets results be kept between decisions and recomputed for a few rows only."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ..cel.frame import Rows
+
+_LONGEST = 8_192
+_NONE: Rows = np.empty(0, dtype=np.intp)
+
+
+class Log:
+    """The rows that changed in one respect, each under the version at which it did; old entries are forgotten."""
+
+    __slots__ = ("_floor", "_rows", "_versions", "last")
+
+    def __init__(self, version: int) -> None:
+        self._versions: list[int] = []
+        self._rows: list[int] = []
+        self._floor = version
+        self.last = version
+
+    def note(self, version: int, row: int) -> None:
+        """Take note that a row changed."""
+        self._versions.append(version)
+        self._rows.append(row)
+        self.last = version
+        if len(self._rows) > _LONGEST:
+            half = _LONGEST // 2
+            self._floor = self._versions[half - 1]
+            del self._versions[:half], self._rows[:half]
+
+    def forget(self, version: int) -> None:
+        """Take note that any row may have changed."""
+        self._versions.clear()
+        self._rows.clear()
+        self._floor = self.last = version
+
+    def since(self, version: int) -> Sequence[int] | None:
+        """Return the rows that changed after a version; None where that is forgotten."""
+        if version >= self.last:
+            return ()
+        if version < self._floor:
+            return None
+        return self._rows[bisect.bisect_right(self._versions, version):]
+
+
+def changed_rows(logs: Iterable[Log], since: int) -> Rows | None:
+    """Return the rows, ascending, that changed in any of these respects; None where that is not known any more."""
+    found: set[int] = set()
+    for log in logs:
+        rows = log.since(since)
+        if rows is None:
+            return None
+        found.update(rows)
+    return np.array(sorted(found), dtype=np.intp) if found else _NONE

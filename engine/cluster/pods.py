@@ -1,0 +1,338 @@
+"""A pod as scheduling sees it: its object, and the numbers that everybody needs of it, ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from ..kubernetes.quantity import Quantity
+from ..kubernetes.vocabulary import (
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY_RATIO,
+    GPU_SHARED,
+    WHOLE_GPUS,
+    kubernetes_qos_class,
+    priority_band,
+    qos_class,
+)
+
+WHOLE_DEVICE: Final = 1000
+"""One device, in thousandths."""
+
+_INT64_MAX: Final = 2**63 - 1
+_POD_LEVEL: Final = ("cpu", "memory")
+_PERCENTS: Final = (GPU_CORE, GPU, GPU_MEMORY_RATIO)
+_MILLI_ANNOTATION: Final = "alibabacloud.com/gpu-milli"
+_COUNT_ANNOTATION: Final = "alibabacloud.com/gpu-count"
+_MODEL_ANNOTATION: Final = "alibabacloud.com/gpu-card-model"
+
+
+class ResourceList(dict[str, int]):
+    """Amounts by resource in canonical integers: cpu in milli-cores, all else in base units; what is absent reads 0."""
+
+    __slots__ = ()
+
+    def __missing__(self, _: str) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return dict.__repr__(self)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """How many devices a pod wants and how much of each.
+
+    `share` is in thousandths of one device, 1..1000; `models` are the acceptable ones, empty for any.
+    """
+
+    type: str
+    count: int
+    share: int
+    models: frozenset[str] = frozenset()
+
+    @property
+    def total(self) -> int:
+        """The whole request in thousandths."""
+        return self.count * self.share
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodInfo:
+    """A pod with what is derived of it. Equal only to itself: two versions of one pod share a key."""
+
+    key: str
+    """`namespace/name`."""
+    namespace: str
+    name: str
+    uid: str
+    object: Mapping[str, Any]
+    """The pod as the API server serves it."""
+    requests: ResourceList
+    """Effective requests by Kubernetes' rule: containers, sidecars, init containers, overhead."""
+    limits: ResourceList
+    priority: int
+    priority_band: str
+    """koord-prod, koord-mid, koord-batch, koord-free, or empty."""
+    qos_class: str
+    """LSE, LSR, LS, BE, SYSTEM, or empty."""
+    kubernetes_qos: str
+    """Guaranteed, Burstable or BestEffort."""
+    node_name: str
+    gpu: DeviceRequest | None
+
+    @staticmethod
+    def of(pod: Mapping[str, Any]) -> PodInfo:
+        """Read a pod object.
+
+        Raises:
+            ValueError: something is missing or malformed; the message begins with the field's path.
+        """
+        if not isinstance(pod, Mapping):
+            raise ValueError(f"a pod must be an object, not {json_kind(pod)}")  # noqa: TRY004 - one kind of complaint
+        metadata = mapping_at(pod, "metadata")
+        name = text_at(metadata, "name", "metadata")
+        if not name:
+            raise ValueError("`metadata.name` is missing")
+        namespace = text_at(metadata, "namespace", "metadata") or "default"
+        spec = mapping_at(pod, "spec")
+        if not objects_at(spec, "containers", "spec"):
+            raise ValueError("`spec.containers` is missing or empty: a pod has at least one container")
+        requests, limits = _effective(spec, "requests"), _effective(spec, "limits")
+        priority = spec.get("priority")
+        if priority is not None and (isinstance(priority, bool) or not isinstance(priority, int)):
+            raise ValueError(f"`spec.priority` must be a number, not {json_kind(priority)}")
+        mapping_at(metadata, "labels", "metadata", optional=True)
+        annotations = mapping_at(metadata, "annotations", "metadata", optional=True)
+        mapping_at(pod, "status", optional=True)
+        return PodInfo(
+            key=f"{namespace}/{name}",
+            namespace=namespace,
+            name=name,
+            uid=text_at(metadata, "uid", "metadata"),
+            object=pod,
+            requests=requests,
+            limits=limits,
+            priority=priority or 0,
+            priority_band=priority_band(pod),
+            qos_class=qos_class(pod),
+            kubernetes_qos=kubernetes_qos_class(pod),
+            node_name=text_at(spec, "nodeName", "spec"),
+            gpu=_gpu_request(requests, annotations),
+        )
+
+    def on(self, node_name: str) -> PodInfo:
+        """Return this pod, bound to a node (its object stays as it is)."""
+        return PodInfo(
+            self.key, self.namespace, self.name, self.uid, self.object, self.requests, self.limits, self.priority,
+            self.priority_band, self.qos_class, self.kubernetes_qos, node_name, self.gpu,
+        )
+
+
+def json_kind(value: object) -> str:
+    """Return what JSON calls a value, with its article, for messages."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, (int, float)):
+        return "a number"
+    if isinstance(value, str):
+        return "a text"
+    return "an object" if isinstance(value, Mapping) else "a list" if isinstance(value, (list, tuple)) else "no JSON"
+
+
+def mapping_at(parent: Mapping[str, Any], field: str, path: str = "", *, optional: bool = False) -> Mapping[str, Any]:
+    """Return an object field; an optional one that is absent or null reads as empty.
+
+    Raises:
+        ValueError: it is missing, or no object; the message names `path` and field.
+    """
+    value = parent.get(field)
+    if isinstance(value, Mapping):
+        return value
+    where = f"{path}.{field}" if path else field
+    if value is None:
+        if optional:
+            return {}
+        raise ValueError(f"`{where}` is missing")
+    raise ValueError(f"`{where}` must be an object, not {json_kind(value)}")
+
+
+def text_at(parent: Mapping[str, Any], field: str, path: str) -> str:
+    """Return a text field, empty where it is absent or null.
+
+    Raises:
+        ValueError: it is no text.
+    """
+    value = parent.get(field)
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    raise ValueError(f"`{path}.{field}` must be a text, not {json_kind(value)}")
+
+
+def objects_at(parent: Mapping[str, Any], field: str, path: str) -> list[Mapping[str, Any]]:
+    """Return a field that is a list of objects, empty where it is absent or null.
+
+    Raises:
+        ValueError: it is no list, or something in it is no object.
+    """
+    items = parent.get(field)
+    if items is None:
+        return []
+    if not isinstance(items, list):
+        raise ValueError(f"`{path}.{field}` must be a list, not {json_kind(items)}")  # noqa: TRY004 - one complaint
+    for index, item in enumerate(items):
+        if not isinstance(item, Mapping):
+            raise ValueError(f"`{path}.{field}[{index}]` must be an object, not {json_kind(item)}")  # noqa: TRY004
+    return items
+
+
+def resource_list(parent: Mapping[str, Any], field: str, path: str) -> ResourceList:
+    """Return the resource list at a field in canonical integers, rounded up; an absent one is empty.
+
+    Raises:
+        ValueError: it is no object of quantities; the message names the resource's path.
+    """
+    amounts = parent.get(field)
+    if not amounts and (amounts is None or isinstance(amounts, Mapping)):
+        return ResourceList()
+    return ResourceList({
+        name: canonical_amount(name, quantity, f"{path}.{field}.{name}")
+        for name, quantity in mapping_at(parent, field, path).items()
+    })
+
+
+def canonical_amount(name: str, quantity: object, path: str) -> int:
+    """Return a resource's amount as an integer: cpu in milli-cores, all else in base units, rounded up.
+
+    Raises:
+        ValueError: it is no quantity, or does not fit 64 bits; the message begins with `path`.
+    """
+    if quantity.__class__ is str:
+        amount = _amount_of_text(name == "cpu", quantity)  # type: ignore[arg-type]
+        if amount is not None:
+            return amount
+    return _canonical(name, _quantity(quantity, path), path)
+
+
+@lru_cache(maxsize=65_536)
+def _amount_of_text(cpu: bool, text: str) -> int | None:
+    """Return the canonical amount, or None where there is something to complain about."""
+    try:
+        quantity = Quantity.parse(text)
+    except ValueError:
+        return None
+    amount = quantity.milli if cpu else quantity.value
+    return amount if -_INT64_MAX <= amount <= _INT64_MAX else None
+
+
+def _quantity(value: object, path: str) -> Quantity:
+    # The API server takes numbers too and serves them as texts; dumps and tests write them.
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise ValueError(f"`{path}` must be a quantity, not {json_kind(value)}")  # noqa: TRY004 - one complaint
+    try:
+        return Quantity.parse(value)
+    except ValueError as error:
+        raise ValueError(f"`{path}`: {error}") from None
+
+
+def _canonical(name: str, quantity: Quantity, path: str) -> int:
+    amount = quantity.milli if name == "cpu" else quantity.value
+    if not -_INT64_MAX <= amount <= _INT64_MAX:
+        raise ValueError(f"`{path}`: the amount does not fit into 64 bits")
+    return amount
+
+
+def _amounts(container: Mapping[str, Any], which: str, path: str) -> Iterator[tuple[str, Quantity]]:
+    resources = mapping_at(container, "resources", path, optional=True)
+    for name, quantity in mapping_at(resources, which, f"{path}.resources", optional=True).items():
+        yield name, _quantity(quantity, f"{path}.resources.{which}.{name}")
+
+
+def _add(total: dict[str, Quantity], amounts: Mapping[str, Quantity]) -> None:
+    for name, quantity in amounts.items():
+        known = total.get(name)
+        total[name] = quantity if known is None else known + quantity
+
+
+def _effective(spec: Mapping[str, Any], which: str) -> ResourceList:
+    """Return a pod's effective requests or limits (component-helpers' `PodRequests`, `PodLimits`)."""
+    total: dict[str, Quantity] = {}
+    for index, container in enumerate(spec["containers"]):
+        _add(total, dict(_amounts(container, which, f"spec.containers[{index}]")))
+    sidecars: dict[str, Quantity] = {}
+    peak: dict[str, Quantity] = {}
+    for index, container in enumerate(objects_at(spec, "initContainers", "spec")):
+        amounts = dict(_amounts(container, which, f"spec.initContainers[{index}]"))
+        if container.get("restartPolicy") == "Always":
+            _add(total, amounts)
+            _add(sidecars, amounts)
+            amounts = dict(sidecars)
+        else:
+            _add(amounts, sidecars)
+        for name, quantity in amounts.items():
+            if name not in peak or quantity > peak[name]:
+                peak[name] = quantity
+    for name, quantity in peak.items():
+        if name not in total or quantity > total[name]:
+            total[name] = quantity
+    total |= {  # pod-level resources win over the sum of the containers
+        name: quantity for name, quantity in _amounts(spec, which, "spec")
+        if name in _POD_LEVEL or name.startswith("hugepages-")
+    }
+    overhead = mapping_at(spec, "overhead", "spec", optional=True)
+    for name, value in overhead.items():
+        quantity = _quantity(value, f"spec.overhead.{name}")
+        # A limit that is not set stays unset: overhead alone limits nothing.
+        if which == "requests" or (name in total and total[name].sign):
+            _add(total, {name: quantity})
+    return ResourceList({
+        name: _canonical(name, quantity, f"spec.containers[*].resources.{which}.{name}")
+        for name, quantity in total.items()
+    })
+
+
+def _gpu_request(requests: ResourceList, annotations: Mapping[str, Any]) -> DeviceRequest | None:
+    models = frozenset(
+        model.strip() for model in text_at(annotations, _MODEL_ANNOTATION, "metadata.annotations").split("|")
+        if model.strip()
+    )
+    if _MILLI_ANNOTATION in annotations or _COUNT_ANNOTATION in annotations:
+        share = min(_number_annotation(annotations, _MILLI_ANNOTATION, WHOLE_DEVICE), WHOLE_DEVICE)
+        count = _number_annotation(annotations, _COUNT_ANNOTATION, 1)
+        return DeviceRequest("gpu", count, share, models) if count and share else None
+    for name in WHOLE_GPUS:
+        if requests[name] > 0:
+            return DeviceRequest("gpu", requests[name], WHOLE_DEVICE, models)
+    for name in _PERCENTS:
+        if requests[name] > 0:
+            return _percent_request(name, requests[name], requests[GPU_SHARED], models)
+    return None
+
+
+def _percent_request(name: str, percent: int, shared: int, models: frozenset[str]) -> DeviceRequest:
+    """Return what a request in percent of one device means: above 100 whole devices, unless it says how many."""
+    count = shared or max(1, -(-percent // 100))
+    if percent % count or percent // count > 100 or (not shared and count > 1 and percent % 100):
+        raise ValueError(
+            f"`spec.containers[*].resources.requests.{name}`: {percent} percent cannot be split into {count} equal"
+            " devices: ask for at most 100, or for a multiple of 100"
+        )
+    return DeviceRequest("gpu", count, percent // count * 10, models)
+
+
+def _number_annotation(annotations: Mapping[str, Any], name: str, default: int) -> int:
+    text = text_at(annotations, name, "metadata.annotations")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise ValueError(f"`metadata.annotations.{name}`: `{text}` is not a count")
+    return int(text)

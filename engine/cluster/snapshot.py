@@ -1,0 +1,797 @@
+"""The cluster as columns: one owner that takes changes, and what one decision sees of it.
+
+A row per node, sorted by name. Rows are the truth; columns are built when somebody first reads them and then follow
+each change row by row, so that a decision costs what changed and not what exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cel.checked import Path
+from ..cel.encoding import Absent, KeptPaths, key_of, value_at
+from ..cel.frame import Codes, Frame, Numbers, Rows
+from ..cel.values import EvaluationError
+from ..source import PolicyError, Problem
+from .changes import Log, changed_rows
+from .metrics import NANOSECONDS, NodeMetric, Unmeasured, unmeasured
+from .pods import DeviceRequest, PodInfo, ResourceList, json_kind, mapping_at, text_at
+from .rows import NodeRow, allocatable_of, devices_of, model_of
+
+__all__ = [
+    "Cluster", "DeviceRequest", "Devices", "NodeChange", "NodeFrame", "PodInfo", "ResourceList", "Snapshot",
+]
+
+_UNMEASURED: Final = Unmeasured("no metric of the node, or an expired one")
+_NO_METRIC: Final = Unmeasured("no metric of the node")
+_FINISHED: Final = frozenset({"Succeeded", "Failed"})
+_FOREVER: Final = 2**63 - 1
+
+_Integers = NDArray[np.int64]
+_Booleans = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChange:
+    """What an overlay changes on one node: another node object, pods taken off (by key), pods put on.
+
+    `devices` says which minors an added pod gets; without it, the first that fit.
+    """
+
+    node: Mapping[str, Any] | None = None
+    add: Sequence[PodInfo] = ()
+    remove: Sequence[str] = ()
+    devices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+class Devices:
+    """The devices (GPUs) of all nodes: `free` and `total` are int64[nodes, D] in thousandths, 0 where there is none.
+
+    `count` is int64[nodes]; `model` holds per node an index into `models`, whose first entry is the empty text.
+    """
+
+    __slots__ = ("_view", "count", "free", "model", "models", "total")
+
+    def __init__(self, view: Snapshot, columns: _DeviceColumns) -> None:
+        self._view = view
+        self.free = columns.free
+        self.total = columns.total
+        self.count = columns.count
+        self.model = columns.model
+        self.models: Sequence[str] = columns.models
+
+    def of(self, row: int) -> list[dict[str, Any]]:
+        """Return the devices of one node as expressions see them: `{type, minor, total, free, model}`."""
+        return self._view.row(row).devices()
+
+
+class _DeviceColumns:
+    """The device columns of the cluster, kept; written row by row."""
+
+    def __init__(self, rows: Sequence[NodeRow]) -> None:
+        width = max((len(row.total) for row in rows), default=0)
+        self.free: _Integers = np.zeros((len(rows), width), dtype=np.int64)
+        self.total: _Integers = np.zeros((len(rows), width), dtype=np.int64)
+        self.count: _Integers = np.zeros(len(rows), dtype=np.int64)
+        self.model: NDArray[np.int32] = np.zeros(len(rows), dtype=np.int32)
+        self.models: list[str] = [""]
+        for index, row in enumerate(rows):
+            if row.total:
+                self.write(index, row)
+
+    def write(self, index: int, row: NodeRow) -> None:
+        """Rewrite one row whose number of devices fits the width."""
+        self.free[index, : len(row.free)] = row.free
+        self.free[index, len(row.free):] = 0
+        self.total[index, : len(row.total)] = row.total
+        self.total[index, len(row.total):] = 0
+        self.count[index] = sum(1 for total in row.total if total)
+        if row.model not in self.models:
+            self.models.append(row.model)
+        self.model[index] = self.models.index(row.model)
+
+    def copy(self) -> _DeviceColumns:
+        """Return columns that can be written without these noticing."""
+        twin = _DeviceColumns.__new__(_DeviceColumns)
+        twin.free, twin.total, twin.count = self.free.copy(), self.total.copy(), self.count.copy()
+        twin.model, twin.models = self.model.copy(), list(self.models)
+        return twin
+
+
+class Cluster:
+    """What is known of the cluster. One thread owns it: changes come between decisions, never during one.
+
+    `metric_expiry_seconds` is the age at which a NodeMetric counts no more (Koordinator's
+    nodeMetricExpirationSeconds); 0 means never.
+    """
+
+    def __init__(self, objects: Iterable[Mapping[str, Any]] = (), *, metric_expiry_seconds: int = 180) -> None:
+        self.metric_expiry = metric_expiry_seconds * NANOSECONDS
+        self.version = 0
+        self.rows: list[NodeRow] = []
+        self.names: list[str] = []
+        self.index: dict[str, int] = {}
+        self.fresh: _Booleans = np.zeros(0, dtype=np.bool_)
+        self.kept: dict[object, object] = {}
+        self._objects: dict[str, dict[str, Mapping[str, Any]]] = {}
+        self._pods: dict[str, PodInfo] = {}
+        self._bound: dict[str, str] = {}
+        self._metrics: dict[str, NodeMetric] = {}
+        self._fresh_from = self._fresh_until = 0
+        self._now = 0
+        self._shape_changed()
+        problems = self.upsert_all(objects)
+        if problems:
+            raise PolicyError(problems)
+
+    # Reading
+
+    def object(self, kind: str, key: str) -> Mapping[str, Any] | None:
+        """Return an object by kind and key (`namespace/name`, or `name` of a cluster-scoped one), or None."""
+        return self._objects.get(kind, {}).get(key)
+
+    def objects(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
+        """Return all objects of a kind by key."""
+        return self._objects.get(kind, {})
+
+    @property
+    def pending(self) -> tuple[PodInfo, ...]:
+        """The pods without a node that may get one, in order of arrival: by creation time, then by key."""
+
+        def arrival(pod: PodInfo) -> tuple[str, str]:
+            return (pod.object.get("metadata") or {}).get("creationTimestamp") or "", pod.key
+
+        waiting = (pod for pod in self._pods.values() if pod.key not in self._bound)
+        return tuple(sorted(
+            (pod for pod in waiting if not pod.object["metadata"].get("deletionTimestamp")), key=arrival,
+        ))
+
+    def pod(self, key: str) -> PodInfo | None:
+        """Return a pod that runs, waits or was assumed, or None."""
+        node = self._bound.get(key)
+        row = self.index.get(node) if node is not None else None
+        return self._pods.get(key) if row is None else self.rows[row].pods.get(key)
+
+    def snapshot(self, now: int = 0) -> Snapshot:
+        """Return what a decision at `now` (ns since the epoch) sees; it is valid until the cluster changes."""
+        self._keep_time(now)
+        return Snapshot(self, now)
+
+    # Changes
+
+    def upsert_all(self, objects: Iterable[Mapping[str, Any]]) -> list[Problem]:
+        """Take in many objects, nodes first; return what is wrong with those that had to be left out."""
+        problems: list[Problem] = []
+        later: list[Mapping[str, Any]] = []
+        nodes: list[Mapping[str, Any]] = []
+        for each in objects:
+            (nodes if isinstance(each, Mapping) and each.get("kind") == "Node" else later).append(each)
+        fresh: dict[str, NodeRow] = {}
+        for node in nodes:
+            try:
+                name = _key_of(node)
+                if name in self.index:
+                    self.upsert(node)
+                else:
+                    fresh[name] = self._new_row(node)
+                    self._objects.setdefault("Node", {})[name] = node
+            except ValueError as error:
+                problems.append(_problem(node, error))
+            except PolicyError as error:
+                problems.extend(error.problems)
+        if fresh:
+            self._add_rows(fresh.values())
+        for each in later:
+            try:
+                self.upsert(each)
+            except PolicyError as error:
+                problems.extend(error.problems)
+        return problems
+
+    def upsert(self, item: Mapping[str, Any]) -> None:
+        """Add an object or replace it.
+
+        Raises:
+            PolicyError: it is malformed; object and field are named, and nothing of it was applied.
+        """
+        try:
+            key = _key_of(item)
+            apply = self._APPLY.get(item["kind"])
+            if apply is not None:
+                apply(self, key, item)
+        except ValueError as error:
+            raise PolicyError([_problem(item, error)]) from None
+        self._objects.setdefault(item["kind"], {})[key] = item
+
+    def delete(self, kind: str, key: str) -> None:
+        """Remove an object; one that is not there is no error."""
+        gone = self._objects.get(kind, {}).pop(key, None)
+        if kind == "Pod":
+            self._detach(key)
+            self._pods.pop(key, None)
+        elif kind == "NodeMetric":
+            self._metrics.pop(key, None)
+            self._set_metric(key, None)
+        elif gone is not None and kind == "Device" and key in self.index:
+            self._set_devices(self.index[key])
+        elif gone is not None and kind == "Node" and key in self.index:
+            del self.rows[self.index[key]]
+            self._shape_changed()
+
+    def assume(self, pod: PodInfo, node: str, devices: tuple[int, ...] = ()) -> None:
+        """Bind a pod to a node in this view of the cluster; `devices` are the minors that it gets.
+
+        Raises:
+            ValueError: there is no such node.
+        """
+        if node not in self.index:
+            raise ValueError(f"no node `{node}`")
+        if pod.key in self._bound:
+            self._detach(pod.key)
+        self._attach(pod.on(node), node, devices)
+
+    def forget(self, pod_key: str) -> None:
+        """Undo `assume`: the pod waits again if its object is known; a pod that is on no node is left alone."""
+        self._detach(pod_key)
+
+    # How a change reaches rows, columns and logs
+
+    def _new_row(self, node: Mapping[str, Any]) -> NodeRow:
+        allocatable = allocatable_of(node)
+        device = self.object("Device", node["metadata"]["name"])
+        row = NodeRow(node["metadata"]["name"], node, allocatable)
+        row.set_devices(devices_of(allocatable, device), model_of(node, device))
+        return row
+
+    def _add_rows(self, added: Iterable[NodeRow]) -> None:
+        for row in added:
+            row.metric = self._metrics.get(row.name)
+            self.rows.append(row)
+        self.rows.sort(key=lambda row: row.name)
+        waiting: dict[str, list[str]] = {}
+        for key, name in self._bound.items():
+            waiting.setdefault(name, []).append(key)
+        for row in self.rows:
+            for key in waiting.get(row.name, ()):
+                if key not in row.pods and key in self._pods:
+                    row.add(self._pods[key])
+        self._shape_changed()
+
+    def _shape_changed(self) -> None:
+        """Start over after rows came or went: row numbers mean something else now."""
+        self.version += 1
+        version = self.version
+        self.names = [row.name for row in self.rows]
+        self.index = {name: row for row, name in enumerate(self.names)}
+        self.kept.clear()
+        self.pods_log, self.metric_log, self.clock_log = Log(version), Log(version), Log(version)
+        self.devices_log, self.node_log, self.allocatable_log = Log(version), Log(version), Log(version)
+        self._path_logs: dict[Path, Log] = {}
+        self._logs: dict[frozenset[Path], tuple[Log, ...]] = {}
+        self._requested: dict[str, _Integers] = {}
+        self._allocatable: dict[str, _Integers] = {}
+        self._pod_count: _Integers = np.array([len(row.pods) for row in self.rows], dtype=np.int64)
+        self._devices: _DeviceColumns | None = None
+        self.paths = KeptPaths()
+        self._fresh_from, self._fresh_until = 1, 0
+
+    def _upsert_node(self, key: str, node: Mapping[str, Any]) -> None:
+        index = self.index.get(key)
+        if index is None:
+            self._add_rows([self._new_row(node)])
+            return
+        row = self.rows[index]
+        old = row.node
+        allocatable = allocatable_of(node)
+        devices_of(allocatable, self.object("Device", key))
+        row.node, row.images = node, None
+        self.version += 1
+        self.node_log.note(self.version, index)
+        for path, log in self._path_logs.items():
+            if key_of(value_at(old, path[1:])) != key_of(value_at(node, path[1:])):
+                log.note(self.version, index)
+        if allocatable != row.allocatable:
+            row.allocatable = allocatable
+            self.allocatable_log.note(self.version, index)
+            for name, column in self._allocatable.items():
+                column[index] = allocatable[name]
+        self._set_devices(index)
+
+    def _set_devices(self, index: int) -> None:
+        row = self.rows[index]
+        device = self.object("Device", row.name)
+        if row.set_devices(devices_of(row.allocatable, device), model_of(row.node, device)):
+            self.version += 1
+            self.devices_log.note(self.version, index)
+            self.node_log.note(self.version, index)
+            if self._devices is not None:
+                if len(row.total) > self._devices.total.shape[1]:
+                    self._devices = None
+                else:
+                    self._devices.write(index, row)
+
+    def _upsert_pod(self, key: str, item: Mapping[str, Any]) -> None:
+        pod = PodInfo.of(item)
+        node = self._bound.get(key)
+        if (item.get("status") or {}).get("phase") in _FINISHED:
+            self._detach(key)
+            self._pods.pop(key, None)
+            return
+        devices: tuple[int, ...] = ()
+        if node is not None:
+            if pod.node_name in ("", node):
+                # An informer may still tell of a pod before it was bound: what was assumed stands until forgotten.
+                pod = pod.on(node)
+                row = self.index.get(node)
+                devices = self.rows[row].taken.get(key, ()) if row is not None else ()
+            self._detach(key)
+        self._pods[key] = pod
+        if pod.node_name:
+            self._attach(pod, pod.node_name, devices)
+
+    def _upsert_metric(self, key: str, item: Mapping[str, Any]) -> None:
+        metric = NodeMetric.of(item)
+        self._metrics[key] = metric
+        self._set_metric(key, metric)
+
+    def _set_metric(self, key: str, metric: NodeMetric | None) -> None:
+        index = self.index.get(key)
+        if index is not None:
+            self.rows[index].metric = metric
+            self.version += 1
+            self.metric_log.note(self.version, index)
+            self._fresh_from, self._fresh_until = 1, 0
+
+    def _upsert_device(self, key: str, item: Mapping[str, Any]) -> None:
+        devices_of(ResourceList(), item)
+        self._objects.setdefault("Device", {})[key] = item
+        if key in self.index:
+            self._set_devices(self.index[key])
+
+    _APPLY: Final[Mapping[str, Callable[[Cluster, str, Mapping[str, Any]], None]]] = {
+        "Node": _upsert_node, "Pod": _upsert_pod, "NodeMetric": _upsert_metric, "Device": _upsert_device,
+    }
+
+    def _attach(self, pod: PodInfo, node: str, devices: tuple[int, ...]) -> None:
+        self._bound[pod.key] = node
+        index = self.index.get(node)
+        if index is None:
+            return  # bound to a node that is not known (yet)
+        self.rows[index].add(pod, devices)
+        self._pods_changed(index, pod, 1)
+
+    def _detach(self, key: str) -> None:
+        node = self._bound.pop(key, None)
+        index = self.index.get(node) if node is not None else None
+        if index is not None:
+            self._pods_changed(index, self.rows[index].remove(key), -1)
+
+    def _pods_changed(self, index: int, pod: PodInfo, sign: int) -> None:
+        self.version += 1
+        version = self.version
+        self.pods_log.note(version, index)
+        self._pod_count[index] += sign
+        columns = self._requested
+        if columns:
+            for name, amount in pod.requests.items():
+                column = columns.get(name)
+                if column is not None:
+                    column[index] += sign * amount
+        if pod.gpu is not None:
+            row = self.rows[index]
+            if row.free:
+                self.devices_log.note(version, index)
+                if self._devices is not None:
+                    self._devices.free[index, : len(row.free)] = row.free
+
+    def _keep_time(self, now: int) -> None:
+        """Find out which metrics are fresh at `now`, unless that is known to be as before."""
+        if now != self._now:
+            self._now = now
+            self.version += 1
+            self.clock_log.forget(self.version)
+        if self._fresh_from <= now < self._fresh_until:
+            return
+        expiry = self.metric_expiry
+        fresh = np.zeros(len(self.rows), dtype=np.bool_)
+        until = _FOREVER
+        since = -_FOREVER
+        for index, row in enumerate(self.rows):
+            metric = row.metric
+            if metric is None or metric.updated is None:
+                continue
+            fresh[index] = metric.fresh(now, expiry)
+            if expiry > 0:
+                end = metric.updated + expiry
+                if end > now:
+                    until = min(until, end)
+                else:
+                    since = max(since, end)
+        self._fresh_from, self._fresh_until = since, until
+        if len(self.fresh) == len(fresh):
+            differing = np.flatnonzero(self.fresh != fresh)
+            if len(differing):
+                self.version += 1
+                for index in differing.tolist():
+                    self.metric_log.note(self.version, index)
+        self.fresh = fresh
+
+    # Columns, for snapshots
+
+    def requested_column(self, name: str) -> _Integers:
+        """Return the kept column of a resource's requests."""
+        column = self._requested.get(name)
+        if column is None:
+            column = np.array([row.requested[name] for row in self.rows], dtype=np.int64)
+            self._requested[name] = column
+        return column
+
+    def allocatable_column(self, name: str) -> _Integers:
+        """Return the kept column of an allocatable resource."""
+        column = self._allocatable.get(name)
+        if column is None:
+            column = np.array([row.allocatable[name] for row in self.rows], dtype=np.int64)
+            self._allocatable[name] = column
+        return column
+
+    @property
+    def pod_count_column(self) -> _Integers:
+        """The kept column of the numbers of pods."""
+        return self._pod_count
+
+    @property
+    def device_columns(self) -> _DeviceColumns:
+        """The kept columns of devices."""
+        if self._devices is None:
+            self._devices = _DeviceColumns(self.rows)
+        return self._devices
+
+    def logs(self, paths: frozenset[Path]) -> tuple[Log, ...]:
+        """Return the logs in which changes of these ROW paths stand."""
+        found = self._logs.get(paths)
+        if found is None:
+            found = tuple({id(log): log for path in sorted(paths) for log in self._logs_of(path)}.values())
+            self._logs[paths] = found
+        return found
+
+    def _logs_of(self, path: Path) -> tuple[Log, ...]:
+        match path:
+            case ("node", *_):
+                if path not in self._path_logs:
+                    self._path_logs[path] = Log(self.version)
+                return (self._path_logs[path],)
+            case ("allocatable", *_):
+                return (self.allocatable_log,)
+            case ("requested", *_) | ("nodeInfo", "pods", *_):
+                return (self.pods_log,)
+            case ("nodeInfo", "measured", *_) | ("usage", *_):
+                return (self.metric_log,)
+            case ("nodeInfo", "gpuFree" | "gpuFreeDevices", *_) | ("devices", *_):
+                return (self.devices_log,)
+            case ("nodeInfo", _, *_):
+                return (self.node_log,)
+            case ("metricAge", *_):
+                return self.metric_log, self.clock_log
+            case ("nodeMetric", *_):
+                return (self.metric_log,)
+            case ("estimated", *_):
+                return self.metric_log, self.pods_log
+            case _:
+                return (
+                    self.node_log, self.allocatable_log, self.pods_log, self.metric_log, self.devices_log,
+                    self.clock_log,
+                )
+
+
+class Snapshot:
+    """What one decision sees of the cluster; valid until the cluster changes. Cheap: it copies nothing.
+
+    Rows are nodes sorted by name. Arrays that it hands out are not to be written. An overlay (see `overlay`) is a
+    snapshot too, in which a few rows differ.
+    """
+
+    __slots__ = ("_cluster", "_devices", "_patch", "now", "version")
+
+    def __init__(self, cluster: Cluster, now: int, patch: Mapping[int, NodeRow] | None = None) -> None:
+        self._cluster = cluster
+        self._patch = patch or {}
+        self._devices: Devices | None = None
+        self.now = now
+        self.version = cluster.version
+
+    @property
+    def size(self) -> int:
+        """The number of nodes."""
+        return len(self._cluster.rows)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The nodes' names, sorted."""
+        return self._cluster.names
+
+    @property
+    def index(self) -> Mapping[str, int]:
+        """Row numbers by node name."""
+        return self._cluster.index
+
+    def row(self, row: int) -> NodeRow:
+        """Return everything known of one node; not to be written."""
+        return self._patch.get(row) or self._cluster.rows[row]
+
+    def node(self, row: int) -> Mapping[str, Any]:
+        """Return a node object."""
+        return self.row(row).node
+
+    def node_info(self, row: int) -> dict[str, Any]:
+        """Return the derived facts of a node (name, pods, images, zone, region, measured, gpuFree, ...)."""
+        return self.row(row).info(bool(self._cluster.fresh[row]))
+
+    def object(self, kind: str, key: str) -> Mapping[str, Any] | None:
+        """Return an object of the cluster by kind and key, or None."""
+        return self._cluster.object(kind, key)
+
+    def objects(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
+        """Return all objects of a kind by key."""
+        return self._cluster.objects(kind)
+
+    def pods(self, row: int) -> tuple[PodInfo, ...]:
+        """Return the pods on a node, in the order in which they came."""
+        return tuple(self.row(row).pods.values())
+
+    def allocatable(self, resource: str) -> _Integers:
+        """Return a resource's allocatable amounts, int64[nodes], 0 where it is absent."""
+        return self._patched(self._cluster.allocatable_column(resource), lambda row: row.allocatable[resource])
+
+    def requested(self, resource: str) -> _Integers:
+        """Return the sums of the pods' requests, int64[nodes], 0 where nothing is requested."""
+        return self._patched(self._cluster.requested_column(resource), lambda row: row.requested[resource])
+
+    @property
+    def pod_count(self) -> _Integers:
+        """The numbers of pods per node, int64[nodes]."""
+        return self._patched(self._cluster.pod_count_column, lambda row: len(row.pods))
+
+    def usage(self, resource: str, statistic: str = "") -> Numbers:
+        """Return the measured usage; absent without a metric of the resource, or where the metric expired."""
+        path = ("usage", statistic, resource) if statistic else ("usage", resource)
+        return self.frame({}).numbers(path) or self._nothing()
+
+    @property
+    def metric_age(self) -> Numbers:
+        """Seconds since the metric was taken, at `now`; absent where there never was one."""
+        return self.frame({}).numbers(("metricAge",)) or self._nothing()
+
+    @property
+    def devices(self) -> Devices:
+        """The devices of all nodes."""
+        if self._devices is None:
+            kept = self._cluster.device_columns
+            if self._patch:
+                if max(len(row.total) for row in self._patch.values()) > kept.total.shape[1]:
+                    kept = _DeviceColumns([self.row(index) for index in range(self.size)])
+                else:
+                    kept = kept.copy()
+                    for index, row in self._patch.items():
+                        kept.write(index, row)
+            self._devices = Devices(self, kept)
+        return self._devices
+
+    def overlay(self, changes: Mapping[str, NodeChange]) -> Snapshot:
+        """Return a view in which these nodes differ; this snapshot and the cluster stay as they are.
+
+        Raises:
+            ValueError: there is no such node, a pod to remove is not on it, or a node object is malformed.
+        """
+        patch = dict(self._patch)
+        for name, change in changes.items():
+            index = self.index.get(name)
+            if index is None:
+                raise ValueError(f"no node `{name}`")
+            row = self.row(index).copy()
+            if change.node is not None:
+                row.node, row.images = change.node, None
+                row.allocatable = allocatable_of(change.node)
+                device = self.object("Device", name)
+                row.set_devices(devices_of(row.allocatable, device), model_of(row.node, device))
+            for key in change.remove:
+                if key not in row.pods:
+                    raise ValueError(f"no pod `{key}` on node `{name}`")
+                row.remove(key)
+            for pod in change.add:
+                if pod.key in row.pods:
+                    row.remove(pod.key)
+                row.add(pod.on(name), change.devices.get(pod.key, ()))
+            patch[index] = row
+        return Snapshot(self._cluster, self.now, patch)
+
+    def frame(self, values: Mapping[str, object]) -> NodeFrame:
+        """Return what expressions over the nodes read; `values` are the CONSTANT and DECISION variables."""
+        return NodeFrame(self, values)
+
+    def _patched(self, column: _Integers, value: Callable[[NodeRow], int]) -> _Integers:
+        if not self._patch:
+            return column
+        copy = column.copy()
+        for index, row in self._patch.items():
+            copy[index] = value(row)
+        return copy
+
+    def _nothing(self) -> Numbers:
+        return Numbers(np.zeros(self.size, dtype=np.int64), np.zeros(self.size, dtype=np.bool_))
+
+    # For frames
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster that this is a view of."""
+        return self._cluster
+
+    @property
+    def patched(self) -> Mapping[int, NodeRow]:
+        """The rows in which this overlay differs from the cluster."""
+        return self._patch
+
+    def is_fresh(self, row: int) -> bool:
+        """Whether the node has a metric that counts at `now`."""
+        return bool(self._cluster.fresh[row])
+
+
+def _key_of(item: Mapping[str, Any]) -> str:
+    """Return `namespace/name` or `name`; raise ValueError for what is no object of the API."""
+    if not isinstance(item, Mapping):
+        raise ValueError(f"an object of the API is needed, not {json_kind(item)}")  # noqa: TRY004 - one complaint
+    if not text_at(item, "kind", ""):
+        raise ValueError("`kind` is missing")
+    metadata = mapping_at(item, "metadata")
+    name = text_at(metadata, "name", "metadata")
+    if not name:
+        raise ValueError("`metadata.name` is missing")
+    namespace = text_at(metadata, "namespace", "metadata") or ("default" if item["kind"] == "Pod" else "")
+    return f"{namespace}/{name}" if namespace else name
+
+
+def _problem(item: object, error: ValueError) -> Problem:
+    kind, name = "object", ""
+    if isinstance(item, Mapping):
+        kind = str(item.get("kind") or "object")
+        metadata = item.get("metadata")
+        if isinstance(metadata, Mapping) and metadata.get("name"):
+            namespace = metadata.get("namespace")
+            name = f" `{namespace}/{metadata['name']}`" if namespace else f" `{metadata['name']}`"
+    return Problem(f"{kind}{name}: {error}", help="this object is left out", code="malformed-object")
+
+
+class NodeFrame:
+    """One decision's input for expressions over nodes (see `engine.cel.frame.Frame`).
+
+    ROW variables: node, nodeInfo, nodeMetric, allocatable, requested, usage, estimated, metricAge, devices.
+    """
+
+    __slots__ = ("_beneath", "_cluster", "_infos", "_snapshot", "_values")
+
+    def __init__(self, snapshot: Snapshot, values: Mapping[str, object]) -> None:
+        self._snapshot = snapshot
+        self._cluster = snapshot.cluster
+        self._values = values
+        self._infos: dict[int, dict[str, Any]] = {}
+        self._beneath: tuple[Frame, Rows] | None = None
+        if snapshot.patched:
+            rows = np.array(sorted(snapshot.patched), dtype=np.intp)
+            self._beneath = NodeFrame(Snapshot(self._cluster, snapshot.now), values), rows
+
+    @property
+    def size(self) -> int:
+        """The number of nodes."""
+        return self._snapshot.size
+
+    @property
+    def beneath(self) -> tuple[Frame, Rows] | None:
+        """For an overlay: the frame beneath, and the rows in which this one differs from it."""
+        return self._beneath
+
+    @property
+    def kept(self) -> dict[object, object]:
+        """Results kept between decisions; an overlay has none."""
+        return {} if self._beneath is not None else self._cluster.kept
+
+    def value(self, name: str) -> object:
+        """Return a CONSTANT or DECISION variable's value; raise KeyError where it is not given."""
+        return self._values[name]
+
+    def row_value(self, name: str, row: int) -> object:
+        """Return a ROW variable's value; raise `EvaluationError` where it has none, KeyError for an unknown name."""
+        at = self._snapshot.row(row)
+        match name:
+            case "node":
+                return at.node
+            case "requested":
+                return at.requested
+            case "allocatable":
+                return at.allocatable
+            case "nodeInfo":
+                info = self._infos.get(row)
+                if info is None:
+                    info = self._infos[row] = at.info(self._snapshot.is_fresh(row))
+                return info
+            case "usage":
+                return at.metric.usage if at.metric is not None and self._snapshot.is_fresh(row) else _UNMEASURED
+            case "estimated":
+                return at.estimated() if self._snapshot.is_fresh(row) else _UNMEASURED
+            case "nodeMetric":
+                return at.metric.object if at.metric is not None else _NO_METRIC
+            case "devices":
+                return at.devices()
+            case "metricAge":
+                if at.metric is None or at.metric.updated is None:
+                    raise unmeasured(_NO_METRIC.message)
+                return (self._snapshot.now - at.metric.updated) // NANOSECONDS
+            case _:
+                raise KeyError(name)
+
+    def numbers(self, path: Path) -> Numbers | None:
+        """Return the numeric column at a path below a ROW variable, or None where it holds no numbers."""
+        match path:
+            case ("requested", name):
+                return Numbers(self._snapshot.requested(name))
+            case ("allocatable", name):
+                return Numbers(self._snapshot.allocatable(name))
+            case ("nodeInfo", "pods"):
+                return Numbers(self._snapshot.pod_count)
+            case _:
+                pass
+        paths = frozenset((path,))
+        column = self._cluster.paths.numbers(
+            path, self.size, self._kept_reader(path), self.stamp(paths), lambda since: self.changed(paths, since),
+        )
+        if column is None:
+            return None
+        if self._beneath is not None:
+            column = column.copy()
+            read = self.reader(path)
+            for row in self._beneath[1].tolist():
+                column.write(row, read(row))
+        return column.numbers
+
+    def codes(self, path: Path) -> Codes:
+        """Return the dictionary-encoded column at a path below a ROW variable."""
+        paths = frozenset((path,))
+        column = self._cluster.paths.codes(
+            path, self.size, self._kept_reader(path), self.stamp(paths), lambda since: self.changed(paths, since),
+        )
+        if self._beneath is not None:
+            column = column.copy()
+            read = self.reader(path)
+            for row in self._beneath[1].tolist():
+                column.write(row, read(row))
+        return column.codes
+
+    def stamp(self, paths: frozenset[Path]) -> int:
+        """Return a number that grows whenever a row may have changed at one of the ROW paths."""
+        return max((log.last for log in self._cluster.logs(paths)), default=0)
+
+    def changed(self, paths: frozenset[Path], since: int) -> Rows | None:
+        """Return the rows that changed at one of the paths since that stamp; None if that is not known any more."""
+        return changed_rows(self._cluster.logs(paths), since)
+
+    def _kept_reader(self, path: Path) -> Callable[[int], object]:
+        """Return what reads a path of the cluster itself, whatever an overlay says."""
+        beneath = self if self._beneath is None else self._beneath[0]
+        assert isinstance(beneath, NodeFrame)
+        return beneath.reader(path)
+
+    def reader(self, path: Path) -> Callable[[int], object]:
+        """Return what reads a path of a row, as `encoding.value_at` does."""
+        name, keys = path[0], path[1:]
+
+        def read(row: int) -> object:
+            try:
+                return value_at(self.row_value(name, row), keys)
+            except EvaluationError as error:
+                return Absent(0, (error.message, error.reason))
+
+        return read
