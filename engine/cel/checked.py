@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..source import Source
-from .ast import Expr
+from .ast import Call, Expr, Literal, Select, children
 from .environment import Environment, Overload, Scope
 from .types import Type
 
@@ -70,8 +70,62 @@ class Checked:
     reads: frozenset[Path]
     """The exact paths read of all variables, definitions included (a prefix stands for all below it)."""
     scope: Scope
+    scopes: Mapping[int, Scope]
+    """Of every node. A node that mentions a local has the scope of what the local ranges over."""
+    locals: Mapping[int, frozenset[str]]
+    """The variables of *enclosing* comprehensions and binds that a node mentions; nodes without any are left out.
+
+    Such a node has no value of its own outside the loop."""
 
     @property
     def type(self) -> Type:
         """The type of the whole expression."""
         return self.types[self.root.id]
+
+
+def path_of(checked: Checked, node: Expr) -> Path | None:
+    """Return the path that a chain of selections and constant keys stands for, None for any other node.
+
+    `has(x.y)` stands for the path of `x.y`. An element of a list (`x[0]`) counts as the list.
+    """
+    steps: list[str] = []
+    while True:
+        reference = checked.references.get(node.id)
+        if isinstance(reference, VariableReference):
+            return reference.name, *reversed(steps)
+        if isinstance(node, Select) and reference is None:
+            steps.append(node.field)
+            node = node.operand
+        elif isinstance(node, Call) and node.function in ("_[_]", "_[?_]") and isinstance(node.args[1], Literal):
+            key = node.args[1].value
+            if isinstance(key, str):
+                steps.append(key)
+            else:
+                # What lies below an element is part of the list, whichever element it is.
+                steps.clear()
+            node = node.args[0]
+        else:
+            return None
+
+
+def reads_of(checked: Checked, node: Expr) -> frozenset[Path]:
+    """Return the exact paths of variables that a part of the expression reads, through definitions too.
+
+    A local stands for nothing here: what it ranges over is read by the comprehension (see `Checked.locals`).
+    """
+    found: set[Path] = set()
+    rest = [node]
+    while rest:
+        each = rest.pop()
+        path = path_of(checked, each)
+        if path is not None:
+            found.add(path)
+            continue
+        reference = checked.references.get(each.id)
+        if isinstance(reference, DefinitionReference):
+            found |= checked.environment.definitions[reference.name].reads
+        elif isinstance(reference, CallReference) and reference.qualified and isinstance(each, Call):
+            rest.extend(each.args)
+        elif reference is None or isinstance(reference, CallReference):
+            rest.extend(children(each))
+    return frozenset(found)

@@ -9,9 +9,27 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
-from .types import ObjectType, Type
+from .types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    ObjectType,
+    Type,
+    list_of,
+    map_of,
+    optional_of,
+)
+from .values import EvaluationError
 
 if TYPE_CHECKING:
     from .checked import Checked
@@ -28,6 +46,14 @@ class Scope(enum.IntEnum):
     """One value per row of the decision's subject: the node, the pod that may be evicted."""
 
 
+_TYPE_NAMES: Final = {
+    **{str(each): each for each in (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)},
+    "null_type": NULL, "list": list_of(DYN), "map": map_of(DYN, DYN), "type": Type("type"),
+    "optional_type": optional_of(DYN),
+}  # fmt: skip
+_UNNAMED: Final = frozenset(("dyn", "null"))
+
+
 @dataclass(frozen=True, slots=True)
 class Variable:
     """A declared name. `name` may be dotted (`a.b`): the longest declared prefix of a chain wins."""
@@ -42,11 +68,42 @@ class Variable:
 class Cost:
     """What one call costs in Kubernetes' units, beyond its arguments (spec/cel.md section D).
 
-    cost = base + sum(ceil(factor * size(argument)) for the arguments in `per_size`); the receiver is argument 0.
+    cost = base + sum(ceil(factor * size(argument)) for the arguments in `per_size`); the receiver is argument 0. Where
+    `product` is set, the terms of `per_size` are multiplied.
     """
 
     base: int = 1
     per_size: tuple[tuple[int, float], ...] = ()
+    product: bool = False
+
+
+UNKNOWN: Final = object()
+"""Stands for an argument that is no literal, where literals are looked at."""
+
+
+class InvalidLiteralError(Exception):
+    """A call with literal arguments that can only fail.
+
+    `path` leads to the faulty part: the number of the argument (receiver first), then of elements within it.
+    """
+
+    def __init__(self, message: str, *path: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+
+
+def validator(argument: int, read: Callable[..., object]) -> Callable[[tuple[object, ...]], None]:
+    """Return a `validate` that reads one argument, if it is a literal, with a function that raises what is wrong."""
+
+    def validate(arguments: tuple[object, ...]) -> None:
+        if arguments[argument] is not UNKNOWN:
+            try:
+                read(arguments[argument])
+            except EvaluationError as error:
+                raise InvalidLiteralError(error.message, argument) from error
+
+    return validate
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +121,9 @@ class Overload:
     member: bool = False
     cost: Cost = Cost()
     pure: bool = True
+    validate: Callable[[tuple[object, ...]], None] | None = None
+    """Looks at a call when it is compiled: gets the values of literal arguments (lists of literals included, `UNKNOWN`
+    for all else), receiver first, and raises `InvalidLiteralError` for a call that can only fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +176,26 @@ class Environment:
     """`has()` on a null, string, number or bool is false (Kubernetes); otherwise an error (the conformance suites)."""
     escaped_identifiers: bool = False
     """Back-quoted field names (off in Kubernetes)."""
+
+    @cached_property
+    def type_names(self) -> Mapping[str, Type]:
+        """The types that can be named in an expression, with `dyn` for their parameters."""
+        named = {**_TYPE_NAMES, **{name: each.type for name, each in self.types.items()}}
+        for function in self.functions.values():
+            for overload in function.overloads:
+                for each in (overload.result, *overload.parameters):
+                    if not each.variable and each.name not in named and each.name not in _UNNAMED:
+                        named[each.name] = Type(each.name, (DYN,) * len(each.parameters))
+        return named
+
+    @cached_property
+    def qualified_roots(self) -> frozenset[str]:
+        """The first parts of all dotted names of variables and types: no other chain can be a name."""
+        dotted = [*self.variables, *self.type_names]
+        roots = {name.partition(".")[0] for name in dotted if "." in name}
+        inside = f"{self.container}."
+        roots.update(name[len(inside) :].partition(".")[0] for name in dotted if name.startswith(inside))
+        return frozenset(roots)
 
     def with_variables(self, *variables: Variable) -> Environment:
         """Return this environment with more (or redeclared) variables."""

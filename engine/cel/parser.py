@@ -15,6 +15,7 @@ from .ast import (
     Bind,
     Call,
     Comprehension,
+    Constant,
     Entry,
     Expr,
     FieldInit,
@@ -414,7 +415,7 @@ class _Parser:
     def literal(self, token: Token, sign: Token | None = None) -> None:
         kind, first, end, text = token
         start = first if sign is None else sign.start
-        value = None
+        value: Constant = None
         try:
             if kind == "int":
                 value = integer(text, negative=sign is not None)

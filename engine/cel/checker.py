@@ -1,0 +1,971 @@
+"""Trees to checked trees: every name resolved, every node with a type, every fault found.
+
+The checker is gradual: what has type `dyn` is believed and left to run time, all else is held to its declaration.
+After a fault a node has the type ERROR, and nothing is said about what is built on it, so that each fault is told
+once and all of them at once. How types meet follows cel-go (spec/cel.md C).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from ..source import PolicyError, Problem, Source, did_you_mean
+from .ast import (
+    Bind,
+    Call,
+    Comprehension,
+    Expr,
+    Ident,
+    ListLiteral,
+    Literal,
+    Macro,
+    MapLiteral,
+    MessageLiteral,
+    OptionalMap,
+    Select,
+    children,
+)
+from .checked import (
+    CallReference,
+    Checked,
+    DefinitionReference,
+    LocalReference,
+    Reference,
+    TypeReference,
+    VariableReference,
+    reads_of,
+)
+from .environment import UNKNOWN, Environment, Function, InvalidLiteralError, Overload, Scope
+from .types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    ERROR,
+    INT,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    Type,
+    list_of,
+    map_of,
+    optional_of,
+    type_of,
+    variable,
+)
+from .values import EvaluationError, Uint
+
+_NEVER_NULL: Final = frozenset(("bool", "int", "uint", "double", "string", "bytes", "list", "map", "type"))
+_ORDERED: Final = (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)
+_NUMBERS: Final = frozenset((INT, UINT, DOUBLE))
+_MIXED: Final = frozenset(("format",))
+"""Functions in whose arguments literals of mixed types are fine even where they are not elsewhere."""
+
+_SYMBOLS: Final = {
+    "_+_": "+", "_-_": "-", "_*_": "*", "_/_": "/", "_%_": "%", "_==_": "==", "_!=_": "!=", "_<_": "<", "_<=_": "<=",
+    "_>_": ">", "_>=_": ">=", "_&&_": "&&", "_||_": "||", "!_": "!", "-_": "-", "_?_:_": "?:", "@in": "in",
+    "_[_]": "[]", "_[?_]": "[?]",
+}  # fmt: skip
+_SHORT: Final = {TIMESTAMP: "timestamp", DURATION: "duration"}
+_MACROS: Final = {
+    "all": "list.all(x, x > 0)", "exists": "list.exists(x, x > 0)", "exists_one": "list.exists_one(x, x > 0)",
+    "existsOne": "list.existsOne(x, x > 0)", "map": "list.map(x, x + 1)", "filter": "list.filter(x, x > 0)",
+    "transformList": "list.transformList(i, x, x + i)", "transformMap": "map.transformMap(k, v, v + 1)",
+    "transformMapEntry": "map.transformMapEntry(k, v, {v: k})", "sortBy": "list.sortBy(x, x.name)",
+    "optMap": "optional.optMap(x, x + 1)", "optFlatMap": "optional.optFlatMap(x, x.?name)", "has": "has(x.name)",
+}  # fmt: skip
+_SHOWN_SIGNATURES: Final = 8
+
+
+def check(
+    source: Source, root: Expr, environment: Environment, *, expected: Type | tuple[Type, ...] | None = None
+) -> Checked:
+    """Return the checked tree of an expression; raise `PolicyError` with all its faults.
+
+    Codes: `cel-type` for types that do not fit, `cel-name` for what is not declared, `cel-syntax` for what cannot be
+    checked at all. `expected`: the types that the whole expression may have, default any. A `dyn` result fits none of
+    them but DYN itself, which allows a result that is only known at run time (and any at all where it stands alone).
+    """
+    checker = _Checker(source, environment)
+    try:
+        type_ = checker.check(root)
+        checker.check_result(root, type_, expected)
+    except RecursionError:
+        checker.complain("nested too deeply", root, help="split it up into variables", code="cel-syntax")
+    if checker.problems or checker.check_mixed():
+        raise PolicyError(checker.problems)
+    types = {number: checker.settle(each) for number, each in checker.types.items()}
+    scopes, locals_ = _survey(root, checker.references, environment)
+    reads_nothing: frozenset[tuple[str, ...]] = frozenset()
+    draft = Checked(
+        source, root, environment, types, checker.references, reads_nothing, scopes[root.id], scopes, locals_
+    )
+    return Checked(
+        source, root, environment, types, checker.references, reads_of(draft, root), scopes[root.id], scopes, locals_
+    )
+
+
+def show(type_: Type) -> str:
+    """Return a type as messages spell it."""
+    if type_.variable:
+        return "dyn" if type_.name.startswith("_") else type_.name
+    name = _SHORT.get(type_, type_.name)
+    return f"{name}({', '.join(map(show, type_.parameters))})" if type_.parameters else name
+
+
+def show_signature(name: str, overload: Overload) -> str:
+    """Return an overload as people would write it: `string.contains(string) -> bool`, `int + int -> int`."""
+    symbol = _SYMBOLS.get(name)
+    parameters = [show(each) for each in overload.parameters]
+    if symbol == "[]":
+        text = f"{parameters[0]}[{parameters[1]}]"
+    elif symbol is not None:
+        text = f" {symbol} ".join(parameters) if len(parameters) > 1 else f"{symbol}{parameters[0]}"
+    elif overload.member:
+        text = f"{parameters[0]}.{name}({', '.join(parameters[1:])})"
+    else:
+        text = f"{name}({', '.join(parameters)})"
+    return f"{text} -> {show(overload.result)}"
+
+
+class _Checker:
+    def __init__(self, source: Source, environment: Environment) -> None:
+        self.source = source
+        self.environment = environment
+        self.types: dict[int, Type] = {}
+        self.references: dict[int, Reference] = {}
+        self.problems: list[Problem] = []
+        self.locals: list[tuple[str, Type]] = []
+        # What type variables stand for, so far.
+        self.bindings: dict[str, Type] = {}
+        self.variables = 0
+        # Literals that must hold one type: looked at when all variables are bound, and only in a sound expression.
+        self.literals: list[tuple[list[Expr], frozenset[int]]] = []
+        self.mixed = 0
+        self.loops = 0
+        self.by_class: dict[type, Callable[..., Type]] = {
+            Literal: self.check_literal,
+            Ident: self.check_ident,
+            Select: self.check_select,
+            Call: self.check_call,
+            ListLiteral: self.check_list,
+            MapLiteral: self.check_map,
+            MessageLiteral: self.check_message,
+            Comprehension: self.check_comprehension,
+            Bind: self.check_bind,
+            OptionalMap: self.check_optional_map,
+        }
+
+    def check(self, node: Expr) -> Type:
+        """Return the type of a node and keep it."""
+        type_ = self.types[node.id] = self.by_class[node.__class__](node)
+        return type_
+
+    # -- complaints ----------------------------------------------------------------------------------------------
+
+    def complain(
+        self, message: str, node: Expr, *, end: int | None = None, help: str = "", code: str = "cel-type"  # noqa: A002
+    ) -> Type:
+        """Take note of a fault at a node; return ERROR as its type."""
+        stop = node.position + 1 if end is None else end
+        self.problems.append(Problem(message, self.source.span(node.position, stop), help, code=code))
+        return ERROR
+
+    def shown(self, type_: Type) -> str:
+        return show(self.substitute(type_))
+
+    # -- how types meet ------------------------------------------------------------------------------------------
+
+    def fresh(self) -> Type:
+        self.variables += 1
+        return variable(f"_{self.variables}")
+
+    def substitute(self, type_: Type) -> Type:
+        """Replace the bound variables of a type."""
+        if type_.variable:
+            bound = self.bindings.get(type_.name)
+            return type_ if bound is None else self.substitute(bound)
+        if not type_.parameters:
+            return type_
+        return Type(type_.name, tuple(map(self.substitute, type_.parameters)))
+
+    def settle(self, type_: Type) -> Type:
+        """Replace all variables of a type; those that nothing bound are dyn."""
+        if type_.variable:
+            bound = self.bindings.get(type_.name)
+            return DYN if bound is None else self.settle(bound)
+        if not type_.parameters:
+            return type_
+        return Type(type_.name, tuple(map(self.settle, type_.parameters)))
+
+    def assignable(self, given: Type, wanted: Type) -> bool:
+        """Whether one type can stand where the other is wanted; binds variables if so."""
+        if given == wanted:
+            return True
+        saved = dict(self.bindings)
+        if self.meet(given, wanted):
+            return True
+        self.bindings = saved
+        return False
+
+    def all_assignable(self, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
+        if len(given) != len(wanted):
+            return False
+        saved = dict(self.bindings)
+        for left, right in zip(given, wanted, strict=True):
+            if left != right and not self.meet(left, right):
+                self.bindings = saved
+                return False
+        return True
+
+    def meet(self, first: Type, second: Type) -> bool:
+        if second.variable:
+            valid, bound = self.bind(first, second)
+            if valid:
+                return True
+            if bound:
+                return False
+        if first.variable:
+            return self.bind(second, first)[0]
+        if first in (DYN, ERROR) or second in (DYN, ERROR):
+            return True
+        if NULL in (first, second):
+            return first == second or (second if first == NULL else first).name not in _NEVER_NULL
+        if first.name == "type" == second.name:
+            return True
+        if first.name != second.name or len(first.parameters) != len(second.parameters):
+            return False
+        return all(map(self.meet, first.parameters, second.parameters))
+
+    def bind(self, type_: Type, name: Type) -> tuple[bool, bool]:
+        """Try to let a variable stand for a type; return whether it may, and whether it stood for one before."""
+        if type_ == name:
+            return True, True
+        bound = self.bindings.get(name.name)
+        if bound is not None:
+            if type_ == bound:
+                return True, True
+            if self.meet(type_, bound):
+                general = _more_general(type_, bound)
+                if not self.occurs(name, general):
+                    self.bindings[name.name] = general
+                return True, True
+            return False, True
+        if self.occurs(name, type_):
+            return False, False
+        self.bindings[name.name] = type_
+        return True, False
+
+    def occurs(self, name: Type, type_: Type) -> bool:
+        if type_ == name:
+            return True
+        if type_.variable:
+            bound = self.bindings.get(type_.name)
+            return bound is not None and self.occurs(name, bound)
+        return any(self.occurs(name, each) for each in type_.parameters)
+
+    def join(self, types: Iterable[Type]) -> Type:
+        """Return the type of what holds things of these types: the most general one, or dyn."""
+        joined: Type | None = None
+        for each in types:
+            if joined is None:
+                joined = each
+            elif self.assignable(joined, each):
+                joined = _more_general(joined, each)
+            else:
+                joined = DYN
+        return self.fresh() if joined is None else joined
+
+    # -- names ---------------------------------------------------------------------------------------------------
+
+    def candidates(self, name: str) -> list[str]:
+        """Return what a name may mean, innermost container first."""
+        if name.startswith("."):
+            return [name[1:]]
+        names = []
+        container = self.environment.container
+        while container:
+            names.append(f"{container}.{name}")
+            container = container.rpartition(".")[0]
+        return [*names, name]
+
+    def local(self, name: str) -> Type | None:
+        for known, type_ in reversed(self.locals):
+            if known == name:
+                return type_
+        return None
+
+    def resolve(self, node: Expr, name: str) -> Type | None:
+        """Let a node stand for the variable or type of this name, if there is one; return its type."""
+        environment = self.environment
+        for each in self.candidates(name):
+            declared = environment.variables.get(each)
+            if declared is not None:
+                self.references[node.id] = VariableReference(each)
+                return declared.type
+            named = environment.type_names.get(each)
+            if named is not None:
+                # As a value a type has no parameters: the type of [1] and of ['a'] is `list`.
+                self.references[node.id] = TypeReference(Type(named.name))
+                return type_of(named)
+        return None
+
+    def check_ident(self, node: Ident) -> Type:
+        name = node.name
+        if not node.rooted:
+            local = self.local(name)
+            if local is not None:
+                self.references[node.id] = LocalReference(name)
+                return local
+        found = self.resolve(node, "." + name if node.rooted else name)
+        if found is not None:
+            return found
+        environment = self.environment
+        end = node.position + len(name)
+        if name == environment.definitions_name and environment.definitions:
+            return self.complain(
+                f"`{name}` has no value of its own", node, end=end, code="cel-name",
+                help=f"name one of them, as in `{name}.{next(iter(environment.definitions))}`",
+            )  # fmt: skip
+        if not name:
+            return ERROR  # a macro's variable that was no name
+        known = [*environment.variables, *(each for each, _ in self.locals)]
+        if environment.definitions:
+            known.append(environment.definitions_name)
+        hint = did_you_mean(name, known)
+        if not hint and name in environment.functions:
+            hint = f"`{name}` is a function: call it"
+        elif not hint and known:
+            hint = _listed("there are", sorted(each for each in known if each))
+        return self.complain(f"no variable `{name}`", node, end=end, help=hint, code="cel-name")
+
+    def qualified(self, node: Expr) -> str | None:
+        """Return the dotted name that a chain spells, None where it is none or begins with a local."""
+        parts: list[str] = []
+        while isinstance(node, Select):
+            if node.test or node.optional:
+                return None
+            parts.append(node.field)
+            node = node.operand
+        if not isinstance(node, Ident):
+            return None
+        parts.append("." + node.name if node.rooted else node.name)
+        return ".".join(reversed(parts))
+
+    # -- nodes ---------------------------------------------------------------------------------------------------
+
+    def check_literal(self, node: Literal) -> Type:
+        value = node.value
+        if value is None:
+            return NULL
+        if node.unsigned:
+            return UINT
+        return _LITERAL_TYPES[value.__class__]
+
+    def check_select(self, node: Select) -> Type:
+        environment = self.environment
+        operand = node.operand
+        if not node.test and not node.optional:
+            chain = self.qualified(node)
+            root = "" if chain is None else chain.lstrip(".").partition(".")[0]
+            if chain is not None and root in environment.qualified_roots and (
+                chain.startswith(".") or self.local(root) is None
+            ):
+                found = self.resolve(node, chain)
+                if found is not None:
+                    return found
+        if isinstance(operand, Ident) and operand.name == environment.definitions_name and environment.definitions:
+            name = operand.name
+            if (operand.rooted or self.local(name) is None) and name not in environment.variables:
+                return self.check_definition(node, operand)
+        type_ = self.substitute(self.check(operand))
+        return self.select(node, type_)
+
+    def check_definition(self, node: Select, operand: Ident) -> Type:
+        definitions = self.environment.definitions
+        name = node.field
+        self.types[operand.id] = DYN
+        found = definitions.get(name)
+        if found is None:
+            hint = did_you_mean(name, definitions) or _listed("there are", sorted(definitions))
+            return self.complain(
+                f"no variable `{operand.name}.{name}`", node, end=node.end, help=hint, code="cel-name"
+            )
+        if node.test or node.optional:
+            return self.complain(
+                f"`{operand.name}.{name}` is declared: it need not be tested", node, end=node.end,
+                help="test the fields that it is made of",
+            )  # fmt: skip
+        self.references[node.id] = DefinitionReference(name)
+        return found.type
+
+    def select(self, node: Select, type_: Type) -> Type:
+        """Return the type of a selection from something of a type."""
+        inner = type_
+        optional = node.optional
+        if type_.name == "optional_type" and not type_.variable:
+            inner = self.substitute(type_.parameters[0])
+            optional = True
+        found = self.field(node, inner)
+        if found is ERROR:
+            return ERROR
+        if node.test:
+            return BOOL
+        return optional_of(found) if optional and found.name != "optional_type" else found
+
+    def field(self, node: Select, type_: Type) -> Type:
+        if type_ == ERROR:
+            return ERROR
+        if type_ == DYN or type_.variable:
+            return DYN
+        if type_.name == "map":
+            return type_.parameters[1]
+        declared = self.environment.types.get(type_.name)
+        end = max(node.position + 1, node.operand.end if node.test else node.end)
+        if declared is None:
+            help_ = "`[n]` reads an element, `.all(x, ...)` all of them" if type_.name == "list" else ""
+            return self.complain(
+                f"`{self.shown(type_)}` has no fields: cannot read `{node.field}`", node,
+                end=None if node.test else end, help=help_,
+            )  # fmt: skip
+        field = declared.fields.get(node.field)
+        if field is not None:
+            return field.type
+        hint = did_you_mean(node.field, declared.fields)
+        if declared.index is not None:
+            quoted = f"any other name is written in quotes: `[\"{node.field}\"]`"
+            hint = f"{hint} ({quoted})" if hint else quoted
+        elif not hint:
+            hint = _listed("it has", sorted(declared.fields)) if declared.fields else "it has no known fields"
+        return self.complain(
+            f"no such field `{node.field}` in `{type_.name}`", node, end=None if node.test else end, help=hint,
+            code="cel-name",
+        )  # fmt: skip
+
+    def check_list(self, node: ListLiteral) -> Type:
+        types = []
+        for index, element in enumerate(node.elements):
+            type_ = self.check(element)
+            types.append(self.unwrapped(element, type_) if index in node.optional else type_)
+        if ERROR in types:
+            return ERROR
+        if len(types) > 1:
+            self.must_agree(node.elements, node.optional)
+        return list_of(self.join(types))
+
+    def check_map(self, node: MapLiteral) -> Type:
+        keys, values = [], []
+        for entry in node.entries:
+            keys.append(self.check(entry.key))
+            type_ = self.check(entry.value)
+            values.append(self.unwrapped(entry.value, type_) if entry.optional else type_)
+        if ERROR in keys or ERROR in values:
+            return ERROR
+        if len(keys) > 1:
+            optional = frozenset(index for index, entry in enumerate(node.entries) if entry.optional)
+            self.must_agree([entry.key for entry in node.entries], frozenset())
+            self.must_agree([entry.value for entry in node.entries], optional)
+        return map_of(self.join(keys), self.join(values))
+
+    def unwrapped(self, node: Expr, type_: Type) -> Type:
+        """Return what an optional element holds."""
+        type_ = self.substitute(type_)
+        if type_.name == "optional_type" and not type_.variable:
+            return type_.parameters[0]
+        if type_ in (DYN, ERROR) or type_.variable:
+            return ERROR if type_ == ERROR else DYN
+        return self.complain(
+            f"an element marked with `?` must be optional, not `{self.shown(type_)}`", node,
+            help="write `optional.of(...)`, or leave the `?` out",
+        )  # fmt: skip
+
+    def must_agree(self, nodes: Sequence[Expr], optional: frozenset[int]) -> None:
+        if self.environment.homogeneous_literals and not self.mixed:
+            self.literals.append((list(nodes), optional))
+
+    def check_mixed(self) -> bool:
+        """Complain of literals with elements of several types; return whether there are any."""
+        for nodes, optional in self.literals:
+            first: Type | None = None
+            for index, node in enumerate(nodes):
+                type_ = self.settle(self.types[node.id])
+                if index in optional and type_.name == "optional_type":
+                    type_ = type_.parameters[0]
+                if first is None:
+                    first = type_
+                elif type_ != first:
+                    self.complain(
+                        f"expected `{show(first)}`, found `{show(type_)}`", node, end=max(node.end, node.position + 1),
+                        help="all elements of a literal have one type; `dyn()` around each of them allows any",
+                    )  # fmt: skip
+                    break
+        return bool(self.problems)
+
+    def check_message(self, node: MessageLiteral) -> Type:
+        for field in node.fields:
+            self.check(field.value)
+        return self.complain(
+            f"no message type `{node.type_name}`", node, code="cel-name",
+            help="objects are written as maps: `{'field': value}`",
+        )  # fmt: skip
+
+    # -- calls ---------------------------------------------------------------------------------------------------
+
+    def check_call(self, node: Call) -> Type:
+        function = node.function
+        builtin = _BUILTIN.get(function)
+        target = node.target
+        mixed = function in _MIXED
+        self.mixed += mixed
+        types = []
+        for each in node.args:
+            types.append(self.check(each))  # noqa: PERF401 - a comprehension would be one more frame per level
+        self.mixed -= mixed
+        if builtin is not None:
+            return ERROR if ERROR in types else builtin(self, node, [self.substitute(each) for each in types])
+        if target is None:
+            name = "." + function if node.rooted else function
+            for each_name in self.candidates(name):
+                found = self.environment.functions.get(each_name)
+                if found is not None:
+                    return self.resolve_call(node, found, types, qualified=False)
+            return self.no_function(node, function)
+        prefix = self.qualified(target)
+        if prefix is not None:
+            for each_name in self.candidates(f"{prefix}.{function}"):
+                found = self.environment.functions.get(each_name)
+                if found is not None:
+                    return self.resolve_call(node, found, types, qualified=True)
+            root = prefix.lstrip(".").partition(".")[0]
+            unknown = self.local(root) is None and root not in self.environment.variables
+            if unknown and function not in self.environment.functions and self.is_name_space(prefix):
+                return self.no_function(node, f"{prefix}.{function}")
+        receiver = self.check(target)
+        found = self.environment.functions.get(function)
+        if found is None:
+            return ERROR if receiver == ERROR else self.no_function(node, function)
+        return self.resolve_call(node, found, [receiver, *types], qualified=False)
+
+    def is_name_space(self, prefix: str) -> bool:
+        return any(name.startswith(f"{prefix}.") for name in self.environment.functions)
+
+    def no_function(self, node: Call, name: str) -> Type:
+        macro = _MACROS.get(node.function)
+        functions = self.environment.functions
+        known = [each for each in functions if each[0].isalpha()]
+        if macro is not None:
+            hint = f"as in `{macro}`"
+            count = len(node.args)
+            return self.complain(
+                f"`{node.function}` does not take {count} argument{'s' * (count != 1)}", node, help=hint,
+                code="cel-name",
+            )  # fmt: skip
+        hint = did_you_mean(name, known)
+        if not hint:
+            namesakes = sorted(each for each in known if each.rpartition(".")[2] == node.function)
+            hint = f"did you mean `{namesakes[0]}`?" if namesakes else ""
+        if not hint and name in self.environment.variables:
+            hint = f"`{name}` is a variable, not a function"
+        return self.complain(f"no function `{name}`", node, help=hint, code="cel-name")
+
+    def resolve_call(self, node: Call, function: Function, types: list[Type], *, qualified: bool) -> Type:
+        """Return the result type of a call of a known function, and keep the overloads that may run."""
+        if ERROR in types:
+            return ERROR
+        member = node.target is not None and not qualified
+        matching: list[Overload] = []
+        result: Type | None = None
+        for overload in function.overloads:
+            if overload.member != member or len(overload.parameters) != len(types):
+                continue
+            wanted, found = self.instantiate(overload)
+            if self.all_assignable(types, wanted):
+                matching.append(overload)
+                found = self.substitute(found)
+                if result is None:
+                    result = found
+                elif result not in (DYN, found):
+                    result = DYN
+        if result is None:
+            return self.no_overload(node, function, types)
+        self.references[node.id] = CallReference(function.name, tuple(matching), qualified)
+        if len(matching) == 1 and function.name not in _SYMBOLS:
+            self.try_literals(node, matching[0], node.args if not member else (node.target, *node.args))
+        return result
+
+    def instantiate(self, overload: Overload) -> tuple[Sequence[Type], Type]:
+        """Return parameters and result of an overload with fresh variables."""
+        names: dict[str, Type] = {}
+
+        def refresh(type_: Type) -> Type:
+            if type_.variable:
+                if type_.name not in names:
+                    names[type_.name] = self.fresh()
+                return names[type_.name]
+            if not type_.parameters:
+                return type_
+            return Type(type_.name, tuple(map(refresh, type_.parameters)))
+
+        return [refresh(each) for each in overload.parameters], refresh(overload.result)
+
+    def try_literals(self, node: Call, overload: Overload, arguments: Sequence[Expr | None]) -> None:
+        """Complain of a call with literals that can only fail: better now than at the first pod.
+
+        Operators are left alone (`1/0` may stand where nobody looks), functions are not, as in Kubernetes.
+        """
+        nodes = [each for each in arguments if each is not None]
+        values = [_literal_value(each) for each in nodes]
+        if overload.validate is not None:
+            try:
+                overload.validate(tuple(values))
+            except InvalidLiteralError as fault:
+                at: Expr = node
+                for step in fault.path:
+                    at = (nodes if at is node else children(at))[step]
+                self.complain(fault.message, at, end=max(at.end, at.position + 1))
+            return
+        if not overload.pure or overload.result.name in ("list", "map"):
+            return
+        if all(each.__class__ in _TRIED and (each.__class__ is not str or len(each) < 256) for each in values):
+            try:
+                overload.evaluate(*values)
+            except EvaluationError as error:
+                at = nodes[0] if len(nodes) == 1 else node
+                self.complain(error.message, at, end=max(at.end, at.position + 1))
+
+    def no_overload(self, node: Call, function: Function, types: Sequence[Type]) -> Type:
+        """Complain that no overload takes these types."""
+        name = function.name
+        symbol = _SYMBOLS.get(name)
+        shown = [self.shown(each) for each in types]
+        settled = [self.substitute(each) for each in types]
+        hint = ""
+        if symbol is not None:
+            between = "from" if symbol == "[]" else "and"
+            message = f"`{symbol}` does not take " + f" {between} ".join(f"`{each}`" for each in shown)
+            if symbol == "[]":
+                message = f"`{shown[0]}` cannot be indexed with `{shown[1]}`"
+            elif len(settled) > 1 and settled[0] != settled[1] and _NUMBERS.issuperset(settled):
+                hint = f"convert one side, as in `{shown[1]}(x) {symbol} y`"
+            elif NULL in settled and name in ("_==_", "_!=_"):
+                hint = "that is never null; `has(x.y)` tests whether a field is there"
+        elif node.target is not None and len(types) == len(node.args) + 1:
+            message = f"no overload of `{name}` takes `{shown[0]}`.({', '.join(shown[1:])})"
+        else:
+            message = f"no overload of `{name}` takes ({', '.join(shown)})"
+        if not hint and name in ("_==_", "_!=_"):
+            hint = "both sides must have one type; `dyn(x)` leaves it to run time"
+        if not hint:
+            signatures = [show_signature(name, each) for each in function.overloads]
+            more = len(signatures) - _SHOWN_SIGNATURES
+            hint = "there is " + ", ".join(f"`{each}`" for each in signatures[:_SHOWN_SIGNATURES])
+            hint += f" and {more} more" if more > 0 else ""
+        return self.complain(message, node, end=node.position + max(1, len(symbol or "")), help=hint)
+
+    def logical(self, node: Call, types: Sequence[Type]) -> Type:
+        wrong = next((each for each in types if not self.assignable(each, BOOL)), None)
+        if wrong is None:
+            return BOOL
+        symbol = _SYMBOLS[node.function]
+        return self.complain(
+            f"`{symbol}` does not take `{self.shown(types[0])}` and `{self.shown(types[1])}`", node,
+            end=node.position + len(symbol), help="both sides must be bool",
+        )  # fmt: skip
+
+    def conditional(self, node: Call, types: Sequence[Type]) -> Type:
+        condition, first, second = types
+        if not self.assignable(condition, BOOL):
+            return self.complain(f"the condition of `?:` must be bool, not `{self.shown(condition)}`", node)
+        result = self.fresh()
+        if self.all_assignable((first, second), (result, result)):
+            return self.substitute(result)
+        return self.complain(
+            f"the branches of `?:` must have one type, not `{self.shown(first)}` and `{self.shown(second)}`", node,
+            help="convert one of them, or put `dyn()` around both",
+        )  # fmt: skip
+
+    def index(self, node: Call, types: Sequence[Type]) -> Type:
+        """Check `_[_]` and `_[?_]`: of lists, maps, objects that allow it, and optionals of them."""
+        type_, key = types
+        optional = node.function == "_[?_]"
+        inner = type_
+        if type_.name == "optional_type" and not type_.variable:
+            inner = self.substitute(type_.parameters[0])
+            optional = True
+        result: Type | None = None
+        function = self.environment.functions.get("_[_]")
+        declared = self.environment.types.get(inner.name)
+        if inner == DYN or inner.variable:
+            result = DYN
+            if function is not None and not optional:
+                self.references[node.id] = CallReference("_[_]", function.overloads)
+        elif declared is not None:
+            if declared.index is not None and self.assignable(key, STRING):
+                literal = node.args[1]
+                known = declared.fields.get(literal.value) if isinstance(literal, Literal) else None  # type: ignore[arg-type]
+                result = declared.index if known is None else known.type
+        elif inner.name == "list":
+            result = inner.parameters[0] if self.assignable(key, INT) else None
+        elif inner.name == "map":
+            result = inner.parameters[1] if self.assignable(key, inner.parameters[0]) else None
+        if result is None:
+            hint = ""
+            if declared is not None and declared.index is None:
+                hint = "its fields are read with a dot"
+            elif inner.name == "list":
+                hint = "an index is an int"
+            elif inner.name == "map":
+                hint = f"its keys are `{self.shown(inner.parameters[0])}`"
+            return self.complain(f"`{self.shown(type_)}` cannot be indexed with `{self.shown(key)}`", node, help=hint)
+        if function is not None and not optional and inner.name in ("list", "map"):
+            chosen = tuple(each for each in function.overloads if each.parameters[0].name == inner.name)
+            self.references[node.id] = CallReference("_[_]", chosen)
+        result = self.substitute(result)
+        return optional_of(result) if optional and result.name != "optional_type" else result
+
+    # -- macros --------------------------------------------------------------------------------------------------
+
+    def elements(self, node: Comprehension, type_: Type) -> tuple[Type, Type] | None:
+        """Return the types of the two variables (index or key, element or value), None after a fault."""
+        if type_ == ERROR:
+            return None
+        if type_ == DYN or type_.variable:
+            return DYN, DYN
+        if type_.name == "list" and (node.macro is not Macro.SORT_BY or node.variable2 is None):
+            return INT, type_.parameters[0]
+        if type_.name == "map" and node.macro is not Macro.SORT_BY:
+            return type_.parameters[0], type_.parameters[1]
+        wanted = "a list" if node.macro is Macro.SORT_BY else "a list or a map"
+        self.complain(
+            f"`{node.macro.value}` runs over {wanted}, not `{self.shown(type_)}`", node.range,
+            end=max(node.range.end, node.range.position + 1),
+        )  # fmt: skip
+        return None
+
+    def check_comprehension(self, node: Comprehension) -> Type:
+        over = self.substitute(self.check(node.range))
+        self.loops += 1
+        if self.loops > self.environment.limits.comprehensions:
+            self.complain(
+                f"comprehensions nest more than {self.environment.limits.comprehensions} deep", node,
+                help="each level multiplies the cost: split it up into variables", code="cel-cost",
+            )  # fmt: skip
+        pair = self.elements(node, over)
+        first, second = pair or (ERROR, ERROR)
+        if node.variable2 is None:
+            element = second if over.name == "list" else first
+            self.locals.append((node.variable, element))
+        else:
+            element = second
+            self.locals += [(node.variable, first), (node.variable2, second)]
+        failed = pair is None
+        if node.predicate is not None:
+            predicate = self.substitute(self.check(node.predicate))
+            failed = failed or predicate == ERROR
+            if predicate != ERROR and not self.assignable(predicate, BOOL):
+                failed = True
+                self.complain(
+                    f"the condition of `{node.macro.value}` must be bool, not `{self.shown(predicate)}`",
+                    node.predicate, end=max(node.predicate.end, node.predicate.position + 1),
+                )  # fmt: skip
+        transform = DYN
+        if node.transform is not None:
+            transform = self.substitute(self.check(node.transform))
+            failed = failed or transform == ERROR
+        del self.locals[-1 if node.variable2 is None else -2 :]
+        self.loops -= 1
+        return ERROR if failed else self.result(node, first, element, transform)
+
+    def result(self, node: Comprehension, key: Type, element: Type, transform: Type) -> Type:
+        """Return the type of a sound comprehension."""
+        match node.macro:
+            case Macro.ALL | Macro.EXISTS | Macro.EXISTS_ONE:
+                return BOOL
+            case Macro.FILTER:
+                return list_of(element)
+            case Macro.MAP | Macro.TRANSFORM_LIST:
+                return list_of(transform)
+            case Macro.TRANSFORM_MAP:
+                return map_of(key, transform)
+        assert node.transform is not None
+        end = max(node.transform.end, node.transform.position + 1)
+        if node.macro is Macro.TRANSFORM_MAP_ENTRY:
+            if transform == DYN or transform.variable:
+                return map_of(DYN, DYN)
+            if transform.name == "map":
+                return transform
+            return self.complain(
+                f"`transformMapEntry` makes a map with one entry, not `{self.shown(transform)}`", node.transform,
+                end=end, help="write `{key: value}`",
+            )  # fmt: skip
+        if transform in (DYN, *_ORDERED) or transform.variable:
+            return list_of(element)
+        return self.complain(
+            f"`sortBy` cannot order by `{self.shown(transform)}`", node.transform, end=end,
+            help="order by a number, a text, a bool, a timestamp or a duration",
+        )  # fmt: skip
+
+    def check_bind(self, node: Bind) -> Type:
+        self.locals.append((node.variable, self.substitute(self.check(node.init))))
+        type_ = self.check(node.body)
+        self.locals.pop()
+        return type_
+
+    def check_optional_map(self, node: OptionalMap) -> Type:
+        target = self.substitute(self.check(node.target))
+        inner = target
+        name = "optFlatMap" if node.flat else "optMap"
+        if target.name == "optional_type" and not target.variable:
+            inner = target.parameters[0]
+        elif target == DYN or target.variable:
+            inner = DYN
+        elif target != ERROR:
+            inner = self.complain(
+                f"`{name}` works on an optional, not on `{self.shown(target)}`", node,
+                help="`x.?y` or `optional.of(x)` give one",
+            )  # fmt: skip
+        self.locals.append((node.variable, inner))
+        body = self.substitute(self.check(node.body))
+        self.locals.pop()
+        if ERROR in (inner, body):
+            return ERROR
+        if not node.flat:
+            return optional_of(body)
+        if body.name == "optional_type" and not body.variable:
+            return body
+        if body == DYN or body.variable:
+            return optional_of(DYN)
+        return self.complain(
+            f"`optFlatMap` makes an optional, not `{self.shown(body)}`", node.body,
+            end=max(node.body.end, node.body.position + 1), help="use `optMap`, or `x.?y` for an optional field",
+        )  # fmt: skip
+
+    # -- the whole -----------------------------------------------------------------------------------------------
+
+    def check_result(self, root: Expr, type_: Type, expected: Type | tuple[Type, ...] | None) -> None:
+        type_ = self.substitute(type_)
+        if expected is None or type_ == ERROR:
+            return
+        allowed = expected if isinstance(expected, tuple) else (expected,)
+        if allowed == (DYN,):
+            return
+        if type_ == DYN or type_.variable:
+            if DYN in allowed:
+                return
+        elif any(each != DYN and self.assignable(type_, each) for each in allowed):
+            return
+        names = " or ".join(show(each) for each in allowed if each != DYN)
+        help_ = ""
+        if type_ == DYN and BOOL in allowed:
+            help_ = "its type is only known at run time: write `== true`"
+        elif type_ == DYN:
+            convert = next((each.name for each in allowed if each.name in ("int", "double", "string")), "")
+            help_ = f"its type is only known at run time: write `{convert}(...)`" if convert else ""
+        elif BOOL in allowed and type_ in (INT, UINT, DOUBLE, STRING):
+            help_ = "compare it with something"
+        elif type_ == DOUBLE and INT in allowed:
+            help_ = "write `int(...)`, which truncates"
+        span = self.source.span(root.start, max(root.end, root.start + 1))
+        self.problems.append(Problem(f"must be {names}, not {self.shown(type_)}", span, help_, code="cel-type"))
+
+
+_LITERAL_TYPES: Final[dict[type, Type]] = {bool: BOOL, int: INT, float: DOUBLE, str: STRING, bytes: BYTES}
+_TRIED: Final = frozenset((str, int, float, bool, bytes, Uint))
+_BUILTIN: Final[dict[str, Callable[[_Checker, Call, Sequence[Type]], Type]]] = {
+    "_&&_": _Checker.logical,
+    "_||_": _Checker.logical,
+    "_?_:_": _Checker.conditional,
+    "_[_]": _Checker.index,
+    "_[?_]": _Checker.index,
+}
+
+
+def _more_general(first: Type, second: Type) -> Type:
+    return first if _less_specific(first, second) else second
+
+
+def _less_specific(first: Type, second: Type) -> bool:
+    """Whether the first type allows at least what the second does."""
+    if first == DYN or first.variable:
+        return True
+    if second == DYN or second.variable or first.name != second.name:
+        return False
+    if first.name == "type":
+        return True
+    return len(first.parameters) == len(second.parameters) and all(
+        map(_less_specific, first.parameters, second.parameters)
+    )
+
+
+def _listed(before: str, names: Sequence[str]) -> str:
+    shown = ", ".join(f"`{each}`" for each in names[:_SHOWN_SIGNATURES])
+    return f"{before} {shown}" + (", ..." if len(names) > _SHOWN_SIGNATURES else "")
+
+
+def _literal_value(node: Expr) -> object:
+    """Return the value of a literal, UNKNOWN for anything that must be computed."""
+    if isinstance(node, Literal):
+        return Uint(node.value) if node.unsigned and isinstance(node.value, int) else node.value
+    if isinstance(node, ListLiteral) and not node.optional:
+        return [_literal_value(each) for each in node.elements]
+    return UNKNOWN
+
+
+def _survey(
+    root: Expr, references: dict[int, Reference], environment: Environment
+) -> tuple[dict[int, Scope], dict[int, frozenset[str]]]:
+    """Return the scope of every node, and the locals of enclosing loops that it mentions."""
+    scopes: dict[int, Scope] = {}
+    mentioned: dict[int, frozenset[str]] = {}
+    nothing: frozenset[str] = frozenset()
+    bound: list[tuple[str, Scope]] = []
+
+    def visit(node: Expr) -> Scope:
+        scope = Scope.CONSTANT
+        names = nothing
+        reference = references.get(node.id)
+        if isinstance(reference, VariableReference):
+            scope = environment.variables[reference.name].scope
+        elif isinstance(reference, LocalReference):
+            scope = next(each for name, each in reversed(bound) if name == reference.name)
+            names = frozenset((reference.name,))
+        elif isinstance(reference, DefinitionReference):
+            scope = environment.definitions[reference.name].scope
+        elif not isinstance(reference, TypeReference):
+            inner = nothing
+            local: tuple[str, ...]
+            match node:
+                case Comprehension():
+                    scope = visit(node.range)
+                    outer: tuple[Expr, ...] = (node.range,)
+                    local = (node.variable,) if node.variable2 is None else (node.variable, node.variable2)
+                    parts: tuple[Expr, ...] = children(node)[1:]
+                case Bind():
+                    scope = visit(node.init)
+                    outer, local, parts = (node.init,), (node.variable,), (node.body,)
+                case OptionalMap():
+                    scope = visit(node.target)
+                    outer, local, parts = (node.target,), (node.variable,), (node.body,)
+                case Call() if isinstance(reference, CallReference) and reference.qualified:
+                    outer, local, parts = (), (), node.args
+                case _:
+                    outer, local, parts = (), (), children(node)
+            bound.extend((name, scope) for name in local)
+            for part in parts:
+                scope = max(scope, visit(part))
+                inner |= mentioned.get(part.id, nothing)
+            if local:
+                del bound[-len(local) :]
+            names = inner.difference(local) if local else inner
+            for part in outer:
+                names |= mentioned.get(part.id, nothing)
+        scopes[node.id] = scope
+        if names:
+            mentioned[node.id] = names
+        return scope
+
+    visit(root)
+    return scopes, mentioned
