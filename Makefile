@@ -42,13 +42,13 @@ wheel: $(STAMP)  ## Build the wheel and compare it with the folders
 bench: $(STAMP)  ## Run the benchmarks; BENCH="NAME ... --json FILE" picks some and writes the figures
 	$(BIN)/python -m tests.bench $(BENCH)
 
-golden: golden-cases  ## Run the golden cases of CASES=DIR against the pending lists
+golden: golden-cases $(STAMP)  ## Run the golden cases of CASES=DIR against the pending lists
 	$(BIN)/python -m tests.golden '$(CASES)' $(GOLDEN)
 
-golden-full: golden-cases  ## The same with every seed of every workload
+golden-full: golden-cases $(STAMP)  ## The same with every seed of every workload
 	$(BIN)/python -m tests.golden '$(CASES)' --full $(GOLDEN)
 
-golden-cases: $(STAMP)
+golden-cases:
 	@test -n '$(CASES)' || { echo 'which golden cases? run `make golden CASES=DIR` or set KOORD_POLICY_CASES' >&2; exit 2; }
 
 types: $(STAMP)  ## Generate schemas/kubernetes/core.json from the installed kubernetes package

@@ -91,12 +91,9 @@ def plan(
     """Return the work that a case directory holds, in the order of the suites, of the files, of the parts."""
     pieces = []
     for suite in suites:
-        if only and suite.name not in only:
-            continue
-        adapter = _adapter(suite)
-        for path in suite.files(directory):
-            parts = adapter.parts(path, full=full) if hasattr(adapter, "parts") else [None]
-            pieces += [Piece(suite, path, part, full) for part in parts]
+        if not only or suite.name in only:
+            for path in suite.files(directory):
+                pieces += [Piece(suite, path, part, full) for part in _parts(suite, path, full)]
     return pieces
 
 
@@ -130,6 +127,14 @@ def run_piece(piece: Piece) -> list[Result]:
         name = "/".join(filter(None, (piece.path.name, piece.part, UNFINISHED)))
         results.append(Result(piece.suite.name, name, False, f"stopped by {type(error).__name__}: {error}"))
     return results
+
+
+def _parts(suite: Suite, path: Path, full: bool) -> Sequence[str | None]:
+    try:
+        adapter = _adapter(suite)
+        return adapter.parts(path, full=full) if hasattr(adapter, "parts") else [None]
+    except Exception:  # the file is run in one piece then, and what is wrong with it or its adapter is that piece's result
+        return [None]
 
 
 def _adapter(suite: Suite) -> Any:

@@ -69,6 +69,19 @@ def test_parts_of_a_file_are_run_apart_and_stand_in_their_order(tmp_path, monkey
     ]
 
 
+def test_an_adapter_that_cannot_be_imported_fails_its_own_files_only(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "faulty").mkdir()
+    (tmp_path / "faulty" / "broken.py").write_text("raise ImportError('no such thing')")
+    (tmp_path / "broken.json").write_text("[]")
+    (tmp_path / "scheduler.json").write_text('[{"id": "a", "plugin": "Nothing"}]')
+    suites = [Suite("broken", "broken.json", package="faulty"), Suite("scheduler", "scheduler.json")]
+    assert run(plan(tmp_path, suites=suites)) == [
+        Result("broken", "broken.json/unfinished", False, "stopped by ImportError: no such thing"),
+        Result("scheduler", "a", False, "plugin `Nothing` is not built yet"),
+    ]
+
+
 def test_cases_of_every_shape_have_a_name(tmp_path):
     path = tmp_path / "x.json"
     path.write_text('[{"id": "i"}, {"suite": "s", "section": "t", "name": "n"}, {"expr": "1"}]')
