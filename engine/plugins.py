@@ -208,6 +208,14 @@ class Evict(Protocol):
 
 
 @runtime_checkable
+class Startable(Protocol):
+    """Has something to set up once it is made and before it is asked anything."""
+
+    def start(self) -> None:
+        """Set up; called once. If it raises, the generation that wanted the plugin does not run."""
+
+
+@runtime_checkable
 class Closeable(Protocol):
     """Has something to give back when the last decision that holds its generation is done."""
 

@@ -1,0 +1,20 @@
+"""Reloading: what is in force follows what the directories hold, and never leaves the last good state."""
+
+from __future__ import annotations
+
+from .instances import Adoption as Adoption
+from .instances import Instances as Instances
+from .instances import Lease as Lease
+from .instances import Timers as Timers
+from .mount import Limits as Limits
+from .mount import Mount as Mount
+from .mount import Presence as Presence
+from .mount import Reading as Reading
+from .mount import Version as Version
+from .reloader import Build as Build
+from .reloader import Groups as Groups
+from .reloader import InvalidAtStart as InvalidAtStart
+from .reloader import Reloader as Reloader
+from .reloader import ReloadUnit as ReloadUnit
+from .status import SourceStatus as SourceStatus
+from .status import Status as Status

@@ -1,0 +1,678 @@
+"""Directories -> settle -> build beside what runs -> swap; and what to do when any of that goes wrong.
+
+`Reloader.step(now)` is one look at all sources. It never sleeps and reads no clock for its decisions, so that it can be
+driven by virtual time; `start` drives it in a thread of its own, with file events as a hint that shortens the wait.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+from ..registry import Live, Plugin, Registry
+from ..source import PolicyError, Problem, Severity, Source
+from .hints import Hints
+from .mount import EMPTY, Mount, Presence, Reading, Stamp, Version
+from .saved import Saved, Store
+from .status import SourceStatus, Status
+
+Build: TypeAlias = Callable[[Sequence[Source]], Iterable[Plugin]]
+"""Compiles the files of all sources together; raises `PolicyError` with everything that is wrong with them."""
+
+Groups: TypeAlias = Callable[[Sequence[Source]], Iterable[Collection[str]]]
+"""Names of files that belong together because one references the other; files that stand alone need no group."""
+
+FIRST_DECISIONS: Final = 100
+"""Over how many decisions a new generation's errors are counted, unless told otherwise."""
+
+_FIRST_LOOKS: Final = 5
+_SWITCH_INTERVAL_S: Final = 0.0005
+_SHORTEST_WAIT_S: Final = 0.01
+_RESTLESS: Final = 100
+"""After how many settle times without quiet a source is warned about."""
+
+
+class InvalidAtStart(enum.Enum):
+    """What to do when the policies are invalid (or missing) at start."""
+
+    REFUSE = "refuse"
+    LAST_GOOD = "last-good"
+
+
+class ReloadUnit(enum.Enum):
+    """What stays in its previous version as a whole when anything in it is wrong."""
+
+    SOURCE = "source"
+    FILE = "file"
+
+
+@dataclass(slots=True, eq=False)
+class _Watched:
+    """What is known about one source; only the reloading thread touches it."""
+
+    mount: Mount
+    stamp: Stamp | None = None
+    changed_at: float | None = None
+    """When the stamp last changed; None once that change has been read."""
+    restless_since: float | None = None
+    rehash_at: float = 0.0
+    projected: bool = False
+    unmounted: bool = False
+    empty_since: float | None = None
+    newest: Version | None = None
+    """What was last read, wanted or not."""
+    wanted: Version | None = None
+    """What should be in force: the newest, but an empty one only after two looks."""
+    wanted_since: float = 0.0
+    force: Version | None = None
+    since: float = 0.0
+    last_good: bool = False
+    mixed: bool = False
+    rejected: dict[str, Problem] = field(default_factory=dict)
+    """What was rolled back, until something else is seen: versions, or (with files as the unit) contents of files."""
+    trouble: tuple[Problem, ...] = ()
+    """Why it could not be read."""
+    problems: tuple[Problem, ...] = ()
+    """Why the wanted version is not in force."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Unit:
+    """Changes that go in force together or not at all."""
+
+    watched: tuple[_Watched, ...]
+    changes: Mapping[str, Source | None]
+    """The files by name; None for one that was deleted."""
+    since: float
+    problems: tuple[Problem, ...] = ()
+    """What is wrong with it before anything is built."""
+
+
+_Files: TypeAlias = dict[str, Source]
+
+
+@dataclass(frozen=True, slots=True)
+class _Forced:
+    """What was in force before: for a roll-back."""
+
+    plugins: tuple[Plugin, ...]
+    versions: tuple[tuple[_Watched, Version | None, float], ...]
+
+
+class Reloader:
+    """Keeps the registry in force in step with what the sources hold.
+
+    `clock` (seconds since the epoch) is only told to people; `step` gets its own time. `settle`, `interval` and
+    `rehash` are seconds: how quiet a source must be before it is read, how often it is looked at, and how often all
+    contents are hashed though nothing seems to have changed. `max_error_rate` (0..1) rolls a generation back if a
+    larger part of its first `first_decisions` decisions had failing expressions (see `observe`).
+    `groups` is asked with files as the unit only.
+    """
+
+    def __init__(
+        self,
+        live: Live,
+        sources: Sequence[Mount | str | os.PathLike[str]],
+        build: Build,
+        *,
+        python_plugins: Iterable[Plugin] = (),
+        clock: Callable[[], float] = time.time,
+        state_dir: str | os.PathLike[str] | None = None,
+        settle: float = 0.1,
+        interval: float = 1.0,
+        rehash: float = 60.0,
+        invalid_at_start: InvalidAtStart = InvalidAtStart.REFUSE,
+        reload_unit: ReloadUnit = ReloadUnit.SOURCE,
+        groups: Groups | None = None,
+        max_error_rate: float | None = None,
+        first_decisions: int = FIRST_DECISIONS,
+    ) -> None:
+        mounts = [source if isinstance(source, Mount) else Mount(source) for source in sources]
+        _refuse_overlaps(mounts)
+        if invalid_at_start is InvalidAtStart.LAST_GOOD and state_dir is None:
+            raise PolicyError([Problem("to start on the last good set, a directory that keeps it is needed",
+                                       help="name one with `--state-dir`", code="missing-state")])
+        self._live = live
+        self._watched = tuple(_Watched(mount) for mount in mounts)
+        self._build = build
+        self._python_plugins = tuple(python_plugins)
+        self._clock = clock
+        self._store = Store(state_dir) if state_dir is not None else None
+        self._settle = settle
+        self._interval = interval
+        self._rehash = rehash
+        self._invalid_at_start = invalid_at_start
+        self._unit = reload_unit
+        self._groups = groups
+        self._max_error_rate = max_error_rate
+        self._first_decisions = first_decisions
+        self._plugins: tuple[Plugin, ...] = ()
+        self._previous: _Forced | None = None
+        self._dirty = False
+        self._unsaved = False
+        self._save_at = float("-inf")
+        self._state_trouble = ""
+        self._alarm = ""
+        self._last_success: float | None = None
+        self._last_failure: float | None = None
+        self._counting = threading.Lock()
+        self._counted = (0, 0, 0)  # generation, decisions, errors
+        self._hints: Hints | None = None
+        self._stop = threading.Event()
+        self._woken = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._status = Status(live.registry.generation, live.registry.digest,
+                              tuple(self._source_status(watched) for watched in self._watched))
+
+    # What others ask.
+
+    def status(self) -> Status:
+        """Return how things stand after the last look; may be asked from any thread, and never waits."""
+        return self._status
+
+    def observe(self, generation: int, decisions: int, errors: int) -> None:
+        """Count decisions made under a generation, and how many of them had an expression that failed.
+
+        May be called from any thread. What is told about any generation but the one in force is ignored.
+        """
+        with self._counting:
+            if generation != self._live.registry.generation:
+                return
+            counted, before, failed = self._counted
+            if counted != generation:
+                before = failed = 0
+            if before < self._first_decisions:
+                self._counted = generation, before + decisions, failed + errors
+        if self._failing():
+            self._woken.set()
+
+    # One look.
+
+    def begin(self, now: float) -> Registry:
+        """Read all sources for the first time and put them in force; return what is in force.
+
+        Raises `PolicyError` with everything that is wrong, unless the last good set can (and may) be used.
+        """
+        problems: list[Problem] = []
+        for watched in self._watched:
+            for _ in range(_FIRST_LOOKS):
+                reading = watched.mount.read()
+                if not reading.torn:
+                    break
+            self._take(watched, reading, now)
+            # What changed within the same tick of the file system's clock would not show in the next stamp.
+            watched.rehash_at = now + self._interval
+            watched.wanted, watched.wanted_since = watched.newest, now
+            if reading.torn:
+                watched.stamp, watched.changed_at = None, now
+                watched.trouble = (Problem(f"`{watched.mount.path}` changes while it is read", code="unsettled"),)
+            problems += watched.trouble
+            if reading.version is not None:
+                problems += reading.version.problems
+        whole = not problems and all(watched.newest is not None for watched in self._watched)
+        files = {source.name: source for watched in self._watched if watched.newest is not None
+                 for source in watched.newest.files.values()}
+        plugins: tuple[Plugin, ...] = ()
+        try:
+            plugins = self._compiled(files)
+        except PolicyError as error:
+            whole = False
+            problems += error.problems
+        if whole:
+            for watched in self._watched:
+                watched.force, watched.since = watched.newest, self._clock()
+            self._swap(plugins)
+            self._last_success = self._clock()
+        elif self._invalid_at_start is InvalidAtStart.REFUSE:
+            raise PolicyError(problems)
+        else:
+            self._resume(problems, now)
+        self._dirty = False
+        self._finish(now)
+        return self._live.registry
+
+    def step(self, now: float) -> float:
+        """Look at every source once, put in force what may be; return when the next look is due.
+
+        `now` is in seconds of any clock that only goes forward. Never raises for what the sources hold.
+        """
+        if self._failing():
+            self._roll_back()
+        for watched in self._watched:
+            self._look(watched, now)
+        if self._dirty:
+            self._apply()
+        return self._finish(now)
+
+    def _look(self, watched: _Watched, now: float) -> None:
+        stamp = watched.mount.stamp()
+        if stamp.presence is Presence.DIRECTORY and watched.projected:
+            # It was a mounted ConfigMap; without `..data` it is what a mount point looks like after an unmount.
+            stamp = Stamp(Presence.MISSING, reason="its `..data` is gone, so the volume is no longer mounted")
+        if stamp != watched.stamp:
+            if watched.changed_at is None:
+                watched.restless_since = now
+            watched.stamp, watched.changed_at = stamp, now
+            if not stamp.readable:
+                self._take(watched, Reading(stamp), now)
+                return
+            watched.unmounted = False
+        settled = watched.changed_at is not None and now - watched.changed_at >= self._settle
+        # An empty source is a wish only if a second look, an interval later, finds it empty again.
+        second = watched.empty_since is not None and now - watched.empty_since >= self._interval
+        if stamp.readable and (settled or (watched.changed_at is None and (second or now >= watched.rehash_at))):
+            self._take(watched, watched.mount.read(watched.newest or watched.force), now)
+
+    def _take(self, watched: _Watched, reading: Reading, now: float) -> None:
+        if reading.torn:
+            watched.stamp, watched.changed_at = reading.stamp, now
+            return
+        watched.stamp, watched.changed_at, watched.restless_since = reading.stamp, None, None
+        watched.rehash_at = now + self._rehash
+        version = reading.version
+        if version is None:
+            watched.unmounted = reading.stamp.presence is Presence.MISSING
+            watched.empty_since = None
+            watched.newest = None
+            watched.warnings = ()
+            watched.trouble = (Problem(
+                f"`{watched.mount.path}` cannot be read: {reading.stamp.reason}",
+                help="mount or restore it" if watched.unmounted else "give the process the right to read it",
+                code="unmounted" if watched.unmounted else "unreadable-source"),)
+            self._last_failure = self._clock()
+            return
+        watched.unmounted, watched.trouble, watched.warnings = False, (), reading.warnings
+        watched.projected = watched.projected or reading.stamp.presence is Presence.PROJECTED
+        watched.newest = version
+        if version.hashes:
+            watched.empty_since = None
+        elif watched.force is not None and watched.force.hashes:
+            if watched.empty_since is None:
+                watched.empty_since = now
+                return
+            if now - watched.empty_since < self._interval:
+                return
+        if watched.wanted is None or version.digest != watched.wanted.digest:
+            kept = {version.digest, *(_content_key(watched, name, version) for name in version.hashes)}
+            watched.rejected = {key: problem for key, problem in watched.rejected.items() if key in kept}
+            watched.wanted, watched.wanted_since = version, now
+            self._dirty = True
+
+    # Building and swapping.
+
+    def _apply(self) -> None:
+        self._dirty = False
+        files = {source.name: source for watched in self._watched if watched.force is not None
+                 for source in watched.force.files.values()}
+        units = self._units()
+        for watched in self._watched:
+            watched.problems = ()
+        if units:
+            accepted, refused, plugins = self._select(files, units)
+            if accepted:
+                before = _Forced(self._plugins, tuple((w, w.force, w.since) for w in self._watched))
+                generation = self._live.registry.generation
+                self._accept(accepted)
+                self._swap(plugins)
+                if self._live.registry.generation != generation:
+                    self._previous = before
+            for unit, problems in refused:
+                for watched in unit.watched:
+                    watched.problems += problems
+            if refused:
+                self._last_failure = self._clock()
+                return
+        self._last_success = self._clock()
+
+    def _units(self) -> list[_Unit]:
+        if self._unit is ReloadUnit.FILE:
+            return self._file_units()
+        units = []
+        for watched in self._pending():
+            assert watched.wanted is not None
+            changes = {watched.mount.name_of(relative): source
+                       for relative, source in _changes(watched.force or EMPTY, watched.wanted).items()}
+            rejected = watched.rejected.get(watched.wanted.digest)
+            problems = (*watched.wanted.problems, *((rejected,) if rejected else ()))
+            units.append(_Unit((watched,), changes, watched.wanted_since, problems))
+        return units
+
+    def _pending(self) -> list[_Watched]:
+        return [watched for watched in self._watched if watched.wanted is not None
+                and (watched.force is None or watched.wanted.digest != watched.force.digest)]
+
+    def _file_units(self) -> list[_Unit]:
+        changes: dict[str, tuple[_Watched, Source | None]] = {}
+        faults: dict[str, tuple[Problem, ...]] = {}
+        for watched in self._pending():
+            assert watched.wanted is not None
+            for relative, source in _changes(watched.force or EMPTY, watched.wanted).items():
+                rejected = watched.rejected.get(_content_key(watched, relative, watched.wanted))
+                name = watched.mount.name_of(relative)
+                changes[name] = watched, source
+                faults[name] = (rejected,) if rejected else ()
+            for relative, problem in watched.wanted.broken.items():
+                name = watched.mount.name_of(relative)
+                changes[name] = watched, None
+                faults[name] = (problem,)
+        together = {name: frozenset({name}) for name in changes}
+        if self._groups is not None:
+            before = [s for w in self._watched if w.force is not None for s in w.force.files.values()]
+            after = list(_merged(before, changes))
+            # What referenced each other before counts, too: a document moves with the file that it is cut loose from.
+            for group in (*self._groups(before), *self._groups(after)):
+                joined = frozenset[str]().union(*(together[name] for name in group if name in together))
+                for name in joined:
+                    together[name] = joined
+        return [
+            _Unit(tuple(dict.fromkeys(changes[name][0] for name in sorted(names))),
+                  {name: changes[name][1] for name in sorted(names)},
+                  min(changes[name][0].wanted_since for name in names),
+                  tuple(problem for name in sorted(names) for problem in faults[name]))
+            for names in sorted(set(together.values()), key=sorted)
+        ]
+
+    def _select(
+        self, files: _Files, units: Sequence[_Unit]
+    ) -> tuple[list[_Unit], list[tuple[_Unit, tuple[Problem, ...]]], tuple[Plugin, ...]]:
+        """Find as many units as build together on top of `files`, the older ones first; the rest is refused."""
+        accepted: list[_Unit] = []
+        refused = [(unit, unit.problems) for unit in units if unit.problems]
+        pending = [unit for unit in units if not unit.problems]
+        plugins = self._plugins
+        # All at once, since they may need each other; then without those that are at fault themselves.
+        while pending:
+            try:
+                plugins = self._compiled(_with(files, pending))
+            except PolicyError as error:
+                blamed = {problem.span.root().name for problem in error.problems
+                          if problem.span is not None and problem.severity is Severity.ERROR}
+                at_fault = [unit for unit in pending if not blamed.isdisjoint(unit.changes)]
+                if len(pending) == 1:
+                    return accepted, [*refused, (pending[0], error.problems)], plugins
+                if not at_fault or len(at_fault) == len(pending):
+                    break
+                refused += [(unit, _own(error.problems, unit)) for unit in at_fault]
+                pending = [unit for unit in pending if unit not in at_fault]
+            else:
+                return pending, refused, plugins
+        # One by one: what does not fit is the fault of the one that comes later.
+        pending.sort(key=lambda unit: unit.since)
+        found = True
+        while found:
+            found = False
+            for unit in list(pending):
+                try:
+                    plugins = self._compiled(_with(files, [*accepted, unit]))
+                except PolicyError:
+                    continue
+                accepted.append(unit)
+                pending.remove(unit)
+                found = True
+        for unit in pending:
+            try:
+                self._compiled(_with(files, [*accepted, unit]))
+            except PolicyError as error:
+                refused.append((unit, error.problems))
+        return accepted, refused, plugins
+
+    def _compiled(self, files: _Files) -> tuple[Plugin, ...]:
+        """Return all plugins of these files and the Python plugins.
+
+        Raises `PolicyError`, also for what is our own fault: no reload may end the thread that reloads.
+        """
+        owners = {name: watched.mount.path for watched in self._watched
+                  for version in (watched.force, watched.wanted, watched.newest) if version is not None
+                  for name in (source.name for source in version.files.values())}
+        try:
+            plugins = [*self._python_plugins]
+            for plugin in self._build([files[name] for name in sorted(files)]):
+                name = plugin.span.root().name if plugin.span is not None else ""
+                plugins.append(plugin if plugin.source else replace(plugin, source=owners.get(name, name)))
+            Registry.of(plugins, generation=0)  # names that are taken twice
+        except PolicyError:
+            raise
+        except Exception as error:
+            raise PolicyError([Problem(f"compiling the policies failed: {type(error).__name__}: {error}",
+                                       help="this is a fault of koord-policy, not of the policies",
+                                       code="internal")]) from error
+        return tuple(plugins)
+
+    def _accept(self, units: Iterable[_Unit]) -> None:
+        wall = self._clock()
+        for watched in dict.fromkeys(w for unit in units for w in unit.watched):
+            assert watched.wanted is not None
+            if self._unit is ReloadUnit.SOURCE:
+                watched.force = watched.wanted
+            else:
+                taken = frozenset(name for unit in units for name in unit.changes)
+                watched.force = _mixed(watched.mount, watched.force or EMPTY, watched.wanted, taken)
+            watched.since = wall
+            watched.mixed = watched.force.digest != watched.wanted.digest
+            watched.last_good = watched.mixed and watched.last_good
+
+    def _swap(self, plugins: tuple[Plugin, ...]) -> None:
+        self._plugins = plugins
+        self._live.replace(lambda: plugins)
+        self._unsaved, self._save_at = True, float("-inf")
+        self._alarm = ""
+
+    # When things go wrong.
+
+    def _resume(self, problems: list[Problem], now: float) -> None:
+        """Start on the last good set, and take over from the sources what fits."""
+        assert self._store is not None
+        try:
+            saved = self._store.load({watched.mount.path: watched.mount for watched in self._watched})
+            _refuse_unknown(self._watched, saved)
+            plugins = self._compiled({source.name: source for each in saved.values()
+                                      for source in each.version.files.values()})
+        except PolicyError as error:
+            raise PolicyError([*problems, *error.problems]) from None
+        self._last_failure = self._clock()
+        for watched in self._watched:
+            each = saved[watched.mount.path]
+            watched.force, watched.since, watched.last_good = each.version, each.since, True
+            if watched.newest is not None and not watched.newest.hashes and each.version.hashes:
+                # Right after a start an empty directory is a mount that is not there yet, or a wish: look twice.
+                watched.wanted, watched.empty_since = None, now
+                watched.projected = watched.projected or each.projected
+        self._swap(plugins)
+        self._apply()
+        for watched in self._watched:
+            if watched.wanted is not None and watched.wanted.digest == (watched.force or EMPTY).digest:
+                watched.last_good = False
+
+    def _failing(self) -> bool:
+        """Whether the generation in force has failed too often among its first decisions."""
+        generation, decisions, errors = self._counted
+        if self._max_error_rate is None or generation != self._live.registry.generation:
+            return False
+        # Before the count is full, only what no later decision can make good again.
+        return errors > self._max_error_rate * max(decisions, self._first_decisions)
+
+    def _proven(self) -> bool:
+        """Whether nothing speaks against keeping the generation in force as a good one."""
+        generation, decisions, _ = self._counted
+        counted = decisions if generation == self._live.registry.generation else 0
+        return self._max_error_rate is None or self._previous is None or counted >= self._first_decisions
+
+    def _roll_back(self) -> None:
+        generation, decisions, errors = self._counted
+        with self._counting:
+            self._counted = (0, 0, 0)
+        failed = f"{errors} of the first {decisions} decisions under generation {generation} had failing expressions"
+        self._last_failure = self._clock()
+        previous = self._previous
+        if previous is None:
+            self._alarm = f"{failed}, and there is no generation to go back to"
+            return
+        self._previous = None
+        for watched, version, since in previous.versions:
+            if watched.force is not None and version is not watched.force:
+                problem = Problem(f"{failed}, so it was rolled back", code="rolled-back",
+                                  help="look at the errors in metrics and verdicts, and edit it")
+                watched.problems = (problem,)
+                watched.rejected = {watched.force.digest: problem} | {
+                    _content_key(watched, relative, watched.force): problem
+                    for relative in _changes(version or EMPTY, watched.force)}
+            watched.force, watched.since = version, since
+            watched.mixed = self._unit is ReloadUnit.FILE and version is not None
+        self._swap(previous.plugins)
+        self._alarm = f"{failed}: rolled back to what was in force before"
+
+    def _save(self, now: float) -> None:
+        if self._store is None or not self._unsaved or now < self._save_at or not self._proven():
+            return
+        try:
+            self._store.save({watched.mount.path: Saved(watched.force, watched.since, watched.projected)
+                              for watched in self._watched if watched.force is not None})
+        except (OSError, ValueError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            self._state_trouble = (f"the last good set cannot be kept in `{self._store.path}`: {reason.lower()}; "
+                                   "a restart may find an older one or none")
+            self._save_at = now + self._rehash
+        else:
+            self._state_trouble, self._unsaved = "", False
+
+    # Telling.
+
+    def _finish(self, now: float) -> float:
+        self._save(now)
+        hints = self._hints
+        warnings = [self._alarm, self._state_trouble, hints.trouble if hints is not None else ""]
+        registry = self._live.registry
+        self._status = Status(
+            registry.generation, registry.digest, tuple(self._source_status(each, now) for each in self._watched),
+            self._last_success, self._last_failure, tuple(text for text in warnings if text),
+            hints is not None and hints.working)
+        due = [now + self._interval]
+        for watched in self._watched:
+            if watched.changed_at is not None:
+                due.append(watched.changed_at + self._settle)
+            if watched.empty_since is not None and watched.empty_since + self._interval > now:
+                due.append(watched.empty_since + self._interval)
+        return min(due)
+
+    def _source_status(self, watched: _Watched, now: float = 0.0) -> SourceStatus:
+        warnings = [*watched.warnings]
+        if watched.restless_since is not None and now - watched.restless_since >= _RESTLESS * self._settle:
+            warnings.append(f"`{watched.mount.path}` keeps changing and is read only once it is quiet "
+                            f"for {self._settle:g} s")
+        if watched.newest is not None and not watched.newest.hashes:
+            kept = watched.force is not None and watched.force.hashes
+            warnings.append(f"`{watched.mount.path}` holds no policy files" + ("; looking again" if kept else ""))
+        force = watched.force
+        return SourceStatus(
+            watched.mount.path, force.digest if force else None, watched.since if force else None,
+            watched.newest.digest if watched.newest else None, watched.trouble + watched.problems, tuple(warnings),
+            watched.unmounted, watched.last_good, watched.mixed)
+
+    # Running.
+
+    def run(self, stop: threading.Event) -> None:
+        """Look again and again until `stop` is set (then at the latest after one interval); `begin` came before."""
+        self._hints = hints = Hints(self._woken.set)
+        try:
+            while not stop.is_set():
+                self._woken.clear()
+                hints.watch([watched.mount.path for watched in self._watched])
+                due = self._step_gently(time.monotonic())
+                self._woken.wait(max(_SHORTEST_WAIT_S, due - time.monotonic()))
+        finally:
+            hints.close()
+
+    def _step_gently(self, now: float) -> float:
+        # A decision that wants to go on waits this long for a build that computes: 5 ms, unless told otherwise.
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(min(before, _SWITCH_INTERVAL_S))
+        try:
+            return self.step(now)
+        finally:
+            sys.setswitchinterval(before)
+
+    def start(self) -> None:
+        """Begin, unless that was done, and keep looking in a thread of its own; raises what `begin` raises."""
+        if all(watched.stamp is None for watched in self._watched):
+            self.begin(time.monotonic())
+        self._thread = threading.Thread(target=self.run, args=(self._stop,), name="reload", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread; what is in force stays in force."""
+        self._stop.set()
+        self._woken.set()
+        if self._thread is not None:
+            self._thread.join()
+
+
+def _refuse_overlaps(mounts: Sequence[Mount]) -> None:
+    real = [os.path.realpath(mount.path) for mount in mounts]
+    problems = [
+        Problem(f"`{mounts[other].path}` and `{mounts[index].path}` are two sources, but one holds the other",
+                help="name only one of them", code="overlapping-sources")
+        for index, one in enumerate(real) for other in range(index)
+        if os.path.commonpath([one, real[other]]) in (one, real[other])
+    ]
+    if problems:
+        raise PolicyError(problems)
+
+
+def _refuse_unknown(sources: Iterable[_Watched], saved: Mapping[str, Saved]) -> None:
+    unknown = [Problem(f"the last good set knows no `{watched.mount.path}`", code="missing-state")
+               for watched in sources if watched.mount.path not in saved]
+    if unknown:
+        raise PolicyError(unknown)
+
+
+def _changes(before: Version, after: Version) -> dict[str, Source | None]:
+    """Return the usable files that differ, by relative name; None for those that are gone."""
+    changed: dict[str, Source | None] = {
+        name: source for name, source in after.files.items() if before.hashes.get(name) != after.hashes[name]}
+    changed.update((name, None) for name in before.files if name not in after.hashes)
+    return changed
+
+
+def _content_key(watched: _Watched, relative: str, version: Version) -> str:
+    return f"{watched.mount.name_of(relative)} {version.hashes.get(relative, '')}"
+
+
+def _with(files: _Files, units: Iterable[_Unit]) -> _Files:
+    result = dict(files)
+    for unit in units:
+        for name, source in unit.changes.items():
+            if source is None:
+                result.pop(name, None)
+            else:
+                result[name] = source
+    return result
+
+
+def _merged(before: Iterable[Source], changes: Mapping[str, tuple[_Watched, Source | None]]) -> Iterable[Source]:
+    yield from (source for source in before if source.name not in changes)
+    yield from (source for _, source in changes.values() if source is not None)
+
+
+def _mixed(mount: Mount, force: Version, wanted: Version, taken: Collection[str]) -> Version:
+    """Return the version in force with the taken files (by full name) as they are wanted."""
+    files, hashes = dict(force.files), dict(force.hashes)
+    for relative in (*force.hashes, *wanted.hashes):
+        if mount.name_of(relative) not in taken:
+            continue
+        if relative in wanted.files:
+            files[relative], hashes[relative] = wanted.files[relative], wanted.hashes[relative]
+        else:
+            files.pop(relative, None)
+            hashes.pop(relative, None)
+    return Version.of(files, hashes)
+
+
+def _own(problems: Iterable[Problem], unit: _Unit) -> tuple[Problem, ...]:
+    return tuple(each for each in problems if each.span is not None and each.span.root().name in unit.changes)

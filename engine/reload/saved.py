@@ -1,0 +1,107 @@
+"""The last good set of policies on disk, so that a restart does not depend on what was edited meanwhile.
+
+One file, `last-good.json`: a line with format, length and sha256, then JSON. It is written beside, flushed to the disk
+and renamed, so that there is either the old one or the new one; and it is used whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ..source import PolicyError, Problem, Source
+from .mount import Mount, Version
+
+FILE: Final = "last-good.json"
+_FORMAT: Final = "koord-policy/last-good/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A version of one source that ran; `since` is when it went in force, in seconds since the epoch."""
+
+    version: Version
+    since: float
+    projected: bool
+    """Whether it came through `..data`."""
+
+
+class Store:
+    """Keeps the last good set in a directory of its own (`--state-dir`)."""
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self._directory = Path(directory)
+        self.path = self._directory / FILE
+
+    def save(self, sources: Mapping[str, Saved]) -> None:
+        """Write the set; raises `OSError`, and then what was there before is still there."""
+        body = json.dumps({path: {
+            "digest": saved.version.digest, "since": saved.since, "projected": saved.projected,
+            "files": {name: source.text for name, source in saved.version.files.items()},
+        } for path, saved in sources.items()}, ensure_ascii=False).encode("utf-8", "surrogateescape")
+        head = f"{_FORMAT} {len(body)} {hashlib.sha256(body).hexdigest()}\n".encode()
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        beside = self._directory / f".{FILE}.{os.getpid()}"
+        try:
+            with beside.open("wb") as file:
+                file.write(head + body)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self.path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                beside.unlink()
+            raise
+        # The rename itself must survive a power cut, too.
+        descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def load(self, mounts: Mapping[str, Mount]) -> dict[str, Saved]:
+        """Return what was saved for these sources, by path; sources that it does not know are absent.
+
+        Raises `PolicyError` if there is no set, or if it is not exactly what was written.
+        """
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:
+            raise _refusal(f"there is no last good set in `{self._directory}`", "missing-state") from None
+        except OSError as error:
+            raise _refusal(f"the last good set `{self.path}` cannot be read: {(error.strerror or str(error)).lower()}",
+                           "unreadable-state") from None
+        head, _, body = content.partition(b"\n")
+        words = head.decode("ascii", "replace").split(" ")
+        if len(words) != 3 or words[0] != _FORMAT:
+            raise _refusal(f"`{self.path}` is not a last good set of this version", "damaged-state")
+        if words[1] != str(len(body)):
+            raise _refusal(f"the last good set `{self.path}` has {len(body)} of {words[1]} bytes", "damaged-state")
+        if words[2] != hashlib.sha256(body).hexdigest():
+            raise _refusal(f"the last good set `{self.path}` is damaged: its checksum does not fit", "damaged-state")
+        try:
+            sources = json.loads(body.decode("utf-8", "surrogateescape"))
+            return {path: _saved(mounts[path], data) for path, data in sources.items() if path in mounts}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise _refusal(f"`{self.path}` is not a last good set of this version", "damaged-state") from None
+
+
+def _saved(mount: Mount, data: Mapping[str, Any]) -> Saved:
+    texts: Mapping[str, str] = data["files"]
+    files = {name: Source(mount.name_of(name), text) for name, text in texts.items()}
+    hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
+    version = Version.of(files, hashes)
+    if version.digest != data["digest"]:
+        raise ValueError(data["digest"])
+    return Saved(version, float(data["since"]), bool(data["projected"]))
+
+
+def _refusal(message: str, code: str) -> PolicyError:
+    return PolicyError([Problem(message, help="start from valid policies; the next good set is written anew",
+                                code=code)])
