@@ -1,0 +1,1047 @@
+"""The exact evaluator: every node, every error, every unit of cost.
+
+A checked tree becomes closures over one `Frame`. They are complete and careful rather than fast: the emitted functions
+of `emit` answer the ordinary case and hand over to this evaluator whatever is not ordinary (errors and what absorbs
+them, unusual kinds, budgets), and it alone says what an error is and where.
+
+Values that an expression *reads* (a variable, a field, an element, an iterated key) are held against their declared
+type there and then: API objects come from a cluster and may be malformed. Everything computed is trusted.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeAlias
+
+from . import ast
+from .ast import Expr, Macro
+from .checked import CallReference, Checked, DefinitionReference, LocalReference, TypeReference, VariableReference
+from .environment import Cost, Environment, Overload
+from .types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    INT,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    ObjectType,
+    Type,
+)
+from .values import (
+    NONE,
+    Duration,
+    EvaluationError,
+    Optional,
+    Timestamp,
+    Uint,
+    compare,
+    find,
+    index,
+    is_map,
+    key_of,
+    key_value,
+    no_overload,
+    text_of,
+    type_name,
+    type_of_value,
+)
+
+COST_LIMIT: Final = "CostLimit"
+_MISSING: Final = object()
+_UNSET: Final = object()
+_LIST_COST: Final = 10
+_MAP_COST: Final = 30
+
+
+class Frame:
+    """One evaluation: its inputs, the variables of its loops, what it has spent."""
+
+    __slots__ = ("bindings", "cost", "definitions", "limit", "locals", "trace")
+
+    def __init__(self, bindings: Mapping[str, object], limit: float, slots: int) -> None:
+        self.bindings = bindings
+        self.limit = limit
+        self.cost = 0
+        self.locals: list[object] = [None] * slots
+        self.definitions: dict[Checked, object] = {}
+        """Values and errors of the definitions that were read so far."""
+        self.trace: dict[int, object] | None = None
+        """Values and errors by node, where somebody asked for them."""
+
+    def charge(self, units: int) -> None:
+        """Spend some units; raise once the budget is exceeded."""
+        self.cost += units
+        if self.cost > self.limit:
+            raise EvaluationError(
+                "operation cancelled: actual cost limit exceeded", reason=COST_LIMIT, final=True,
+            )
+
+
+Step: TypeAlias = Callable[[Frame], object]
+Reader: TypeAlias = Callable[[object], object]
+
+
+class Exact:
+    """A checked expression that can be evaluated exactly. Immutable once built; any number of evaluations may run."""
+
+    __slots__ = ("_slots", "_step", "checked")
+
+    def __init__(self, checked: Checked, *, traced: bool = False) -> None:
+        self.checked = checked
+        builder = _Builder(checked, traced=traced)
+        self._step = builder.build(checked.root)
+        self._slots = builder.slots
+
+    def evaluate(
+        self, bindings: Mapping[str, object], limit: float = math.inf, trace: dict[int, object] | None = None,
+    ) -> tuple[object, int]:
+        """Return value and cost; raise `EvaluationError` with the offset of the node that failed.
+
+        `limit` bounds the cost. With `trace` the value or error of each node outside of loops is noted under its id.
+        """
+        frame = Frame(bindings, limit, self._slots)
+        frame.trace = trace
+        try:
+            value = self._step(frame)
+        except RecursionError:
+            raise EvaluationError("the expression is nested too deeply", offset=self.checked.root.position) from None
+        return value, frame.cost
+
+    def within(self, outer: Frame) -> object:
+        """Return the value as a part of another evaluation: same inputs, same budget, same definitions."""
+        frame = Frame(outer.bindings, outer.limit, self._slots)
+        frame.cost, frame.definitions = outer.cost, outer.definitions
+        try:
+            return self._step(frame)
+        finally:
+            outer.cost = frame.cost
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _wrong_kind(value: object, expected: Type) -> EvaluationError:
+    return EvaluationError(f"no such overload: expected {type_name(expected)}, found {type_name(type_of_value(value))}")
+
+
+def _reader_of_class(kind: type, expected: Type) -> Reader:
+    def read(value: object) -> object:
+        if value.__class__ is kind:
+            return value
+        raise _wrong_kind(value, expected)
+
+    return read
+
+
+def _read_uint(value: object) -> object:
+    if value.__class__ is Uint:
+        return value
+    if value.__class__ is int and 0 <= value < 2**64:  # type: ignore[operator]
+        return Uint(value)  # type: ignore[call-overload]
+    raise _wrong_kind(value, UINT)
+
+
+def read_double(value: object) -> object:
+    """Return a number of a JSON object as a double: JSON writes whole ones without a point."""
+    if value.__class__ is float:
+        return value
+    if value.__class__ is int:
+        return float(value)  # type: ignore[arg-type]
+    raise _wrong_kind(value, DOUBLE)
+
+
+def _read_bytes(value: object) -> object:
+    if value.__class__ is bytes:
+        return value
+    if value.__class__ is str:
+        try:
+            return base64.b64decode(value, validate=True)  # type: ignore[arg-type]
+        except binascii.Error:
+            raise EvaluationError("a bytes field does not hold base64") from None
+    raise _wrong_kind(value, BYTES)
+
+
+def read_timestamp(value: object) -> object:
+    """Return a timestamp, parsed where it is a text of a JSON object."""
+    if value.__class__ is Timestamp:
+        return value
+    if value.__class__ is str:
+        return Timestamp.parse(value)  # type: ignore[arg-type]
+    raise _wrong_kind(value, TIMESTAMP)
+
+
+def read_duration(value: object) -> object:
+    """Return a duration, parsed where it is a text of a JSON object."""
+    if value.__class__ is Duration:
+        return value
+    if value.__class__ is str:
+        return Duration.parse(value)  # type: ignore[arg-type]
+    raise _wrong_kind(value, DURATION)
+
+
+def _reader_of_map(expected: Type) -> Reader:
+    def read(value: object) -> object:
+        if is_map(value):
+            return value
+        raise _wrong_kind(value, expected)
+
+    return read
+
+
+def _read_object(value: object) -> object:
+    # A null object stays one: what is read of it is absent.
+    if value is None or is_map(value):
+        return value
+    raise _wrong_kind(value, Type("map"))
+
+
+def _reader_of_opaque(expected: Type) -> Reader:
+    def read(value: object) -> object:
+        if type_of_value(value).name == expected.name:
+            return value
+        raise _wrong_kind(value, expected)
+
+    return read
+
+
+_READERS: Final[dict[str, Reader]] = {
+    **{
+        expected.name: _reader_of_class(kind, expected)
+        for expected, kind in ((INT, int), (STRING, str), (BOOL, bool), (Type("list"), list))
+    },
+    NULL.name: _reader_of_class(type(None), NULL),
+    UINT.name: _read_uint, DOUBLE.name: read_double, BYTES.name: _read_bytes, TIMESTAMP.name: read_timestamp,
+    DURATION.name: read_duration, "map": _reader_of_map(Type("map")),
+}
+
+
+def reader(declared: Type, environment: Environment) -> Reader | None:
+    """Return what holds a value against its declared type (and converts it), or None where any value will do."""
+    if declared.variable or declared.name in {"dyn", "*error*", "any"}:
+        return None
+    known = _READERS.get(declared.name)
+    if known is not None:
+        return known
+    if declared.name in environment.types:
+        return _read_object
+    return _reader_of_opaque(declared)
+
+
+# --- dispatch --------------------------------------------------------------------------------------------------------
+
+_CLASSES: Final[dict[str, type]] = {
+    INT.name: int, UINT.name: Uint, DOUBLE.name: float, BOOL.name: bool, STRING.name: str, BYTES.name: bytes,
+    "list": list, NULL.name: type(None), "type": Type, "optional_type": Optional, TIMESTAMP.name: Timestamp,
+    DURATION.name: Duration,
+}
+
+
+def fits(value: object, parameter: Type) -> bool:
+    """Whether a value may be passed for a parameter; what lists and maps hold is not looked at."""
+    if parameter.variable or parameter.name == "dyn":
+        return True
+    kind = _CLASSES.get(parameter.name)
+    if kind is not None:
+        return value.__class__ is kind
+    if parameter.name == "map":
+        return is_map(value)
+    declared = getattr(value.__class__, "cel_type", None)
+    return isinstance(declared, Type) and declared.name == parameter.name
+
+
+def choose(overloads: Iterable[Overload], arguments: tuple[object, ...]) -> Overload:
+    """Return the first overload whose parameters the arguments fit."""
+    for overload in overloads:
+        if len(overload.parameters) == len(arguments) and all(map(fits, arguments, overload.parameters)):
+            return overload
+    raise no_overload()
+
+
+def size_of(value: object) -> int:
+    """Return what cost rules call a value's size: characters, octets, elements, entries, else 1."""
+    if value.__class__ in {str, bytes, list, dict}:
+        return len(value)  # type: ignore[arg-type]
+    return len(value) if isinstance(value, Mapping) else 1
+
+
+def call_cost(cost: Cost, arguments: tuple[object, ...]) -> int:
+    """Return what a call with these arguments costs beyond them."""
+    total = cost.base
+    if cost.product:
+        factor = 1
+        for position, per_size in cost.per_size:
+            factor *= math.ceil(size_of(arguments[position]) * per_size)
+        return total + factor
+    for position, per_size in cost.per_size:
+        total += math.ceil(size_of(arguments[position]) * per_size)
+    return total
+
+
+_SMALLER_SIDE: Final = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
+
+
+def _comparison_cost(arguments: tuple[object, ...]) -> int:
+    return math.ceil(min(map(size_of, arguments)) * 0.1)
+
+
+# --- building --------------------------------------------------------------------------------------------------------
+
+
+class _Builder:
+    """Turns the nodes of one tree into closures."""
+
+    def __init__(self, checked: Checked, *, traced: bool) -> None:
+        self.checked = checked
+        self.environment = checked.environment
+        self.types = checked.types
+        self.references = checked.references
+        self.slots = 0
+        self._scope: dict[str, tuple[int, bool]] = {}
+        """Slot of each variable of an enclosing loop, and whether it is evaluated lazily."""
+        self._traced = traced
+        self._depth = 0
+
+    def build(self, node: Expr) -> Step:
+        """Return the closure of a node."""
+        step = self._build(node)
+        if not self._traced or self._depth or isinstance(node, ast.Literal):
+            return step
+        number = node.id
+
+        def traced(frame: Frame) -> object:
+            try:
+                value = step(frame)
+            except EvaluationError as error:
+                if frame.trace is not None:
+                    frame.trace[number] = error
+                raise
+            if frame.trace is not None:
+                frame.trace[number] = value
+            return value
+
+        return traced
+
+    def _build(self, node: Expr) -> Step:
+        reference = self.references.get(node.id)
+        match reference:
+            case VariableReference(name=name):
+                return self._variable(name, node)
+            case LocalReference(name=name):
+                return self._local(name)
+            case DefinitionReference(name=name):
+                return self._definition(name, node)
+            case TypeReference(type=of):
+                value = Type(of.name)
+                return lambda _: value
+            case _:
+                pass
+        match node:
+            case ast.Literal():
+                constant = literal_value(node)
+                return lambda _: constant
+            case ast.Select(test=True):
+                return self._presence(node)
+            case ast.Select():
+                return self._select(node)
+            case ast.Call():
+                return self._call(node)
+            case ast.ListLiteral():
+                return self._list(node)
+            case ast.MapLiteral():
+                return self._map(node)
+            case ast.Comprehension():
+                return self._comprehension(node)
+            case ast.Bind():
+                return self._bind(node)
+            case ast.OptionalMap():
+                return self._optional_map(node)
+            case _:
+                return _failing(f"`{self._text(node)}` cannot be evaluated", node.position)
+
+    def _text(self, node: Expr) -> str:
+        return self.checked.source.text[node.start : node.end]
+
+    def _reader(self, node: Expr) -> Reader | None:
+        return reader(self.types[node.id], self.environment)
+
+    def _object(self, node: Expr) -> ObjectType | None:
+        return self.environment.types.get(self.types[node.id].name)
+
+    # names
+
+    def _variable(self, name: str, node: Expr) -> Step:
+        read = self._reader(node)
+        position = node.position
+
+        def variable(frame: Frame) -> object:
+            frame.cost += 1
+            value = frame.bindings.get(name, _MISSING)
+            if value is _MISSING:
+                raise EvaluationError(f"no value for variable `{name}`", offset=position)
+            if read is None:
+                return value
+            try:
+                return read(value)
+            except EvaluationError as error:
+                raise error.at(position) from None
+
+        return variable
+
+    def _local(self, name: str) -> Step:
+        slot, lazy = self._scope[name]
+        if not lazy:
+
+            def local(frame: Frame) -> object:
+                frame.cost += 1
+                return frame.locals[slot]
+
+            return local
+
+        def lazy_local(frame: Frame) -> object:
+            frame.cost += 1
+            held = frame.locals[slot]
+            if held.__class__ is _Lazy:
+                held = held.evaluate(frame)  # type: ignore[attr-defined]
+                frame.locals[slot] = held
+            if held.__class__ is EvaluationError:
+                raise held  # type: ignore[misc]
+            return held
+
+        return lazy_local
+
+    def _definition(self, name: str, node: Expr) -> Step:
+        checked = self.environment.definitions[name]
+        exact = exact_of(checked)
+        position = node.position
+
+        def definition(frame: Frame) -> object:
+            frame.cost += 1
+            held = frame.definitions.get(checked, _UNSET)
+            if held is _UNSET:
+                try:
+                    held = exact.within(frame)
+                except EvaluationError as error:
+                    if error.final:
+                        raise
+                    held = error
+                frame.definitions[checked] = held
+            if isinstance(held, EvaluationError):
+                # The place of the definition's own fault lies in another text: this one has the name.
+                raise EvaluationError(held.message, offset=position, reason=held.reason)
+            return held
+
+        return definition
+
+    # fields
+
+    def _select(self, node: ast.Select) -> Step:
+        operand = self.build(node.operand)
+        field, position, optional = node.field, node.position, node.optional
+        declared = self._object(node.operand)
+        absent = declared.absent if declared is not None else None
+        inner = self.types[node.id]
+        if inner.name == "optional_type" and inner.parameters and (optional or self._is_optional(node.operand)):
+            inner = inner.parameters[0]
+        read = reader(inner, self.environment)
+
+        def value_of(container: object) -> object:
+            """The field, or _MISSING."""
+            if container.__class__ is dict or isinstance(container, Mapping):
+                value = container.get(field, _MISSING)  # type: ignore[attr-defined]
+                if value is None and declared is not None:
+                    value = _MISSING
+                if value is _MISSING:
+                    return _MISSING if absent is None else absent
+                return value if read is None else read(value)
+            if container.__class__ is list:
+                raise EvaluationError("unsupported index type 'string' in list")
+            return _MISSING
+
+        def select(frame: Frame) -> object:
+            container = operand(frame)
+            frame.cost += 1
+            try:
+                if container.__class__ is Optional:
+                    if container is NONE:
+                        return NONE
+                    value = value_of(container.value)  # type: ignore[attr-defined]
+                    return NONE if value is _MISSING else Optional(value)
+                value = value_of(container)
+            except EvaluationError as error:
+                raise error.at(position) from None
+            if optional:
+                return NONE if value is _MISSING else Optional(value)
+            if value is _MISSING:
+                raise EvaluationError(f"no such key: {field}", offset=position)
+            return value
+
+        return select
+
+    def _is_optional(self, node: Expr) -> bool:
+        return self.types[node.id].name == "optional_type"
+
+    def _presence(self, node: ast.Select) -> Step:
+        operand = self.build(node.operand)
+        field, position = node.field, node.position
+        declared = self._object(node.operand) is not None
+        lenient = self.environment.has_on_scalars
+
+        def presence(frame: Frame) -> object:
+            container = operand(frame)
+            if container.__class__ is Optional:
+                if container is NONE:
+                    return False
+                container = container.value  # type: ignore[attr-defined]
+            if container.__class__ is dict or isinstance(container, Mapping):
+                try:
+                    value = container.get(field, _MISSING)  # type: ignore[attr-defined]
+                except EvaluationError as error:
+                    raise error.at(position) from None
+                return value is not _MISSING and not (declared and value is None)
+            if container.__class__ is list:
+                raise EvaluationError("unsupported index type 'string' in list", offset=position)
+            if lenient or container is None and declared:
+                return False
+            raise EvaluationError(f"invalid type for field selection: {text_of(container)[:50]}", offset=position)
+
+        return presence
+
+    def _index(self, node: ast.Call, *, optional: bool) -> Step:
+        operand, key_step = (self.build(each) for each in node.args)
+        position = node.position
+        declared = self._object(node.args[0])
+        absent = declared.absent if declared is not None else None
+        inner = self.types[node.id]
+        if inner.name == "optional_type" and inner.parameters and (optional or self._is_optional(node.args[0])):
+            inner = inner.parameters[0]
+        read = reader(inner, self.environment)
+
+        def value_of(container: object, key: object) -> object:
+            if declared is not None:
+                value = find(container, key, _MISSING) if is_map(container) else _MISSING  # type: ignore[arg-type]
+                if value is None or value is _MISSING:
+                    if absent is not None:
+                        return absent
+                    raise EvaluationError(f"no such key: {text_of(key)}")
+            else:
+                value = index(container, key)
+            return value if read is None else read(value)
+
+        def softly(container: object, key: object) -> object:
+            """The element as an optional: only absence is none, another fault stays a fault."""
+            if container.__class__ is list:
+                number = key if key.__class__ in {int, Uint, float} else None
+                if number is None:
+                    raise no_overload()
+                if float(number).is_integer() and not 0 <= number < len(container):  # type: ignore[arg-type,operator]
+                    return NONE
+            elif is_map(container):
+                if find(container, key, _MISSING) is _MISSING:  # type: ignore[arg-type]
+                    return NONE
+            elif container is not None or declared is None:
+                raise no_overload()
+            return Optional(value_of(container, key))
+
+        def at(frame: Frame) -> object:
+            container = operand(frame)
+            key = key_step(frame)
+            frame.cost += 1
+            try:
+                if container.__class__ is Optional:
+                    return NONE if container is NONE else softly(container.value, key)  # type: ignore[attr-defined]
+                return softly(container, key) if optional else value_of(container, key)
+            except EvaluationError as error:
+                raise error.at(position) from None
+
+        return at
+
+    # calls
+
+    def _call(self, node: ast.Call) -> Step:
+        match node.function:
+            case "_&&_":
+                return self._logic(node, decisive=False)
+            case "_||_":
+                return self._logic(node, decisive=True)
+            case "_?:_":
+                return self._conditional(node)
+            case "_[_]":
+                return self._index(node, optional=False)
+            case "_[?_]":
+                return self._index(node, optional=True)
+            case _:
+                return self._function(node)
+
+    def _logic(self, node: ast.Call, *, decisive: bool) -> Step:
+        left_node, right_node = node.args
+        left, right = self.build(left_node), self.build(right_node)
+        position = node.position
+
+        def operand(step: Step, frame: Frame) -> object:
+            try:
+                value = step(frame)
+            except EvaluationError as error:
+                if error.final:
+                    raise
+                return error
+            return value if value.__class__ is bool else no_overload().at(position)
+
+        def logic(frame: Frame) -> object:
+            first = operand(left, frame)
+            if first is decisive:
+                return decisive
+            second = operand(right, frame)
+            if second is decisive:
+                return decisive
+            if first.__class__ is not bool:
+                raise first  # type: ignore[misc]
+            if second.__class__ is not bool:
+                raise second  # type: ignore[misc]
+            return second
+
+        return logic
+
+    def _conditional(self, node: ast.Call) -> Step:
+        condition, then, otherwise = (self.build(each) for each in node.args)
+        position = node.position
+
+        def conditional(frame: Frame) -> object:
+            chosen = condition(frame)
+            if chosen is True:
+                return then(frame)
+            if chosen is False:
+                return otherwise(frame)
+            raise no_overload().at(position)
+
+        return conditional
+
+    def _function(self, node: ast.Call) -> Step:
+        reference = self.references.get(node.id)
+        position = node.position
+        if not isinstance(reference, CallReference):
+            return _failing("no such overload", position)
+        arguments_nodes = node.args if node.target is None or reference.qualified else (node.target, *node.args)
+        lazy = _LAZY.get(reference.overloads[0].id)
+        if lazy is not None:
+            return lazy(self, arguments_nodes, position)
+        steps = tuple(self.build(each) for each in arguments_nodes)
+        overloads = reference.overloads
+        comparison = node.function in _SMALLER_SIDE
+        only = overloads[0] if len(overloads) == 1 and self._certain(arguments_nodes, overloads[0]) else None
+        # A list of constants is no work at run time: Kubernetes folds it.
+        free = node.function == "@in" and is_constant(arguments_nodes[1])
+
+        def call(frame: Frame) -> object:
+            arguments = tuple([step(frame) for step in steps])
+            try:
+                overload = only if only is not None else choose(overloads, arguments)
+                if not free:
+                    frame.charge(_comparison_cost(arguments) if comparison else call_cost(overload.cost, arguments))
+                return overload.evaluate(*arguments)
+            except EvaluationError as error:
+                raise error.at(position) from None
+            except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError):
+                # A list(int) that came from a malformed object may hold anything.
+                raise no_overload().at(position) from None
+
+        return call
+
+    def _certain(self, nodes: tuple[Expr, ...], overload: Overload) -> bool:
+        """Whether the arguments' static types alone prove that the overload fits."""
+        for node, parameter in zip(nodes, overload.parameters, strict=True):
+            if parameter.variable or parameter.name == "dyn":
+                continue
+            known = self.types[node.id]
+            if known.name != parameter.name or known.variable:
+                return False
+        return True
+
+    # literals
+
+    def _list(self, node: ast.ListLiteral) -> Step:
+        cost = 0 if is_constant(node) else _LIST_COST
+        steps = tuple((self.build(each), number in node.optional) for number, each in enumerate(node.elements))
+        position = node.position
+
+        def build_list(frame: Frame) -> object:
+            frame.charge(cost)
+            items = []
+            for step, optional in steps:
+                value = step(frame)
+                if not optional:
+                    items.append(value)
+                elif value.__class__ is not Optional:
+                    raise no_overload().at(position)
+                elif value is not NONE:
+                    items.append(value.value)  # type: ignore[attr-defined]
+            return items
+
+        return build_list
+
+    def _map(self, node: ast.MapLiteral) -> Step:
+        cost = 0 if is_constant(node) else _MAP_COST
+        steps = tuple(
+            (self.build(each.key), self.build(each.value), each.optional, each.key.position, each.position)
+            for each in node.entries
+        )
+
+        def build_map(frame: Frame) -> object:
+            frame.charge(cost)
+            entries: dict[object, object] = {}
+            for key_step, value_step, optional, key_position, position in steps:
+                try:
+                    key = key_of(key_step(frame))
+                except EvaluationError as error:
+                    raise error.at(key_position) from None
+                value = value_step(frame)
+                if optional:
+                    if value.__class__ is not Optional:
+                        raise no_overload().at(position)
+                    if value is NONE:
+                        continue
+                    value = value.value  # type: ignore[attr-defined]
+                if key in entries:
+                    raise EvaluationError(f"insert failed: key {key} already exists", offset=key_position)
+                entries[key] = value
+            return entries
+
+        return build_map
+
+    # loops
+
+    def _bound(self, name: str | None, *, lazy: bool = False) -> int:
+        slot = self.slots
+        self.slots += 1
+        if name is not None:
+            self._scope[name] = (slot, lazy)
+        return slot
+
+    def _comprehension(self, node: ast.Comprehension) -> Step:
+        items = self._range(node)
+        outer = dict(self._scope)
+        first = self._bound(node.variable)
+        second = self._bound(node.variable2) if node.variable2 is not None else None
+        self._depth += 1
+        predicate = None if node.predicate is None else self.build(node.predicate)
+        transform = None
+        if node.transform is not None and node.macro is not Macro.TRANSFORM_MAP_ENTRY:
+            transform = self.build(node.transform)
+        entry = None
+        if node.macro is Macro.TRANSFORM_MAP_ENTRY:
+            assert node.transform is not None
+            entry = self.build(node.transform)
+        self._depth -= 1
+        self._scope = outer
+        position = node.position
+
+        def assign(frame: Frame, pair: tuple[object, object]) -> None:
+            frame.locals[first] = pair[0]
+            if second is not None:
+                frame.locals[second] = pair[1]
+
+        def holds(frame: Frame) -> bool:
+            assert predicate is not None
+            value = predicate(frame)
+            if value.__class__ is not bool:
+                raise no_overload().at(position)
+            return value is True
+
+        match node.macro:
+            case Macro.ALL | Macro.EXISTS:
+                decisive = node.macro is Macro.EXISTS
+                per_item = 4 if decisive else 3
+
+                def quantifier(frame: Frame) -> object:
+                    failure: EvaluationError | None = None
+                    frame.cost += 1
+                    for pair in items(frame):
+                        frame.charge(per_item)
+                        assign(frame, pair)
+                        try:
+                            if holds(frame) is decisive:
+                                return decisive
+                        except EvaluationError as error:
+                            if error.final:
+                                raise
+                            failure = failure or error
+                    if failure is not None:
+                        raise failure
+                    return not decisive
+
+                return quantifier
+            case Macro.EXISTS_ONE:
+
+                def exists_one(frame: Frame) -> object:
+                    count = 0
+                    frame.cost += 2
+                    for pair in items(frame):
+                        assign(frame, pair)
+                        hit = holds(frame)
+                        frame.charge(2 if hit else 1)
+                        count += hit
+                    return count == 1
+
+                return exists_one
+            case Macro.FILTER:
+
+                def filter_(frame: Frame) -> object:
+                    result = []
+                    frame.cost += 1
+                    for pair in items(frame):
+                        assign(frame, pair)
+                        hit = holds(frame)
+                        frame.charge(13 if hit else 1)
+                        if hit:
+                            result.append(pair[0])
+                    return result
+
+                return filter_
+            case Macro.MAP | Macro.TRANSFORM_LIST:
+                assert transform is not None
+
+                def map_(frame: Frame) -> object:
+                    result = []
+                    frame.cost += 1
+                    for pair in items(frame):
+                        assign(frame, pair)
+                        if predicate is None or holds(frame):
+                            frame.charge(12)
+                            result.append(transform(frame))
+                        else:
+                            frame.charge(1)
+                    return result
+
+                return map_
+            case Macro.TRANSFORM_MAP:
+                assert transform is not None
+
+                def transform_map(frame: Frame) -> object:
+                    mapped: dict[object, object] = {}
+                    frame.cost += 1
+                    for pair in items(frame):
+                        assign(frame, pair)
+                        if predicate is None or holds(frame):
+                            frame.charge(2)
+                            mapped[key_of(pair[0])] = transform(frame)
+                        else:
+                            frame.charge(1)
+                    return mapped
+
+                return transform_map
+            case Macro.TRANSFORM_MAP_ENTRY:
+                assert entry is not None
+
+                def transform_map_entry(frame: Frame) -> object:
+                    mapped: dict[object, object] = {}
+                    frame.cost += 1
+                    for pair in items(frame):
+                        assign(frame, pair)
+                        if predicate is not None and not holds(frame):
+                            frame.charge(1)
+                            continue
+                        frame.charge(2)
+                        new = entry(frame)
+                        if not is_map(new):
+                            raise no_overload().at(position)
+                        for key, value in new.items():  # type: ignore[attr-defined]
+                            if key in mapped:
+                                raise EvaluationError(f"insert failed: key {key} already exists", offset=position)
+                            mapped[key] = value
+                    return mapped
+
+                return transform_map_entry
+            case _:
+                assert transform is not None
+                return _sort_by(items, assign, transform, position)
+
+    def _range(self, node: ast.Comprehension) -> Callable[[Frame], Iterable[tuple[object, object]]]:
+        """Return what yields the values of both loop variables."""
+        source = self.build(node.range)
+        position = node.range.position
+        two = node.variable2 is not None
+        declared = self.types[node.range.id]
+        element = key = None
+        if declared.name == "list" and declared.parameters:
+            element = reader(declared.parameters[0], self.environment)
+        elif declared.name == "map" and len(declared.parameters) == 2:
+            key = reader(declared.parameters[0], self.environment)
+            element = reader(declared.parameters[1], self.environment)
+
+        def read(value: object, held_to: Reader | None) -> object:
+            if held_to is None:
+                return value
+            try:
+                return held_to(value)
+            except EvaluationError as error:
+                raise error.at(position) from None
+
+        def pairs(frame: Frame) -> Iterable[tuple[object, object]]:
+            container = source(frame)
+            if container.__class__ is list:
+                items: list[object] = container  # type: ignore[assignment]
+                if two:
+                    return ((number, read(each, element)) for number, each in enumerate(items))
+                return ((read(each, element), None) for each in items)
+            if is_map(container):
+                mapping: Mapping[object, object] = container  # type: ignore[assignment]
+                if two:
+                    return ((read(key_value(each), key), read(mapping[each], element)) for each in mapping)
+                return ((read(key_value(each), key), None) for each in mapping)
+            raise no_overload().at(position)
+
+        return pairs
+
+    def _bind(self, node: ast.Bind) -> Step:
+        init = self.build(node.init)
+        outer = dict(self._scope)
+        slot = self._bound(node.variable, lazy=True)
+        body = self.build(node.body)
+        self._scope = outer
+        lazy = _Lazy(init)
+
+        def bind(frame: Frame) -> object:
+            frame.charge(1)
+            frame.locals[slot] = lazy
+            return body(frame)
+
+        return bind
+
+    def _optional_map(self, node: ast.OptionalMap) -> Step:
+        target = self.build(node.target)
+        outer = dict(self._scope)
+        slot = self._bound(node.variable)
+        body = self.build(node.body)
+        self._scope = outer
+        position, flat = node.position, node.flat
+
+        def optional_map(frame: Frame) -> object:
+            held = target(frame)
+            frame.charge(1)
+            if held.__class__ is not Optional:
+                raise no_overload().at(position)
+            if held is NONE:
+                return NONE
+            frame.locals[slot] = held.value  # type: ignore[attr-defined]
+            value = body(frame)
+            if not flat:
+                return Optional(value)
+            if value.__class__ is not Optional:
+                raise no_overload().at(position)
+            return value
+
+        return optional_map
+
+
+class _Lazy:
+    """An initial value that nobody has asked for yet."""
+
+    __slots__ = ("_step",)
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+
+    def evaluate(self, frame: Frame) -> object:
+        """Return the value, or the error in its place."""
+        try:
+            return self._step(frame)
+        except EvaluationError as error:
+            if error.final:
+                raise
+            return error
+
+
+def _sort_by(
+    items: Callable[[Frame], Iterable[tuple[object, object]]], assign: Callable[[Frame, tuple[object, object]], None],
+    transform: Step, position: int,
+) -> Step:
+    def sort_by(frame: Frame) -> object:
+        keyed = []
+        frame.cost += 1
+        for pair in items(frame):
+            assign(frame, pair)
+            frame.charge(12)
+            keyed.append((transform(frame), pair[0]))
+        try:
+            for left, right in zip(keyed, keyed[1:], strict=False):
+                if left[0].__class__ is not right[0].__class__:
+                    raise no_overload()
+            keyed.sort(key=functools.cmp_to_key(lambda a, b: compare(a[0], b[0])))
+        except EvaluationError as error:
+            raise error.at(position) from None
+        return [value for _, value in keyed]
+
+    return sort_by
+
+
+def _failing(message: str, position: int) -> Step:
+    def fail(_: Frame) -> object:
+        raise EvaluationError(message, offset=position)
+
+    return fail
+
+
+def _or_value(builder: _Builder, nodes: tuple[Expr, ...], position: int) -> Step:
+    target, default = (builder.build(each) for each in nodes)
+
+    def or_value(frame: Frame) -> object:
+        held = target(frame)
+        frame.cost += 1
+        if held.__class__ is not Optional:
+            raise no_overload().at(position)
+        return default(frame) if held is NONE else held.value  # type: ignore[attr-defined]
+
+    return or_value
+
+
+def _or(builder: _Builder, nodes: tuple[Expr, ...], position: int) -> Step:
+    target, other = (builder.build(each) for each in nodes)
+
+    def or_(frame: Frame) -> object:
+        held = target(frame)
+        frame.cost += 1
+        if held is NONE:
+            held = other(frame)
+        if held.__class__ is not Optional:
+            raise no_overload().at(position)
+        return held
+
+    return or_
+
+
+_LAZY: Final[dict[str, Callable[[_Builder, tuple[Expr, ...], int], Step]]] = {
+    "optional_orValue_value": _or_value, "optional_or_optional": _or,
+}
+"""Functions that do not evaluate an argument which they do not need."""
+
+
+def literal_value(node: ast.Literal) -> object:
+    """Return the value of a literal."""
+    if node.unsigned:
+        return Uint(node.value)  # type: ignore[arg-type]
+    return node.value
+
+
+def is_constant(node: Expr) -> bool:
+    """Whether a node is a literal, or a list or map of literals."""
+    match node:
+        case ast.Literal():
+            return True
+        case ast.ListLiteral():
+            return not node.optional and all(map(is_constant, node.elements))
+        case ast.MapLiteral():
+            return all(not each.optional and is_constant(each.key) and is_constant(each.value) for each in node.entries)
+        case _:
+            return False
+
+
+@functools.lru_cache(maxsize=4096)
+def exact_of(checked: Checked) -> Exact:
+    """Return the exact evaluator of a checked expression; kept, as definitions are shared by many expressions."""
+    return Exact(checked)
