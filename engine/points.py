@@ -94,6 +94,9 @@ class Answer:
     passed: NDArray[np.bool_]
     explain: Callable[[int], Refusal] = _unexplained
     errors: Mapping[int, EvaluationError] = field(default_factory=dict)
+    reasons: Callable[[NDArray[np.intp]], Mapping[str, NDArray[np.intp]]] | None = None
+    """Groups refused rows by reason in one pass, for those who count and do not read; a row may have several reasons.
+    Without it each row is explained, and its message is its reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,51 @@
+"""The Python-coded plugins of the scheduler, in one table.
+
+What is not `enabled` here is active only where a profile names it. Modules are imported when a plugin is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, Final
+
+from koordpolicy.engine.points import Framework, Point
+from koordpolicy.engine.registry import Plugin
+
+_FILTER: Final = (Point.FILTER,)
+_SCORE: Final = (Point.SCORE,)
+
+
+def _plugin(
+    name: str, module: str, points: tuple[Point, ...], description: str, *, enabled: bool = True,
+) -> Plugin:
+    def load(attribute: str) -> Any:
+        return getattr(import_module(f".{module}", __name__), attribute)
+
+    def make(args: Mapping[str, Any], handle: Any) -> Any:
+        return load(name)(args, handle)
+
+    def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
+        check: Callable[[Mapping[str, Any]], Mapping[str, Any]] = load(name).check_args
+        return check(args)
+
+    return Plugin(name, Framework.SCHEDULER, points, make, origin="built-in", digest=f"built-in/{name}/1",
+                  description=description, enabled=enabled, check_args=check_args)
+
+
+PLUGINS: Final[tuple[Plugin, ...]] = (
+    _plugin("NodeUnschedulable", "node_unschedulable", _FILTER,
+            "Keeps pods off nodes that are cordoned, unless they tolerate that."),
+    _plugin("NodeName", "node_name", _FILTER, "Lets a pod that names its node run there only."),
+    _plugin("TaintToleration", "taint_toleration", (Point.FILTER, Point.SCORE),
+            "Keeps pods off nodes with taints that they do not tolerate; prefers nodes with fewer soft ones."),
+    _plugin("NodeAffinity", "node_affinity", (Point.FILTER, Point.SCORE),
+            "Node selector and required node affinity; prefers what the preferred affinity names."),
+    _plugin("NodeResourcesFit", "node_resources_fit", _FILTER, "Free resources and pod count of the node suffice."),
+    _plugin("GpuShare", "gpu_share", (Point.FILTER, Point.RESERVE),
+            "Whole and fractional GPUs: the node has them free, and the pod gets the ones that fit tightest."),
+    _plugin("GpuClustering", "gpu_clustering", _SCORE,
+            "Nodes that hold GPU pods of the same kind come first, then the fuller ones.", enabled=False),
+    _plugin("RandomScore", "random_score", _SCORE, "One of the nodes, drawn with equal chance.", enabled=False),
+)
+"""In the order in which they are asked: what is cheap and refuses much comes first."""

@@ -1,0 +1,75 @@
+"""GpuClustering: GPU pods of one kind are kept together.
+
+The kinds are pods that share a device, and those that take one, two, four ... whole ones (the public trace simulator's
+GpuClusteringScore). Which kinds run on a node is a matter of all its pods, which expressions over nodes do not see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from koordpolicy.engine.cel.frame import Rows
+from koordpolicy.engine.cluster.pods import WHOLE_DEVICE, DeviceRequest, PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.plugins import CycleState
+from koordpolicy.engine.points import Scores
+from koordpolicy.engine.scheduler.args import no_args
+
+_PATHS: Final = frozenset({("nodeInfo", "pods")})
+_FULLNESS: Final = 25
+_LARGEST_NODE: Final = 8 * WHOLE_DEVICE
+_ALONE, _AMONG_OTHERS, _NO_KIND = 75, 50, 25
+
+
+class GpuClustering:
+    """The scorer: up to 25 points for little free GPU, and up to 75 for pods of the same kind."""
+
+    name = "GpuClustering"
+    check_args = staticmethod(no_args)
+
+    def __init__(self, args: Mapping[str, Any], handle: Any) -> None:
+        pass
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+        """Score the nodes; 0 everywhere for a pod without GPUs."""
+        if pod.gpu is None:
+            return Scores(np.zeros(snapshot.size, np.int64))
+        kinds = _kinds(self, snapshot)
+        mine = np.int64(1 << _kind(pod.gpu))
+        # At least 0, also for nodes larger than the largest of the trace.
+        fullness = np.maximum(_FULLNESS * (_LARGEST_NODE - snapshot.devices.free.sum(axis=1)) // _LARGEST_NODE, 0)
+        present = (kinds & mine) != 0
+        company = np.where(present, np.where(kinds == mine, _ALONE, _AMONG_OTHERS), np.where(kinds == 0, _NO_KIND, 0))
+        return Scores(fullness + company)
+
+
+def _kind(request: DeviceRequest) -> int:
+    """Return the kind of a request as a number from 0 to 62."""
+    return 0 if request.count == 1 and request.share < WHOLE_DEVICE else min(request.count, 62)
+
+
+def _kinds(owner: object, snapshot: Snapshot) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return one bit per kind of GPU pod on each node; recomputed for the nodes whose pods changed."""
+    frame = snapshot.frame({})
+    stamp = frame.stamp(_PATHS)
+    kept = frame.kept.get(owner)
+    bits = np.zeros(snapshot.size, np.int64)
+    changed: Any = range(snapshot.size)
+    if isinstance(kept, tuple):
+        before, bits = kept
+        if before == stamp:
+            return bits
+        rows = frame.changed(_PATHS, before)
+        if rows is not None:
+            changed = rows.tolist()
+    for row in changed:
+        value = 0
+        for pod in snapshot.row(row).pods.values():
+            if pod.gpu is not None:
+                value |= 1 << _kind(pod.gpu)
+        bits[row] = value
+    frame.kept[owner] = (stamp, bits)
+    return bits

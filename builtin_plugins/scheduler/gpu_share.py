@@ -1,0 +1,119 @@
+"""GpuShare: pods that take whole GPUs, or a fraction of one, in thousandths of a device.
+
+The filter and the choice of devices are those of the public trace simulator (hkust-adsl/kubernetes-scheduler-simulator,
+Open-Gpu-Share with `gpuSelMethod: best` or `random`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from koordpolicy.engine.cel.frame import Rows
+from koordpolicy.engine.cluster.pods import WHOLE_DEVICE, DeviceRequest, PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.plugins import CycleState
+from koordpolicy.engine.points import Answer, Code, Refusal
+from koordpolicy.engine.scheduler.args import check_fields
+from koordpolicy.engine.scheduler.cycle import ReservedDevices
+
+_NO_DEVICES: Final = "node(s) had no GPU"
+_OTHER_MODEL: Final = "node(s) had no GPU of a model that the pod accepts"
+_INSUFFICIENT: Final = "Insufficient GPU"
+
+
+class GpuShare:
+    """Filter and reserve.
+
+    Argument `select`: which devices a pod gets that wants fractions: `best`, the fullest ones that fit, on ties those
+    with the lowest number; or `random`, any that fit. Whole devices are the first free ones.
+    """
+
+    name = "GpuShare"
+
+    def __init__(self, args: Mapping[str, Any], handle: Any) -> None:
+        seed = int(getattr(handle, "seed", 0))
+        # A choice of devices needs no secrecy.
+        self._random = random.Random(f"GpuShare/{seed}") if args.get("select") == "random" else None  # noqa: S311
+
+    @staticmethod
+    def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the arguments; raises ValueError for those that there are not."""
+        checked = check_fields(args, {"select": str})
+        if checked.get("select", "best") not in ("best", "random"):
+            raise ValueError(f"`select` is `{checked['select']}`, expected `best` or `random`")
+        return {"select": "best", **checked}
+
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+        """Refuse nodes without enough devices of an accepted model with the wanted share free."""
+        request = pod.gpu
+        if request is None:
+            return Answer(np.ones(snapshot.size, np.bool_))
+        devices = snapshot.devices
+        # A device that there is not has 0 free, and a share is at least 1.
+        fits = devices.free >= request.share
+        passed = fits.any(axis=1) if request.count == 1 else fits.sum(axis=1) >= request.count
+        if request.models:
+            passed &= _accepts(request, devices.models)[devices.model]
+
+        def explain(row: int) -> Refusal:
+            return _explain(request, snapshot, row)
+
+        def reasons(refused: Rows) -> dict[str, Rows]:
+            return _reasons(request, snapshot, refused)
+
+        return Answer(passed, explain, reasons=reasons)
+
+    def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
+        """Choose the devices; the framework assumes the pod with them."""
+        if pod.gpu is None:
+            return None
+        free = snapshot.devices.free[row].tolist()
+        chosen = self._choose(free, pod.gpu)
+        if len(chosen) < pod.gpu.count:
+            return _explain(pod.gpu, snapshot, row)
+        state[ReservedDevices] = chosen
+        return None
+
+    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
+        """Give the devices back: nothing but the cycle state knows of them yet."""
+        state.pop(ReservedDevices, None)
+
+    def _choose(self, free: list[int], request: DeviceRequest) -> tuple[int, ...]:
+        fitting = [minor for minor, left in enumerate(free) if left >= request.share]
+        if request.share < WHOLE_DEVICE:
+            if self._random is not None:
+                fitting = self._random.sample(fitting, min(len(fitting), request.count))
+            else:
+                fitting.sort(key=free.__getitem__)  # stable: the lowest number on ties
+        return tuple(fitting[: request.count])
+
+
+def _accepts(request: DeviceRequest, models: Any) -> Any:
+    return np.array([model in request.models for model in models], np.bool_)
+
+
+def _reasons(request: DeviceRequest, snapshot: Snapshot, refused: Rows) -> dict[str, Rows]:
+    devices = snapshot.devices
+    bare = devices.count[refused] == 0
+    other = np.zeros(len(refused), np.bool_)
+    if request.models:
+        other = ~_accepts(request, devices.models)[devices.model[refused]] & ~bare
+    groups = {_NO_DEVICES: refused[bare], _OTHER_MODEL: refused[other], _INSUFFICIENT: refused[~bare & ~other]}
+    return {reason: rows for reason, rows in groups.items() if len(rows)}
+
+
+def _explain(request: DeviceRequest, snapshot: Snapshot, row: int) -> Refusal:
+    devices = snapshot.devices
+    if not devices.count[row]:
+        return Refusal("devices", _NO_DEVICES, Code.UNRESOLVABLE)
+    model = devices.models[devices.model[row]]
+    if request.models and model not in request.models:
+        accepted = sorted(request.models)
+        return Refusal("model", _OTHER_MODEL, Code.UNRESOLVABLE, values=(("model", model), ("accepted", accepted)))
+    values = (("count", request.count), ("share", request.share), ("free", devices.free[row].tolist()))
+    code = Code.UNRESOLVABLE if request.count > int(devices.count[row]) else Code.UNSCHEDULABLE
+    return Refusal("devices", _INSUFFICIENT, code, values=values)

@@ -1,0 +1,37 @@
+"""NodeName: a pod that names its node runs there or nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from koordpolicy.engine.cel.frame import Rows
+from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.plugins import CycleState
+from koordpolicy.engine.points import Answer, Code, Refusal
+from koordpolicy.engine.scheduler.args import no_args
+
+_REASON: Final = "node(s) didn't match the requested node name"
+
+
+class NodeName:
+    """The filter (kube-scheduler's plugin of that name)."""
+
+    name = "NodeName"
+    check_args = staticmethod(no_args)
+
+    def __init__(self, args: Mapping[str, Any], handle: Any) -> None:  # noqa: ARG002 - every plugin is made like this
+        self._refusal = Refusal("node-name", _REASON, Code.UNRESOLVABLE)
+
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+        """Refuse all nodes but the one that is named."""
+        if not pod.node_name:
+            return Answer(np.ones(snapshot.size, np.bool_))
+        passed = np.zeros(snapshot.size, np.bool_)
+        row = snapshot.index.get(pod.node_name)
+        if row is not None:
+            passed[row] = True
+        return Answer(passed, lambda _: self._refusal, reasons=lambda refused: {_REASON: refused})

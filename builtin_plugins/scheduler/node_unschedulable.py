@@ -1,0 +1,42 @@
+"""NodeUnschedulable: cordoned nodes take no pods, but for those that tolerate the taint that goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from koordpolicy.engine.cel.frame import Rows
+from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.kubernetes.selectors import NO_SCHEDULE, tolerates
+from koordpolicy.engine.plugins import CycleState
+from koordpolicy.engine.points import Answer, Code, Refusal
+from koordpolicy.engine.scheduler.args import no_args
+from koordpolicy.engine.scheduler.distinct import DistinctAnswers
+
+_PATHS: Final = frozenset({("node", "spec", "unschedulable")})
+_TAINT: Final = {"key": "node.kubernetes.io/unschedulable", "effect": NO_SCHEDULE}
+_REASON: Final = "node(s) were unschedulable"
+
+
+class NodeUnschedulable:
+    """The filter (kube-scheduler's plugin of that name)."""
+
+    name = "NodeUnschedulable"
+    check_args = staticmethod(no_args)
+
+    def __init__(self, args: Mapping[str, Any], handle: Any) -> None:  # noqa: ARG002 - every plugin is made like this
+        self._cordoned = DistinctAnswers(np.bool_)
+        self._refusal = Refusal("unschedulable", _REASON, Code.UNRESOLVABLE)
+
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+        """Refuse the cordoned nodes."""
+        cordoned = self._cordoned.answer(
+            snapshot, _PATHS, None, lambda row: bool((snapshot.node(row).get("spec") or {}).get("unschedulable")),
+        )
+        tolerations = (pod.object.get("spec") or {}).get("tolerations") or ()
+        if any(tolerates(each, _TAINT) for each in tolerations):
+            return Answer(np.ones(snapshot.size, np.bool_))
+        return Answer(~cordoned, lambda _: self._refusal, reasons=lambda refused: {_REASON: refused})

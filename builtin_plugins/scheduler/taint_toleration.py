@@ -1,0 +1,69 @@
+"""TaintToleration: taints keep pods off that do not tolerate them, softly where their effect is PreferNoSchedule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from koordpolicy.engine.cel.frame import Rows
+from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.kubernetes.selectors import Json, tolerates, untolerated
+from koordpolicy.engine.plugins import CycleState
+from koordpolicy.engine.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
+from koordpolicy.engine.scheduler.args import no_args
+from koordpolicy.engine.scheduler.distinct import DistinctAnswers
+from koordpolicy.engine.scheduler.normalize import normalize_by_max
+
+_PATHS: Final = frozenset({("node", "spec", "taints")})
+_PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
+
+
+class TaintToleration:
+    """Filter and score (kube-scheduler's plugin of that name)."""
+
+    name = "TaintToleration"
+    check_args = staticmethod(no_args)
+
+    def __init__(self, args: Mapping[str, Any], handle: Any) -> None:  # noqa: ARG002 - every plugin is made like this
+        self._tolerated = DistinctAnswers(np.bool_)
+        self._soft = DistinctAnswers(np.int64)
+
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+        """Refuse nodes with a NoSchedule or NoExecute taint that the pod does not tolerate."""
+        passed = self._tolerated.answer(
+            snapshot, _PATHS, _question(pod), lambda row: untolerated(pod.object, snapshot.node(row)) is None,
+        )
+
+        def explain(row: int) -> Refusal:
+            taint = untolerated(pod.object, snapshot.node(row)) or {}
+            return Refusal("taints", _message(taint), Code.UNRESOLVABLE, values=(("taint", dict(taint)),))
+
+        return Answer(passed, explain)
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+        """Prefer nodes with few PreferNoSchedule taints that the pod does not tolerate: 100 for none."""
+        tolerations = [
+            each for each in (pod.object.get("spec") or {}).get("tolerations") or ()
+            if each.get("effect") in (None, "", _PREFER_NO_SCHEDULE)
+        ]
+
+        def count(row: int) -> int:
+            taints = (snapshot.node(row).get("spec") or {}).get("taints") or ()
+            soft = (taint for taint in taints if taint.get("effect") == _PREFER_NO_SCHEDULE)
+            return sum(1 for taint in soft if not any(tolerates(each, taint) for each in tolerations))
+
+        counts = self._soft.answer(snapshot, _PATHS, _question(pod), count)
+        return Scores(normalize_by_max(counts, rows, HIGHEST_SCORE, reverse=True))
+
+
+def _question(pod: PodInfo) -> str:
+    tolerations = (pod.object.get("spec") or {}).get("tolerations")
+    return json.dumps(tolerations, sort_keys=True) if tolerations else ""
+
+
+def _message(taint: Json) -> str:
+    return f"node(s) had untolerated taint {{{taint.get('key', '')}: {taint.get('value') or ''}}}"

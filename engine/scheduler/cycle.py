@@ -1,0 +1,334 @@
+"""The scheduling cycle: preFilter, filter, score, weights, the choice, reserve, bind.
+
+`decide` is the cycle up to the choice and changes nothing; `Scheduler` owns the cluster and carries a decision out.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cel.frame import Rows
+from ..cel.values import EvaluationError
+from ..cluster.pods import PodInfo
+from ..cluster.snapshot import Cluster, Snapshot
+from ..plugins import CycleState
+from ..points import HIGHEST_SCORE, Answer, Code, Point, Refusal, Scores
+from ..registry import Live, Registry
+from ..source import PolicyError
+from .profile import Active, Handle, Instances, Profile, ProfileSpec
+from .rowwise import describe, failed
+from .verdict import Failure, Filtered, Scored, Tie, Verdict
+
+
+class ReservedDevices:
+    """The key of the cycle state under which a Reserve plugin leaves the minor numbers of the devices it took."""
+
+
+class FirstByName:
+    """Among the best nodes the one whose name sorts first: the same pods meet the same fate in every run."""
+
+    rule = "first"
+    seed: int | None = None
+
+    def pick(self, rows: Rows) -> int:
+        """Return one of the rows, which are ascending: a snapshot's rows are sorted by name."""
+        return int(rows[0])
+
+
+class SeededRandom:
+    """Among the best nodes any one with equal chance, as kube-scheduler does, from a generator of its own."""
+
+    rule = "random"
+
+    def __init__(self, seed: int) -> None:
+        self.seed: int | None = seed
+        self._random = random.Random(seed)  # noqa: S311 - a choice among equals needs no secrecy
+
+    def pick(self, rows: Rows) -> int:
+        """Return one of the rows."""
+        return int(rows[self._random.randrange(len(rows))])
+
+
+TieBreak = FirstByName | SeededRandom
+TIE_BREAKS = ("first", "random")
+FIRST_BY_NAME = FirstByName()
+
+
+def tie_break(rule: str, seed: int = 0) -> TieBreak:
+    """Return the tie-break of that name.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    match rule:
+        case "first":
+            return FIRST_BY_NAME
+        case "random":
+            return SeededRandom(seed)
+        case _:
+            raise ValueError(f"the tie-break `{rule}` does not exist: choose one of {', '.join(TIE_BREAKS)}")
+
+
+def decide(
+    profile: Profile, pod: PodInfo, snapshot: Snapshot, *, tie_break: TieBreak = FIRST_BY_NAME,
+    exhaustive: bool = False, state: CycleState | None = None,
+) -> Verdict:
+    """Decide where a pod should run; changes nothing.
+
+    `exhaustive` asks every filter about every node and scores a single node too: for explanations, which want all
+    reasons and not only the first. What the plugins do wrong never ends the decision: an exception, a malformed answer
+    or a score outside 0..100 is in the verdict as that plugin's failure, with the meaning that `engine.points` gives to
+    an error at its point.
+    """
+    asking = _Asking(CycleState() if state is None else state, pod, snapshot)
+    verdict = Verdict(pod, profile.name, profile.generation, snapshot.names)
+    for active in profile.pre_filters:
+        refusal = asking.pre_filter(active)
+        if refusal is not None and active.enforced:
+            found = (active.name, Point.PRE_FILTER, refusal)
+            return replace(verdict, refusal=found, failures=tuple(asking.failures))
+    everything = rows = _all_rows(snapshot.size)
+    filters: list[Filtered] = []
+    for active in profile.filters:
+        if not len(rows) and not exhaustive:
+            break
+        asked = everything if exhaustive else rows
+        answer = asking.filter(active, asked)
+        refused, kept = _split(answer.passed, asked)
+        if len(refused) or answer.errors:
+            plugin = active.plugin
+            filters.append(Filtered(plugin.name, plugin.origin, answer, asked, refused, plugin.enforcement))
+        if active.enforced and len(refused):
+            rows = kept if asked is rows else rows[answer.passed[rows]]
+    tie = Tie(tie_break.rule, 1, tie_break.seed)
+    if len(rows) < (1 if exhaustive else 2):
+        row = int(rows[0]) if len(rows) else -1
+        return replace(verdict, filters=tuple(filters), passed=rows, failures=tuple(asking.failures), row=row,
+                       node=snapshot.names[row] if len(rows) else None, tie=tie if len(rows) else None)
+    totals = np.zeros(len(rows), np.int64)
+    scored: list[Scored] = []
+    for active in profile.scores:
+        scores = asking.score(active, rows)
+        plugin = active.plugin
+        scored.append(Scored(plugin.name, plugin.origin, active.weight, scores, plugin.enforcement))
+        if active.enforced:
+            chosen = scores.values[rows]
+            totals += chosen if active.weight == 1 else chosen * active.weight
+    best = rows[totals == totals.max()]
+    row = tie_break.pick(best)
+    return replace(verdict, node=snapshot.names[row], row=row, filters=tuple(filters), passed=rows, totals=totals,
+                   scores=tuple(scored), failures=tuple(asking.failures), tie=replace(tie, among=len(best)))
+
+
+@dataclass(slots=True)
+class _Asking:
+    """One pod's questions to plugins: what they raise becomes a failure here, and nowhere else."""
+
+    state: CycleState
+    pod: PodInfo
+    snapshot: Snapshot
+    failures: list[Failure] = field(default_factory=list)
+
+    def pre_filter(self, active: Active) -> Refusal | None:
+        try:
+            refusal: Refusal | None = active.ask.pre_filter(self.state, self.pod, self.snapshot)
+        except Exception as error:  # the border between framework and plugin
+            self.failures.append(_failure(active, Point.PRE_FILTER, describe(error)))
+            return Refusal("", describe(error), Code.ERROR, failed(error))
+        return refusal
+
+    def filter(self, active: Active, rows: Rows) -> Answer:
+        size = self.snapshot.size
+        try:
+            answer: Answer = active.ask.filter(self.state, self.pod, self.snapshot, rows)
+            _check_shape(answer.passed, np.bool_, size)
+        except Exception as error:  # the border between framework and plugin
+            self.failures.append(_failure(active, Point.FILTER, describe(error)))
+            refusal = Refusal("", describe(error), Code.ERROR, failed(error))
+            return Answer(np.zeros(size, np.bool_), lambda _: refusal)
+        return answer
+
+    def score(self, active: Active, rows: Rows) -> Scores:
+        size = self.snapshot.size
+        try:
+            scores: Scores = active.ask.score(self.state, self.pod, self.snapshot, rows)
+            _check_shape(scores.values, np.int64, size)
+        except Exception as error:  # the border between framework and plugin
+            self.failures.append(_failure(active, Point.SCORE, describe(error)))
+            return Scores(np.zeros(size, np.int64))
+        chosen = scores.values[rows]
+        if chosen.min() < 0 or chosen.max() > HIGHEST_SCORE:
+            return _without_outliers(scores, rows)
+        return scores
+
+
+def _check_shape(values: NDArray[Any], wanted: type[np.generic], size: int) -> None:
+    if values.dtype != wanted or values.shape != (size,):
+        raise TypeError(
+            f"the answer must be {size} values of {wanted.__name__}, not {values.dtype} of shape {values.shape}"
+        )
+
+
+def _without_outliers(scores: Scores, rows: Rows) -> Scores:
+    values = scores.values.copy()
+    errors = dict(scores.errors)
+    for row in rows[(values[rows] < 0) | (values[rows] > HIGHEST_SCORE)].tolist():
+        message = f"the score {int(values[row])} is outside 0..{HIGHEST_SCORE}"
+        errors[row] = EvaluationError(message, reason="ScoreRange")
+        values[row] = 0
+    return replace(scores, values=values, errors=errors)
+
+
+def _failure(active: Active, point: Point, message: str) -> Failure:
+    return Failure(active.name, active.plugin.origin, point, message)
+
+
+def _split(passed: NDArray[np.bool_], asked: Rows) -> tuple[Rows, Rows]:
+    """Return which of the rows were refused and which passed."""
+    chosen = passed if len(asked) == len(passed) else passed[asked]
+    if chosen.all():
+        return asked[:0], asked
+    return asked[~chosen], asked[chosen]
+
+
+@lru_cache(maxsize=8)
+def _all_rows(size: int) -> Rows:
+    rows = np.arange(size, dtype=np.intp)
+    rows.flags.writeable = False
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a scheduler decides: its profiles (the first is for pods that name none of them), ties, and its seed."""
+
+    profiles: tuple[ProfileSpec, ...] = (ProfileSpec(),)
+    tie_break: str = "first"
+    seed: int = 0
+    """Of random tie-breaks, and of plugins that leave something to chance."""
+
+
+@dataclass(slots=True)
+class _Force:
+    """What is in force: the registry, and the profiles made of it."""
+
+    registry: Registry | None = None
+    profiles: dict[str, Profile] = field(default_factory=dict)
+
+
+class Scheduler:
+    """Decides about pods and carries the decisions out on its cluster; for one thread, which owns both.
+
+    The registry is looked at once per decision. A new generation whose plugins cannot be made changes nothing: the one
+    before stays in force, and `fault` says why.
+    """
+
+    def __init__(
+        self, cluster: Cluster, live: Live, settings: Settings | None = None, *, clock: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`clock` tells the time of a decision, in nanoseconds since the epoch.
+
+        Raises:
+            PolicyError: a plugin of the registry cannot be made for a profile.
+        """
+        self.cluster = cluster
+        self.settings = settings or Settings()
+        self.fault: PolicyError | None = None
+        self.trouble: tuple[str, ...] = ()
+        """What went wrong when plugins of earlier generations were closed."""
+        self._live = live
+        self._clock = clock
+        self._tie_break = tie_break(self.settings.tie_break, self.settings.seed)
+        self._instances = Instances(lambda profile: Handle(cluster, profile, self.settings.seed))
+        self._force = _Force()
+        self._refused: Registry | None = None
+        self._adopt(live.registry)
+
+    @property
+    def profiles(self) -> tuple[Profile, ...]:
+        """The profiles in force, in the order of the settings."""
+        return tuple(self._force.profiles.values())
+
+    def profile_of(self, pod: PodInfo) -> Profile:
+        """Return the profile that decides about a pod: the one it names (`spec.schedulerName`), else the first."""
+        self._refresh()
+        named = self._force.profiles.get(str((pod.object.get("spec") or {}).get("schedulerName", "")))
+        return named or next(iter(self._force.profiles.values()))
+
+    def decide(self, pod: PodInfo, *, exhaustive: bool = False) -> Verdict:
+        """Decide about a pod and change nothing; see `decide`."""
+        snapshot = self.cluster.snapshot(self._clock())
+        return decide(self.profile_of(pod), pod, snapshot, tie_break=self._tie_break, exhaustive=exhaustive)
+
+    def schedule(self, pod: PodInfo) -> Verdict:
+        """Decide about a pod, reserve what it needs on the node, and assume it there.
+
+        If a plugin refuses to reserve, what the others have reserved is given back and the pod stays without a node.
+        Reasons in the verdict must be read (or `Verdict.explained`) before the next change of the cluster where the pod
+        was *not* placed; of a placed pod they describe the cluster with the pod on it.
+        """
+        snapshot = self.cluster.snapshot(self._clock())
+        profile, state = self.profile_of(pod), CycleState()
+        verdict = decide(profile, pod, snapshot, tie_break=self._tie_break, state=state)
+        if verdict.node is None:
+            return verdict
+        refusal = self._reserve(profile, state, pod, snapshot, verdict)
+        if refusal is not None:
+            return refusal
+        devices: tuple[int, ...] = state.get(ReservedDevices, ())
+        self.cluster.assume(pod, verdict.node, devices)
+        return replace(verdict, devices=devices) if devices else verdict
+
+    def close(self) -> None:
+        """Close all plugins; the scheduler decides nothing any more."""
+        self._force = _Force()
+        self._instances.begin()
+        self.trouble += self._instances.release()
+
+    def _reserve(
+        self, profile: Profile, state: CycleState, pod: PodInfo, snapshot: Snapshot, verdict: Verdict,
+    ) -> Verdict | None:
+        failures = list(verdict.failures)
+        for place, active in enumerate(profile.reserves):
+            try:
+                refusal = active.ask.reserve(state, pod, snapshot, verdict.row)
+            except Exception as error:  # the border between framework and plugin
+                failures.append(_failure(active, Point.RESERVE, describe(error)))
+                refusal = Refusal("", describe(error), Code.ERROR, failed(error))
+            if refusal is None:
+                continue
+            for other in reversed(profile.reserves[: place + 1]):
+                try:
+                    other.ask.unreserve(state, pod, snapshot, verdict.row)
+                except Exception as error:  # whoever fails to give back must not keep the others from it
+                    failures.append(_failure(other, Point.RESERVE, f"cannot give back: {describe(error)}"))
+            return replace(verdict, node=None, row=-1, failures=tuple(failures),
+                           refusal=(active.name, Point.RESERVE, refusal))
+        return None
+
+    def _refresh(self) -> None:
+        registry = self._live.registry
+        if registry is self._force.registry or registry is self._refused:
+            return
+        try:
+            self._adopt(registry)
+        except PolicyError as error:
+            self.fault, self._refused = error, registry
+
+    def _adopt(self, registry: Registry) -> None:
+        # Everything is made before anything is replaced, and what is no longer wanted is closed after that.
+        before = self._instances.begin()
+        try:
+            made = {spec.name: Profile.of(spec, registry, self._instances) for spec in self.settings.profiles}
+        except PolicyError:
+            self._instances.undo(before)
+            raise
+        self._force, self.fault, self._refused = _Force(registry, made), None, None
+        self.trouble += self._instances.release()

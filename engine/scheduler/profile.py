@@ -1,0 +1,225 @@
+"""A profile: which plugins decide, in which order, with which weights and arguments.
+
+A valid document is active in every profile unless it names profiles of its own or the profile disables it; a built-in
+plugin is active where its entry in the table of built-ins says so. Where a profile names a plugin, that weight and
+those arguments win. Order: the profile's, then the plugin's `order`, then by name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..cluster.snapshot import Cluster
+from ..plugins import Closeable, Filter, PreFilter, Reserve, Score
+from ..points import Enforcement, Framework, Point
+from ..registry import Plugin, Registry
+from ..source import PolicyError, Problem, did_you_mean
+from .rowwise import RowwiseFilter, RowwiseScore, describe, has
+
+EVERYTHING: Final = "*"
+POINTS: Final = (Point.PRE_FILTER, Point.FILTER, Point.SCORE, Point.RESERVE)
+"""The points that a decision asks, in its order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """What a plugin of the scheduler is given when it is made.
+
+    `seed` is for plugins that leave something to chance: all chance in a run follows from it.
+    """
+
+    cluster: Cluster
+    profile: str = ""
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A plugin that a profile names; None (or 0, as in a component configuration) leaves the plugin's own weight.
+
+    `points` limits it to some extension points; None means all that it has.
+    """
+
+    name: str
+    weight: int | None = None
+    args: Mapping[str, Any] = field(default_factory=dict)
+    points: frozenset[Point] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileSpec:
+    """What a configuration says about a profile.
+
+    `disabled` holds names (`*` for all) that are not active by themselves, per point, under None for all points. What
+    `enabled` names is active, whatever is disabled.
+    """
+
+    name: str = "default-scheduler"
+    enabled: tuple[Choice, ...] = ()
+    disabled: Mapping[Point | None, frozenset[str]] = field(default_factory=dict)
+    args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Arguments by plugin, also of plugins that are active by themselves; those of `enabled` win."""
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """A plugin at work at one point of one profile."""
+
+    plugin: Plugin
+    weight: int
+    ask: Any
+    """Fulfils the protocol of the point, for all rows at once."""
+
+    @property
+    def name(self) -> str:
+        """The plugin's name."""
+        return self.plugin.name
+
+    @property
+    def enforced(self) -> bool:
+        """Whether what it says counts, and is not only reported."""
+        return self.plugin.enforcement is Enforcement.ENFORCE
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The plugins of one profile, made and in order, under one generation."""
+
+    name: str
+    generation: int
+    pre_filters: tuple[Active, ...] = ()
+    filters: tuple[Active, ...] = ()
+    scores: tuple[Active, ...] = ()
+    reserves: tuple[Active, ...] = ()
+
+    @classmethod
+    def of(cls, spec: ProfileSpec, registry: Registry, instances: Instances) -> Profile:
+        """Return the profile as a registry fills it.
+
+        Raises:
+            PolicyError: a plugin is unknown, refuses its arguments or cannot be made; all such faults.
+        """
+        problems: list[Problem] = []
+        active: dict[Point, list[Active]] = {point: [] for point in POINTS}
+        for choice, plugin in _chosen(spec, registry, problems):
+            args = {**spec.args.get(plugin.name, {}), **choice.args}
+            try:
+                checked = plugin.check_args(args) if plugin.check_args is not None else args
+                instance = instances.get(spec.name, plugin, checked)
+            except PolicyError as error:
+                problems.extend(error.problems)
+                continue
+            except Exception as error:  # a plugin's own code: whatever it raises is its fault, and is told as that
+                text = str(error) if isinstance(error, ValueError) else describe(error)
+                problems.append(Problem(f"the scheduler plugin `{plugin.name}` cannot be made: {text}", plugin.span,
+                                        f"it comes from {plugin.origin}", code="plugin-args"))
+                continue
+            for point in choice.points if choice.points is not None else POINTS:
+                if point not in plugin.points or point not in active:
+                    continue
+                ask = _asked(instance, point)
+                if ask is None:
+                    problems.append(Problem(
+                        f"the scheduler plugin `{plugin.name}` says that it answers at `{point.value}` and does not",
+                        plugin.span, f"it comes from {plugin.origin}", code="plugin-point",
+                    ))
+                else:
+                    active[point].append(Active(plugin, choice.weight or plugin.weight, ask))
+        if problems:
+            raise PolicyError(problems)
+        return cls(spec.name, registry.generation, *(tuple(active[point]) for point in POINTS))
+
+    def plugins(self) -> tuple[str, ...]:
+        """Return the names of all active plugins, sorted."""
+        points = (self.pre_filters, self.filters, self.scores, self.reserves)
+        return tuple(sorted({each.name for active in points for each in active}))
+
+
+class Instances:
+    """Plugin instances, which outlive generations: one per profile, plugin as declared, and arguments."""
+
+    def __init__(self, handle: Callable[[str], Handle]) -> None:
+        """`handle` makes what a plugin of the profile of that name is given."""
+        self._handle = handle
+        self._made: dict[tuple[str, str, str, str], Any] = {}
+        self._wanted: set[tuple[str, str, str, str]] = set()
+
+    def get(self, profile: str, plugin: Plugin, args: Mapping[str, Any]) -> Any:
+        """Return the instance for these arguments, made now if there is none yet."""
+        key = (profile, plugin.name, plugin.digest, json.dumps(args, sort_keys=True, default=str))
+        self._wanted.add(key)
+        if key not in self._made:
+            self._made[key] = plugin.make(args, self._handle(profile))
+        return self._made[key]
+
+    def begin(self) -> frozenset[tuple[str, str, str, str]]:
+        """Begin to count what is wanted, and return what was: what nobody gets until `release` will be closed."""
+        before, self._wanted = self._wanted, set()
+        return frozenset(before)
+
+    def undo(self, before: frozenset[tuple[str, str, str, str]]) -> None:
+        """Close what was made since `begin`, which returned `before`: it will not be wanted after all."""
+        self._wanted = set(before)
+        self.release()
+
+    def release(self) -> tuple[str, ...]:
+        """Close the instances that nobody has asked for since `begin`; return what went wrong while closing."""
+        faults = []
+        for key in [key for key in self._made if key not in self._wanted]:
+            instance = self._made.pop(key)
+            if isinstance(instance, Closeable):
+                try:
+                    instance.close()
+                except Exception as error:  # one plugin's trouble keeps no other one open
+                    faults.append(f"the scheduler plugin `{key[1]}` failed to close: {describe(error)}")
+        return tuple(faults)
+
+
+def _chosen(spec: ProfileSpec, registry: Registry, problems: list[Problem]) -> Iterable[tuple[Choice, Plugin]]:
+    plugins = {plugin.name: plugin for plugin in registry.of_framework(Framework.SCHEDULER)}
+    named: dict[str, frozenset[Point] | None] = {}
+    for choice in spec.enabled:
+        plugin = plugins.get(choice.name)
+        if plugin is None:
+            problems.append(Problem(f"profile `{spec.name}` enables the plugin `{choice.name}`, which does not exist",
+                                    help=did_you_mean(choice.name, plugins), code="unknown-plugin"))
+            continue
+        before = named.get(choice.name, frozenset())
+        if before is None or (choice.points is not None and before & choice.points):
+            problems.append(Problem(f"profile `{spec.name}` enables the plugin `{choice.name}` twice",
+                                    help="name it once", code="duplicate-plugin"))
+            continue
+        named[choice.name] = None if choice.points is None else before | choice.points
+        yield choice, plugin
+    for name, plugin in plugins.items():
+        taken = named.get(name, frozenset())
+        if taken is None or not plugin.enabled or not (plugin.profiles is None or spec.name in plugin.profiles):
+            continue
+        if EVERYTHING in (off := spec.disabled.get(None, frozenset())) or name in off:
+            continue
+        points = frozenset(
+            point for point in POINTS
+            if point not in taken and not spec.disabled.get(point, frozenset()) & {name, EVERYTHING}
+        )
+        yield Choice(name, points=points), plugin
+
+
+def _asked(instance: Any, point: Point) -> Any:
+    match point:
+        case Point.PRE_FILTER:
+            return instance if has(instance, PreFilter.pre_filter.__name__) else None
+        case Point.FILTER:
+            if has(instance, Filter.filter.__name__):
+                return instance
+            return RowwiseFilter(instance) if has(instance, "filter_node") else None
+        case Point.SCORE:
+            if has(instance, Score.score.__name__):
+                return instance
+            return RowwiseScore(instance) if has(instance, "score_node") else None
+        case Point.RESERVE:
+            return instance if has(instance, Reserve.reserve.__name__, Reserve.unreserve.__name__) else None
+        case _:
+            return None

@@ -1,0 +1,273 @@
+"""A decision with its reasons.
+
+A verdict keeps the answers as the plugins gave them, by row, and says what they mean only when it is asked: most
+decisions are never read. What has to be computed for that (why a node was refused) comes from the snapshot of the
+decision, so it must be asked for before the cluster changes; `Verdict.explained` makes a verdict that may be kept.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cel.frame import Rows
+from ..cluster.pods import PodInfo
+from ..points import Answer, Code, Enforcement, Point, Refusal, Scores
+
+NOWHERE = np.zeros(0, dtype=np.intp)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A plugin that raised an exception, or broke the contract of its point; `origin` is where to find the plugin."""
+
+    plugin: str
+    origin: str
+    point: Point
+    message: str
+    nodes: tuple[str, ...] = ()
+    """The nodes concerned; empty where it was all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """What one filter answered: it was asked about `asked` and refused `refused` (rows, ascending)."""
+
+    plugin: str
+    origin: str
+    answer: Answer
+    asked: Rows
+    refused: Rows
+    enforcement: Enforcement = Enforcement.ENFORCE
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What one scorer answered, and the weight that its profile gives it."""
+
+    plugin: str
+    origin: str
+    weight: int
+    scores: Scores
+    enforcement: Enforcement = Enforcement.ENFORCE
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """How the choice among the best nodes was made: the rule, its seed, and how many nodes shared the best score."""
+
+    rule: str
+    among: int
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nodes that one plugin refused for one reason."""
+
+    plugin: str
+    rule: str
+    reason: str
+    code: Code
+    nodes: tuple[str, ...]
+    values: tuple[tuple[str, object], ...] = ()
+    """Of the first of the nodes."""
+    enforcement: Enforcement = Enforcement.ENFORCE
+
+    def to_json(self) -> dict[str, object]:
+        """Return plain data."""
+        result: dict[str, object] = {
+            "plugin": self.plugin, "rule": self.rule, "reason": self.reason, "code": self.code.value,
+            "nodes": list(self.nodes),
+        }
+        if self.values:
+            result["values"] = dict(self.values)
+        if self.enforcement is not Enforcement.ENFORCE:
+            result["enforcement"] = self.enforcement.value
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was decided about a pod, and why."""
+
+    pod: PodInfo
+    profile: str
+    generation: int
+    names: Sequence[str] = field(repr=False)
+    """The nodes' names by row, sorted."""
+    node: str | None = None
+    row: int = -1
+    devices: tuple[int, ...] = ()
+    """Minor numbers of the devices that were taken on the node."""
+    filters: tuple[Filtered, ...] = ()
+    passed: Rows = field(default_factory=lambda: NOWHERE, repr=False)
+    scores: tuple[Scored, ...] = ()
+    """Empty where one node passed: then there is nothing to compare."""
+    totals: NDArray[np.int64] | None = field(default=None, repr=False)
+    """The weighted sum of the scores for each of `passed`."""
+    tie: Tie | None = None
+    refusal: tuple[str, Point, Refusal] | None = None
+    """Which plugin refused the pod as a whole (before any node was looked at, or when reserving), and why."""
+    failures: tuple[Failure, ...] = ()
+    told: tuple[Refused, ...] | None = None
+    """The explanations, where they have been asked for already; see `explained`."""
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether a node was found."""
+        return self.node is not None
+
+    def refusals(self) -> tuple[Refused, ...]:
+        """Return which nodes were refused by whom and why, in the order of the filters, commonest reason first."""
+        if self.told is not None:
+            return self.told
+        return tuple(refused for step in self.filters for refused in _grouped(step, self.names))
+
+    def reasons(self) -> dict[str, int]:
+        """Return how many nodes were refused for each reason (a node may have several), commonest first.
+
+        For a pod that was refused as a whole it is that one reason, with all nodes.
+        """
+        if self.refusal is not None:
+            return {self.refusal[2].message: len(self.names)}
+        counts: dict[str, int] = {}
+        for step in self.filters:
+            if step.enforcement is Enforcement.ENFORCE:
+                for reason, rows in _by_reason(step).items():
+                    counts[reason] = counts.get(reason, 0) + len(rows)
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def why_not(self, node: str) -> tuple[tuple[str, Refusal], ...]:
+        """Return which plugins refused a node, each with its explanation; empty if none did.
+
+        Raises:
+            KeyError: there was no such node.
+        """
+        row = self._row(node)
+        return tuple(
+            (step.plugin, step.answer.explain(row)) for step in self.filters
+            if step.enforcement is Enforcement.ENFORCE and _holds(step.refused, row)
+        )
+
+    def score_of(self, node: str) -> dict[str, int]:
+        """Return a node's score per plugin, unweighted; empty if it did not pass or nothing was scored.
+
+        Raises:
+            KeyError: there was no such node.
+        """
+        row = self._row(node)
+        if not _holds(self.passed, row):
+            return {}
+        return {step.plugin: int(step.scores.values[row]) for step in self.scores}
+
+    def errors(self) -> tuple[Failure, ...]:
+        """Return everything that failed while deciding: plugins, and expressions grouped by message."""
+        found = list(self.failures)
+        steps = [(step.plugin, step.origin, Point.FILTER, step.answer.errors) for step in self.filters]
+        steps += [(step.plugin, step.origin, Point.SCORE, step.scores.errors) for step in self.scores]
+        for plugin, origin, point, errors in steps:
+            groups: dict[str, list[str]] = {}
+            for row, error in sorted(errors.items()):
+                groups.setdefault(error.message, []).append(self.names[row])
+            found += (Failure(plugin, origin, point, message, tuple(nodes)) for message, nodes in groups.items())
+        return tuple(found)
+
+    def summary(self) -> str:
+        """Return the decision in one line, for an unplaced pod in the words of kube-scheduler."""
+        if self.node is not None:
+            return f"{self.pod.key} is placed on {self.node}"
+        if self.refusal is not None:
+            plugin, _, refusal = self.refusal
+            return f"{self.pod.key} is refused by `{plugin}`: {refusal.message}"
+        if not len(self.names):
+            return f"{self.pod.key} cannot be placed: there are no nodes"
+        reasons = ", ".join(f"{count} {reason}" for reason, count in self.reasons().items())
+        return f"{self.pod.key} cannot be placed: 0/{len(self.names)} nodes are available: {reasons}"
+
+    def explained(self) -> Verdict:
+        """Return this verdict with its explanations computed, so that it may be read when the cluster has changed.
+
+        `why_not` is no part of that: it explains one node, and from the snapshot.
+        """
+        return replace(self, told=self.refusals(), names=tuple(self.names))
+
+    def to_json(self, *, nodes: int | None = None) -> dict[str, Any]:
+        """Return plain data; `nodes` limits the break-down of scores to the best ones, and each list of names too."""
+        result: dict[str, Any] = {
+            "pod": self.pod.key, "node": self.node, "profile": self.profile, "generation": self.generation,
+            "nodes": len(self.names), "passed": len(self.passed),
+        }
+        if self.devices:
+            result["devices"] = list(self.devices)
+        if self.tie is not None:
+            result["tieBreak"] = {"rule": self.tie.rule, "among": self.tie.among}
+            if self.tie.seed is not None:
+                result["tieBreak"]["seed"] = self.tie.seed
+        if self.refusal is not None:
+            plugin, point, refusal = self.refusal
+            result["refusal"] = {
+                "plugin": plugin, "point": point.value, "rule": refusal.rule, "reason": refusal.message,
+                "code": refusal.code.value,
+            }
+        refusals = [refused.to_json() | {"count": len(refused.nodes)} for refused in self.refusals()]
+        if nodes is not None:
+            refusals = [refused | {"nodes": refused["nodes"][:nodes]} for refused in refusals]  # type: ignore[index]
+        result["refusals"] = refusals
+        result["scores"] = self._score_table(nodes)
+        result["weights"] = {step.plugin: step.weight for step in self.scores}
+        result["errors"] = [
+            {"plugin": failure.plugin, "origin": failure.origin, "point": failure.point.value,
+             "message": failure.message, "count": len(failure.nodes), "nodes": list(failure.nodes[:nodes])}
+            for failure in self.errors()
+        ]
+        return result
+
+    def best(self, count: int | None = None) -> list[tuple[str, int]]:
+        """Return the nodes that passed with their weighted totals, best first, then by name."""
+        totals = np.zeros(len(self.passed), np.int64) if self.totals is None else self.totals
+        pairs = [(self.names[row], int(total)) for row, total in zip(self.passed, totals, strict=True)]
+        return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:count]
+
+    def _score_table(self, count: int | None) -> list[dict[str, Any]]:
+        if not self.scores:
+            return []
+        return [{"node": name, "total": total, "plugins": self.score_of(name)} for name, total in self.best(count)]
+
+    def _row(self, node: str) -> int:
+        row = bisect.bisect_left(self.names, node)
+        if row == len(self.names) or self.names[row] != node:
+            raise KeyError(node)
+        return row
+
+
+def _holds(rows: Rows, row: int) -> bool:
+    place = int(np.searchsorted(rows, row))
+    return place < len(rows) and int(rows[place]) == row
+
+
+def _by_reason(step: Filtered) -> Mapping[str, Rows]:
+    if not len(step.refused):
+        return {}
+    if step.answer.reasons is not None:
+        return step.answer.reasons(step.refused)
+    groups: dict[str, list[int]] = {}
+    for row in step.refused.tolist():
+        refusal = step.answer.explain(row)
+        groups.setdefault(refusal.message or refusal.rule, []).append(row)
+    return {reason: np.array(rows, dtype=np.intp) for reason, rows in groups.items()}
+
+
+def _grouped(step: Filtered, names: Sequence[str]) -> list[Refused]:
+    groups = sorted(_by_reason(step).items(), key=lambda item: (-len(item[1]), item[0]))
+    found = []
+    for reason, rows in groups:
+        first = step.answer.explain(int(rows[0]))
+        found.append(Refused(step.plugin, first.rule, reason, first.code, tuple(names[row] for row in rows.tolist()),
+                             first.values, step.enforcement))
+    return found
