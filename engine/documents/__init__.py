@@ -5,6 +5,11 @@ bytes -> Source -> nodes with positions -> v1alpha2 schema -> defaults -> intern
 
 from __future__ import annotations
 
+from .loading import SUFFIXES as SUFFIXES
+from .loading import Documents as Documents
+from .loading import load as load
+from .loading import load_paths as load_paths
+from .loading import read_configmap as read_configmap
 from .nodes import DEEPEST as DEEPEST
 from .nodes import LARGEST_FILE as LARGEST_FILE
 from .nodes import Node as Node
@@ -62,3 +67,7 @@ from .specs import TestSpec as TestSpec
 from .specs import Threshold as Threshold
 from .specs import format_duration as format_duration
 from .specs import parse_duration as parse_duration
+from .validation import schema as schema
+from .validation import validate as validate
+from .validation import validate_against as validate_against
+from .validation import validate_plain as validate_plain

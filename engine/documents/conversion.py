@@ -1,0 +1,509 @@
+"""v1alpha2 nodes to the internal form: defaults filled in, durations to nanoseconds, every expression in its place.
+
+A node comes here only after it held against its schema, so types need no second look. Defaults are those that the
+schema declares, and nowhere else. What a schema cannot say (names twice, fields that exclude each other, what is not
+built yet) is found here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from typing import Any, Final, TypeVar
+
+from ..points import Code, Enforcement, FailurePolicy
+from ..source import Problems, Span
+from .nodes import Node, to_plain
+from .specs import (
+    GROUP,
+    INTERNAL,
+    NOTHING,
+    Action,
+    Aggregate,
+    AggregateFunction,
+    Anomaly,
+    BlkIO,
+    CgroupFile,
+    Check,
+    Condition,
+    CPUBurst,
+    Criterion,
+    DeschedulerSpec,
+    DeschedulerType,
+    Document,
+    Effect,
+    Evict,
+    EvictionLimits,
+    Expression,
+    Kind,
+    LabelRequirement,
+    LabelSelector,
+    Match,
+    Metadata,
+    NamedExpression,
+    NodeMatch,
+    NodeRoles,
+    Normalize,
+    Operator,
+    Otherwise,
+    Over,
+    ParamsReference,
+    ParamsSpec,
+    PodMatch,
+    QoSSpec,
+    Release,
+    Resctrl,
+    SchedulerSpec,
+    ScoreItem,
+    SortKey,
+    SortOrder,
+    Spec,
+    Subject,
+    SuppressCPU,
+    TestSpec,
+    Threshold,
+    parse_duration,
+)
+from .validation import Schema, check_schema, schema, validate, validate_against, validate_plain
+
+_DESCRIPTION: Final = f"{GROUP}/description"
+_INT64_MAX: Final = 2**63 - 1
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """A mapping that held against its schema; what is left out reads as the schema's default."""
+
+    node: Node
+    schema: Schema
+    path: str
+    problems: Problems
+
+    def value(self, name: str) -> Any:
+        """Return a field as plain data; None where it has no default either."""
+        node = self.node.fields.get(name)
+        return self.schema["properties"][name].get("default") if node is None else to_plain(node)
+
+    def text(self, name: str) -> str:
+        return str(self.value(name) or "")
+
+    def path_of(self, name: str) -> str:
+        return f"{self.path}.{name}"
+
+    def duration(self, name: str) -> int:
+        text = self.value(name)
+        try:
+            return parse_duration(text) if text is not None else 0
+        except ValueError as error:
+            self.problem(str(error), self.node.fields[name].span)
+            return 0
+
+    def expression(self, name: str) -> Expression | None:
+        node = self.node.fields.get(name)
+        return None if node is None else Expression(node.part, self.path_of(name))
+
+    def required(self, name: str) -> Expression:
+        return Expression(self.node.fields[name].part, self.path_of(name))
+
+    def sub(self, name: str) -> _Fields | None:
+        node = self.node.fields.get(name)
+        if node is None:
+            return None
+        return _Fields(node, self.schema["properties"][name], self.path_of(name), self.problems)
+
+    def items(self, name: str) -> tuple[_Fields, ...]:
+        node = self.node.fields.get(name)
+        if node is None:
+            return ()
+        rule = self.schema["properties"][name]["items"]
+        return tuple(
+            _Fields(each, rule, f"{self.path_of(name)}[{number}]", self.problems)
+            for number, each in enumerate(node.items)
+        )
+
+    def each(self, name: str, make: Callable[[_Fields], T]) -> tuple[T, ...]:
+        """Make the items of a list; those with names must have different ones."""
+        found = self.items(name)
+        seen: dict[str, Span] = {}
+        for item in found:
+            named = item.node.fields.get("name")
+            if named is None:
+                continue
+            first = seen.setdefault(named.text, named.span)
+            if first is not named.span and first != named.span:
+                line = first.place[1]
+                self.problem(
+                    f"`{self.path_of(name)}` has two items named `{named.text}`, the first in line {line}", named.span,
+                    "rename one", code="duplicate-name",
+                )
+        return tuple(make(item) for item in found)
+
+    def texts(self, name: str) -> frozenset[str] | None:
+        value = self.value(name)
+        return None if value is None else frozenset(value)
+
+    def problem(self, message: str, span: Span, hint: str = "", code: str = "invalid-value") -> None:
+        self.problems.add(message, span, help=hint, code=code)
+
+    def place(self, name: str) -> Span:
+        """Return the place of a field's key, or of the mapping where the field is left out."""
+        node = self.node.fields.get(name)
+        return node.place if node is not None else self.node.place
+
+
+def convert(node: Node, kind: Kind, problems: Problems) -> Document | None:
+    """Return the document of a node, or None where it does not hold against its schema or cannot be converted."""
+    complaints = list(validate(node, kind.value))
+    if complaints:
+        problems.extend(complaints)
+        return None
+    top = _Fields(node, schema(kind.value), "", problems)
+    before = len(problems.found)
+    metadata = _metadata(top)
+    spec_fields = top.sub("spec")
+    assert spec_fields is not None
+    spec = _SPECS[kind](_Fields(spec_fields.node, spec_fields.schema, "spec", problems))
+    if len(problems.found) > before:
+        return None
+    name = node.at("metadata", "name")
+    assert name is not None
+    plain = {
+        "apiVersion": f"{GROUP}/{INTERNAL}", "kind": kind.value, "metadata": _plain(metadata), "spec": _plain(spec),
+    }
+    faults = list(validate_plain(plain, kind.value))
+    for fault in faults:
+        problems.add(
+            f"the internal form of `{metadata.name}` is not valid: {fault}", name.span,
+            help="this is a fault of koord-policy, not of the document: please report it", code="internal",
+        )
+    if faults:
+        return None
+    text = json.dumps(plain, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return Document(kind, metadata, spec, name.span, digest, node.source.name, plain=plain)
+
+
+def _metadata(top: _Fields) -> Metadata:
+    fields = top.sub("metadata")
+    assert fields is not None
+    annotations = fields.value("annotations") or NOTHING
+    return Metadata(
+        fields.text("name"), fields.value("labels") or NOTHING, annotations, annotations.get(_DESCRIPTION, ""),
+    )
+
+
+def _selector(fields: _Fields | None) -> LabelSelector | None:
+    if fields is None:
+        return None
+    requirements = tuple(
+        LabelRequirement(item.text("key"), Operator(item.value("operator")), item.texts("values") or frozenset())
+        for item in fields.items("matchExpressions")
+    )
+    return LabelSelector(fields.value("matchLabels") or NOTHING, requirements)
+
+
+def _match(fields: _Fields | None) -> Match:
+    if fields is None:
+        return Match()
+    pods, nodes = fields.sub("pods"), fields.sub("nodes")
+    return Match(
+        pods and PodMatch(
+            pods.texts("namespaces"), _selector(pods.sub("namespaceSelector")), _selector(pods.sub("labelSelector")),
+            pods.texts("qosClasses"), pods.texts("priorityClasses"),
+        ),
+        nodes and NodeMatch(nodes.texts("names"), _selector(nodes.sub("labelSelector"))),
+    )
+
+
+def _params(fields: _Fields) -> Mapping[str, Any]:
+    node = fields.node.fields.get("params")
+    if node is None:
+        return NOTHING
+    for below in node.walk():
+        if isinstance(below.scalar, int) and below.scalar > _INT64_MAX:
+            message = f"`{below.text}` is more than an expression can count to"
+            fields.problem(message, below.span, f"at most {_INT64_MAX}")
+    params: dict[str, Any] = to_plain(node)
+    declared = fields.node.fields.get("paramsSchema")
+    if declared is not None:
+        fault = check_schema(declared, to_plain(declared))
+        fields.problems.extend([fault] if fault else validate_against(node, params, to_plain(declared)))
+    return params
+
+
+def _aggregate(item: _Fields) -> Aggregate:
+    function = AggregateFunction(item.value("function"))
+    if "percentile" in item.node.fields and function is not AggregateFunction.PERCENTILE:
+        item.problem(
+            f"`percentile` means nothing for the function `{function.value}`", item.place("percentile"), "remove it",
+        )
+    return Aggregate(
+        item.text("name"), Over(item.value("over")), function, item.expression("expression"),
+        item.expression("groupBy"), item.value("percentile"), item.node.fields["name"].span,
+    )
+
+
+def _common(fields: _Fields) -> dict[str, Any]:
+    return {
+        "match": _match(fields.sub("match")),
+        "match_conditions": fields.each(
+            "matchConditions", lambda item: Condition(item.text("name"), item.required("expression")),
+        ),
+        "variables": fields.each(
+            "variables", lambda item: NamedExpression(item.text("name"), item.required("expression")),
+        ),
+        "params": _params(fields),
+        "params_schema": fields.value("paramsSchema"),
+        "params_from": fields.each(
+            "paramsFrom", lambda item: ParamsReference(item.text("name"), item.node.fields["name"].span),
+        ),
+        "aggregates": fields.each("aggregates", _aggregate),
+        "failure_policy": FailurePolicy(fields.value("failurePolicy")),
+        "enforcement": Enforcement(fields.value("enforcement")),
+        "profiles": fields.texts("profiles"),
+        "order": fields.value("order"),
+        "replaces": fields.value("replaces"),
+    }
+
+
+def _check(item: _Fields) -> Check:
+    return Check(
+        item.text("name"), item.required("expression"), item.text("message"), item.expression("messageExpression"),
+        Code(item.value("reason")), item.node.fields["name"].span,
+    )
+
+
+def _score(item: _Fields) -> ScoreItem:
+    return ScoreItem(
+        item.text("name"), item.required("expression"), int(item.value("weight")), Normalize(item.value("normalize")),
+        item.node.fields["name"].span,
+    )
+
+
+def _criterion(item: _Fields) -> Criterion:
+    return Criterion(
+        item.text("name"), item.required("expression"), item.text("message"), item.expression("messageExpression"),
+        item.node.fields["name"].span,
+    )
+
+
+def _sort(item: _Fields) -> SortKey:
+    return SortKey(item.required("expression"), SortOrder(item.value("order")))
+
+
+def _not_available(fields: _Fields, names: Iterable[str]) -> None:
+    for name in names:
+        node = fields.node.fields.get(name)
+        if node is not None:
+            fields.problem(f"`{name}` is not available yet", node.place, "remove it", code="not-available")
+
+
+_SCHEDULER_POINTS: Final = ("preEnqueue", "preFilter", "filter", "score")
+_RESERVATION_POINTS: Final = ("reservationFilter", "reservationScore")
+
+
+def _scheduler(fields: _Fields) -> SchedulerSpec:
+    _not_available(fields, _RESERVATION_POINTS)
+    if not any(name in fields.node.fields for name in (*_SCHEDULER_POINTS, *_RESERVATION_POINTS)):
+        listed = ", ".join(f"`{name}`" for name in _SCHEDULER_POINTS)
+        fields.problem("the plugin does nothing", fields.node.place, f"give it one of {listed}", "missing-field")
+    return SchedulerSpec(
+        **_common(fields),
+        weight=int(fields.value("weight")),
+        pre_enqueue=fields.each("preEnqueue", _check),
+        pre_filter=fields.each("preFilter", _check),
+        filter=fields.each("filter", _check),
+        score=fields.each("score", _score),
+    )
+
+
+def _threshold(item: _Fields) -> Threshold:
+    return Threshold(
+        item.text("name"), item.required("expression"), item.duration("for"), item.duration("coolDown"),
+        item.text("message"), item.expression("messageExpression"), item.node.fields["name"].span,
+    )
+
+
+def _suppress_cpu(fields: _Fields) -> Effect:
+    return SuppressCPU(fields.required("target"), fields.text("policy"))
+
+
+def _evict(fields: _Fields) -> Effect:
+    release = fields.sub("release")
+    return Evict(
+        fields.each("criteria", _criterion), fields.each("sort", _sort),
+        release and Release(release.text("resource"), release.required("amount"), release.text("measure")),
+    )
+
+
+def _cpu_burst(fields: _Fields) -> Effect:
+    return CPUBurst(
+        fields.text("policy"), fields.expression("cpuBurstPercent"), fields.expression("cfsQuotaBurstPercent"),
+        fields.duration("cfsQuotaBurstPeriod") if "cfsQuotaBurstPeriod" in fields.node.fields else None,
+        fields.expression("sharePoolThresholdPercent"),
+    )
+
+
+def _cgroup(fields: _Fields) -> Effect:
+    return CgroupFile(fields.text("file"), fields.required("value"))
+
+
+def _resctrl(fields: _Fields) -> Effect:
+    return Resctrl(
+        fields.expression("catRangeStartPercent"), fields.expression("catRangeEndPercent"),
+        fields.expression("mbaPercent"),
+    )
+
+
+def _blkio(fields: _Fields) -> Effect:
+    return BlkIO(fields.text("device"), fields.text("kind"), **{
+        field: fields.expression(key) for field, key in _BLKIO_KEYS.items()
+    })
+
+
+@dataclass(frozen=True, slots=True)
+class _EffectKind:
+    """One kind of action: its key, how it is made, and whether the QoS manager can carry it out yet."""
+
+    key: str
+    type: type[Any]
+    make: Callable[[_Fields], Effect]
+    available: bool
+
+
+_BLKIO_KEYS: Final = {
+    "read_iops": "readIOPS", "write_iops": "writeIOPS", "read_bps": "readBPS", "write_bps": "writeBPS",
+    "io_weight_percent": "ioWeightPercent",
+}
+
+EFFECTS: Final = (
+    _EffectKind("suppressCPU", SuppressCPU, _suppress_cpu, available=True),
+    _EffectKind("evict", Evict, _evict, available=True),
+    _EffectKind("cpuBurst", CPUBurst, _cpu_burst, available=False),
+    _EffectKind("cgroup", CgroupFile, _cgroup, available=False),
+    _EffectKind("resctrl", Resctrl, _resctrl, available=False),
+    _EffectKind("blkio", BlkIO, _blkio, available=False),
+)
+"""All kinds of QoS actions."""
+
+
+def _action(item: _Fields) -> Action:
+    kind = next(each for each in EFFECTS if each.key in item.node.fields)
+    if not kind.available:
+        _not_available(item, [kind.key])
+    fields = item.sub(kind.key)
+    assert fields is not None
+    return Action(
+        item.text("name"), kind.make(fields), item.expression("when"), Otherwise(item.value("otherwise")),
+        item.node.fields["name"].span,
+    )
+
+
+def _qos(fields: _Fields) -> QoSSpec:
+    times = {name: fields.duration(name) for name in ("interval", "window", "staleAfter")}
+    for name in ("interval", "window"):
+        if times[name] == 0 and name in fields.node.fields:
+            fields.problem(f"`{name}` is 0", fields.node.fields[name].span, "write a duration such as `1s`")
+    return QoSSpec(
+        **_common(fields),
+        feature_gate=fields.text("featureGate"),
+        interval_ns=times["interval"],
+        for_each=Subject(fields.value("forEach")),
+        window_ns=times["window"],
+        stale_after_ns=times["staleAfter"],
+        thresholds=fields.each("thresholds", _threshold),
+        actions=fields.each("actions", _action),
+    )
+
+
+_MEANINGLESS: Final = {
+    DeschedulerType.DESCHEDULE: ("nodes", "until"),
+    DeschedulerType.BALANCE: (),
+    DeschedulerType.EVICTION_FILTER: ("nodes", "sort", "until", "limits"),
+}
+_NEEDED: Final = {
+    DeschedulerType.DESCHEDULE: "criteria",
+    DeschedulerType.BALANCE: "nodes",
+    DeschedulerType.EVICTION_FILTER: "criteria",
+}
+
+
+def _descheduler(fields: _Fields) -> DeschedulerSpec:
+    kind = DeschedulerType(fields.value("type"))
+    for name in _MEANINGLESS[kind]:
+        if name in fields.node.fields:
+            fields.problem(f"`{name}` means nothing for the type `{kind.value}`", fields.place(name), "remove it")
+    if _NEEDED[kind] not in fields.node.fields:
+        fields.problem(
+            f"missing field `{_NEEDED[kind]}` for the type `{kind.value}`", fields.place("type"), "add it",
+            "missing-field",
+        )
+    nodes, limits = fields.sub("nodes"), fields.sub("limits")
+    anomaly = nodes.sub("anomaly") if nodes else None
+    return DeschedulerSpec(
+        **_common(fields),
+        type=kind,
+        nodes=NodeRoles(
+            nodes.expression("source"), nodes.expression("target"),
+            anomaly and Anomaly(int(anomaly.value("consecutive")), anomaly.duration("timeout")),
+        ) if nodes else NodeRoles(),
+        criteria=fields.each("criteria", _criterion),
+        sort=fields.each("sort", _sort),
+        until=fields.expression("until"),
+        limits=EvictionLimits(
+            limits.value("perNode"), limits.value("perNamespace"), limits.value("total"),
+        ) if limits else EvictionLimits(),
+    )
+
+
+def _shared_params(fields: _Fields) -> ParamsSpec:
+    return ParamsSpec(_params(fields), fields.value("paramsSchema"))
+
+
+def _test(fields: _Fields) -> TestSpec:
+    return TestSpec(to_plain(fields.node))
+
+
+_SPECS: Final[Mapping[Kind, Callable[[_Fields], Spec]]] = {
+    Kind.SCHEDULER: _scheduler,
+    Kind.QOS: _qos,
+    Kind.DESCHEDULER: _descheduler,
+    Kind.PARAMS: _shared_params,
+    Kind.TEST: _test,
+}
+
+_KEYS: Final = {**_BLKIO_KEYS}
+
+
+def _key(name: str) -> str:
+    if name not in _KEYS:
+        first, *rest = name.split("_")
+        _KEYS[name] = first + "".join(each.capitalize() for each in rest)
+    return _KEYS[name]
+
+
+def _plain(value: Any) -> Any:
+    """Return a part of the internal form as plain data; places are left out."""
+    if isinstance(value, Expression):
+        return value.text
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, TestSpec):
+        return dict(value.data)
+    if is_dataclass(value) and not isinstance(value, type):
+        plain = {_key(each.name): _plain(getattr(value, each.name)) for each in fields(value) if each.name != "span"}
+        if isinstance(value, Action):
+            effect = next(each for each in EFFECTS if isinstance(value.effect, each.type))
+            plain["effect"] = {effect.key: plain["effect"]}
+        return plain
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return dict(value) if isinstance(value, Mapping) else value
+

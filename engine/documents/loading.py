@@ -1,0 +1,166 @@
+"""Files, directories and ConfigMaps to documents, with all problems of all files at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from ..source import PolicyError, Problem, Problems, Source, did_you_mean, in_order
+from .conversion import convert
+from .nodes import LARGEST_FILE, Node, read, read_file
+from .specs import GROUP, VERSION, Document, Kind
+
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+"""What a policy file's name ends with."""
+
+_KINDS: Final = {kind.value: kind for kind in Kind}
+_LARGEST_CONFIGMAP: Final = 1024 * 1024
+_CONFIGMAP_KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """What was loaded: the documents that are valid each for itself, in order, and the problems of the others."""
+
+    documents: tuple[Document, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+    def of(self, *kinds: Kind) -> tuple[Document, ...]:
+        """Return the documents of some kinds."""
+        return tuple(document for document in self.documents if document.kind in kinds)
+
+    def __add__(self, other: Documents) -> Documents:
+        return Documents(self.documents + other.documents, in_order(self.problems + other.problems))
+
+
+def load(sources: Iterable[Source], *, source_name: str = "") -> Documents:
+    """Read and convert every document of the sources; `source_name` is the mount or directory they came from."""
+    problems = Problems()
+    found: list[Document] = []
+    for source in sources:
+        for node in read(source, problems):
+            kind = _kind_of(node, problems)
+            if kind is None:
+                continue
+            document = convert(node, kind, problems)
+            if document is not None:
+                found.append(replace(document, source_name=source_name))
+    return Documents(tuple(found), in_order(problems.found))
+
+
+def load_paths(
+    paths: Iterable[Path | str], *, source_name: str = "", limit: int = LARGEST_FILE,
+) -> Documents:
+    """Load policy files and directories (walked recursively; entries that begin with `.` are left out).
+
+    A file named by itself is read whatever its name ends with. `limit` bounds the bytes of each file.
+    """
+    problems: list[Problem] = []
+    sources: list[Source] = []
+    for path in paths:
+        for file in _files(Path(path), problems):
+            try:
+                sources.append(read_file(file, limit=limit))
+            except PolicyError as error:
+                problems.extend(error.problems)
+    loaded = load(sources, source_name=source_name)
+    return Documents(loaded.documents, in_order((*problems, *loaded.problems)))
+
+
+def _files(path: Path, problems: list[Problem]) -> Iterator[Path]:
+    if not path.is_dir():
+        if path.exists():
+            yield path
+        else:
+            problems.append(Problem(f"there is no file or directory `{path}`", code="unreadable"))
+        return
+    for entry in sorted(path.iterdir()):
+        # `..data` and `..2024_...` are how the kubelet keeps versions: the links beside them lead there.
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir():
+            yield from _files(entry, problems)
+        elif entry.suffix in SUFFIXES:
+            yield entry
+
+
+def _kind_of(node: Node, problems: Problems) -> Kind | None:
+    """Return the kind of a document, or say why it is none of ours."""
+    version, kind = node.at("apiVersion"), node.at("kind")
+    known = ", ".join(f"`{name}`" for name in _KINDS)
+    if not node.fields and node.value != {}:
+        problems.add("a document must be a mapping", node.span, help="is the `- ` or the text there by mistake?",
+                     code="wrong-type")
+    elif version is None or kind is None:
+        name = "apiVersion" if version is None else "kind"
+        example = VERSION if version is None else "SchedulerPlugin"
+        hint = f"for example `{name}: {example}`"
+        problems.add(f"missing field `{name}`", node.place, help=hint, code="missing-field")
+    elif version.scalar != VERSION:
+        text = str(version.text)
+        if kind.text == "ConfigMap":
+            hint = "check the documents inside a manifest with `koord-policy lint --configmap`"
+        elif text.startswith(f"{GROUP}/"):
+            hint = f"this release reads `{VERSION}`"
+        else:
+            hint = did_you_mean(text, [VERSION]) or f"policy documents have `{VERSION}`"
+        problems.add(f"`{text}` is not a version of policy documents", version.span, help=hint, code="unknown-version")
+    elif kind.scalar not in _KINDS:
+        hint = did_you_mean(kind.text, _KINDS) or f"one of {known}"
+        problems.add(f"there is no kind `{kind.text}` in `{VERSION}`", kind.span, help=hint, code="unknown-kind")
+    else:
+        return _KINDS[kind.text]
+    return None
+
+
+def read_configmap(source: Source, problems: Problems | None = None) -> tuple[tuple[str, Source], ...]:
+    """Return the files inside the ConfigMaps of a manifest, by key; their places are in the manifest.
+
+    Checks what the API server and the kubelet would refuse: keys, the size of 1 MiB for all data together, values
+    that are not texts. Problems are gathered in `problems`, or raised as `PolicyError` without it.
+    """
+    gathered = Problems() if problems is None else problems
+    held: list[tuple[str, Source]] = []
+    kinds = [(node, node.at("kind")) for node in read(source, gathered)]
+    maps = [node for node, kind in kinds if kind is not None and kind.text == "ConfigMap"]
+    if not maps and not gathered.errors:
+        gathered.add("there is no ConfigMap in this manifest", source.span(0), code="missing-field",
+                     help="`kind: ConfigMap` with the policy files under `data`")
+    for node in maps:
+        held.extend(_files_of(node, gathered))
+    if problems is None:
+        gathered.raise_errors()
+    return tuple(held)
+
+
+def _files_of(node: Node, problems: Problems) -> Iterator[tuple[str, Source]]:
+    total = 0
+    for section in ("data", "binaryData"):
+        below = node.at(section)
+        for key, value in (below.fields if below else {}).items():
+            total += len(key.encode()) + len(value.text.encode())
+            if not _CONFIGMAP_KEY.fullmatch(key) or key.startswith(".."):
+                problems.add(
+                    f"`{_short(key)}` is not a key that a ConfigMap may have", value.place, code="invalid-value",
+                    help="write at most 253 letters, digits, `-`, `_` and `.`, not beginning with `..`",
+                )
+            elif not isinstance(value.scalar, str):
+                problems.add(
+                    f"the value of `{key}` is not a text", value.place, help="write it as a block: `|`",
+                    code="wrong-type",
+                )
+            elif section == "data":
+                yield key, value.part
+    if total > _LARGEST_CONFIGMAP:
+        name = node.at("metadata", "name")
+        problems.add(
+            f"the ConfigMap holds {total} bytes, but the API server takes {_LARGEST_CONFIGMAP}",
+            (name or node).span, help="split it into several", code="too-large",
+        )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:60]}..."

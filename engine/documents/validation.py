@@ -1,0 +1,251 @@
+"""Nodes against JSON Schemas: every complaint with its place in the file.
+
+The schemas are data under `schemas/<version>/<name>.json` (draft 2020-12); `definitions.json` beside them holds what
+they share. A schema says in `x-wanted` what a person should read where its `pattern` does not match.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from ..source import Problem, Span, did_you_mean
+from .nodes import Node, to_plain
+
+# Beside this package's parent, in the work tree as in a wheel: `schemas` stands where `engine` does.
+_DIRECTORY: Final = Path(__file__).parents[2] / "schemas"
+
+Schema: TypeAlias = Mapping[str, Any]
+
+_WANTED: Final = {
+    "string": "a text", "integer": "a whole number", "number": "a number", "boolean": "`true` or `false`",
+    "array": "a list", "object": "a mapping", "null": "nothing",
+}
+_OLD_BOOLEANS: Final = frozenset(("yes", "no", "on", "off", "y", "n"))
+
+
+@functools.cache
+def schema(name: str, version: str = "v1alpha2") -> Schema:
+    """Return a schema with what it refers to in its place; `version` is `v1alpha2` or `internal`.
+
+    Raises `KeyError` where there is no such schema.
+    """
+    return _inlined(_read(name, version), name, version)  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _read(name: str, version: str) -> Any:
+    path = _DIRECTORY / version / f"{name}.json"
+    if not path.is_file():
+        raise KeyError(f"{version}/{name}")
+    return json.loads(path.read_bytes())
+
+
+def _inlined(part: Any, name: str, version: str) -> Any:
+    # References resolved once cost nothing later; our schemas do not recur.
+    if isinstance(part, list):
+        return [_inlined(each, name, version) for each in part]
+    if not isinstance(part, dict):
+        return part
+    reference = part.get("$ref")
+    rest = {key: _inlined(each, name, version) for key, each in part.items() if key not in ("$ref", "$id", "$defs")}
+    if not isinstance(reference, str):
+        return rest
+    file, _, pointer = reference.partition("#")
+    holder = file.removesuffix(".json") or name
+    target = _read(holder, version)
+    for step in pointer.strip("/").split("/"):
+        target = target[step]
+    return {**_inlined(target, holder, version), **rest}
+
+
+@functools.cache
+def _validator(name: str, version: str) -> Any:
+    import jsonschema  # noqa: PLC0415 - its import takes as long as a small run
+
+    return jsonschema.Draft202012Validator(schema(name, version))
+
+
+def validate(node: Node, schema_name: str, version: str = "v1alpha2") -> Iterator[Problem]:
+    """Yield what keeps a node from holding against a schema."""
+    return _complaints(_validator(schema_name, version).iter_errors(to_plain(node)), node)
+
+
+def validate_plain(data: Any, schema_name: str, version: str = "internal") -> Iterator[str]:
+    """Yield what keeps plain data from holding against a schema, as text with the path."""
+    for error in _validator(schema_name, version).iter_errors(data):
+        yield f"`{path_text(error.absolute_path)}`: {error.message}"
+
+
+def validate_against(node: Node, data: Any, declared: Any) -> Iterator[Problem]:
+    """Yield what keeps data from holding against a schema that a user declared; places are looked up below `node`."""
+    import jsonschema  # noqa: PLC0415
+
+    return _complaints(jsonschema.Draft202012Validator(declared).iter_errors(data), node)
+
+
+def check_schema(node: Node, declared: Any) -> Problem | None:
+    """Return what is wrong with a JSON Schema that a user declared."""
+    import jsonschema  # noqa: PLC0415
+
+    try:
+        jsonschema.Draft202012Validator.check_schema(declared)
+    except jsonschema.SchemaError as error:
+        place = _nearest(node, error.absolute_path)
+        return Problem(f"not a JSON Schema: {error.message}", place.span, code="bad-schema")
+    return None
+
+
+def path_text(path: Sequence[str | int] | Any) -> str:
+    """Return a path as people write it: `spec.filter[0].expression`."""
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return text
+
+
+def _nearest(node: Node, path: Any) -> Node:
+    """Return the node at a path, or the deepest one on the way there."""
+    for step in path:
+        below = node.at(step)
+        if below is None:
+            break
+        node = below
+    return node
+
+
+def _complaints(errors: Any, node: Node) -> Iterator[Problem]:
+    for error in errors:
+        yield from _complaint(error, node)
+
+
+def _complaint(error: Any, root: Node) -> Iterator[Problem]:
+    place = _nearest(root, error.absolute_path)
+    field = path_text(error.absolute_path)
+    rule, keyword, value = error.schema, error.validator, error.instance
+    if keyword == "additionalProperties" and isinstance(value, Mapping):
+        known = rule.get("properties", {})
+        for key in value:
+            if key not in known:
+                below = place.at(key)
+                yield _unknown(key, field, known, below.place if below else place.place)
+        return
+    if keyword in ("oneOf", "anyOf") and error.context is not None:
+        yield from _branches(error, root, place, field)
+        return
+    message, hint, span = _explain(error, place, field or "the document")
+    yield Problem(message, span, hint, code=_CODES.get(keyword, "invalid-value"))
+
+
+_CODES: Final = {"required": "missing-field", "type": "wrong-type"}
+
+
+def _unknown(key: str, field: str, known: Mapping[str, Any], span: Span) -> Problem:
+    where = f" in `{field}`" if field else ""
+    hint = did_you_mean(key, known) or ("known: " + ", ".join(f"`{each}`" for each in sorted(known)) if known else "")
+    return Problem(f"unknown field `{key}`{where}", span, hint, code="unknown-field")
+
+
+def _branches(error: Any, root: Node, place: Node, field: str) -> Iterator[Problem]:
+    """Explain a choice by the branch that came nearest."""
+    choices = [branch["required"][0] for branch in error.validator_value if set(branch) == {"required"}]
+    if len(choices) == len(error.validator_value) and isinstance(error.instance, Mapping):
+        given = [choice for choice in choices if choice in error.instance]
+        listed = ", ".join(f"`{choice}`" for choice in choices)
+        if given:
+            second = place.at(given[1])
+            yield Problem(
+                f"`{field}` has both `{given[0]}` and `{given[1]}`", second.place if second else place.place,
+                "make it two items", code="invalid-value",
+            )
+        else:
+            yield Problem(f"missing field in `{field}`", place.place, f"one of {listed}", code="missing-field")
+        return
+    branches: dict[Any, list[Any]] = {}
+    for below in error.context:
+        branches.setdefault(below.schema_path[0], []).append(below)
+    if not branches:
+        yield Problem(f"`{field}` fits more than one of its forms", place.place, code="invalid-value")
+        return
+
+    def distance(errors: list[Any]) -> tuple[bool, int]:
+        wrong_type = any(below.validator == "type" and not below.path for below in errors)
+        return wrong_type, len(errors)
+
+    if all(distance(errors)[0] for errors in branches.values()):
+        wrong = [below.validator_value for each in branches.values() for below in each]
+        wanted = " or ".join(dict.fromkeys(map(_wanted, wrong)))
+        yield Problem(f"`{field}` is {_shown(error.instance)}", place.span, f"write {wanted}", code="wrong-type")
+        return
+    for below in min(branches.values(), key=distance):
+        yield from _complaint(below, root)
+
+
+def _explain(error: Any, place: Node, field: str) -> tuple[str, str, Span]:
+    rule, keyword, value, limit = error.schema, error.validator, error.instance, error.validator_value
+    match keyword:
+        case "required":
+            name = next((each for each in limit if each not in value and f"'{each}'" in error.message), limit[0])
+            examples = rule.get("properties", {}).get(name, {}).get("examples")
+            hint = f"for example `{name}: {examples[0]}`" if examples and isinstance(examples[0], str) else "add it"
+            return f"missing field `{name}`" + (f" in `{field}`" if field != "the document" else ""), hint, place.place
+        case "type":
+            hint = f"write {_wanted(limit)}"
+            if "boolean" in limit and str(value).lower() in _OLD_BOOLEANS:
+                hint += ": YAML 1.2 knows no other booleans"
+            elif limit == "string" and isinstance(value, bool | int | float):
+                fits = re.search(rule.get("pattern", ""), place.text)
+                hint = "put it in quotes" if fits else f"write {rule.get('x-wanted', 'a text')}"
+            subject = f"`{field}`" if field != "the document" else field
+            return f"{subject} is {_shown(value)}, not {_wanted(limit)}", hint, place.span
+        case "enum" | "const":
+            values = [limit] if keyword == "const" else limit
+            listed = "one of " if len(values) > 1 else "write "
+            hint = did_you_mean(str(value), map(str, values)) or listed + ", ".join(f"`{each}`" for each in values)
+            return f"`{value}` is not a value of `{field}`", hint, place.span
+        case "pattern":
+            return f"`{_short(value)}` is not a value of `{field}`", f"write {rule.get('x-wanted', limit)}", place.span
+        case "minLength" | "minItems" | "minProperties" if not value:
+            return f"`{field}` is empty", "fill it in or leave it out", place.place
+        case "maxLength" | "maxItems" | "maxProperties":
+            return f"`{field}` is longer than {limit}", "shorten it" if limit else "leave it out", place.place
+        case "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum":
+            low, high = rule.get("minimum"), rule.get("maximum")
+            bounds = f"at most {high}" if low is None else f"{low} or more" if high is None else f"{low} to {high}"
+            return f"`{field}` is {value}", f"write {bounds}", place.span
+        case "uniqueItems":
+            seen: list[Any] = []
+            for node in place.items:
+                plain = to_plain(node)
+                if plain in seen:
+                    return f"{_shown(plain)} is in `{field}` twice", "remove one of them", node.span
+                seen.append(plain)
+        case "propertyNames" | _:
+            pass
+    return f"`{field}`: {error.message}", "", place.place
+
+
+def _wanted(types: str | Sequence[str]) -> str:
+    names = [types] if isinstance(types, str) else types
+    return " or ".join(_WANTED.get(each, each) for each in names)
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return f"the boolean `{str(value).lower()}`"
+    if isinstance(value, str):
+        return f"the text `{_short(value)}`"
+    if isinstance(value, int | float):
+        return f"the number `{value}`"
+    return "a list" if isinstance(value, list) else "a mapping"
