@@ -81,15 +81,21 @@ _SHOWN_SIGNATURES: Final = 8
 
 
 def check(
-    source: Source, root: Expr, environment: Environment, *, expected: Type | tuple[Type, ...] | None = None
+    source: Source,
+    root: Expr,
+    environment: Environment,
+    *,
+    expected: Type | tuple[Type, ...] | None = None,
+    lenient: bool = False,
 ) -> Checked:
     """Return the checked tree of an expression; raise `PolicyError` with all its faults.
 
     Codes: `cel-type` for types that do not fit, `cel-name` for what is not declared, `cel-syntax` for what cannot be
     checked at all. `expected`: the types that the whole expression may have, default any. A `dyn` result fits none of
     them but DYN itself, which allows a result that is only known at run time (and any at all where it stands alone).
+    `lenient`: what has a wrong type is left to run time, as an interpreter without a checker does; names still count.
     """
-    checker = _Checker(source, environment)
+    checker = _Checker(source, environment, lenient)
     try:
         type_ = checker.check(root)
         checker.check_result(root, type_, expected)
@@ -132,9 +138,10 @@ def show_signature(name: str, overload: Overload) -> str:
 
 
 class _Checker:
-    def __init__(self, source: Source, environment: Environment) -> None:
+    def __init__(self, source: Source, environment: Environment, lenient: bool) -> None:
         self.source = source
         self.environment = environment
+        self.lenient = lenient
         self.types: dict[int, Type] = {}
         self.references: dict[int, Reference] = {}
         self.problems: list[Problem] = []
@@ -169,7 +176,9 @@ class _Checker:
     def complain(
         self, message: str, node: Expr, *, end: int | None = None, help: str = "", code: str = "cel-type"  # noqa: A002
     ) -> Type:
-        """Take note of a fault at a node; return ERROR as its type."""
+        """Take note of a fault at a node; return ERROR as its type (or, of a lenient checker, `dyn`)."""
+        if self.lenient and code == "cel-type":
+            return DYN
         stop = node.position + 1 if end is None else end
         self.problems.append(Problem(message, self.source.span(node.position, stop), help, code=code))
         return ERROR
@@ -483,7 +492,7 @@ class _Checker:
         )  # fmt: skip
 
     def must_agree(self, nodes: Sequence[Expr], optional: frozenset[int]) -> None:
-        if self.environment.homogeneous_literals and not self.mixed:
+        if self.environment.homogeneous_literals and not self.mixed and not self.lenient:
             self.literals.append((list(nodes), optional))
 
     def check_mixed(self) -> bool:
@@ -633,11 +642,14 @@ class _Checker:
             try:
                 overload.evaluate(*values)
             except EvaluationError as error:
-                at = nodes[0] if len(nodes) == 1 else node
+                at = node.args[0] if len(node.args) == 1 else node
                 self.complain(error.message, at, end=max(at.end, at.position + 1))
 
     def no_overload(self, node: Call, function: Function, types: Sequence[Type]) -> Type:
         """Complain that no overload takes these types."""
+        if self.lenient:
+            self.references[node.id] = CallReference(function.name, function.overloads, len(types) == len(node.args))
+            return DYN
         name = function.name
         symbol = _SYMBOLS.get(name)
         shown = [self.shown(each) for each in types]
