@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -121,11 +121,12 @@ class Live:
     def replace(self, build: Callable[[], Iterable[Plugin]]) -> Registry:
         """Put what `build` returns in force, and return what is in force now.
 
-        Unchanged content keeps its generation: saving a file untouched is no change. Whatever `build` raises passes
-        through, and the old registry stays.
+        Unchanged content keeps its generation: saving a file untouched is no change, and what only moved to another
+        place is found there from now on. Whatever `build` raises passes through, and the old registry stays.
         """
         with self._writing:  # one builder at a time; readers never wait
             new = Registry.of(build(), generation=self._registry.generation + 1)
-            if new.digest != self._registry.digest:
-                self._registry = new
-            return self._registry
+            if new.digest == self._registry.digest:
+                new = replace(new, generation=self._registry.generation)
+            self._registry = new
+            return new

@@ -264,9 +264,9 @@ class Reloader:
                 self._take(watched, Reading(stamp), now)
                 return
             watched.unmounted = False
-        settled = watched.changed_at is not None and now - watched.changed_at >= self._settle
+        settled = watched.changed_at is not None and now >= watched.changed_at + self._settle
         # An empty source is a wish only if a second look, an interval later, finds it empty again.
-        second = watched.empty_since is not None and now - watched.empty_since >= self._interval
+        second = watched.empty_since is not None and now >= watched.empty_since + self._interval
         if stamp.readable and (settled or (watched.changed_at is None and (second or now >= watched.rehash_at))):
             self._take(watched, watched.mount.read(watched.newest or watched.force), now)
 
@@ -297,7 +297,7 @@ class Reloader:
             if watched.empty_since is None:
                 watched.empty_since = now
                 return
-            if now - watched.empty_since < self._interval:
+            if now < watched.empty_since + self._interval:
                 return
         if watched.wanted is None or version.digest != watched.wanted.digest:
             kept = {version.digest, *(_content_key(watched, name, version) for name in version.hashes)}

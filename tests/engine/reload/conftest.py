@@ -1,0 +1,130 @@
+"""A toy language of policies, writers as the kubelet and editors are, and time that only moves when told to."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from koordpolicy.engine.points import Framework, Point
+from koordpolicy.engine.registry import Live, Plugin
+from koordpolicy.engine.reload import Reloader
+from koordpolicy.engine.source import PolicyError, Problem, Source
+
+
+def toy_build(sources: Sequence[Source]) -> list[Plugin]:
+    """`plugin NAME`, `needs NAME`, `broken` and `crash`, one a line: a file declares plugins and may need others'."""
+    plugins, problems, needed = [], [], []
+    for source in sources:
+        for line in source.text.splitlines():
+            span = source.span(source.text.index(line), source.text.index(line) + len(line))
+            match line.split():
+                case ["plugin", name]:
+                    digest = hashlib.sha256(source.text.encode()).hexdigest()
+                    plugins.append(Plugin(name, Framework.SCHEDULER, (Point.FILTER,), lambda args, handle: None,
+                                          source.name, digest, span=span))
+                case ["needs", name]:
+                    needed.append((name, span))
+                case ["crash"]:
+                    raise RuntimeError("toy compiler crashed")
+                case []:
+                    pass
+                case _:
+                    problems.append(Problem(f"`{line}` is not a declaration", span, code="toy"))
+    names = {plugin.name for plugin in plugins}
+    problems += [Problem(f"no plugin `{name}`", span, code="toy") for name, span in needed if name not in names]
+    if problems:
+        raise PolicyError(problems)
+    return plugins
+
+
+class ConfigMapMount:
+    """Writes as the kubelet does: a directory per version, `..data` swapped by a rename, the old version removed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._number = 0
+        path.mkdir(parents=True)
+
+    def prepare(self, files: dict[str, str]) -> str:
+        self._number += 1
+        version = f"..2026_01_01_00_00_{self._number:02}.{self._number}"
+        (self.path / version).mkdir()
+        for name, text in files.items():
+            (self.path / version / name).write_text(text)
+        return version
+
+    def swap(self, version: str) -> str | None:
+        link = self.path / "..data"
+        old = os.readlink(link) if link.is_symlink() else None
+        temporary = self.path / "..data_tmp"
+        temporary.symlink_to(version)
+        temporary.rename(link)
+        return old
+
+    def finish(self, old: str | None) -> None:
+        names = {entry.name for entry in (self.path / "..data").iterdir()}
+        for name in names:
+            link = self.path / name
+            if not link.is_symlink():
+                link.symlink_to(f"..data/{name}")
+        for entry in list(self.path.iterdir()):
+            if not entry.name.startswith("..") and entry.name not in names:
+                entry.unlink()
+        if old is not None:
+            shutil.rmtree(self.path / old)
+
+    def write(self, files: dict[str, str]) -> None:
+        self.finish(self.swap(self.prepare(files)))
+
+    def unmount(self) -> None:
+        for entry in list(self.path.iterdir()):
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+
+
+class Time:
+    """Virtual time: `run` steps a reloader until its own next look is later than asked for."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def run(self, reloader: Reloader, seconds: float) -> None:
+        end = self.now + seconds
+        while True:
+            due = reloader.step(self.now)
+            assert due > self.now
+            if due > end:
+                self.now = end
+                return
+            self.now = due
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def live() -> Live:
+    return Live()
+
+
+def write(directory: Path, **files: str) -> Path:
+    """Write files `NAME.yaml` as an editor does: beside, then renamed."""
+    directory.mkdir(exist_ok=True)
+    for name, text in files.items():
+        beside = directory / f".{name}.swp"
+        beside.write_text(text)
+        beside.rename(directory / f"{name}.yaml")
+    return directory
+
+
+def names(live: Live) -> list[str]:
+    return sorted(name for _, name in live.registry.plugins)

@@ -1,0 +1,560 @@
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from koordpolicy.engine.points import Framework, Point
+from koordpolicy.engine.registry import Live, Plugin
+from koordpolicy.engine.reload import InvalidAtStart, Mount, Reloader, ReloadUnit
+from koordpolicy.engine.source import PolicyError
+
+from .conftest import ConfigMapMount, Time, names, toy_build, write
+
+
+def reloader_of(live: Live, *paths: Path | Mount, clock=lambda: 5.0, **settings) -> Reloader:
+    return Reloader(live, paths, toy_build, clock=clock, **settings)
+
+
+def begun(live: Live, time: Time, *paths: Path | Mount, **settings) -> Reloader:
+    reloader = reloader_of(live, *paths, **settings)
+    reloader.begin(time.now)
+    return reloader
+
+
+def messages(reloader: Reloader, index: int = 0) -> list[str]:
+    return [problem.message for problem in reloader.status().sources[index].problems]
+
+
+def digest_of(path: Path) -> str:
+    version = Mount(path).read().version
+    assert version is not None
+    return version.digest
+
+
+def test_the_first_set_is_generation_one_and_python_plugins_stand_beside_it(tmp_path: Path, time: Time) -> None:
+    live = Live()
+    built_in = Plugin("built-in", Framework.SCHEDULER, (Point.FILTER,), lambda args, handle: None, "built-in", "1")
+    policies = write(tmp_path / "p", a="plugin one\nplugin two")
+    reloader = begun(live, time, policies, python_plugins=[built_in])
+    assert names(live) == ["built-in", "one", "two"]
+    assert {p.name: p.source for p in live.registry.plugins.values()} == {
+        "built-in": "", "one": str(policies), "two": str(policies)}
+    assert reloader.status().to_json() == {
+        "generation": 1, "digest": live.registry.digest, "healthy": True, "lastSuccess": 5.0, "lastFailure": None,
+        "warnings": [], "events": False,
+        "sources": [{"path": str(policies), "digest": digest_of(policies), "since": 5.0, "newest": digest_of(policies),
+                     "problems": [], "warnings": [], "unmounted": False, "lastGood": False, "mixed": False}],
+    }
+
+
+def test_an_edit_is_in_force_once_the_directory_is_quiet(tmp_path: Path, time: Time, live: Live) -> None:
+    reloader = begun(live, time, write(tmp_path / "p", a="plugin one"))
+    write(tmp_path / "p", a="plugin three")
+    assert reloader.step(time.now) == time.now + 0.1
+    assert names(live) == ["one"]
+    reloader.step(time.now + 0.1)
+    assert (names(live), live.registry.generation) == (["three"], 2)
+
+
+def test_a_burst_of_edits_is_one_generation(tmp_path: Path, time: Time, live: Live) -> None:
+    reloader = begun(live, time, write(tmp_path / "p", a="plugin p0"))
+    for number in range(1, 30):
+        write(tmp_path / "p", a=f"plugin p{number}")
+        time.run(reloader, 0.05)
+    assert names(live) == ["p0"]
+    time.run(reloader, 0.2)
+    assert (names(live), live.registry.generation) == (["p29"], 2)
+
+
+def test_a_source_that_never_rests_is_told_and_not_read(tmp_path: Path, time: Time, live: Live) -> None:
+    reloader = begun(live, time, write(tmp_path / "p", a="plugin p0"))
+    for number in range(300):
+        write(tmp_path / "p", a=f"plugin p{number}")
+        time.run(reloader, 0.05)
+    assert names(live) == ["p0"]
+    assert reloader.status().sources[0].warnings == (
+        f"`{tmp_path}/p` keeps changing and is read only once it is quiet for 0.1 s",)
+
+
+def test_saving_the_same_text_keeps_the_generation(tmp_path: Path, time: Time, live: Live) -> None:
+    reloader = begun(live, time, write(tmp_path / "p", a="plugin one"))
+    write(tmp_path / "p", a="plugin one")
+    time.run(reloader, 2)
+    assert live.registry.generation == 1
+
+
+def test_with_any_error_the_whole_previous_version_of_the_source_stays(tmp_path: Path, time: Time, live: Live) -> None:
+    policies = write(tmp_path / "p", a="plugin one", b="plugin two")
+    reloader = begun(live, time, policies)
+    published = digest_of(policies)
+    write(policies, a="plugin ten", b="nonsense", c="plugin three")
+    time.run(reloader, 1)
+    status = reloader.status()
+    assert names(live) == ["one", "two"]
+    assert (status.sources[0].digest, status.sources[0].newest) == (published, digest_of(policies))
+    assert [problem.render() for problem in status.sources[0].problems] == [
+        f"{policies}/b.yaml:1:1: error: `nonsense` is not a declaration\n 1 | nonsense\n   | ^^^^^^^^"]
+    assert not status.healthy
+    json.dumps(status.to_json())
+    write(policies, b="plugin two")
+    time.run(reloader, 1)
+    assert names(live) == ["ten", "three", "two"]
+    assert messages(reloader) == []
+
+
+def test_going_back_to_what_runs_clears_the_complaint(tmp_path: Path, time: Time, live: Live) -> None:
+    reloader = begun(live, time, write(tmp_path / "p", a="plugin one"))
+    write(tmp_path / "p", a="nonsense")
+    time.run(reloader, 1)
+    assert messages(reloader) == ["`nonsense` is not a declaration"]
+    write(tmp_path / "p", a="plugin one")
+    time.run(reloader, 1)
+    assert (messages(reloader), live.registry.generation) == ([], 1)
+
+
+def test_an_error_in_one_source_keeps_no_other_source_from_changing(tmp_path: Path, time: Time, live: Live) -> None:
+    one, two = write(tmp_path / "1", a="plugin one"), write(tmp_path / "2", a="plugin two")
+    reloader = begun(live, time, one, two)
+    write(one, a="nonsense")
+    write(two, a="plugin three")
+    time.run(reloader, 1)
+    assert names(live) == ["one", "three"]
+    assert (messages(reloader, 0), messages(reloader, 1)) == (["`nonsense` is not a declaration"], [])
+
+
+def test_a_name_taken_in_two_sources_is_the_fault_of_the_newer_one(tmp_path: Path, time: Time, live: Live) -> None:
+    one, two = write(tmp_path / "1", a="plugin one"), write(tmp_path / "2", a="plugin two")
+    reloader = begun(live, time, one, two)
+    write(one, a="plugin two")
+    time.run(reloader, 1)
+    assert names(live) == ["one", "two"]
+    assert messages(reloader, 0) == [f"the scheduler plugin `two` is declared twice, also at {one}/a.yaml"]
+    write(two, a="plugin three")
+    time.run(reloader, 1)
+    assert names(live) == ["three", "two"]
+
+
+def test_a_document_may_move_from_one_source_to_another(tmp_path: Path, time: Time, live: Live) -> None:
+    one, two = write(tmp_path / "1", a="plugin one", b="plugin x"), write(tmp_path / "2", a="plugin two")
+    reloader = begun(live, time, one, two)
+    (one / "b.yaml").unlink()
+    write(two, b="plugin x")
+    time.run(reloader, 1)
+    assert names(live) == ["one", "two", "x"]
+    assert {p.name: p.source for p in live.registry.plugins.values()}["x"] == str(two)
+
+
+def test_taking_away_what_another_source_needs_is_refused(tmp_path: Path, time: Time, live: Live) -> None:
+    one, two = write(tmp_path / "1", a="plugin one"), write(tmp_path / "2", a="plugin two\nneeds one")
+    reloader = begun(live, time, one, two)
+    write(one, a="plugin other")
+    time.run(reloader, 1)
+    assert names(live) == ["one", "two"]
+    assert (messages(reloader, 0), messages(reloader, 1)) == (["no plugin `one`"], [])
+    write(two, a="plugin two")
+    time.run(reloader, 1)
+    assert names(live) == ["other", "two"]
+
+
+def test_of_three_changed_sources_the_two_that_need_each_other_go_in_force(
+    tmp_path: Path, time: Time, live: Live,
+) -> None:
+    paths = [write(tmp_path / name, a=f"plugin {name}") for name in ("1", "2", "3")]
+    reloader = begun(live, time, *paths)
+    write(paths[0], a="plugin 1\nplugin x\nneeds y")
+    write(paths[1], a="nonsense")
+    write(paths[2], a="plugin 3\nplugin y\nneeds x")
+    time.run(reloader, 1)
+    assert names(live) == ["1", "2", "3", "x", "y"]
+    assert messages(reloader, 1) == ["`nonsense` is not a declaration"]
+
+
+def test_a_compiler_that_crashes_is_told_as_our_fault_and_reloading_goes_on(
+    tmp_path: Path, time: Time, live: Live,
+) -> None:
+    reloader = begun(live, time, write(tmp_path / "p", a="plugin one"))
+    write(tmp_path / "p", a="crash")
+    time.run(reloader, 1)
+    assert messages(reloader) == ["compiling the policies failed: RuntimeError: toy compiler crashed"]
+    write(tmp_path / "p", a="plugin two")
+    time.run(reloader, 1)
+    assert names(live) == ["two"]
+
+
+def test_a_deleted_file_takes_its_plugins_with_it(tmp_path: Path, time: Time, live: Live) -> None:
+    reloader = begun(live, time, write(tmp_path / "p", a="plugin one", b="plugin two"))
+    (tmp_path / "p/b.yaml").unlink()
+    time.run(reloader, 1)
+    assert names(live) == ["one"]
+
+
+def test_a_half_written_file_is_refused_and_the_rest_of_it_taken(tmp_path: Path, time: Time, live: Live) -> None:
+    policies = write(tmp_path / "p", a="plugin one")
+    reloader = begun(live, time, policies)
+    with (policies / "a.yaml").open("w") as file:
+        file.write("plug")
+        file.flush()
+        time.run(reloader, 1)
+        assert (names(live), messages(reloader)) == (["one"], ["`plug` is not a declaration"])
+        file.write("in two")
+    time.run(reloader, 1)
+    assert (names(live), messages(reloader)) == (["two"], [])
+
+
+def test_configmap_swaps_are_followed(tmp_path: Path, time: Time, live: Live) -> None:
+    mount = ConfigMapMount(tmp_path / "m")
+    mount.write({"a.yaml": "plugin one"})
+    reloader = begun(live, time, mount.path)
+    prepared = mount.prepare({"a.yaml": "plugin two", "b.yaml": "plugin three"})
+    time.run(reloader, 1)
+    assert names(live) == ["one"]
+    old = mount.swap(prepared)
+    time.run(reloader, 1)
+    assert names(live) == ["three", "two"]
+    mount.finish(old)
+    time.run(reloader, 1)
+    assert (names(live), live.registry.generation) == (["three", "two"], 2)
+
+
+@pytest.mark.parametrize("remount", [False, True])
+def test_an_unmounted_configmap_keeps_running_and_alarms(
+    tmp_path: Path, time: Time, live: Live, remount: bool,
+) -> None:
+    mount = ConfigMapMount(tmp_path / "m")
+    mount.write({"a.yaml": "plugin one"})
+    reloader = begun(live, time, mount.path)
+    mount.unmount()
+    time.run(reloader, 200)
+    status = reloader.status().sources[0]
+    assert (names(live), status.unmounted, status.newest) == (["one"], True, None)
+    assert messages(reloader) == [
+        f"`{mount.path}` cannot be read: its `..data` is gone, so the volume is no longer mounted"]
+    if remount:
+        mount.write({"a.yaml": "plugin two"})
+        time.run(reloader, 1)
+        status = reloader.status().sources[0]
+        assert (names(live), status.unmounted, status.problems) == (["two"], False, ())
+
+
+def test_a_directory_that_goes_away_and_comes_back_is_followed_again(tmp_path: Path, time: Time, live: Live) -> None:
+    policies = write(tmp_path / "p", a="plugin one")
+    reloader = begun(live, time, policies)
+    policies.rename(tmp_path / "away")
+    time.run(reloader, 5)
+    assert (names(live), reloader.status().sources[0].unmounted) == (["one"], True)
+    (tmp_path / "away").rename(policies)
+    time.run(reloader, 1)
+    assert (names(live), reloader.status().healthy) == (["one"], True)
+
+
+def test_an_empty_directory_is_a_wish_after_two_looks(tmp_path: Path, time: Time, live: Live) -> None:
+    policies = write(tmp_path / "p", a="plugin one")
+    reloader = begun(live, time, policies)
+    (policies / "a.yaml").unlink()
+    time.run(reloader, 0.2)
+    assert names(live) == ["one"]
+    assert reloader.status().sources[0].warnings == (f"`{policies}` holds no policy files; looking again",)
+    time.run(reloader, 1.1)
+    assert (names(live), live.registry.generation) == ([], 2)
+    assert reloader.status().sources[0].warnings == (f"`{policies}` holds no policy files",)
+
+
+def test_a_directory_that_is_empty_for_one_look_only_loses_nothing(tmp_path: Path, time: Time, live: Live) -> None:
+    policies = write(tmp_path / "p", a="plugin one")
+    reloader = begun(live, time, policies)
+    for _ in range(5):
+        (policies / "a.yaml").unlink()
+        time.run(reloader, 0.5)
+        write(policies, a="plugin one")
+        time.run(reloader, 0.5)
+    assert (names(live), live.registry.generation) == (["one"], 1)
+
+
+def test_a_change_that_no_stamp_shows_is_found_once_a_minute(tmp_path: Path, time: Time, live: Live) -> None:
+    # A network file system may show stale attributes; here the target of `..data` stays and its file changes.
+    mount = ConfigMapMount(tmp_path / "m")
+    mount.write({"a.yaml": "plugin one"})
+    reloader = begun(live, time, mount.path)
+    time.run(reloader, 2)
+    (mount.path / "..data/a.yaml").write_text("plugin two")
+    time.run(reloader, 50)
+    assert names(live) == ["one"]
+    time.run(reloader, 12)
+    assert names(live) == ["two"]
+
+
+def test_lost_permission_keeps_what_runs_and_is_told(tmp_path: Path, time: Time, live: Live) -> None:
+    denied: list[str] = []
+
+    def open_at(path: str, flags: int, directory: int | None) -> int:
+        if path in denied:
+            raise PermissionError(13, "Permission denied")
+        return os.open(path, flags, dir_fd=directory)
+
+    policies = write(tmp_path / "p", a="plugin one", b="plugin two")
+    reloader = begun(live, time, Mount(policies, open_at=open_at))
+    denied.append("a.yaml")
+    write(policies, b="plugin three")
+    time.run(reloader, 2)
+    assert (names(live), messages(reloader)) == (
+        ["one", "two"], [f"`{policies}/a.yaml` cannot be read: permission denied"])
+    denied[:] = [str(policies)]
+    time.run(reloader, 2)
+    assert messages(reloader)[0] == f"`{policies}` cannot be read: permission denied"
+    denied.clear()
+    time.run(reloader, 2)
+    assert (names(live), messages(reloader)) == (["one", "three"], [])
+
+
+def test_invalid_at_start_is_refused_with_everything_that_is_wrong(tmp_path: Path, live: Live) -> None:
+    one, two = write(tmp_path / "1", a="nonsense"), write(tmp_path / "2", a="plugin x", b="plugin x")
+    (one / "b.yaml").write_bytes(b"\xff")
+    with pytest.raises(PolicyError) as caught:
+        reloader_of(live, one, two, tmp_path / "gone").begin(0)
+    assert [problem.message for problem in caught.value.problems] == [
+        f"`{tmp_path}/gone` cannot be read: it does not exist",
+        "`nonsense` is not a declaration", "this is not UTF-8 text",
+    ]
+    assert live.registry.generation == 0
+
+
+def test_one_source_inside_another_is_refused(tmp_path: Path, live: Live) -> None:
+    write(tmp_path / "p", a="plugin one")
+    (tmp_path / "link").symlink_to("p")
+    with pytest.raises(PolicyError, match="are two sources, but one holds the other"):
+        reloader_of(live, tmp_path / "p", tmp_path / "link" / "a.yaml")
+
+
+def last_good(live: Live, time: Time, *paths: Path, state: Path) -> Reloader:
+    return begun(live, time, *paths, state_dir=state, invalid_at_start=InvalidAtStart.LAST_GOOD)
+
+
+def test_invalid_at_start_may_mean_the_last_good_set(tmp_path: Path, time: Time) -> None:
+    one, two = write(tmp_path / "1", a="plugin one"), write(tmp_path / "2", a="plugin two")
+    begun(Live(), time, one, two, state_dir=tmp_path / "state")
+    published = digest_of(one)
+    write(one, a="nonsense")
+    write(two, a="plugin three")
+    live = Live()
+    reloader = last_good(live, time, one, two, state=tmp_path / "state")
+    first, second = reloader.status().sources
+    assert names(live) == ["one", "three"]
+    assert (first.digest, first.last_good, first.since) == (published, True, 5.0)
+    assert (second.digest, second.last_good) == (digest_of(two), False)
+    assert messages(reloader, 0) == ["`nonsense` is not a declaration"]
+    write(one, a="plugin four")
+    time.run(reloader, 1)
+    assert (names(live), reloader.status().healthy) == (["four", "three"], True)
+
+
+def test_the_last_good_set_bridges_a_missing_or_empty_mount(tmp_path: Path, time: Time) -> None:
+    mount = ConfigMapMount(tmp_path / "m")
+    mount.write({"a.yaml": "plugin one"})
+    begun(Live(), time, mount.path, state_dir=tmp_path / "state")
+    mount.unmount()
+    mount.path.rmdir()
+    live = Live()
+    reloader = last_good(live, time, mount.path, state=tmp_path / "state")
+    assert (names(live), reloader.status().sources[0].unmounted) == (["one"], True)
+    mount = ConfigMapMount(tmp_path / "m")
+    mount.write({"a.yaml": "plugin two"})
+    time.run(reloader, 1)
+    assert (names(live), reloader.status().healthy) == (["two"], True)
+
+
+@pytest.mark.parametrize(("damage", "message"), [
+    (lambda path: path.unlink(), "there is no last good set in `STATE`"),
+    (lambda path: path.write_bytes(path.read_bytes()[:-1]), "the last good set `FILE` has 145 of 146 bytes"),
+    (lambda path: path.write_bytes(path.read_bytes().replace(b"plugin one", b"plugin two")),
+     "the last good set `FILE` is damaged: its checksum does not fit"),
+    (lambda path: path.write_bytes(b""), "`FILE` is not a last good set of this version"),
+    (lambda path: path.write_bytes(b"\xff\x00" * 1000), "`FILE` is not a last good set of this version"),
+    (lambda path: (path.unlink(), path.mkdir()), "the last good set `FILE` cannot be read: is a directory"),
+])
+def test_a_last_good_set_that_is_not_whole_is_refused(tmp_path: Path, time: Time, damage, message: str) -> None:
+    policies = write(tmp_path / "p", a="plugin one")
+    begun(Live(), time, policies, state_dir=tmp_path / "state")
+    state = tmp_path / "state/last-good.json"
+    size = state.read_bytes().split(b" ")[1].decode()
+    damage(state)
+    write(policies, a="nonsense")
+    live = Live()
+    with pytest.raises(PolicyError) as caught:
+        last_good(live, time, policies, state=tmp_path / "state")
+    expected = message.replace("FILE", str(state)).replace("STATE", str(state.parent))
+    if "bytes" in message:
+        expected = f"the last good set `{state}` has {int(size) - 1} of {size} bytes"
+    assert sorted(problem.message for problem in caught.value.problems) == sorted(
+        [expected, "`nonsense` is not a declaration"])
+    assert live.registry.generation == 0
+
+
+def test_valid_policies_start_beside_a_damaged_last_good_set_and_heal_it(tmp_path: Path, time: Time) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state/last-good.json").write_text("garbage")
+    live = Live()
+    policies = write(tmp_path / "p", a="plugin one")
+    last_good(live, time, policies, state=tmp_path / "state")
+    write(policies, a="nonsense")
+    last_good(other := Live(), time, policies, state=tmp_path / "state")
+    assert names(other) == ["one"]
+
+
+def test_state_that_cannot_be_written_is_told_and_breaks_nothing_else(tmp_path: Path, time: Time, live: Live) -> None:
+    (tmp_path / "state").write_text("a file where the directory should be")
+    policies = write(tmp_path / "p", a="plugin one")
+    reloader = begun(live, time, policies, state_dir=tmp_path / "state")
+    assert reloader.status().warnings == (
+        f"the last good set cannot be kept in `{tmp_path}/state/last-good.json`: file exists; "
+        "a restart may find an older one or none",)
+    write(policies, a="plugin two")
+    time.run(reloader, 1)
+    assert names(live) == ["two"]
+    (tmp_path / "state").unlink()
+    time.run(reloader, 65)
+    assert reloader.status().warnings == ()
+    assert (tmp_path / "state/last-good.json").exists()
+
+
+def test_with_files_as_the_unit_only_the_wrong_file_stays_behind(tmp_path: Path, time: Time, live: Live) -> None:
+    policies = write(tmp_path / "p", a="plugin one", b="plugin two", c="plugin three")
+    reloader = begun(live, time, policies, reload_unit=ReloadUnit.FILE)
+    write(policies, a="plugin ten", b="nonsense")
+    (policies / "c.yaml").write_bytes(b"\xff")
+    time.run(reloader, 1)
+    status = reloader.status().sources[0]
+    assert names(live) == ["ten", "three", "two"]
+    assert (status.mixed, sorted(messages(reloader))) == (
+        True, ["`nonsense` is not a declaration", "this is not UTF-8 text"])
+    write(policies, b="plugin twenty", c="plugin thirty")
+    time.run(reloader, 1)
+    status = reloader.status().sources[0]
+    assert (names(live), status.mixed, status.digest) == (["ten", "thirty", "twenty"], False, digest_of(policies))
+
+
+def test_with_files_as_the_unit_files_that_belong_together_move_together(
+    tmp_path: Path, time: Time, live: Live,
+) -> None:
+    def groups(sources):
+        declared = {line.split()[1]: s.name for s in sources for line in s.text.splitlines() if line.startswith("plugin")}
+        for source in sources:
+            for line in source.text.splitlines():
+                if line.startswith("needs"):
+                    yield {source.name, declared[line.split()[1]]} if line.split()[1] in declared else {source.name}
+
+    policies = write(tmp_path / "p", a="plugin one\nneeds shared", b="plugin shared", c="plugin three")
+    reloader = begun(live, time, policies, reload_unit=ReloadUnit.FILE, groups=groups)
+    before = {name: plugin.digest for (_, name), plugin in live.registry.plugins.items()}
+    write(policies, a="plugin one\nneeds shared\nnonsense", b="plugin shared\n\n", c="plugin thirty")
+    time.run(reloader, 1)
+    after = {name: plugin.digest for (_, name), plugin in live.registry.plugins.items()}
+    assert after == {"one": before["one"], "shared": before["shared"], "thirty": after["thirty"]}
+
+
+def test_a_generation_that_fails_too_often_is_rolled_back_until_it_is_edited(
+    tmp_path: Path, time: Time, live: Live,
+) -> None:
+    policies = write(tmp_path / "p", a="plugin one")
+    reloader = begun(live, time, policies, max_error_rate=0.05, first_decisions=100)
+    good = digest_of(policies)
+    write(policies, a="plugin two")
+    time.run(reloader, 1)
+    bad = live.registry.generation
+    reloader.observe(1, 1000, 1000)
+    reloader.observe(bad, 90, 5)
+    time.run(reloader, 1)
+    assert names(live) == ["two"]
+    reloader.observe(bad, 1, 1)
+    time.run(reloader, 5)
+    told = "6 of the first 91 decisions under generation 2 had failing expressions"
+    status = reloader.status()
+    assert (names(live), status.generation, status.sources[0].digest) == (["one"], 3, good)
+    assert status.warnings == (f"{told}: rolled back to what was in force before",)
+    assert messages(reloader) == [f"{told}, so it was rolled back"]
+    write(policies, a="plugin three")
+    time.run(reloader, 1)
+    assert (names(live), reloader.status().warnings, messages(reloader)) == (["three"], (), [])
+
+
+@pytest.mark.parametrize("unit", ReloadUnit)
+def test_what_was_rolled_back_stays_out_while_other_sources_change(
+    tmp_path: Path, time: Time, live: Live, unit: ReloadUnit,
+) -> None:
+    one, two = write(tmp_path / "1", a="plugin one"), write(tmp_path / "2", a="plugin two")
+    reloader = begun(live, time, one, two, max_error_rate=0.0, first_decisions=10, reload_unit=unit)
+    write(one, a="plugin bad")
+    time.run(reloader, 1)
+    reloader.observe(live.registry.generation, 1, 1)
+    time.run(reloader, 1)
+    assert names(live) == ["one", "two"]
+    write(two, a="plugin three")
+    time.run(reloader, 1)
+    assert names(live) == ["one", "three"]
+
+
+def test_a_generation_that_has_proven_itself_is_not_rolled_back_any_more(
+    tmp_path: Path, time: Time, live: Live,
+) -> None:
+    policies = write(tmp_path / "p", a="plugin one")
+    reloader = begun(live, time, policies, max_error_rate=0.05, first_decisions=100, state_dir=tmp_path / "state")
+    write(policies, a="plugin two")
+    time.run(reloader, 1)
+    kept = (tmp_path / "state/last-good.json").read_text()
+    assert "plugin one" in kept
+    reloader.observe(2, 100, 5)
+    reloader.observe(2, 100, 100)
+    time.run(reloader, 1)
+    assert names(live) == ["two"]
+    assert "plugin two" in (tmp_path / "state/last-good.json").read_text()
+
+
+def test_the_first_generation_has_nothing_to_go_back_to(tmp_path: Path, time: Time, live: Live) -> None:
+    reloader = begun(live, time, write(tmp_path / "p", a="plugin one"), max_error_rate=0.5, first_decisions=10)
+    reloader.observe(1, 10, 10)
+    time.run(reloader, 1)
+    assert names(live) == ["one"]
+    assert reloader.status().warnings == (
+        "10 of the first 10 decisions under generation 1 had failing expressions, "
+        "and there is no generation to go back to",)
+
+
+def test_file_events_bring_an_edit_in_force_long_before_the_next_look(tmp_path: Path) -> None:
+    swapped = threading.Event()
+
+    class Told(Live):
+        def replace(self, build):
+            registry = super().replace(build)
+            swapped.set()
+            return registry
+
+    live = Told()
+    policies = write(tmp_path / "p", a="plugin one")
+    first_look = threading.Event()
+
+    class Seen(Mount):
+        def stamp(self):
+            stamp = super().stamp()
+            if threading.current_thread().name == "reload":
+                first_look.set()
+            return stamp
+
+    reloader = Reloader(live, [Seen(policies)], toy_build, settle=0.01, interval=600)
+    reloader.start()
+    try:
+        assert first_look.wait(10)
+        swapped.clear()
+        write(policies, a="plugin two")
+        assert swapped.wait(10)
+        assert names(live) == ["two"]
+        swapped.clear()
+        (policies / "deep").mkdir()
+        (policies / "deep/b.yaml").write_text("plugin three")
+        assert swapped.wait(10)
+        assert names(live) == ["three", "two"]
+        assert reloader.status().events
+    finally:
+        reloader.close()
