@@ -507,7 +507,7 @@ class _Builder:
                 return value is not _MISSING and not (declared and value is None)
             if container.__class__ is list:
                 raise EvaluationError("unsupported index type 'string' in list", offset=position)
-            if lenient or container is None and declared:
+            if lenient or (container is None and declared):
                 return False
             raise EvaluationError(f"invalid type for field selection: {text_of(container)[:50]}", offset=position)
 
@@ -570,7 +570,7 @@ class _Builder:
                 return self._logic(node, decisive=False)
             case "_||_":
                 return self._logic(node, decisive=True)
-            case "_?:_":
+            case "_?_:_":
                 return self._conditional(node)
             case "_[_]":
                 return self._index(node, optional=False)

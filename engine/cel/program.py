@@ -1,0 +1,129 @@
+"""An expression that can be run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..source import Source
+from .ast import Expr, Literal, children
+from .checked import Checked, DefinitionReference, VariableReference
+from .checker import check
+from .emit import RefusedError, emit
+from .environment import Environment
+from .exact import Exact, exact_of
+from .parser import parse
+from .types import Type
+from .values import EvaluationError
+
+
+@dataclass(frozen=True)
+class Program:
+    """A checked expression and the ways to evaluate it. Immutable; may be called from any thread.
+
+    Nothing is compiled before the first call, so that who only checks expressions does not pay for it.
+    """
+
+    checked: Checked
+
+    @staticmethod
+    def of(checked: Checked) -> Program:
+        """Return the program of a checked expression."""
+        return Program(checked)
+
+    @property
+    def source(self) -> Source:
+        """The expression's text."""
+        return self.checked.source
+
+    @property
+    def type(self) -> Type:
+        """The type of its value."""
+        return self.checked.type
+
+    @cached_property
+    def variables(self) -> tuple[str, ...]:
+        """The environment's variables that it reads, definitions included, in the environment's order."""
+        read = _variables_of(self.checked)
+        return tuple(name for name in self.checked.environment.variables if name in read)
+
+    @cached_property
+    def call(self) -> Callable[..., object]:
+        """The function of `variables`, positional, that returns the value or raises `EvaluationError`.
+
+        It is bounded: an evaluation beyond the environment's cost limit is an error with the reason `CostLimit`.
+        """
+        names, evaluate, limit = self.variables, self._exact.evaluate, self.checked.environment.limits.cost
+
+        def exactly(*values: object) -> object:
+            return evaluate(dict(zip(names, values, strict=True)), limit)[0]
+
+        try:
+            return emit(self.checked, names, exactly)
+        except RefusedError:
+            return exactly
+
+    @cached_property
+    def _exact(self) -> Exact:
+        return exact_of(self.checked)
+
+    def evaluate(self, bindings: Mapping[str, object]) -> object:
+        """Return the value for variables by name; others than those that it reads are ignored."""
+        for name in self.variables:
+            if name not in bindings:
+                raise EvaluationError(f"no value for variable `{name}`")
+        return self.call(*(bindings[name] for name in self.variables))
+
+    def metered(self, bindings: Mapping[str, object], limit: float | None = None) -> tuple[object, int]:
+        """Return value and cost in Kubernetes' units; `limit` defaults to the environment's.
+
+        Raises `EvaluationError`, of reason `CostLimit` where the limit is exceeded.
+        """
+        return self._exact.evaluate(bindings, self.checked.environment.limits.cost if limit is None else limit)
+
+    def explain(self, bindings: Mapping[str, object]) -> tuple[tuple[Expr, str, object], ...]:
+        """Return node, text and value (or `EvaluationError`) of the sub-expressions that were evaluated.
+
+        They stand in source order, the whole expression first. Literals and what happens inside of loops are left out.
+        """
+        trace: dict[int, object] = {}
+        try:
+            Exact(self.checked, traced=True).evaluate(bindings, self.checked.environment.limits.cost, trace)
+        except EvaluationError as error:
+            trace.setdefault(self.checked.root.id, error)
+        found: list[tuple[Expr, str, object]] = []
+        pending: list[Expr] = [self.checked.root]
+        while pending:
+            node = pending.pop()
+            if node.id in trace and not isinstance(node, Literal):
+                found.append((node, self.source.text[node.start : node.end], trace[node.id]))
+            pending.extend(reversed(children(node)))
+        return tuple(sorted(found, key=lambda each: (each[0].start, -each[0].end)))
+
+
+def compile(source: Source | str, environment: Environment, *, expected: Type | None = None) -> Program:  # noqa: A001
+    """Return the program of a text: parsed, checked, and within the environment's limits.
+
+    Raises `PolicyError` with every problem found. `expected` is the type that the value must have.
+    """
+    whole = source if isinstance(source, Source) else Source("<expression>", source)
+    root = parse(whole, limits=environment.limits)
+    return Program(check(whole, root, environment, expected=expected))
+
+
+def _variables_of(checked: Checked) -> frozenset[str]:
+    names: set[str] = set()
+    seen = {checked}
+    pending = [checked]
+    while pending:
+        each = pending.pop()
+        for reference in each.references.values():
+            if isinstance(reference, VariableReference):
+                names.add(reference.name)
+            elif isinstance(reference, DefinitionReference):
+                definition = each.environment.definitions[reference.name]
+                if definition not in seen:
+                    seen.add(definition)
+                    pending.append(definition)
+    return frozenset(names)
