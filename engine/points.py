@@ -8,14 +8,20 @@ schemas and the generated reference page read it; nothing about a point is writt
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .cel import library
+from .cel.environment import Environment, Function, Scope, Variable
+from .cel.types import BOOL, DOUBLE, DYN, INT, NULL, STRING, TIMESTAMP, Field, ObjectType, Type, list_of, map_of
 from .cel.values import EvaluationError
+from .kubernetes import types as kubernetes_types
 
 
 class Framework(enum.Enum):
@@ -113,3 +119,432 @@ class Scores:
 
 
 HIGHEST_SCORE: Final = 100
+
+
+# What expressions see: the resource lists and derived facts, as types.
+
+_CPU = "milli-cores"
+_BYTES = "bytes"
+_NATIVE: Final = {"cpu": _CPU, "memory": _BYTES, "pods": "pods", "ephemeral-storage": _BYTES}
+_AMOUNTS: Final = {name: Field(INT, f"In {unit}.") for name, unit in _NATIVE.items()}
+
+RESOURCE_LIST: Final = ObjectType(
+    "ResourceList", _AMOUNTS, index=INT, absent=0,
+    doc="Amounts by resource: cpu in milli-cores, all else in base units. A resource that is absent reads 0.",
+)
+MEASURED_LIST: Final = ObjectType(
+    "MeasuredList", _AMOUNTS, index=INT,
+    doc="Measured amounts by resource: cpu in milli-cores, all else in base units. Reading what nobody measured is the"
+    " error `NoMetric`.",
+)
+USAGE: Final = ObjectType(
+    "Usage",
+    {
+        **_AMOUNTS,
+        **{name: Field(MEASURED_LIST.type, text) for name, text in {
+            "avg": "The average over the longest duration that was aggregated.",
+            "p50": "The median over it.", "p90": "The 90th percentile over it.",
+            "p95": "The 95th percentile over it.", "p99": "The 99th percentile over it.",
+        }.items()},
+    },
+    index=INT,
+    doc="Measured amounts by resource, and per statistic (`usage.p90.cpu`). Without a metric, or with an expired one,"
+    " reading it is the error `NoMetric`.",
+)
+_GPU_TEXTS: Final = {
+    "gpuFree": "Free GPU of all devices together, in thousandths of one device.",
+    "gpuTotal": "GPU of all devices together, in thousandths of one device.",
+    "gpuFreeDevices": "Number of devices of which nothing is taken.",
+    "gpuDevices": "Number of devices.",
+}
+NODE_INFO: Final = ObjectType(
+    "NodeInfo",
+    {
+        "name": Field(STRING, "The node's name."),
+        "pods": Field(INT, "Number of pods on the node."),
+        "images": Field(map_of(STRING, INT), "Sizes in bytes of the images on the node, by name."),
+        "zone": Field(STRING, "The zone, or an empty text."),
+        "region": Field(STRING, "The region, or an empty text."),
+        "measured": Field(BOOL, "Whether the node has a metric that is not expired."),
+        "unschedulable": Field(BOOL, "Whether the node is cordoned."),
+        **{name: Field(INT, text) for name, text in _GPU_TEXTS.items()},
+        "gpuModel": Field(STRING, "Model of the devices, or an empty text."),
+    },
+    doc="Facts derived of a node and of what runs on it.",
+)
+POD_INFO: Final = ObjectType(
+    "PodInfo",
+    {
+        "name": Field(STRING, "The pod's name."),
+        "namespace": Field(STRING, "The pod's namespace."),
+        "qosClass": Field(STRING, "Koordinator's QoS class: LSE, LSR, LS, BE, SYSTEM, or an empty text."),
+        "kubernetesQoS": Field(STRING, "Kubernetes' QoS class: Guaranteed, Burstable or BestEffort."),
+        "priority": Field(INT, "`spec.priority`, 0 where it is not set."),
+        "priorityBand": Field(STRING, "koord-prod, koord-mid, koord-batch, koord-free, or an empty text."),
+        "requests": Field(RESOURCE_LIST.type, "The pod's effective requests."),
+        "limits": Field(RESOURCE_LIST.type, "The pod's effective limits."),
+        "gpuCount": Field(INT, "Number of GPUs that it wants; 0 for none."),
+        "gpuShare": Field(INT, "How much of each, in thousandths of one device; 0 for none."),
+        "gpuRequest": Field(INT, "What it wants of all together, in thousandths of one device."),
+        "gpuModels": Field(list_of(STRING), "Models that it accepts; empty for any."),
+    },
+    doc="Facts derived of a pod.",
+)
+DEVICE: Final = ObjectType(
+    "Device",
+    {
+        "type": Field(STRING, "The kind of device: gpu."),
+        "minor": Field(INT, "The device's number on its node."),
+        "total": Field(INT, "1000 for a device that can be used, 0 for one that cannot."),
+        "free": Field(INT, "What is not taken, in thousandths."),
+        "model": Field(STRING, "The device's model, or an empty text."),
+    },
+    doc="One device of a node.",
+)
+TYPES: Final = (RESOURCE_LIST, MEASURED_LIST, USAGE, NODE_INFO, POD_INFO, DEVICE)
+"""The object types of the variables that are not API objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A variable that expressions of a slot see. `unit` is empty where the type says it all."""
+
+    name: str
+    type: Type
+    scope: Scope
+    doc: str
+    unit: str = ""
+
+    @property
+    def variable(self) -> Variable:
+        """The variable as an environment declares it."""
+        return Variable(self.name, self.type, self.scope, f"{self.doc} ({self.unit})" if self.unit else self.doc)
+
+
+_AMOUNT_UNIT: Final = "cpu: milli-cores, all else: base units"
+_ROW, _DECISION, _CONSTANT = Scope.ROW, Scope.DECISION, Scope.CONSTANT
+
+
+def _seen(scope: Scope, *rows: tuple[str, Type, str] | tuple[str, Type, str, str]) -> tuple[Seen, ...]:
+    return tuple(Seen(name, type_, scope, doc, *unit) for name, type_, doc, *unit in rows)
+
+
+def _pod(scope: Scope) -> tuple[Seen, ...]:
+    return _seen(
+        scope,
+        ("pod", Type("kubernetes.Pod"), "The pod, as the API server serves it."),
+        ("podInfo", POD_INFO.type, "Facts derived of the pod."),
+        ("requests", RESOURCE_LIST.type, "The pod's effective requests.", _AMOUNT_UNIT),
+        ("limits", RESOURCE_LIST.type, "The pod's effective limits.", _AMOUNT_UNIT),
+    )
+
+
+def _node(scope: Scope) -> tuple[Seen, ...]:
+    return _seen(
+        scope,
+        ("node", Type("kubernetes.Node"), "The node, as the API server serves it."),
+        ("nodeInfo", NODE_INFO.type, "Facts derived of the node and of what runs on it."),
+        ("allocatable", RESOURCE_LIST.type, "What the node has for pods.", _AMOUNT_UNIT),
+        ("requested", RESOURCE_LIST.type, "The sum of the effective requests of the node's pods.", _AMOUNT_UNIT),
+        ("usage", USAGE.type, "What was measured on the node; an error where nothing was, or not lately.", _AMOUNT_UNIT),
+        ("metricAge", INT, "Age of the node's metric; an error where there never was one.", "seconds"),
+    )
+
+
+_NODE_OF_CLUSTER: Final = (
+    *_node(_ROW),
+    *_seen(
+        _ROW,
+        ("estimated", MEASURED_LIST.type, "The measured usage and what pods that it does not show yet are expected to"
+         " use; an error where nothing was measured.", _AMOUNT_UNIT),
+        ("devices", list_of(DEVICE.type), "The node's devices."),
+        ("nodeMetric", Type("koordinator.NodeMetric"), "The node's NodeMetric; an error where there is none."),
+    ),
+)
+_NOW: Final = _seen(_DECISION, ("now", TIMESTAMP, "The time of the decision; the same throughout it."))
+_POD_USAGE: Final = _seen(
+    _ROW, ("podUsage", MEASURED_LIST.type, "What was measured of the pod; an error where nothing was.", _AMOUNT_UNIT),
+)
+_EXISTING: Final = _seen(
+    _ROW,
+    ("existingPod", Type("kubernetes.Pod"), "A pod that is on a node, as the API server serves it."),
+    ("existingPodInfo", POD_INFO.type, "Facts derived of that pod."),
+)
+_QOS_NODE: Final = (
+    *_node(_ROW),
+    *_seen(
+        _ROW,
+        ("nodeSLO", Type("koordinator.NodeSLO"), "The node's NodeSLO; an error where there is none."),
+        ("bestEffortUsage", MEASURED_LIST.type, "Usage of the pods of the QoS class BE together.", _AMOUNT_UNIT),
+        ("nonBestEffortUsage", MEASURED_LIST.type, "Usage of all that is not of the QoS class BE: other pods, host"
+         " applications, and the system.", _AMOUNT_UNIT),
+        ("systemUsage", MEASURED_LIST.type, "Usage of what runs on the node outside of pods.", _AMOUNT_UNIT),
+    ),
+)
+_SUBJECTS: Final[Mapping[str, tuple[Seen, ...]]] = MappingProxyType({
+    "node": _QOS_NODE,
+    "pod": (*_pod(_ROW), *_POD_USAGE, *_QOS_NODE),
+    "container": (
+        *_pod(_ROW), *_POD_USAGE, *_QOS_NODE,
+        *_seen(
+            _ROW,
+            ("container", Type("kubernetes.Container"), "The container, as the pod declares it."),
+            ("containerUsage", MEASURED_LIST.type, "What was measured of the container.", _AMOUNT_UNIT),
+        ),
+    ),
+    "qosClass": (
+        *_QOS_NODE,
+        *_seen(
+            _ROW,
+            ("qosClass", STRING, "The QoS class: LSE, LSR, LS, BE or SYSTEM."),
+            ("classUsage", MEASURED_LIST.type, "Usage of the pods of the class together.", _AMOUNT_UNIT),
+            ("classRequests", RESOURCE_LIST.type, "Requests of the pods of the class together.", _AMOUNT_UNIT),
+        ),
+    ),
+})
+
+
+class Slot(enum.Enum):
+    """Where an expression stands; the value is what messages call the place."""
+
+    PRE_ENQUEUE = "preEnqueue"
+    PRE_FILTER = "preFilter"
+    FILTER = "filter"
+    SCORE = "score"
+    SCHEDULER_NODES = "aggregates over nodes"
+    SCHEDULER_PODS = "aggregates over pods"
+    THRESHOLD = "thresholds"
+    WHEN = "when"
+    TARGET = "suppressCPU.target"
+    RELEASE = "evict.release"
+    QOS_CRITERIA = "evict.criteria"
+    QOS_SORT = "evict.sort"
+    QOS_PODS = "aggregates over the node's pods"
+    SOURCE = "nodes.source"
+    DESTINATION = "nodes.target"
+    UNTIL = "until"
+    CRITERIA = "criteria"
+    SORT = "sort"
+    DESCHEDULER_NODES = "aggregates over the descheduler's nodes"
+    DESCHEDULER_PODS = "aggregates over the descheduler's pods"
+
+
+NUMBER: Final = (INT, DOUBLE)
+KEY: Final = (STRING, INT, BOOL)
+ORDERED: Final = (INT, DOUBLE, STRING, BOOL)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSpec:
+    """What an expression of a slot may read, what it must yield, and what it means where it fails."""
+
+    framework: Framework
+    rows: str
+    """What one row is; empty where there is one answer per decision."""
+    sees: tuple[Seen, ...]
+    """Without `params`, `aggregates`, `variables` and what depends on a QoSPlugin's subject."""
+    results: tuple[Type, ...]
+    on_fail: str
+    on_ignore: str
+    by_subject: bool = False
+    """Whether it also sees the variables of the QoSPlugin's `forEach`."""
+
+
+_POD_ONLY: Final = (*_pod(_DECISION), *_NOW)
+_POD_AND_NODE: Final = (*_POD_ONLY, *_NODE_OF_CLUSTER)
+_PODS_OF_NODE: Final = (*_pod(_ROW), *_POD_USAGE, *_NODE_OF_CLUSTER, *_NOW)
+_LEFT_OUT: Final = "the check is left out"
+_WAITS: Final = "the pod waits, reason `PolicyError`"
+_NOTHING_DONE: Final = "nothing is done; last values stay for at most `staleAfter`, then everything is recovered"
+_STAYS: Final = "the pod stays"
+_NO_VALUE: Final = "expressions that read it fail"
+_S, _Q, _D = Framework.SCHEDULER, Framework.QOS, Framework.DESCHEDULER
+
+SLOTS: Final[Mapping[Slot, SlotSpec]] = MappingProxyType({
+    Slot.PRE_ENQUEUE: SlotSpec(_S, "", _POD_ONLY, (BOOL,), _WAITS, _LEFT_OUT),
+    Slot.PRE_FILTER: SlotSpec(_S, "", _POD_ONLY, (BOOL,), _WAITS, _LEFT_OUT),
+    Slot.FILTER: SlotSpec(
+        _S, "node", _POD_AND_NODE, (BOOL,), "the node is refused, reason `PolicyError`", _LEFT_OUT,
+    ),
+    Slot.SCORE: SlotSpec(
+        _S, "node", _POD_AND_NODE, NUMBER, "the item gives that node 0",
+        "the item is left out for all nodes of this decision",
+    ),
+    Slot.SCHEDULER_NODES: SlotSpec(_S, "node", _POD_AND_NODE, NUMBER, _NO_VALUE, _NO_VALUE),
+    Slot.SCHEDULER_PODS: SlotSpec(
+        _S, "pod on a node", (*_POD_ONLY, *_EXISTING, *_NODE_OF_CLUSTER), NUMBER, _NO_VALUE, _NO_VALUE,
+    ),
+    Slot.THRESHOLD: SlotSpec(_Q, "subject", _NOW, (BOOL,), _NOTHING_DONE, _NOTHING_DONE, by_subject=True),
+    Slot.WHEN: SlotSpec(_Q, "subject", _NOW, (BOOL,), _NOTHING_DONE, _NOTHING_DONE, by_subject=True),
+    Slot.TARGET: SlotSpec(_Q, "subject", _NOW, NUMBER, _NOTHING_DONE, _NOTHING_DONE, by_subject=True),
+    Slot.RELEASE: SlotSpec(_Q, "subject", _NOW, NUMBER, _NOTHING_DONE, _NOTHING_DONE, by_subject=True),
+    Slot.QOS_CRITERIA: SlotSpec(_Q, "pod of the node", (*_NOW, *_SUBJECTS["pod"]), (BOOL,), _STAYS, _STAYS),
+    Slot.QOS_SORT: SlotSpec(_Q, "pod of the node", (*_NOW, *_SUBJECTS["pod"]), ORDERED, _STAYS, _STAYS),
+    Slot.QOS_PODS: SlotSpec(_Q, "pod of the node", (*_NOW, *_SUBJECTS["pod"]), NUMBER, _NO_VALUE, _NO_VALUE),
+    Slot.SOURCE: SlotSpec(
+        _D, "node", (*_NODE_OF_CLUSTER, *_NOW), (BOOL,), "the node is not a source", "the node is not a source",
+    ),
+    Slot.DESTINATION: SlotSpec(
+        _D, "node", (*_NODE_OF_CLUSTER, *_NOW), (BOOL,), "the node is not a target", "the node is not a target",
+    ),
+    Slot.UNTIL: SlotSpec(
+        _D, "node", (*_NODE_OF_CLUSTER, *_NOW), (BOOL,), "no more pods of the node are evicted",
+        "no more pods of the node are evicted",
+    ),
+    Slot.CRITERIA: SlotSpec(_D, "pod on a node", _PODS_OF_NODE, (BOOL,), _STAYS, _STAYS),
+    Slot.SORT: SlotSpec(_D, "pod on a node", _PODS_OF_NODE, ORDERED, _STAYS, _STAYS),
+    Slot.DESCHEDULER_NODES: SlotSpec(_D, "node", (*_NODE_OF_CLUSTER, *_NOW), NUMBER, _NO_VALUE, _NO_VALUE),
+    Slot.DESCHEDULER_PODS: SlotSpec(_D, "pod on a node", _PODS_OF_NODE, NUMBER, _NO_VALUE, _NO_VALUE),
+})
+"""The one table of what expressions see and yield."""
+
+
+@dataclass(frozen=True, slots=True)
+class PointSpec:
+    """What a point of a framework is: who asks, when, and with which slots its rules are checked.
+
+    `available` is false for points that no document can take part in yet.
+    """
+
+    framework: Framework
+    doc: str
+    slots: tuple[Slot, ...] = ()
+    available: bool = True
+
+
+POINTS: Final[Mapping[Point, PointSpec]] = MappingProxyType({
+    Point.PRE_ENQUEUE: PointSpec(_S, "May the pod enter the queue? Asked once per pod.", (Slot.PRE_ENQUEUE,)),
+    Point.PRE_FILTER: PointSpec(_S, "Can the pod be placed at all? Asked once per pod, before any node.",
+                                (Slot.PRE_FILTER,)),
+    Point.FILTER: PointSpec(_S, "May the pod run on this node?", (Slot.FILTER,)),
+    Point.SCORE: PointSpec(_S, "How good a home is this node, 0 to 100?", (Slot.SCORE,)),
+    Point.RESERVE: PointSpec(_S, "Take what the pod needs on its node, or give it back.", available=False),
+    Point.PERMIT: PointSpec(_S, "Hold the pod until others are ready.", available=False),
+    Point.PRE_BIND: PointSpec(_S, "Prepare the node for the pod.", available=False),
+    Point.BIND: PointSpec(_S, "Bind the pod to its node.", available=False),
+    Point.POST_BIND: PointSpec(_S, "The pod is bound.", available=False),
+    Point.STRATEGY: PointSpec(
+        _Q, "What is to be adjusted on the node? Asked once per interval.",
+        (Slot.THRESHOLD, Slot.WHEN, Slot.TARGET, Slot.RELEASE, Slot.QOS_CRITERIA, Slot.QOS_SORT),
+    ),
+    Point.DESCHEDULE: PointSpec(_D, "Which pods are wrong where they are?", (Slot.CRITERIA, Slot.SORT)),
+    Point.BALANCE: PointSpec(
+        _D, "Which pods should leave which nodes?",
+        (Slot.SOURCE, Slot.DESTINATION, Slot.CRITERIA, Slot.SORT, Slot.UNTIL),
+    ),
+    Point.EVICTION_FILTER: PointSpec(_D, "May this pod be evicted, whoever asks?", (Slot.CRITERIA,)),
+})
+"""The one table of extension points."""
+
+
+def seen(slot: Slot, *, subject: str = "node") -> tuple[Seen, ...]:
+    """Return the variables of a slot, those of a QoSPlugin's subject (`forEach`) included."""
+    spec = SLOTS[slot]
+    return (*spec.sees, *_SUBJECTS[subject]) if spec.by_subject else spec.sees
+
+
+@functools.cache
+def functions() -> Mapping[str, Function]:
+    """Return all functions that expressions may call."""
+    return library.table(library.STANDARD)
+
+
+@functools.cache
+def _environment(slot: Slot, subject: str) -> Environment:
+    types = {**kubernetes_types.load(), **{each.name: each for each in TYPES}}
+    variables = {each.name: each.variable for each in seen(slot, subject=subject)}
+    return Environment(variables=variables, types=types, functions=functions())
+
+
+def environment(
+    slot: Slot,
+    *,
+    subject: str = "node",
+    params: Typed | None = None,
+    aggregates: Mapping[str, Type] | None = None,
+    thresholds: Iterable[str] = (),
+) -> Environment:
+    """Return what expressions of a slot may mention.
+
+    `params` is what `typed` says of a document's params, `aggregates` maps names to types, `thresholds` are names.
+    Definitions (`variables.x`) are added by the caller, one after the other.
+    """
+    found = _environment(slot, subject)
+    if params is not None:
+        found = found.with_types(*params.types).with_variables(
+            Variable("params", params.type, _CONSTANT, "The plugin's params."),
+        )
+    if aggregates:
+        declared = ObjectType("Aggregates", {name: Field(type_) for name, type_ in aggregates.items()})
+        found = found.with_types(declared).with_variables(
+            Variable("aggregates", declared.type, _DECISION, "Facts of the whole."),
+        )
+    names = tuple(thresholds)
+    if names:
+        declared = ObjectType("Thresholds", {name: Field(BOOL) for name in names})
+        found = found.with_types(declared).with_variables(
+            Variable("thresholds", declared.type, _ROW, "Which thresholds hold."),
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """The type of plain values, and the object types that it mentions."""
+
+    type: Type
+    types: tuple[ObjectType, ...]
+
+
+def typed(values: Mapping[str, Any], schema: Any = None) -> Typed:
+    """Return the type of a document's params: as its own schema declares them, else as the values are.
+
+    Mappings whose values are alike are maps, others are objects whose fields are checked.
+    """
+    types: list[ObjectType] = []
+    properties = _properties(schema)
+    declared = {
+        name: Field(_type_of(values.get(name), f"Params.{name}", types, properties.get(name)))
+        for name in {**dict.fromkeys(properties), **values}
+    }
+    top = ObjectType("Params", declared)
+    return Typed(top.type, (top, *types))
+
+
+_SCHEMA_TYPES: Final = {"integer": INT, "number": DOUBLE, "string": STRING, "boolean": BOOL, "null": NULL}
+
+
+def _properties(schema: Any) -> Mapping[str, Any]:
+    found = schema.get("properties") if isinstance(schema, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _type_of(value: object, path: str, types: list[ObjectType], schema: Any = None) -> Type:
+    declared = schema.get("type") if isinstance(schema, Mapping) else None
+    if isinstance(declared, str) and declared in _SCHEMA_TYPES:
+        return _SCHEMA_TYPES[declared]
+    if isinstance(declared, list):
+        return DYN
+    if isinstance(value, list) or declared == "array":
+        items = value if isinstance(value, list) else []
+        rule = schema.get("items") if isinstance(schema, Mapping) else None
+        found = {_type_of(each, f"{path}.item", types, rule) for each in items or ([None] if rule else [])}
+        return list_of(found.pop() if len(found) == 1 else DYN)
+    if isinstance(value, Mapping) or declared == "object":
+        return _type_of_mapping(value if isinstance(value, Mapping) else {}, path, types, schema)
+    for python_type, type_ in ((bool, BOOL), (int, INT), (float, DOUBLE), (str, STRING)):
+        if isinstance(value, python_type):
+            return type_
+    return DYN
+
+
+def _type_of_mapping(value: Mapping[str, Any], path: str, types: list[ObjectType], schema: Any) -> Type:
+    properties = _properties(schema)
+    names = {**dict.fromkeys(properties), **value}
+    fields = {name: _type_of(value.get(name), f"{path}.{name}", types, properties.get(name)) for name in names}
+    found = set(fields.values())
+    if not properties and len(found) <= 1:
+        return map_of(STRING, found.pop() if found else DYN)
+    declared = ObjectType(path, {name: Field(type_) for name, type_ in fields.items()}, index=DYN)
+    types.append(declared)
+    return declared.type
