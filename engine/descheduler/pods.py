@@ -1,0 +1,178 @@
+"""The pods of a snapshot as descheduling plugins see them: by node and phase, with owners, in the order of eviction."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, Final
+
+from ..cel.values import EvaluationError, Timestamp
+from ..cluster.pods import PodInfo, ResourceList
+from ..cluster.snapshot import Snapshot
+from ..kubernetes.selectors import matches_labels, matches_node, untolerated
+from ..kubernetes.vocabulary import EVICTION_COST_ANNOTATION
+
+_FINISHED: Final = ("Succeeded", "Failed")
+_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+_INT32: Final = re.compile(r"0|-?[1-9][0-9]*")
+_BANDS: Final = {"koord-free": 1, "koord-batch": 2, "koord-mid": 3, "koord-prod": 4}
+_KUBERNETES_QOS: Final = {"BestEffort": 1, "Burstable": 2, "Guaranteed": 3}
+_QOS: Final = {"BE": 1, "LS": 2, "LSR": 3, "LSE": 4, "SYSTEM": 4}
+
+
+def is_active(pod: PodInfo) -> bool:
+    """Return whether the pod neither succeeded nor failed."""
+    return (pod.object.get("status") or {}).get("phase") not in _FINISHED
+
+
+def annotations_of(pod: PodInfo) -> Mapping[str, str]:
+    """Return a pod's annotations."""
+    return pod.object["metadata"].get("annotations") or {}
+
+
+def labels_of(pod: PodInfo) -> Mapping[str, str]:
+    """Return a pod's labels."""
+    return pod.object["metadata"].get("labels") or {}
+
+
+def owners_of(pod: PodInfo) -> list[Mapping[str, Any]]:
+    """Return a pod's owner references."""
+    return list(pod.object["metadata"].get("ownerReferences") or ())
+
+
+class AssignedPods:
+    """All pods by node, finished ones too (a snapshot's rows hold active ones only). Valid as long as its snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    @cached_property
+    def _finished(self) -> Mapping[str, tuple[PodInfo, ...]]:
+        found: dict[str, list[PodInfo]] = {}
+        for item in self._snapshot.objects("Pod").values():
+            if (item.get("status") or {}).get("phase") in _FINISHED:
+                pod = PodInfo.of(item)
+                found.setdefault(pod.node_name, []).append(pod)
+        return {node: tuple(pods) for node, pods in found.items()}
+
+    @cached_property
+    def _replicas(self) -> Mapping[str, int]:
+        counts: dict[str, int] = {}
+        for item in self._snapshot.objects("Pod").values():
+            for owner in item["metadata"].get("ownerReferences") or ():
+                counts[owner.get("uid", "")] = counts.get(owner.get("uid", ""), 0) + 1
+        return counts
+
+    def active(self, row: int) -> tuple[PodInfo, ...]:
+        """Return the pods of a node that neither succeeded nor failed."""
+        return self._snapshot.pods(row)
+
+    def all(self, row: int) -> tuple[PodInfo, ...]:
+        """Return the pods of a node in any phase."""
+        return (*self._snapshot.pods(row), *self._finished.get(self._snapshot.names[row], ()))
+
+    def replicas(self, owner_uid: str) -> int:
+        """Return how many pods of any phase have that owner."""
+        return self._replicas.get(owner_uid, 0)
+
+
+def eviction_order(extra: Callable[[PodInfo], Any] = lambda _: 0) -> Callable[[PodInfo], Any]:
+    """Return the sort key of pods for eviction, first to go first (Koordinator's PodSorter).
+
+    By priority band, priority, Kubernetes' QoS class, QoS class, deletion cost, eviction cost, `extra`, and then the
+    newest first.
+    """
+
+    def key(pod: PodInfo) -> tuple[Any, ...]:
+        return (
+            _BANDS.get(pod.priority_band, 5), pod.priority, _KUBERNETES_QOS.get(pod.kubernetes_qos, 0),
+            _QOS.get(pod.qos_class, 5), _cost(pod, _DELETION_COST), _cost(pod, EVICTION_COST_ANNOTATION),
+            extra(pod), -created(pod),
+        )
+
+    return key
+
+
+def created(pod: PodInfo) -> int:
+    """Return when the pod was created, ns since the epoch; 0 where it does not say so."""
+    text = pod.object["metadata"].get("creationTimestamp")
+    return moment(text) if text else 0
+
+
+def moment(text: str) -> int:
+    """Return an RFC 3339 time in ns since the epoch; raise ValueError for a text that is none."""
+    try:
+        return Timestamp.parse(text).ns
+    except EvaluationError as error:
+        raise ValueError(error.message) from None
+
+
+def _cost(pod: PodInfo, annotation: str) -> int:
+    text = annotations_of(pod).get(annotation, "0")
+    cost = int(text) if _INT32.fullmatch(text) and len(text) < 12 else 0
+    return cost if -(2**31) <= cost < 2**31 else 0
+
+
+class NodeFit:
+    """Whether a pod would find room on a node (Koordinator's nodefit, and Kubernetes descheduler's, which is stricter).
+
+    Free room is allocatable less what the active pods of the node ask for.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._requested: dict[int, ResourceList] = {}
+
+    def fits(self, pod: PodInfo, row: int) -> bool:
+        """Return whether the node takes the pod: selectors, taints, every requested resource, not cordoned."""
+        return self._admits(pod, row) and self._has_room(pod, row)
+
+    def fits_strictly(self, pod: PodInfo, row: int) -> bool:
+        """Return whether the node takes the pod, counting pods and heeding its own anti-affinity too.
+
+        On the node that the pod is on, room is not asked for.
+        """
+        if not self._admits(pod, row) or self._repels(pod, row):
+            return False
+        if self._snapshot.names[row] == pod.node_name:
+            return True
+        room = self._allocatable(row)["pods"] - len(self._snapshot.pods(row))
+        return room > 0 and self._has_room(pod, row)
+
+    def _admits(self, pod: PodInfo, row: int) -> bool:
+        node = self._snapshot.node(row)
+        cordoned = bool((node.get("spec") or {}).get("unschedulable"))
+        return not cordoned and matches_node(pod.object, node) and untolerated(pod.object, node) is None
+
+    def _has_room(self, pod: PodInfo, row: int) -> bool:
+        allocatable, requested = self._allocatable(row), self._requests(row)
+        return all(amount <= allocatable[name] - requested[name] for name, amount in pod.requests.items())
+
+    def _allocatable(self, row: int) -> ResourceList:
+        return self._snapshot.row(row).allocatable
+
+    def _requests(self, row: int) -> ResourceList:
+        found = self._requested.get(row)
+        if found is None:
+            found = ResourceList()
+            for pod in self._snapshot.pods(row):
+                for name, amount in pod.requests.items():
+                    found[name] += amount
+            self._requested[row] = found
+        return found
+
+    def _repels(self, pod: PodInfo, row: int) -> bool:
+        affinity = ((pod.object.get("spec") or {}).get("affinity") or {}).get("podAntiAffinity") or {}
+        labels = (self._snapshot.node(row).get("metadata") or {}).get("labels") or {}
+        for term in affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ():
+            if term.get("topologyKey") not in labels:
+                continue
+            namespaces = term.get("namespaces") or [pod.namespace]
+            if any(
+                other.name != pod.name and other.namespace in namespaces
+                and matches_labels(term.get("labelSelector"), labels_of(other), absent=False)
+                for other in self._snapshot.pods(row)
+            ):
+                return True
+        return False
