@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from koordpolicy.engine.scheduler.cycle import Scheduler
+
+
+@pytest.fixture
+def verdict(kit):
+    plugins = [kit.plugin("F", kit.refuses("c", "d")), kit.plugin("S", kit.gives(a=10, b=20), weight=2)]
+    return Scheduler(kit.cluster(*"abcd"), kit.live(*plugins)).decide(kit.pod())
+
+
+def test_a_verdict_as_json_says_everything(verdict):
+    assert json.loads(json.dumps(verdict.to_json())) == {
+        "pod": "default/p", "node": "b", "profile": "default-scheduler", "generation": 1, "nodes": 4, "passed": 2,
+        "tieBreak": {"rule": "first", "among": 1},
+        "refusals": [
+            {"plugin": "F", "rule": "rule", "reason": "no c", "code": "Unschedulable", "nodes": ["c"], "count": 1},
+            {"plugin": "F", "rule": "rule", "reason": "no d", "code": "Unschedulable", "nodes": ["d"], "count": 1},
+        ],
+        "scores": [
+            {"node": "b", "total": 40, "plugins": {"S": 20}}, {"node": "a", "total": 20, "plugins": {"S": 10}},
+        ],
+        "weights": {"S": 2},
+        "errors": [],
+    }
+
+
+def test_the_lists_of_a_verdict_can_be_limited(verdict):
+    limited = verdict.to_json(nodes=1)
+    assert [each["node"] for each in limited["scores"]] == ["b"]
+    assert verdict.to_json(nodes=0)["refusals"][0]["nodes"] == []
+
+
+def test_the_summary_of_an_unplaced_pod_counts_the_reasons(kit):
+    class Same(kit.refuses):
+        def filter(self, state, pod, snapshot, rows):
+            from koordpolicy.engine.points import Answer, Refusal
+
+            return Answer(super().filter(state, pod, snapshot, rows).passed, lambda row: Refusal("rule", "too hot"))
+
+    plugins = [kit.plugin("A", Same("b", "c")), kit.plugin("B", kit.refuses("a"))]
+    verdict = Scheduler(kit.cluster(*"abc"), kit.live(*plugins)).decide(kit.pod())
+    assert verdict.summary() == "default/p cannot be placed: 0/3 nodes are available: 2 too hot, 1 no a"
+
+
+def test_an_explained_verdict_outlives_the_snapshot(kit):
+    from koordpolicy.engine.cluster.snapshot import Cluster
+
+    cluster = Cluster(kit.node(name) for name in "ab")
+    kept = Scheduler(cluster, kit.live(kit.plugin("F", kit.refuses("a")))).decide(kit.pod()).explained()
+    cluster.delete("Node", "a")
+    assert [(each.reason, each.nodes) for each in kept.refusals()] == [("no a", ("a",))]
+
+
+def test_a_node_that_there_was_not_is_a_key_error(verdict):
+    with pytest.raises(KeyError):
+        verdict.why_not("x")
