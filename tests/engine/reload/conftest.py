@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,7 +59,7 @@ class ConfigMapMount:
 
     def swap(self, version: str) -> str | None:
         link = self.path / "..data"
-        old = os.readlink(link) if link.is_symlink() else None
+        old = str(link.readlink()) if link.is_symlink() else None
         temporary = self.path / "..data_tmp"
         temporary.symlink_to(version)
         temporary.rename(link)

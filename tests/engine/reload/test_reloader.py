@@ -409,8 +409,8 @@ def test_state_that_cannot_be_written_is_told_and_breaks_nothing_else(tmp_path: 
     policies = write(tmp_path / "p", a="plugin one")
     reloader = begun(live, time, policies, state_dir=tmp_path / "state")
     assert reloader.status().warnings == (
-        f"the last good set cannot be kept in `{tmp_path}/state/last-good.json`: file exists; "
-        "a restart may find an older one or none",)
+        (f"the last good set cannot be kept in `{tmp_path}/state/last-good.json`: file exists; "
+        "a restart may find an older one or none"),)
     write(policies, a="plugin two")
     time.run(reloader, 1)
     assert names(live) == ["two"]
@@ -518,8 +518,8 @@ def test_the_first_generation_has_nothing_to_go_back_to(tmp_path: Path, time: Ti
     time.run(reloader, 1)
     assert names(live) == ["one"]
     assert reloader.status().warnings == (
-        "10 of the first 10 decisions under generation 1 had failing expressions, "
-        "and there is no generation to go back to",)
+        ("10 of the first 10 decisions under generation 1 had failing expressions, "
+        "and there is no generation to go back to"),)
 
 
 def test_file_events_bring_an_edit_in_force_long_before_the_next_look(tmp_path: Path) -> None:

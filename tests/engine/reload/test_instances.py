@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from koordpolicy.engine.points import Framework, Point
+from koordpolicy.engine.registry import Plugin, Registry
+from koordpolicy.engine.reload import Instances, Timers
+
+
+class Noted:
+    """A plugin instance that notes its life in a list."""
+
+    def __init__(self, name: str, args: Any, life: list[str]) -> None:
+        self.name, self.life = f"{name}{dict(args) or ''}", life
+        life.append(f"make {self.name}")
+
+    def start(self) -> None:
+        self.life.append(f"start {self.name}")
+        if "fails-to-start" in self.name:
+            raise RuntimeError(self.name)
+
+    def close(self) -> None:
+        self.life.append(f"close {self.name}")
+        if "fails-to-close" in self.name:
+            raise RuntimeError(self.name)
+
+
+def plugin(name: str, life: list[str], digest: str = "1") -> Plugin:
+    return Plugin(name, Framework.SCHEDULER, (Point.FILTER,), lambda args, handle: Noted(name, args, life), "test", digest)
+
+
+def registry(generation: int, *plugins: Plugin) -> Registry:
+    return Registry.of(plugins, generation=generation)
+
+
+def adopt(instances: Instances, registry: Registry, args: dict[str, Any] | None = None) -> dict[str, Any]:
+    with instances.adopting(registry) as adoption:
+        return {p.name: adoption.get("default", p, (args or {}).get(p.name, {})) for p in registry.plugins.values()}
+
+
+def test_an_instance_is_taken_over_by_the_next_generation_and_closed_when_nothing_wants_it() -> None:
+    life: list[str] = []
+    instances = Instances(lambda profile: None)
+    first = adopt(instances, registry(1, plugin("a", life), plugin("b", life)))
+    second = adopt(instances, registry(2, plugin("a", life), plugin("c", life)))
+    assert second["a"] is first["a"]
+    assert life == ["make a", "start a", "make b", "start b", "make c", "start c", "close b"]
+
+
+def test_other_args_or_another_digest_make_another_instance() -> None:
+    life: list[str] = []
+    instances = Instances(lambda profile: None)
+    adopt(instances, registry(1, plugin("a", life)), {"a": {"x": 1}})
+    adopt(instances, registry(2, plugin("a", life)), {"a": {"x": 2}})
+    adopt(instances, registry(3, plugin("a", life, digest="2")), {"a": {"x": 2}})
+    assert life == ["make a{'x': 1}", "start a{'x': 1}", "make a{'x': 2}", "start a{'x': 2}", "close a{'x': 1}",
+                    "make a{'x': 2}", "start a{'x': 2}", "close a{'x': 2}"]
+
+
+def test_each_profile_has_its_own_instance() -> None:
+    life: list[str] = []
+    instances = Instances(lambda profile: None)
+    a = plugin("a", life)
+    with instances.adopting(registry(1, a)) as adoption:
+        assert adoption.get("one", a, {}) is not adoption.get("two", a, {})
+        assert adoption.get("one", a, {}) is adoption.get("one", a, {})
+
+
+def test_a_leased_generation_keeps_its_instances_until_the_last_lease_is_given_back() -> None:
+    life: list[str] = []
+    instances = Instances(lambda profile: None)
+    old = registry(1, plugin("a", life))
+    adopt(instances, old)
+    waiting = instances.lease(old)
+    with instances.lease(old):
+        adopt(instances, registry(2))
+    assert "close a" not in life
+    waiting.release()
+    waiting.release()
+    assert life == ["make a", "start a", "close a"]
+    with pytest.raises(LookupError, match="generation 1 is not running"):
+        instances.lease(old)
+
+
+def test_an_instance_that_only_a_lease_kept_can_be_taken_over_again() -> None:
+    life: list[str] = []
+    instances = Instances(lambda profile: None)
+    old, a = registry(1, plugin("a", life)), plugin("a", life)
+    first = adopt(instances, old)
+    waiting = instances.lease(old)
+    adopt(instances, registry(2))
+    with instances.adopting(registry(3, a)) as adoption:
+        again = adoption.get("default", a, {})
+        waiting.release()
+    assert again is first["a"]
+    assert life == ["make a", "start a"]
+
+
+def test_a_generation_that_cannot_be_made_leaves_the_one_before() -> None:
+    life: list[str] = []
+    instances = Instances(lambda profile: None)
+    old = registry(1, plugin("a", life))
+    adopt(instances, old)
+    with pytest.raises(RuntimeError):
+        adopt(instances, registry(2, plugin("b", life), plugin("fails-to-start", life)))
+    assert life == ["make a", "start a", "make b", "start b", "make fails-to-start", "start fails-to-start",
+                    "close b", "close fails-to-start"]
+    instances.lease(old).release()
+    assert "close a" not in life
+
+
+def test_one_that_fails_to_close_is_told_and_keeps_no_other_open() -> None:
+    life: list[str] = []
+    failed: list[str] = []
+    instances = Instances(lambda profile: None, failed=lambda key, error: failed.append(f"{key[2]}: {error}"))
+    adopt(instances, registry(1, plugin("fails-to-close", life), plugin("b", life)))
+    instances.close()
+    assert failed == ["fails-to-close: fails-to-close"]
+    assert life[-2:] == ["close fails-to-close", "close b"]
+
+
+def test_a_timer_lives_as_long_as_the_text_of_its_item() -> None:
+    timers, life = Timers(), list[str]()
+    before, after = plugin("a", life, digest="1"), plugin("a", life, digest="2")
+    kept = timers.get(before, "hot", "text", list)
+    gone = timers.get(before, "old-item", "text", list)
+    timers.sweep(registry(1, before))
+    assert timers.get(after, "hot", "text", list) is kept
+    timers.sweep(registry(2, after))
+    assert len(timers) == 1
+    assert timers.get(after, "old-item", "text", list) is not gone
+    assert timers.get(after, "hot", "other text", list) is not kept
+
+
+def test_timers_of_a_document_that_is_gone_are_forgotten() -> None:
+    timers, life = Timers(), list[str]()
+    timers.get(plugin("a", life), "hot", "text", list)
+    timers.get(plugin("b", life), "hot", "text", list)
+    timers.sweep(registry(2, plugin("b", life)))
+    assert len(timers) == 1
