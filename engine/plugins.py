@@ -1,16 +1,26 @@
-"""What a Python plugin is: a class with a name that fulfils one or more of these small protocols.
+"""What a Python plugin is: a class that fulfils one or more of these small protocols, and how it is found.
 
 The same protocols hold for what documents compile to. A plugin may answer per column (`filter`, `score`: one answer
-for all nodes) or per node (`filter_node`, `score_node`); the frameworks ask whichever it has.
+for all nodes) or per node (`filter_node`, `score_node`); the frameworks ask whichever it has. Classes become registry
+entries by `python_plugin`; those of other distributions are found by `discover`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+import hashlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+
+from .points import Framework, Point
+from .registry import Plugin
+from .source import Problem
 
 if TYPE_CHECKING:
+    import logging
+    from importlib.metadata import EntryPoint
+
     from .cel.frame import Rows
     from .cluster.pods import PodInfo
     from .cluster.snapshot import Snapshot
@@ -224,3 +234,146 @@ class Closeable(Protocol):
 
 
 Arguments = Mapping[str, Any]
+
+ENTRY_POINTS: Final = "koordpolicy.plugins"
+"""The entry-point group by which distributions offer plugins."""
+
+
+class Count(Protocol):
+    """Adds to a counter of the framework's metrics; a name that does not exist yet begins at 0."""
+
+    def __call__(self, name: str, amount: float = 1, /, **labels: str) -> None:
+        """Add `amount` (0 or more) to the counter `name` under these labels."""
+
+
+def _uncounted(_name: str, _amount: float = 1, /, **_labels: str) -> None:
+    return
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """What a plugin is given when it is made: `factory(args, handle)`.
+
+    `snapshot` returns the cluster as it is at the moment (what a decision asks about comes as an argument instead);
+    `now` is the framework's clock, in nanoseconds since the epoch; `seed` is what all chance in a run follows from.
+    """
+
+    profile: str
+    snapshot: Callable[[], Snapshot]
+    now: Callable[[], int]
+    log: logging.Logger
+    count: Count = _uncounted
+    seed: int = 0
+
+
+PROTOCOLS: Final[Mapping[Point, tuple[type, ...]]] = {
+    Point.PRE_FILTER: (PreFilter,),
+    Point.FILTER: (Filter, FilterNode),
+    Point.SCORE: (Score, ScoreNode),
+    Point.RESERVE: (Reserve,),
+    Point.STRATEGY: (Strategy,),
+    Point.DESCHEDULE: (Deschedule,),
+    Point.BALANCE: (Balance,),
+    Point.EVICTION_FILTER: (EvictionFilter, PreEvictionFilter),
+}
+"""What a plugin must fulfil to be asked at a point: one of these."""
+
+FRAMEWORKS: Final[Mapping[Framework, tuple[Point, ...]]] = {
+    Framework.SCHEDULER: (Point.PRE_FILTER, Point.FILTER, Point.SCORE, Point.RESERVE),
+    Framework.QOS: (Point.STRATEGY,),
+    Framework.DESCHEDULER: (Point.DESCHEDULE, Point.BALANCE, Point.EVICTION_FILTER),
+}
+"""The points that Python plugins can be asked at."""
+
+
+def points_of(plugin: type, framework: Framework) -> tuple[Point, ...]:
+    """Return the points of the framework whose protocols a class (or protocol) fulfils, by the names of its methods."""
+    return tuple(point for point in FRAMEWORKS[framework]
+                 if any(all(callable(getattr(plugin, name, None)) for name in _methods(protocol))
+                        for protocol in PROTOCOLS[point]))
+
+
+def _methods(protocol: type) -> tuple[str, ...]:
+    return tuple(name for name, value in vars(protocol).items() if inspect.isfunction(value) and name[0] != "_")
+
+
+def python_plugin(
+    name: str,
+    framework: Framework,
+    make: Callable[[Mapping[str, Any], Any], Any],
+    *,
+    check_args: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    points: Sequence[Point] | None = None,
+    description: str = "",
+    order: int = 0,
+    weight: int = 1,
+    enabled: bool = False,
+    version: str = "1",
+) -> Plugin:
+    """Return the registry entry of a Python plugin.
+
+    `make` is a class whose instances are made with `(args, handle)`, or a factory that returns them. `points` are
+    those that the class fulfils the protocols of; a factory must name them, unless its return annotation is a class.
+    `version` is to be raised whenever the plugin decides differently, so that a reload makes it anew. The other
+    arguments are those of `Plugin`. Raises `ValueError` if the plugin cannot be asked at any point.
+    """
+    if points is None:
+        kind = make if isinstance(make, type) else inspect.get_annotations(make, eval_str=True).get("return")
+        points = points_of(kind, framework) if isinstance(kind, type) else ()
+    if not points:
+        raise ValueError(f"the {framework.value} plugin `{name}` can be asked at no extension point: it fulfils none "
+                         "of the protocols, or its factory does not say what it returns")
+    if foreign := [point.value for point in points if point not in FRAMEWORKS[framework]]:
+        raise ValueError(f"the {framework.value} plugin `{name}` names points that its framework does not ask at: "
+                         f"{', '.join(foreign)}")
+    where = f"{make.__module__}:{getattr(make, '__qualname__', name)}"
+    digest = hashlib.sha256(f"{where} {name} {version}".encode()).hexdigest()[:16]
+    summary = description or next(iter((inspect.getdoc(make) or "").splitlines()), "")
+    return Plugin(name, framework, tuple(points), make, where, digest, description=summary, order=order,
+                  weight=weight, enabled=enabled, check_args=check_args)
+
+
+def discover(
+    report: Callable[[Problem], None], entry_points: Iterable[EntryPoint] | None = None
+) -> tuple[Plugin, ...]:
+    """Return the plugins that installed distributions offer in the group `koordpolicy.plugins`, by name.
+
+    An entry point names a `Plugin`, a sequence of them, a module with a sequence `PLUGINS`, or a function without
+    arguments that returns one of these. One that cannot be loaded is told to `report` and stops no other; where two
+    distributions offer the same name, that is told, and neither is taken.
+    """
+    found: dict[tuple[Framework, str], list[Plugin]] = {}
+    if entry_points is None:
+        from importlib import metadata  # noqa: PLC0415 - 25 ms that only those pay who run plugins
+
+        entry_points = metadata.entry_points(group=ENTRY_POINTS)
+    for point in sorted(entry_points, key=lambda each: (each.name, each.value)):
+        origin = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
+        try:
+            plugins = _offered(point.load())
+        except Exception as error:  # foreign code: whatever it raises is no reason to lose the others
+            report(Problem(f"the plugin `{point.name}` of {origin} cannot be loaded: {type(error).__name__}: {error}",
+                           help=f"repair or uninstall it; its entry point is `{point.value}`", code="plugin-load"))
+            continue
+        for plugin in plugins:
+            digest = hashlib.sha256(f"{plugin.digest} {origin}".encode()).hexdigest()[:16]
+            found.setdefault((plugin.framework, plugin.name), []).append(replace(plugin, origin=origin, digest=digest))
+    for (framework, name), offers in found.items():
+        if len(offers) > 1:
+            report(Problem(f"the {framework.value} plugin `{name}` is offered more than once: "
+                           f"{', '.join(sorted(offer.origin for offer in offers))}",
+                           help="uninstall all but one", code="duplicate-name"))
+    taken = [offers[0] for offers in found.values() if len(offers) == 1]
+    return tuple(sorted(taken, key=lambda plugin: (plugin.framework.value, plugin.name)))
+
+
+def _offered(offer: Any) -> tuple[Plugin, ...]:
+    if inspect.ismodule(offer):
+        offer = offer.PLUGINS
+    if callable(offer) and not isinstance(offer, Plugin):
+        offer = offer()
+    plugins = (offer,) if isinstance(offer, Plugin) else tuple(offer)
+    for plugin in plugins:
+        if not isinstance(plugin, Plugin):
+            raise TypeError(f"it offers {plugin!r}, which is no plugin")
+    return plugins

@@ -132,6 +132,7 @@ class Writers(RuleBasedStateMachine):
         """Several writes that only together are a version: nobody may see them one by one."""
         (self.directory / "a.yaml").write_text("plugin half")
         self.reloader.step(self.time.now)
+        self.what_is_in_force_was_published()
         self.time.now += 0.05
         (self.directory / "b.yaml").write_text("plugin other-half")
         self.reloader.step(self.time.now)
