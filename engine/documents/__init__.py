@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .loading import SUFFIXES as SUFFIXES
 from .loading import Documents as Documents
+from .loading import files_of as files_of
 from .loading import load as load
 from .loading import load_paths as load_paths
 from .loading import read_configmap as read_configmap

@@ -27,28 +27,33 @@ class Documents:
 
     documents: tuple[Document, ...] = ()
     problems: tuple[Problem, ...] = ()
+    read: int = 0
+    """How many documents were looked at, the invalid ones included."""
 
     def of(self, *kinds: Kind) -> tuple[Document, ...]:
         """Return the documents of some kinds."""
         return tuple(document for document in self.documents if document.kind in kinds)
 
     def __add__(self, other: Documents) -> Documents:
-        return Documents(self.documents + other.documents, in_order(self.problems + other.problems))
+        problems = in_order(self.problems + other.problems) if other.problems else self.problems
+        return Documents(self.documents + other.documents, problems, self.read + other.read)
 
 
 def load(sources: Iterable[Source], *, source_name: str = "") -> Documents:
     """Read and convert every document of the sources; `source_name` is the mount or directory they came from."""
     problems = Problems()
     found: list[Document] = []
+    count = 0
     for source in sources:
         for node in read(source, problems):
+            count += 1
             kind = _kind_of(node, problems)
             if kind is None:
                 continue
             document = convert(node, kind, problems)
             if document is not None:
                 found.append(replace(document, source_name=source_name))
-    return Documents(tuple(found), in_order(problems.found))
+    return Documents(tuple(found), in_order(problems.found), count)
 
 
 def load_paths(
@@ -61,16 +66,17 @@ def load_paths(
     problems: list[Problem] = []
     sources: list[Source] = []
     for path in paths:
-        for file in _files(Path(path), problems):
+        for file in files_of(Path(path), problems):
             try:
                 sources.append(read_file(file, limit=limit))
             except PolicyError as error:
                 problems.extend(error.problems)
     loaded = load(sources, source_name=source_name)
-    return Documents(loaded.documents, in_order((*problems, *loaded.problems)))
+    return Documents(loaded.documents, in_order((*problems, *loaded.problems)), loaded.read)
 
 
-def _files(path: Path, problems: list[Problem]) -> Iterator[Path]:
+def files_of(path: Path, problems: list[Problem]) -> Iterator[Path]:
+    """Yield the policy files of a path (see `load_paths`); one that does not exist is a problem."""
     if not path.is_dir():
         if path.exists():
             yield path
@@ -82,7 +88,7 @@ def _files(path: Path, problems: list[Problem]) -> Iterator[Path]:
         if entry.name.startswith("."):
             continue
         if entry.is_dir():
-            yield from _files(entry, problems)
+            yield from files_of(entry, problems)
         elif entry.suffix in SUFFIXES:
             yield entry
 

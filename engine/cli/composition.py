@@ -1,0 +1,189 @@
+"""What several commands need before they can answer: the policies in force, the cluster, the moment, one pod of it.
+
+Options and what they mean stand together here, so that `--cluster` is the same thing everywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ..cluster.snapshot import Cluster
+from ..compile import compile_documents
+from ..documents import Documents, load_paths
+from ..registry import Live, Registry
+from ..source import PolicyError, Problem, Problems, Severity, did_you_mean, render
+from .exits import Exit, Stop
+from .terminal import warn
+
+if TYPE_CHECKING:
+    from ..cluster.pods import PodInfo
+    from . import Builtins
+
+LIVE_CLUSTER: Final = "kube"
+"""What `--cluster` says for the cluster that the kubeconfig names, with an optional `:CONTEXT`."""
+
+_STAMPS: Final = (("status", "updateTime"), ("metadata", "creationTimestamp"))
+
+
+def add_policies(parser: argparse.ArgumentParser) -> None:
+    """Add `--policies`."""
+    parser.add_argument(
+        "--policies", metavar="PATH", action="append", default=[],
+        help="a policy file or a directory of them; may be repeated. Without it only the built-in plugins decide",
+    )
+
+
+def add_cluster(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Add `--cluster` and `--now`."""
+    parser.add_argument(
+        "--cluster", metavar="SOURCE", required=required,
+        help="a dump of `kubectl get nodes,pods,nodemetrics -A -o yaml` (or json; a file or a directory of files), "
+             "or kube[:CONTEXT] for the live cluster, which is only read",
+    )
+    parser.add_argument(
+        "--now", metavar="TIME",
+        help="the moment of the decision, such as 2026-01-31T12:00:00Z. Default: of a dump the newest time in it "
+             "(updates of NodeMetrics, creation of objects), of a live cluster the present",
+    )
+
+
+def load_documents(paths: Sequence[str | Path]) -> Documents:
+    """Read policy files and directories.
+
+    Raises:
+        Stop: a path does not exist.
+    """
+    loaded = Documents()
+    for path in paths:
+        if not Path(path).exists():
+            raise Stop(f"there is no file or directory `{path}`: name the policies with `--policies PATH`")
+        loaded += load_paths([path], source_name=str(path))
+    return loaded
+
+
+def registry_of(paths: Sequence[str | Path], builtins: Builtins) -> Registry:
+    """Return what is in force under the policies at these paths: compiled documents beside the Python plugins.
+
+    Warnings are told on standard error.
+
+    Raises:
+        PolicyError: documents are invalid, with all problems of all files.
+        Stop: a path does not exist, or holds no document.
+    """
+    loaded = load_documents(paths)
+    problems = Problems(list(loaded.problems))
+    compiled = compile_documents(loaded.documents, problems)
+    if problems.errors:
+        raise PolicyError(problems.found)
+    if problems.found:
+        warn(PolicyError(problems.found).args[0])
+    for path in paths:
+        if not any(document.source_name == str(path) for document in loaded.documents):
+            raise Stop(f"there is no policy document in `{path}`")
+    return Registry.of((*builtins(), *compiled), generation=1)
+
+
+def live_of(paths: Sequence[str | Path], builtins: Builtins) -> Live:
+    """Return `registry_of` as the cell that frameworks look at."""
+    return Live(registry_of(paths, builtins))
+
+
+def cluster_of(source: str) -> Cluster:
+    """Return the cluster that `--cluster` names. Malformed objects are left out, and told on standard error.
+
+    Raises:
+        Stop: there is no such source, no node in it, or the live cluster does not answer.
+        PolicyError: a file is no dump.
+    """
+    cluster = Cluster()
+    problems = cluster.upsert_all(_objects(source))
+    if problems:
+        warn(render([replace(problem, severity=Severity.WARNING) for problem in problems]))
+    if not cluster.names:
+        raise Stop(f"there is no usable node in `{source}`", Exit.INVALID)
+    return cluster
+
+
+def _objects(source: str) -> Iterable[Mapping[str, Any]]:
+    kind, _, context = source.partition(":")
+    if kind == LIVE_CLUSTER:
+        from ..cluster import api  # noqa: PLC0415 - the client takes a second to import
+
+        return api.load(context or None)
+    if not Path(source).exists():
+        raise Stop(f"there is no file or directory `{source}`: `--cluster` takes a dump, or kube[:CONTEXT]")
+    from ..cluster import files  # noqa: PLC0415
+
+    return files.load(Path(source))
+
+
+def moment_of(text: str | None, source: str, cluster: Cluster) -> int:
+    """Return the moment of the decision in nanoseconds since the epoch; see `add_cluster` for the default.
+
+    Raises:
+        Stop: the text is no time.
+    """
+    from ..cluster.metrics import nanoseconds  # noqa: PLC0415
+
+    if text is not None:
+        try:
+            return nanoseconds(text, "--now")
+        except ValueError as error:
+            raise Stop(str(error)) from None
+    if source.partition(":")[0] == LIVE_CLUSTER:
+        return time.time_ns()
+    newest = 0
+    for kind in ("NodeMetric", "Pod", "Node"):
+        for each in cluster.objects(kind).values():
+            for section, name in _STAMPS:
+                stamp = (each.get(section) or {}).get(name)
+                if isinstance(stamp, str):
+                    try:
+                        newest = max(newest, nanoseconds(stamp, name))
+                    except ValueError:
+                        continue  # that object has been complained about, or nobody reads its time
+    return newest
+
+
+def pod_of(cluster: Cluster, name: str) -> PodInfo:
+    """Return a pod by `namespace/name`, or by its name alone where that is enough.
+
+    Raises:
+        Stop: there is none, or several.
+    """
+    keys = cluster.objects("Pod")
+    if name not in keys:
+        named = sorted(key for key in keys if key.partition("/")[2] == name)
+        if not named:
+            known = keys if "/" in name else [key.partition("/")[2] for key in keys]
+            hint = did_you_mean(name, known) or f"it has {len(keys)} pods"
+            raise Stop(f"there is no pod `{name}` in the cluster: {hint}")
+        if len(named) > 1:
+            raise Stop(f"several pods are called `{name}`: name one of {', '.join(f'`{key}`' for key in named[:5])}")
+        name = named[0]
+    pod = cluster.pod(name)
+    if pod is None:
+        raise Stop(f"the pod `{name}` has finished: there is nothing to decide about it")
+    return pod
+
+
+def node_of(cluster: Cluster, name: str) -> int:
+    """Return the row of a node.
+
+    Raises:
+        Stop: there is no such node.
+    """
+    if name not in cluster.index:
+        hint = did_you_mean(name, cluster.index) or f"it has {len(cluster.names)} nodes"
+        raise Stop(f"there is no node `{name}` in the cluster: {hint}")
+    return cluster.index[name]
+
+
+def complaint(message: str, help: str = "") -> PolicyError:  # noqa: A002
+    """Return one complaint without a place, for what is invalid as a whole."""
+    return PolicyError([Problem(message, help=help)])

@@ -1,0 +1,123 @@
+"""Schedule the pending pods of a cluster under policies, and say where each would run and why.
+
+Pods are taken as kube-scheduler takes them: by priority, then by arrival. Each placement counts for the pods after it.
+Nothing is written to the cluster: pods are bound onto the snapshot in memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ..scheduler.cycle import TIE_BREAKS, Scheduler, Settings
+from .composition import LIVE_CLUSTER, add_cluster, add_policies, cluster_of, live_of, moment_of
+from .exits import Exit, Stop
+from .terminal import add_output, heading, progress, table, write, write_json
+from .verdicts import names, request, show_errors, verdict_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..cluster.snapshot import Cluster
+    from ..registry import Live
+    from ..scheduler.verdict import Verdict
+    from . import Builtins
+
+EXAMPLES = """\
+examples:
+  koord-policy scheduler --cluster examples/cluster --policies policies/scheduler
+  koord-policy scheduler --cluster kube:staging --policies policies/scheduler --dry-run
+  kubectl get nodes,pods,nodemetrics -A -o json > dump.json && koord-policy scheduler --cluster dump.json --output json
+
+exit codes: 0 whatever was placed, 2 usage, 3 policies or the dump are invalid
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    add_cluster(parser)
+    add_policies(parser)
+    parser.add_argument("--dry-run", action="store_true",
+                        help="needed with a live cluster: pods are bound in memory only")
+    parser.add_argument("--tie-break", choices=TIE_BREAKS, default="first",
+                        help="among the best nodes take the first by name, or draw one (default: first)")
+    parser.add_argument("--seed", type=int, default=0, help="of what is left to chance (default: 0)")
+    add_output(parser)
+
+
+def run(options: argparse.Namespace, builtins: Builtins) -> int:
+    """Run the command; see the module."""
+    if options.cluster.partition(":")[0] == LIVE_CLUSTER and not options.dry_run:
+        raise Stop("binding pods of a live cluster is not available yet: add `--dry-run` to see what would be done")
+    live = live_of(options.policies, builtins)
+    cluster = cluster_of(options.cluster)
+    now = moment_of(options.now, options.cluster, cluster)
+    verdicts = schedule_pending(cluster, live, now, Settings(tie_break=options.tie_break, seed=options.seed))
+    if options.output == "json":
+        write_json({
+            "pending": len(verdicts),
+            "placed": sum(verdict.scheduled for verdict in verdicts),
+            "decisions": [verdict_json(verdict, 5) for verdict in verdicts],
+        })
+    else:
+        show(verdicts, len(cluster.names))
+    return Exit.OK
+
+
+def schedule_pending(cluster: Cluster, live: Live, now: int, settings: Settings | None = None) -> list[Verdict]:
+    """Place the pending pods one after the other, and return the decisions; the cluster holds them afterwards.
+
+    `now` is in nanoseconds since the epoch.
+    """
+    scheduler = Scheduler(cluster, live, settings, clock=lambda: now)
+    # A stable sort: pods of one priority stay in order of arrival.
+    pods = sorted(cluster.pending, key=lambda pod: -pod.priority)
+    verdicts = []
+    with progress("scheduling", len(pods)) as done:
+        for number, pod in enumerate(pods, start=1):
+            verdicts.append(scheduler.schedule(pod).explained())
+            done(number)
+    scheduler.close()
+    return verdicts
+
+
+def show(verdicts: Sequence[Verdict], nodes: int) -> None:
+    """Print placements, then the pods without a node with their reasons."""
+    placed = [verdict for verdict in verdicts if verdict.node is not None]
+    show_placements(placed, nodes)
+    show_unplaced([verdict for verdict in verdicts if verdict.node is None])
+    for verdict in verdicts:
+        show_errors(verdict)
+    write(f"\n{len(placed)} of {len(verdicts)} pending pods placed on {nodes} nodes")
+
+
+def show_placements(placed: Sequence[Verdict], nodes: int) -> None:
+    """Print where pods go, each with its best score and how many nodes had passed."""
+    if not placed:
+        return
+    heading("placed")
+    rows = []
+    for verdict in placed:
+        best = verdict.best(1)[0][1] if verdict.scores else "-"
+        devices = f" gpu {','.join(map(str, verdict.devices))}" if verdict.devices else ""
+        pod = verdict.pod
+        kind = " ".join(word for word in (pod.priority_band, pod.qos_class) if word)
+        rows.append([pod.key, kind, request(pod), f"{verdict.node}{devices}", best,
+                     f"{len(verdict.passed)} of {nodes}"])
+    table(["pod", "band", "requests", "node", "score", "passed"], rows)
+
+
+def show_unplaced(unplaced: Sequence[Verdict]) -> None:
+    """Print the pods without a node, and for each who refused how many nodes and why."""
+    if not unplaced:
+        return
+    heading("not placed")
+    for verdict in unplaced:
+        write(f"{verdict.pod.key}  {verdict.pod.priority_band} {verdict.pod.qos_class}  {request(verdict.pod)}")
+        if verdict.refusal is not None:
+            plugin, _, refusal = verdict.refusal
+            write(f"       the pod as a whole  {plugin}: {refusal.message}")
+            continue
+        rows = [[f"  {len(refused.nodes)}", refused.plugin, refused.reason, names(refused.nodes, 2)]
+                for refused in verdict.refusals()]
+        table(["  nodes", "refused by", "reason", "which"], rows)

@@ -1,0 +1,104 @@
+"""Print the JSON Schema of a document kind, for editors and for CI.
+
+Without a kind it is one schema for all kinds, which an editor can be given for every policy file. Schemas are complete
+in themselves: nothing has to be fetched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ..documents import schema
+from ..source import did_you_mean
+from .exits import Exit, Stop
+from .terminal import write, write_json
+
+if TYPE_CHECKING:
+    from . import Builtins
+
+EXAMPLES = """\
+examples:
+  koord-policy schema > .vscode/policy.schema.json
+  koord-policy schema SchedulerPlugin
+  koord-policy schema --all --out schemas/
+  koord-policy schema --list
+"""
+
+VERSIONS: Final = ("v1alpha2", "internal")
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_SHARED: Final = "definitions"
+
+# Beside this package's parent, in the work tree as in a wheel: `schemas` stands where `engine` does.
+_DIRECTORY: Final = Path(__file__).parents[2] / "schemas"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.add_argument("kind", metavar="KIND", nargs="?", help="one of those that `--list` prints")
+    parser.add_argument("--version", choices=VERSIONS, default=VERSIONS[0],
+                        help="what people write, or what the engine compiles (default: v1alpha2)")
+    parser.add_argument("--list", action="store_true", help="print the kinds")
+    parser.add_argument("--all", action="store_true", help="write one file per kind; needs `--out`")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="where `--all` writes; made if it is not there")
+
+
+def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001 - every command is given both
+    """Run the command; see the module."""
+    known = kinds(options.version)
+    if options.list:
+        write("\n".join(known))
+        return Exit.OK
+    if options.all != (options.out is not None):
+        raise Stop("`--all` and `--out DIR` belong together")
+    if options.all:
+        if options.kind is not None:
+            raise Stop("name a kind, or say `--all`, but not both")
+        _write_all(options.out, options.version, known)
+        return Exit.OK
+    if options.kind is None:
+        write_json(any_kind(options.version))
+        return Exit.OK
+    if options.kind not in known:
+        hint = did_you_mean(options.kind, known) or f"one of {', '.join(known)}"
+        raise Stop(f"there is no schema of `{options.kind}` in {options.version}: {hint}")
+    write_json(of_kind(options.kind, options.version))
+    return Exit.OK
+
+
+def kinds(version: str) -> tuple[str, ...]:
+    """Return the kinds that have a schema of this version, sorted."""
+    return tuple(sorted(path.stem for path in (_DIRECTORY / version).glob("*.json") if path.stem != _SHARED))
+
+
+def of_kind(kind: str, version: str) -> dict[str, Any]:
+    """Return the schema of a kind, complete in itself."""
+    return {"$schema": _DIALECT, **schema(kind, version)}
+
+
+def any_kind(version: str) -> dict[str, Any]:
+    """Return one schema for documents of every kind; which one holds is told by `kind`."""
+    known = kinds(version)
+    return {
+        "$schema": _DIALECT,
+        "title": "koord-policy document",
+        "type": "object",
+        "required": ["kind"],
+        "properties": {"kind": {"enum": list(known)}},
+        "allOf": [
+            {"if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]}, "then": dict(schema(kind, version))}
+            for kind in known
+        ],
+    }
+
+
+def _write_all(directory: Path, version: str, known: tuple[str, ...]) -> None:
+    if directory.exists() and not directory.is_dir():
+        raise Stop(f"`{directory}` is a file: `--out` names a directory")
+    directory.mkdir(parents=True, exist_ok=True)
+    for kind in known:
+        path = directory / f"{kind}.json"
+        path.write_text(json.dumps(of_kind(kind, version), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write(str(path))

@@ -1,0 +1,126 @@
+"""Replay a trace of pods over its cluster under a set of policies, and print what that came to.
+
+The trace is the openb trace of alibaba/clusterdata, or two lists with the same columns. The workload is made as the
+public simulator makes it: shuffled by the seed, then brought to `--tune` times the cluster's GPU capacity. Pods arrive
+one by one, none departs, and one that finds no node has failed for good. The load is the GPU request of all pods that
+have arrived, in percent of the cluster's GPUs; at each ten percent the allocation is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..cluster import trace as traces
+from ..scheduler.cycle import TIE_BREAKS, Settings
+from ..scheduler.simulate import Failed, Result, simulate
+from .composition import add_policies, live_of
+from .exits import Exit, Stop
+from .terminal import add_output, heading, progress, table, write, write_json
+
+if TYPE_CHECKING:
+    from . import Builtins
+
+EXAMPLES = """\
+examples:
+  koord-policy simulate --trace openb_pod_list_default.csv --policies policies/trace/best-fit --seed 42 --tune 1.3
+  koord-policy simulate --trace pods.csv --nodes nodes.csv --policies my-policies/ --limit 1000 --output json
+
+The same seed gives the same workload as the public simulator, and with `--tie-break first` the same figures.
+"""
+
+_REASONS_SHOWN = 10
+_SHAPES_SHOWN = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.add_argument("--trace", metavar="FILE", type=Path, required=True,
+                        help=f"the list of pods, or a directory that holds {traces.POD_LIST}")
+    parser.add_argument("--nodes", metavar="FILE", type=Path,
+                        help=f"the list of nodes (default: {traces.NODE_LIST} beside the pods)")
+    add_policies(parser)
+    parser.add_argument("--seed", type=int, default=42, help="of the workload, and of random choices (default: 42)")
+    parser.add_argument("--tune", type=_ratio, default=1.3, metavar="X",
+                        help="GPU requests to arrive, as a multiple of what the cluster has; 0 leaves the trace as it "
+                             "is (default: 1.3)")
+    parser.add_argument("--tie-break", choices=TIE_BREAKS, default="first",
+                        help="among the best nodes take the first by name, or draw one (default: first, as the public "
+                             "simulator does)")
+    parser.add_argument("--limit", type=_count, metavar="N", help="stop after so many pods")
+    add_output(parser)
+
+
+def _ratio(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 100:
+        raise argparse.ArgumentTypeError(f"`{text}` is no ratio from 0 to 100")
+    return value
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"`{text}` is no whole number above 0")
+    return int(text)
+
+
+def run(options: argparse.Namespace, builtins: Builtins) -> int:
+    """Run the command; see the module."""
+    for path in filter(None, (options.trace, options.nodes)):
+        if not path.exists():
+            raise Stop(f"there is no file `{path}`")
+    live = live_of(options.policies, builtins)
+    workload = traces.generate(traces.load(options.trace, options.nodes), seed=options.seed, tune=options.tune)
+    if options.limit is not None:
+        workload = replace(workload, pods=workload.pods[: options.limit])
+    settings = Settings(tie_break=options.tie_break, seed=options.seed)
+    with progress("replaying", len(workload.pods)) as done:
+        result = simulate(workload, live, settings, clock=time.perf_counter, progress=done)
+    if options.output == "json":
+        write_json(_json(result, options))
+    else:
+        _show(result, len(workload.nodes))
+    return Exit.OK
+
+
+def _json(result: Result, options: argparse.Namespace) -> dict[str, Any]:
+    run_of = {"trace": str(options.trace), "seed": options.seed, "tune": options.tune, "tieBreak": options.tie_break}
+    return {**result.to_json(), "run": run_of}
+
+
+def _show(result: Result, nodes: int) -> None:
+    heading("allocation in percent of the cluster, by arrived load")
+    rows = [[f"{percent}%", each.cpu, each.memory, each.gpu] for percent, each in result.allocations().items()]
+    table(["load", "cpu", "memory", "gpu"], rows)
+    if result.failed:
+        heading(f"{result.failed} of {result.arrivals} pods found no node")
+        reasons = list(result.reasons.items())
+        table(["pods", "reason (a pod may have several)"], [[count, text] for text, count in reasons[:_REASONS_SHOWN]])
+        _more(len(reasons) - _REASONS_SHOWN, "reasons")
+        write()
+        shapes = result.failed_shapes
+        table(["pods", "cpu", "memory", "gpu", "model", "first of them"],
+              [_shape(each) for each in shapes[:_SHAPES_SHOWN]])
+        _more(len(shapes) - _SHAPES_SHOWN, "shapes")
+    for error in result.errors:
+        write(f"error: `{error.plugin}` at {error.point.value}: {error.message}")
+    write(f"\n{result.arrivals} pods arrived at {nodes} nodes, {result.failed} failed; "
+          f"{result.pods_per_second:,.0f} pods/s ({result.seconds:.2f} s)")
+
+
+def _shape(failed: Failed) -> list[object]:
+    gpu = f"{failed.gpus} x {failed.gpu_milli / 1000:g}" if failed.gpus else "-"
+    return [failed.count, f"{failed.cpu_milli / 1000:g}", f"{failed.memory_mib / 1024:.4g}Gi", gpu,
+            "|".join(failed.models) or "any", failed.first]
+
+
+def _more(count: int, what: str) -> None:
+    if count > 0:
+        write(f"... and {count} more {what}")
