@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from ..environment import Function
 from .core import CORE
+from .encoders import ENCODERS
+from .lists import LISTS
+from .math import MATH
+from .optionals import OPTIONALS
 from .regex import REGEX
+from .sets import SETS
+from .strings import STRINGS, STRINGS_V2
 from .time import TIME
 
 STANDARD: Final[tuple[Function, ...]] = (*CORE, *REGEX, *TIME)
 """The core language, which every environment has."""
+
+__all__ = [
+    "CORE", "ENCODERS", "LISTS", "MATH", "OPTIONALS", "REGEX", "SETS", "STANDARD", "STRINGS", "STRINGS_V2", "TIME",
+    "table",
+]
 
 
 def table(*libraries: Iterable[Function]) -> dict[str, Function]:
@@ -20,8 +32,8 @@ def table(*libraries: Iterable[Function]) -> dict[str, Function]:
     for library in libraries:
         for function in library:
             old = merged.get(function.name)
-            overloads = function.overloads if old is None else (*old.overloads, *function.overloads)
-            merged[function.name] = Function(
-                function.name, overloads, (old or function).doc, (old or function).example,
-            )
+            if old is None:
+                merged[function.name] = function
+            else:
+                merged[function.name] = replace(old, overloads=(*old.overloads, *function.overloads))
     return merged

@@ -1,0 +1,112 @@
+"""Lists: cel-go's lists extension (spec/cel.md B2). `sortBy` is a macro and needs no function."""
+
+from __future__ import annotations
+
+import functools
+from typing import Final
+
+from ..environment import Cost, Function, Overload
+from ..types import DYN, INT, list_of, optional_of, variable
+from ..values import NONE, EvaluationError, Optional, compare, equal, no_overload
+
+_T: Final = variable("T")
+_LIST: Final = list_of(_T)
+_LARGEST: Final = 100_000
+"""Elements of a list that a function may build out of a number."""
+_TRAVERSAL: Final = Cost(1, ((0, 1.0),))
+
+
+def _distinct(items: list[object]) -> list[object]:
+    result: list[object] = []
+    texts: set[object] = set()
+    for each in items:
+        if each.__class__ is str:
+            if each not in texts:
+                texts.add(each)
+                result.append(each)
+        elif not any(equal(each, other) for other in result):
+            result.append(each)
+    return result
+
+
+def _flatten(items: list[object], depth: int = 1) -> list[object]:
+    if depth < 0:
+        raise EvaluationError("level must be non-negative")
+    result = items
+    while depth > 0 and any(each.__class__ is list for each in result):
+        flatter: list[object] = []
+        for each in result:
+            if each.__class__ is list:
+                flatter.extend(each)  # type: ignore[arg-type]
+            else:
+                flatter.append(each)
+        result, depth = flatter, depth - 1
+    return list(result)
+
+
+def _slice(items: list[object], start: int, end: int) -> list[object]:
+    if start < 0 or end < 0:
+        raise EvaluationError(f"cannot slice({start}, {end}), negative indexes not supported")
+    if start > end:
+        raise EvaluationError(f"cannot slice({start}, {end}), start index must be less than or equal to end index")
+    if end > len(items):
+        raise EvaluationError(f"cannot slice({start}, {end}), list is length {len(items)}")
+    return items[start:end]
+
+
+def sort(items: list[object]) -> list[object]:
+    """Return the elements in ascending order; all must be of one comparable kind."""
+    for each in items:
+        if each.__class__ is not items[0].__class__:
+            raise no_overload()
+        compare(each, items[0])
+    return sorted(items, key=functools.cmp_to_key(compare))
+
+
+def _range(count: int) -> list[object]:
+    if count > _LARGEST:
+        raise EvaluationError(f"lists.range({count}) is too long: at most {_LARGEST} elements")
+    return list(range(count))
+
+
+LISTS: Final = (
+    Function(
+        "distinct", (Overload("list_distinct", (_LIST,), _LIST, _distinct, member=True, cost=_TRAVERSAL),),
+        "The elements without repetitions.", "[1, 1, 2].distinct() == [1, 2]",
+    ),
+    Function(
+        "flatten",
+        (
+            Overload("list_flatten", (list_of(list_of(_T)),), _LIST, _flatten, member=True, cost=_TRAVERSAL),
+            Overload("list_flatten_int", (list_of(DYN), INT), list_of(DYN), _flatten, member=True, cost=_TRAVERSAL),
+        ),
+        "The elements of nested lists, one or n levels deep.", "[[1, 2], [3]].flatten() == [1, 2, 3]",
+    ),
+    Function(
+        "slice", (Overload("list_slice", (_LIST, INT, INT), _LIST, _slice, member=True),),
+        "The elements from an index up to another.", "[1, 2, 3].slice(1, 3) == [2, 3]",
+    ),
+    Function(
+        "sort", (Overload("list_sort", (_LIST,), _LIST, sort, member=True, cost=_TRAVERSAL),),
+        "The elements in ascending order.", "[3, 1, 2].sort() == [1, 2, 3]",
+    ),
+    Function(
+        "reverse",
+        (Overload("list_reverse", (_LIST,), _LIST, lambda a: a[::-1], member=True, cost=_TRAVERSAL),),
+        "The elements in reverse order.", "[1, 2].reverse() == [2, 1]",
+    ),
+    Function(
+        "first",
+        (Overload("list_first", (_LIST,), optional_of(_T), lambda a: Optional(a[0]) if a else NONE, member=True),),
+        "The first element, if there is one.", "[7, 8].first().value() == 7",
+    ),
+    Function(
+        "last",
+        (Overload("list_last", (_LIST,), optional_of(_T), lambda a: Optional(a[-1]) if a else NONE, member=True),),
+        "The last element, if there is one.", "[7, 8].last().value() == 8",
+    ),
+    Function(
+        "lists.range", (Overload("lists_range", (INT,), list_of(INT), _range, cost=Cost(1)),),
+        "The numbers from 0 up to n.", "lists.range(3) == [0, 1, 2]",
+    ),
+)

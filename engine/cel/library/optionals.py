@@ -1,0 +1,93 @@
+"""Values that may not be there (spec/cel.md A10). `.?`, `[?]`, `optMap` and `optFlatMap` are syntax, not functions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..environment import Cost, Function, Overload
+from ..types import BOOL, list_of, optional_of, variable
+from ..values import NONE, Duration, Optional, Timestamp, is_map, no_overload
+
+_T: Final = variable("T")
+_OPTIONAL: Final = optional_of(_T)
+_FREE: Final = Cost(1)
+
+
+def _of_non_zero_value(value: object) -> Optional:
+    """Return none for null, false, zero numbers and spans, and for empty texts, lists and maps."""
+    if value is None or value is False or value is NONE:
+        return NONE
+    if value.__class__ is Duration or value.__class__ is Timestamp:
+        return NONE if value.ns == 0 else Optional(value)  # type: ignore[attr-defined]
+    if isinstance(value, int | float | str | bytes | list) or is_map(value):
+        return Optional(value) if value else NONE
+    return Optional(value)
+
+
+def _unwrap(items: list[object]) -> list[object]:
+    result = []
+    for each in items:
+        if each.__class__ is not Optional:
+            raise no_overload()
+        if each is not NONE:
+            result.append(each.value)  # type: ignore[attr-defined]
+    return result
+
+
+OPTIONALS: Final = (
+    Function(
+        "optional.of", (Overload("optional_of", (_T,), _OPTIONAL, Optional, cost=_FREE),),
+        "A value that is there.", "optional.of(1).hasValue()",
+    ),
+    Function(
+        "optional.none", (Overload("optional_none", (), _OPTIONAL, lambda: NONE, cost=_FREE),),
+        "A value that is not there.", "!optional.none().hasValue()",
+    ),
+    Function(
+        "optional.ofNonZeroValue",
+        (Overload("optional_ofNonZeroValue", (_T,), _OPTIONAL, _of_non_zero_value, cost=_FREE),),
+        "The value, unless it is null, false, zero or empty.", "!optional.ofNonZeroValue('').hasValue()",
+    ),
+    Function(
+        "hasValue", (Overload("optional_hasValue", (_OPTIONAL,), BOOL, lambda a: a is not NONE, member=True),),
+        "Whether it is there.", "{'a': 1}.?a.hasValue()",
+    ),
+    Function(
+        "value", (Overload("optional_value", (_OPTIONAL,), _T, lambda a: a.get(), member=True),),
+        "The value; an error where there is none.", "optional.of(1).value() == 1",
+    ),
+    Function(
+        "orValue",
+        (
+            Overload(
+                "optional_orValue_value", (_OPTIONAL, _T), _T, lambda a, b: b if a is NONE else a.value, member=True,
+            ),
+        ),
+        "The value, or the default where there is none (only then evaluated).", "{'a': 1}.?b.orValue(0) == 0",
+    ),
+    Function(
+        "or",
+        (
+            Overload(
+                "optional_or_optional", (_OPTIONAL, _OPTIONAL), _OPTIONAL, lambda a, b: b if a is NONE else a,
+                member=True,
+            ),
+        ),
+        "The first of two that is there.", "optional.none().or(optional.of(2)).value() == 2",
+    ),
+    Function(
+        "optional.unwrap",
+        (Overload("optional_unwrap", (list_of(_OPTIONAL),), list_of(_T), _unwrap, cost=Cost(1, ((0, 1.0),))),),
+        "The values that are there.", "optional.unwrap([optional.of(1), optional.none()]) == [1]",
+    ),
+    Function(
+        "unwrapOpt",
+        (
+            Overload(
+                "optional_unwrapOpt", (list_of(_OPTIONAL),), list_of(_T), _unwrap, member=True,
+                cost=Cost(1, ((0, 1.0),)),
+            ),
+        ),
+        "The values that are there.", "[optional.of(1), optional.none()].unwrapOpt() == [1]",
+    ),
+)

@@ -1,0 +1,407 @@
+"""Texts: cel-go's strings extension (spec/cel.md B9).
+
+`STRINGS` is its newest version, which the conformance suites describe; `STRINGS_V2` is the one that Kubernetes has:
+no `reverse`, an offset beyond the end of a text gives -1, and `format` writes nested values another way.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from ..environment import Cost, Function, Overload
+from ..types import DYN as _ANY
+from ..types import INT, STRING, Type, list_of
+from ..values import (
+    BoolKey,
+    EvaluationError,
+    Uint,
+    is_map,
+    key_value,
+    text_of_double,
+    type_name,
+    type_of_value,
+)
+
+_LARGEST: Final = 10_000_000
+"""Characters of a text that a function may build."""
+_WHITE: Final = "".join(
+    chr(each) for each in (*range(0x9, 0xE), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F,
+                           0x205F, 0x3000)
+)
+_LOWER: Final = {each: each + 32 for each in range(ord("A"), ord("Z") + 1)}
+_UPPER: Final = {each: each - 32 for each in range(ord("a"), ord("z") + 1)}
+_WHOLE: Final = Cost(0, ((0, 0.1),))
+_TEXTS: Final = list_of(STRING)
+
+
+def _out_of_range(number: int) -> EvaluationError:
+    return EvaluationError(f"index out of range: {number}")
+
+
+def _too_large() -> EvaluationError:
+    return EvaluationError(f"the text would be longer than {_LARGEST} characters")
+
+
+def _char_at(text: str, position: int) -> str:
+    if not 0 <= position <= len(text):
+        raise _out_of_range(position)
+    return text[position : position + 1]
+
+
+def _index_of(*, strict: bool) -> Callable[..., int]:
+    def index_of(text: str, part: str, start: int = 0) -> int:
+        if start < 0 or (strict and start > len(text)):
+            raise _out_of_range(start)
+        if part == "" and start <= len(text):
+            return start
+        return text.find(part, start) if start <= len(text) else -1
+
+    return index_of
+
+
+def _last_index_of(*, strict: bool) -> Callable[..., int]:
+    def last_index_of(text: str, part: str, start: int | None = None) -> int:
+        last = len(text) if start is None else start
+        if last < 0 or (strict and last > len(text)):
+            raise _out_of_range(last)
+        if last > len(text):
+            return -1
+        if part == "":
+            return last
+        return text.rfind(part, 0, last + len(part))
+
+    return last_index_of
+
+
+def _substring(text: str, start: int, end: int | None = None) -> str:
+    last = len(text) if end is None else end
+    if not 0 <= start <= len(text):
+        raise _out_of_range(start)
+    if not 0 <= last <= len(text):
+        raise _out_of_range(last)
+    if start > last:
+        raise EvaluationError(f"invalid substring range. start: {start}, end: {last}")
+    return text[start:last]
+
+
+def _replace(text: str, old: str, new: str, count: int = -1) -> str:
+    places = text.count(old) if count < 0 else min(count, text.count(old))
+    if len(text) + places * len(new) > _LARGEST:
+        raise _too_large()
+    return text.replace(old, new, max(count, -1))
+
+
+def _split(text: str, separator: str, count: int = -1) -> list[str]:
+    if count == 0:
+        return []
+    if separator == "":
+        if count < 0 or count >= len(text):
+            return list(text)
+        return [*text[: count - 1], text[count - 1 :]]
+    return text.split(separator, -1 if count < 0 else count - 1)
+
+
+def _join(parts: list[object], separator: str = "") -> str:
+    length = 0
+    for part in parts:
+        if part.__class__ is not str:
+            raise EvaluationError("no such overload: only texts can be joined")
+        length += len(part) + len(separator)  # type: ignore[arg-type]
+    if length > _LARGEST:
+        raise _too_large()
+    return separator.join(parts)  # type: ignore[arg-type]
+
+
+_ESCAPES: Final = {
+    "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"',
+}
+
+
+def quote(text: str) -> str:
+    """Return a text as a literal in double quotes."""
+    return '"' + "".join(_ESCAPES.get(each, each) for each in text) + '"'
+
+
+# --- format ----------------------------------------------------------------------------------------------------------
+
+_CLAUSE: Final = re.compile(r"%(?:%|(?:\.([0-9]+))?(.))", re.DOTALL)
+_SUPERSCRIPT: Final = str.maketrans("0123456789-", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b")
+_LARGEST_PRECISION: Final = 1_000
+
+
+def _name(value: object) -> str:
+    return type_name(type_of_value(value))
+
+
+def _special(number: float) -> str | None:
+    if math.isnan(number):
+        return "NaN"
+    if math.isinf(number):
+        return "Infinity" if number > 0 else "-Infinity"
+    return None
+
+
+def _is_whole(value: object) -> bool:
+    return value.__class__ is int or value.__class__ is Uint
+
+
+def _text(value: object, *, nested: bool, old: bool) -> str:
+    kind = value.__class__
+    if kind is str:
+        return quote(value) if nested and old else value  # type: ignore[arg-type,return-value]
+    if value is None:
+        return "null"
+    if kind is bool:
+        return "true" if value else "false"
+    if kind is float:
+        special = _special(value)  # type: ignore[arg-type]
+        if special is not None:
+            return special
+        return f"{value:f}" if nested and old else _plain_double(value)  # type: ignore[arg-type]
+    if kind is bytes:
+        return value.decode("utf-8", "replace")  # type: ignore[attr-defined,no-any-return]
+    if _is_whole(value):
+        return str(int(value))  # type: ignore[call-overload]
+    if kind is list:
+        return f"[{', '.join(_text(each, nested=True, old=old) for each in value)}]"  # type: ignore[attr-defined]
+    if is_map(value):
+        return _map_text(value, old=old)  # type: ignore[arg-type]
+    if kind is Type:
+        return type_name(value)  # type: ignore[arg-type]
+    if _name(value) in {"google.protobuf.Timestamp", "google.protobuf.Duration"}:
+        return f'{_name(value).rpartition(".")[2].lower()}("{value}")' if nested and old else str(value)
+    raise EvaluationError(
+        "error during formatting: string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists,"
+        f" types, durations, and timestamps, was given {_name(value)}",
+    )
+
+
+def _plain_double(number: float) -> str:
+    text = text_of_double(number)
+    return text if "e" not in text else f"{number!r}".removesuffix(".0")
+
+
+def _map_text(mapping: Mapping[object, object], *, old: bool) -> str:
+    parts = []
+    for key, value in mapping.items():
+        held = key.value if isinstance(key, BoolKey) else key
+        parts.append((_text(key_value(key), nested=False, old=old), held, _text(value, nested=True, old=old)))
+    parts.sort(key=lambda part: part[0])
+    if old:
+        return "{" + ", ".join(f"{_text(held, nested=True, old=True)}:{value}" for _, held, value in parts) + "}"
+    return "{" + ", ".join(f"{key}: {value}" for key, _, value in parts) + "}"
+
+
+def _decimal(value: object) -> str:
+    if _is_whole(value):
+        return str(int(value))  # type: ignore[call-overload]
+    if value.__class__ is float:
+        special = _special(value)  # type: ignore[arg-type]
+        if special is not None:
+            return special
+    raise EvaluationError(
+        f"error during formatting: decimal clause can only be used on integers, was given {_name(value)}",
+    )
+
+
+def _number(value: object, clause: str) -> float:
+    if value.__class__ is float or _is_whole(value):
+        return float(value)  # type: ignore[arg-type]
+    raise EvaluationError(
+        f"error during formatting: {clause} clause can only be used on doubles, was given {_name(value)}",
+    )
+
+
+def _fixed(value: object, precision: int) -> str:
+    number = _number(value, "fixed-point")
+    return _special(number) or f"{number:.{precision}f}"
+
+
+def _scientific(value: object, precision: int, *, old: bool) -> str:
+    number = _number(value, "scientific")
+    text = _special(number) or f"{number:.{precision}e}"
+    if not old or "e" not in text:
+        return text
+    mantissa, _, exponent = text.partition("e")
+    return f"{mantissa}\u00d710{exponent.removeprefix('+').translate(_SUPERSCRIPT)}"
+
+
+def _binary(value: object) -> str:
+    if value.__class__ is bool:
+        return "1" if value else "0"
+    if _is_whole(value):
+        return f"{value:b}"
+    raise EvaluationError(
+        "error during formatting: only integers and bools can be formatted as binary, was given " + _name(value),
+    )
+
+
+def _octal(value: object) -> str:
+    if _is_whole(value):
+        return f"{value:o}"
+    raise EvaluationError(
+        f"error during formatting: octal clause can only be used on integers, was given {_name(value)}",
+    )
+
+
+def _hex(value: object) -> str:
+    if _is_whole(value):
+        return f"{value:x}"
+    if value.__class__ is str:
+        return value.encode("utf-8").hex()  # type: ignore[attr-defined,no-any-return]
+    if value.__class__ is bytes:
+        return value.hex()  # type: ignore[attr-defined,no-any-return]
+    raise EvaluationError(
+        "error during formatting: only integers, byte buffers, and strings can be formatted as hex, was given "
+        + _name(value),
+    )
+
+
+def _format(*, old: bool) -> Callable[[str, list[object]], str]:
+    def format_(template: str, values: list[object]) -> str:
+        used = 0
+        parts: list[str] = []
+        position = 0
+        for match in _CLAUSE.finditer(template):
+            parts.append(template[position : match.start()])
+            position = match.end()
+            if match[0] == "%%":
+                parts.append("%")
+                continue
+            if match[2] not in "sdfebxXo":
+                raise EvaluationError(
+                    f'could not parse formatting clause: unrecognized formatting clause "{match[2]}"',
+                )
+            if used >= len(values):
+                raise EvaluationError(f"index {used} out of range")
+            precision = int(match[1]) if match[1] and len(match[1]) < 5 else 6
+            if (match[1] and len(match[1]) >= 5) or precision > _LARGEST_PRECISION:
+                raise EvaluationError(f"could not parse formatting clause: precision {match[1][:20]} is too large")
+            parts.append(_clause(match[2], values[used], precision, old=old))
+            used += 1
+        rest = template[position:]
+        if "%" in rest:
+            raise EvaluationError("could not parse formatting clause: unexpected end of string")
+        text = "".join([*parts, rest])
+        if len(text) > _LARGEST:
+            raise _too_large()
+        return text
+
+    return format_
+
+
+def _clause(letter: str, value: object, precision: int, *, old: bool) -> str:
+    match letter:
+        case "s":
+            return _text(value, nested=False, old=old)
+        case "d":
+            return _decimal(value)
+        case "f":
+            return _fixed(value, precision)
+        case "e":
+            return _scientific(value, precision, old=old)
+        case "b":
+            return _binary(value)
+        case "o":
+            return _octal(value)
+        case "x":
+            return _hex(value)
+        case _:
+            return _hex(value).upper()
+
+
+# --- the tables ------------------------------------------------------------------------------------------------------
+
+
+def _member(
+    id_: str, parameters: tuple[Type, ...], result: Type, evaluate: Callable[..., object], *,
+    optional: int = 0, cost: Cost = _WHOLE,
+) -> tuple[Overload, ...]:
+    """Return one overload per number of arguments, the last `optional` of which may be left out."""
+    return tuple(
+        Overload(
+            f"string_{id_}_" + "_".join(str(each) for each in parameters[1:count]) if count > 1 else f"string_{id_}",
+            parameters[:count], result, evaluate, member=True, cost=cost,
+        )
+        for count in range(len(parameters) - optional, len(parameters) + 1)
+    )
+
+
+def _strings(*, old: bool) -> tuple[Function, ...]:
+    list_cost = Cost(0, ((0, 0.2),))
+    functions = [
+        Function(
+            "charAt", _member("char_at", (STRING, INT), STRING, _char_at, cost=Cost()),
+            "The character at a position; empty at the end.", "'tacocat'.charAt(3) == 'o'",
+        ),
+        Function(
+            "indexOf", _member("index_of", (STRING, STRING, INT), INT, _index_of(strict=not old), optional=1),
+            "Where a text first holds another, from a position on; -1 where it does not.",
+            "'tacocat'.indexOf('a') == 1",
+        ),
+        Function(
+            "lastIndexOf",
+            _member(
+                "last_index_of", (STRING, STRING, INT), INT, _last_index_of(strict=not old), optional=1,
+            ),
+            "Where a text last holds another, up to a position; -1 where it does not.",
+            "'tacocat'.lastIndexOf('a') == 5",
+        ),
+        Function(
+            "lowerAscii", _member("lower_ascii", (STRING,), STRING, lambda a: a.translate(_LOWER)),
+            "ASCII letters in lower case.", "'TacoCat'.lowerAscii() == 'tacocat'",
+        ),
+        Function(
+            "upperAscii", _member("upper_ascii", (STRING,), STRING, lambda a: a.translate(_UPPER)),
+            "ASCII letters in upper case.", "'TacoCat'.upperAscii() == 'TACOCAT'",
+        ),
+        Function(
+            "substring", _member("substring", (STRING, INT, INT), STRING, _substring, optional=1),
+            "The characters from a position up to another.", "'tacocat'.substring(4) == 'cat'",
+        ),
+        Function(
+            "replace",
+            _member("replace", (STRING, STRING, STRING, INT), STRING, _replace, optional=1, cost=list_cost),
+            "A text with another in place of a part, at most n times.", "'hello'.replace('l', 'w') == 'hewwo'",
+        ),
+        Function(
+            "split", _member("split", (STRING, STRING, INT), _TEXTS, _split, optional=1, cost=list_cost),
+            "The parts between separators, at most n of them.", "'a,b'.split(',') == ['a', 'b']",
+        ),
+        Function(
+            "join",
+            (
+                Overload("list_join", (_TEXTS,), STRING, _join, member=True, cost=list_cost),
+                Overload("list_join_string", (_TEXTS, STRING), STRING, _join, member=True, cost=list_cost),
+            ),
+            "Texts one after the other, with a separator between them.", "['a', 'b'].join('-') == 'a-b'",
+        ),
+        Function(
+            "trim", _member("trim", (STRING,), STRING, lambda a: a.strip(_WHITE)),
+            "A text without white space at both ends.", "'  a '.trim() == 'a'",
+        ),
+        Function(
+            "format",
+            (Overload("string_format", (STRING, list_of(_ANY)), STRING, _format(old=old), member=True, cost=_WHOLE),),
+            "A template with `%s %d %f %e %b %o %x %X` filled in.", "'%s: %d%%'.format(['cpu', 65]) == 'cpu: 65%'",
+        ),
+        Function(
+            "strings.quote", (Overload("strings_quote", (STRING,), STRING, quote, cost=_WHOLE),),
+            "A text as a literal.", "strings.quote('a\"b') == '\"a\\\\\"b\"'",
+        ),
+    ]
+    if not old:
+        functions.append(
+            Function(
+                "reverse", _member("reverse", (STRING,), STRING, lambda a: a[::-1]),
+                "The characters in reverse order.", "'abc'.reverse() == 'cba'",
+            ),
+        )
+    return tuple(functions)
+
+
+STRINGS: Final = _strings(old=False)
+STRINGS_V2: Final = _strings(old=True)
