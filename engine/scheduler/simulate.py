@@ -18,6 +18,7 @@ from ..cluster.snapshot import Cluster
 from ..cluster.trace import DEVICE, TracePod, Workload
 from ..registry import Live
 from .cycle import Scheduler, Settings
+from .fragmentation import Fragmentation, TypicalPod
 from .verdict import Failure, Verdict
 
 
@@ -42,6 +43,9 @@ class Record:
     cpu: int
     memory: int
     gpu: int
+    fragmented: float | None = None
+    """GPU that is idle and of no use to the next pod, in thousandths; None where that was not measured."""
+    idle: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +104,26 @@ class Result:
         Loads are rounded to whole percents, half to even; a load that no arrival rounds to takes its neighbours; None
         where there are none either. `gpu` is the figure that the published results call `alloc_pct`.
         """
-        loads = self._loads()
-        chosen = np.flatnonzero(loads == percent)
-        if not len(chosen):
-            chosen = np.flatnonzero((loads >= percent - 1) & (loads <= percent + 1))
-        if not len(chosen):
+        records = self._at(percent)
+        if not records:
             return None
-        records = [self.records[index] for index in chosen.tolist()]
         return Allocation(
             _mean_percent([record.cpu for record in records], self.capacity.cpu),
             _mean_percent([record.memory for record in records], self.capacity.memory),
             _mean_percent([record.gpu for record in records], self.capacity.gpu),
+        )
+
+    def fragmentation(self, percent: int) -> tuple[float, float] | None:
+        """Return the fragmented GPU at this load, in percent of the cluster's GPU and of its idle GPU.
+
+        Both are means as in `allocation`; the second is not rounded. None where nothing was measured.
+        """
+        amounts = [(each.fragmented, each.idle) for each in self._at(percent) if each.fragmented is not None]
+        if not amounts:
+            return None
+        ratios = [round(100 * part / idle, 2) if idle else 0.0 for part, idle in amounts]
+        return (
+            _mean_percent([round(part, 2) for part, _ in amounts], self.capacity.gpu), float(np.mean(ratios)),
         )
 
     def allocations(self, step: int = 10) -> dict[int, Allocation]:
@@ -133,6 +146,7 @@ class Result:
                 _mean_percent([last.cpu], self.capacity.cpu), _mean_percent([last.memory], self.capacity.memory),
                 _mean_percent([last.gpu], self.capacity.gpu),
             ).to_json(),
+            **self._fragmentation_json(),
             "reasons": dict(self.reasons),
             "failedPods": [each.to_json() for each in self.failed_shapes],
             "errors": [
@@ -140,6 +154,20 @@ class Result:
                 for each in self.errors
             ],
         }
+
+    def _fragmentation_json(self) -> dict[str, Any]:
+        figures = {percent: self.fragmentation(percent) for percent in self.allocations()}
+        found = {
+            str(percent): {"amount": each[0], "ratio": round(each[1], 4)} for percent, each in figures.items() if each
+        }
+        return {"fragmentation": found} if found else {}
+
+    def _at(self, percent: int) -> list[Record]:
+        loads = self._loads()
+        chosen = np.flatnonzero(loads == percent)
+        if not len(chosen):
+            chosen = np.flatnonzero((loads >= percent - 1) & (loads <= percent + 1))
+        return [self.records[index] for index in chosen.tolist()]
 
     def _loads(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         # The peer divides in this order: first by the number of devices, then by ten.
@@ -151,12 +179,13 @@ class Result:
 
 def simulate(
     workload: Workload, live: Live, settings: Settings | None = None, *, clock: Callable[[], float],
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] | None = None, typical: Sequence[TypicalPod] = (),
 ) -> Result:
     """Replay a workload under the plugins of a registry and return what came of it.
 
     `clock` tells seconds, for the speed alone: nothing that is decided depends on it. `progress` is told every hundred
-    arrivals how many there were.
+    arrivals how many there were. Where `typical` pods are given (`fragmentation.typical_pods` of the trace as it was
+    recorded), fragmentation is measured after each arrival.
 
     Raises:
         PolicyError: a plugin cannot be made, or the trace's nodes are malformed.
@@ -167,6 +196,7 @@ def simulate(
     placed: dict[str, str] = {}
     failures = _Failures()
     errors: dict[tuple[str, str, str], Failure] = {}
+    fragmentation = Fragmentation(typical, workload.nodes) if typical else None
     arrived = cpu = memory = gpu = 0
     start = clock()
     for number, pod in enumerate(workload.pods):
@@ -179,9 +209,13 @@ def simulate(
             cpu += pod.cpu_milli
             memory += pod.memory_mib
             gpu += pod.gpu_total
+            if fragmentation is not None:
+                row = cluster.rows[verdict.row]
+                fragmentation.update(verdict.row, row.allocatable["cpu"] - row.requested["cpu"], row.free)
         for failure in verdict.errors():
             errors.setdefault((failure.plugin, failure.point.value, failure.message), failure)
-        records.append(Record(arrived, cpu, memory, gpu))
+        amounts = fragmentation.amounts if fragmentation is not None else (None, 0.0)
+        records.append(Record(arrived, cpu, memory, gpu, *amounts))
         if progress is not None and number % 100 == 99:
             progress(number + 1)
     seconds = clock() - start
@@ -219,7 +253,7 @@ class _Failures:
         return dict(sorted(self._reasons.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _mean_percent(amounts: Sequence[int], capacity: int) -> float:
+def _mean_percent(amounts: Sequence[float], capacity: int) -> float:
     """Return the mean of the amounts in percent of the capacity, rounded as the published figures are.
 
     Each amount is rounded to 2 decimals as a Python float, the mean as a numpy scalar (scale, round half to even,

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.points import Answer, Code, Enforcement, Point, Refusal, Scores
 from koordpolicy.engine.scheduler.cycle import ReservedDevices, Scheduler, Settings, tie_break
 from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
@@ -246,7 +247,5 @@ def test_instances_outlive_generations_and_are_closed_when_nobody_wants_them(kit
 
 
 def test_a_cluster_without_nodes_places_nothing(kit):
-    from koordpolicy.engine.cluster.snapshot import Cluster
-
     verdict = Scheduler(Cluster(), kit.live(kit.plugin("S", kit.gives()))).schedule(kit.pod())
     assert verdict.summary() == "default/p cannot be placed: there are no nodes"

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.points import Answer, Refusal
 from koordpolicy.engine.scheduler.cycle import Scheduler
 
 
@@ -38,8 +40,6 @@ def test_the_lists_of_a_verdict_can_be_limited(verdict):
 def test_the_summary_of_an_unplaced_pod_counts_the_reasons(kit):
     class Same(kit.refuses):
         def filter(self, state, pod, snapshot, rows):
-            from koordpolicy.engine.points import Answer, Refusal
-
             return Answer(super().filter(state, pod, snapshot, rows).passed, lambda row: Refusal("rule", "too hot"))
 
     plugins = [kit.plugin("A", Same("b", "c")), kit.plugin("B", kit.refuses("a"))]
@@ -48,8 +48,6 @@ def test_the_summary_of_an_unplaced_pod_counts_the_reasons(kit):
 
 
 def test_an_explained_verdict_outlives_the_snapshot(kit):
-    from koordpolicy.engine.cluster.snapshot import Cluster
-
     cluster = Cluster(kit.node(name) for name in "ab")
     kept = Scheduler(cluster, kit.live(kit.plugin("F", kit.refuses("a")))).decide(kit.pod()).explained()
     cluster.delete("Node", "a")

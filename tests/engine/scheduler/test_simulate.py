@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from koordpolicy.builtin_plugins.scheduler import PLUGINS
+from koordpolicy.engine.cluster.trace import TraceNode, TracePod, Workload
+from koordpolicy.engine.points import Framework, Point, Scores
+from koordpolicy.engine.registry import Live, Plugin, Registry
+from koordpolicy.engine.scheduler.simulate import Allocation, Failed, Record, simulate
+
+NODES = (TraceNode("0-a", 10_000, 1000, 2, "T4"), TraceNode("1-b", 10_000, 1000, 2, "P100"), TraceNode("2-c", 4000, 500, 0))
+
+
+class Fullest:
+    def score(self, state, pod, snapshot, rows):
+        return Scores(np.minimum(snapshot.requested("cpu") // 100, 100))
+
+
+FULLEST = Plugin("Fullest", Framework.SCHEDULER, (Point.SCORE,), lambda args, handle: Fullest(), "test", "1")
+
+
+def replay(*pods, clock=itertools.count().__next__, **rest):
+    live = Live(Registry.of([*PLUGINS, FULLEST], generation=1))
+    return simulate(Workload(NODES, pods), live, clock=clock, **rest)
+
+
+def test_pods_are_placed_one_after_the_other_and_failed_ones_are_gone():
+    result = replay(
+        TracePod("p0", 1000, 100, 1, 600), TracePod("p1", 1000, 100, 1, 400), TracePod("p2", 1000, 100, 2, 1000),
+        TracePod("p3", 1000, 100, 2, 1000), TracePod("p4", 5000, 100), TracePod("p5", 1000, 100, 1, 500, ("A10",)),
+    )
+    assert result.placed == {"p0": "0-a", "p1": "0-a", "p2": "1-b", "p4": "0-a"}
+    assert result.records == [
+        Record(600, 1000, 100, 600), Record(1000, 2000, 200, 1000), Record(3000, 3000, 300, 3000),
+        Record(5000, 3000, 300, 3000), Record(5000, 8000, 400, 3000), Record(5500, 8000, 400, 3000),
+    ]
+    assert (result.arrivals, result.failed, result.capacity) == (6, 2, Record(5500, 24_000, 2500, 4000))
+    assert result.failed_shapes == (
+        Failed(1000, 100, 2, 1000, (), 1, "p3", {"Insufficient GPU": 2, "node(s) had no GPU": 1}),
+        Failed(1000, 100, 1, 500, ("A10",), 1, "p5", {"node(s) had no GPU of a model that the pod accepts": 2, "node(s) had no GPU": 1}),
+    )
+    assert result.reasons == {
+        "node(s) had no GPU": 2, "Insufficient GPU": 1, "node(s) had no GPU of a model that the pod accepts": 1}
+    assert result.errors == ()
+
+
+def test_allocation_is_told_per_percent_of_the_load_that_has_arrived():
+    result = replay(*(TracePod(f"p{number}", 1000, 10, 1, 500) for number in range(10)))
+    assert result.allocations(25) == {25: Allocation(8.33, 0.8, 25.0), 50: Allocation(16.67, 1.6, 50.0),
+                                      75: Allocation(25.0, 2.4, 75.0), 100: Allocation(33.33, 3.2, 100.0),
+                                      125: Allocation(33.33, 3.2, 100.0)}
+    assert result.allocation(13) == Allocation(4.17, 0.4, 12.5), "12.5 is rounded to 12: its neighbour is taken"
+    assert result.allocation(5) is None
+
+
+def test_the_mean_of_all_arrivals_at_a_load_counts():
+    result = replay(TracePod("p0", 1200, 10, 1, 1000), TracePod("p1", 1200, 10), TracePod("p2", 1200, 10))
+    assert result.allocation(25) == Allocation(10.0, 0.8, 25.0)
+
+
+def test_a_result_as_json_has_the_figures_by_ten_percent_of_load():
+    result = replay(TracePod("p0", 1000, 100, 1, 400), TracePod("p1", 1000, 100, 1, 1000), TracePod("p2", 1, 1, 3, 1000))
+    content = json.loads(json.dumps(result.to_json()))
+    assert content["allocation"] == {
+        "10": {"cpu": 4.17, "memory": 4.0, "gpu": 10.0},
+        **{key: {"cpu": 8.33, "memory": 8.0, "gpu": 35.0} for key in ()},
+        "110": {"cpu": 8.33, "memory": 8.0, "gpu": 35.0},
+    }
+    assert {key: content[key] for key in ("arrivals", "failed", "podsPerSecond", "final", "errors")} == {
+        "arrivals": 3, "failed": 1, "podsPerSecond": 3.0, "final": {"cpu": 8.33, "memory": 8.0, "gpu": 35.0}, "errors": []}
+    assert content["failedPods"][0]["first"] == "p2"
+
+
+def test_progress_is_told_every_hundred_arrivals():
+    told = []
+    replay(*(TracePod(f"p{number}", 1, 1) for number in range(250)), progress=told.append)
+    assert told == [100, 200]
+
+
+def test_a_plugin_that_fails_all_the_time_is_reported_once():
+    class Bad:
+        def score(self, state, pod, snapshot, rows):
+            raise RuntimeError("broken")
+
+    bad = Plugin("Bad", Framework.SCHEDULER, (Point.SCORE,), lambda args, handle: Bad(), "test", "1")
+    live = Live(Registry.of([*PLUGINS, bad], generation=1))
+    result = simulate(Workload(NODES, tuple(TracePod(f"p{n}", 1, 1) for n in range(5))), live, clock=lambda: 0.0)
+    assert [(each.plugin, each.message) for each in result.errors] == [("Bad", "RuntimeError: broken")]
+    assert result.pods_per_second == 0.0
+
+
+@pytest.mark.parametrize("pods", [(), (TracePod("p", 1, 1),)])
+def test_a_cluster_without_gpus_has_a_load_of_nothing(pods):
+    live = Live(Registry.of(PLUGINS, generation=1))
+    result = simulate(Workload(NODES[2:], pods), live, clock=lambda: 0.0)
+    assert (result.allocations(), result.failed) == ({}, 0)
