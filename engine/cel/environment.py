@@ -193,8 +193,11 @@ class Environment:
         """The first parts of all dotted names of variables and types: no other chain can be a name."""
         dotted = [*self.variables, *self.type_names]
         roots = {name.partition(".")[0] for name in dotted if "." in name}
-        inside = f"{self.container}."
-        roots.update(name[len(inside) :].partition(".")[0] for name in dotted if name.startswith(inside))
+        container = self.container
+        while container:
+            inside = f"{container}."
+            roots.update(name[len(inside) :].partition(".")[0] for name in dotted if name.startswith(inside))
+            container = container.rpartition(".")[0]
         return frozenset(roots)
 
     def with_variables(self, *variables: Variable) -> Environment:
