@@ -108,15 +108,22 @@ def show_placements(placed: Sequence[Verdict], nodes: int) -> None:
 
 
 def show_unplaced(unplaced: Sequence[Verdict]) -> None:
-    """Print the pods without a node, and for each who refused how many nodes and why."""
+    """Print the pods without a node, and who refused how many nodes and why; pods with the same fate once."""
     if not unplaced:
         return
     heading("not placed")
+    alike: dict[object, list[Verdict]] = {}
     for verdict in unplaced:
-        write(f"{verdict.pod.key}  {verdict.pod.priority_band} {verdict.pod.qos_class}  {request(verdict.pod)}")
+        pod = verdict.pod
+        fate = verdict.refusal and verdict.refusal[2].message, verdict.refusals()
+        alike.setdefault((pod.namespace, pod.priority_band, request(pod), repr(fate)), []).append(verdict)
+    for verdict, *others in alike.values():
+        pod = verdict.pod
+        like = f" (and {len(others)} like it, up to {others[-1].pod.name})" if others else ""
+        write(f"{pod.key}{like}  {pod.priority_band} {pod.qos_class}  {request(pod)}")
         if verdict.refusal is not None:
             plugin, _, refusal = verdict.refusal
-            write(f"       the pod as a whole  {plugin}: {refusal.message}")
+            write(f"  the pod as a whole is refused by {plugin}: {refusal.message}")
             continue
         rows = [[f"  {len(refused.nodes)}", refused.plugin, refused.reason, names(refused.nodes, 2)]
                 for refused in verdict.refusals()]

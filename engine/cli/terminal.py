@@ -53,8 +53,9 @@ def heading(text: str) -> None:
     """Print a heading with a blank line before it."""
     from rich.text import Text  # noqa: PLC0415
 
-    _console().print()
-    _console().print(Text(text, style="bold"))
+    write()
+    _console().print(Text(text, style="bold"), soft_wrap=True)
+    _console().file.flush()
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -68,7 +69,10 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         grid.add_column(header, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         grid.add_row(*(cell if isinstance(cell, Text) else Text(_cell(cell)) for cell in row))
-    _console().print(grid)
+    with _console().capture() as captured:
+        _console().print(grid)
+    # The last column is filled up with blanks, which are noise to whoever compares or copies the output.
+    write("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def _cell(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,15 +25,17 @@ def names(nodes: Sequence[str], shown: int = _NAMES_SHOWN) -> str:
 
 
 def request(pod: PodInfo) -> str:
-    """Return what a pod asks for: `cpu 500m, memory 1Gi`."""
-    asked = [f"{name} {amount(name, value)}" for name, value in sorted(pod.requests.items()) if value]
+    """Return what a pod asks for: `cpu 0.5, memory 1Gi, gpu 2`; resources without their domain."""
+    asked = [
+        f"{name.rpartition('/')[2]} {amount(name, value)}" for name, value in sorted(pod.requests.items()) if value
+    ]
     return ", ".join(asked) or "nothing"
 
 
 def show_values(values: Iterable[tuple[str, object]], indent: str = "      ") -> None:
     """Print sub-expressions with what they were."""
     for text, value in values:
-        shown = str(plain(value))
+        shown = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
         write(f"{indent}{text} = {shown if len(shown) <= _VALUE_WIDTH else shown[:_VALUE_WIDTH] + '...'}")
 
 

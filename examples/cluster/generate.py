@@ -39,6 +39,7 @@ def node(pool: str, number: int) -> dict:
     if gpus:
         labels["node.koordinator.sh/gpu-model"] = model
         allocatable["nvidia.com/gpu"] = str(gpus)
+        allocatable["koordinator.sh/gpu-core"] = allocatable["koordinator.sh/gpu-memory-ratio"] = str(gpus * 100)
         spec["taints"] = [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]
     if pool == "batch":
         allocatable["kubernetes.io/batch-cpu"] = "24000"

@@ -1,0 +1,83 @@
+"""A tour of the example cluster: its pending pods are scheduled under the shipped policies, and one decision explained.
+
+    make demo
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from koordpolicy.__main__ import builtins
+from koordpolicy.engine.cli.composition import cluster_of, live_of, moment_of, pod_of
+from koordpolicy.engine.cli.explain import explain
+from koordpolicy.engine.cli.explain import show as show_explanation
+from koordpolicy.engine.cli.scheduler import schedule_pending, show_placements, show_unplaced
+from koordpolicy.engine.cli.terminal import bar, heading, table, write
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.points import Framework
+from koordpolicy.engine.registry import Live
+
+HERE = Path(__file__).parent
+CLUSTER = str(HERE / "cluster" / "cluster.yaml")
+POLICIES = HERE.parent / "policies" / "scheduler"
+EXPLAINED = "shop/web-101"
+
+
+def main() -> int:
+    """Print the tour."""
+    live = live_of([POLICIES], builtins)
+    cluster = cluster_of(CLUSTER)
+    now = moment_of(None, CLUSTER, cluster)
+    before = requested_percent(cluster.snapshot(now))
+
+    write(f"{len(cluster.names)} nodes, {len(cluster.objects('Pod'))} pods, of which {len(cluster.pending)} are pending")
+    show_policies(live)
+    explanation, _ = explain(pod_of(cluster, EXPLAINED), cluster, live, now)
+    explanation = explanation.explained()  # before the cluster changes
+    verdicts = schedule_pending(cluster, live, now)
+    placed = [verdict for verdict in verdicts if verdict.scheduled]
+    show_placements(placed, len(cluster.names))
+    show_unplaced([verdict for verdict in verdicts if not verdict.scheduled])
+    show_load(cluster.snapshot(now), before)
+    heading(f"koord-policy explain {EXPLAINED}, as the cluster was before")
+    write()
+    show_explanation(explanation, cluster, best=4)
+    return 0
+
+
+def show_policies(live: Live) -> None:
+    """Print the documents in force."""
+    heading("policies beside the built-in plugins")
+    documents = [plugin for plugin in live.registry.of_framework(Framework.SCHEDULER) if plugin.source]
+    table(["name", "points", "description"], [
+        [plugin.name, " ".join(point.value for point in plugin.points), plugin.description.partition(".")[0]]
+        for plugin in documents if not plugin.profiles
+    ])
+
+
+def requested_percent(snapshot: Snapshot) -> list[int]:
+    """Return how much of each node's cpu is requested, in percent."""
+    return [100 * requested // max(1, allocatable) for requested, allocatable in
+            zip(snapshot.requested("cpu").tolist(), snapshot.allocatable("cpu").tolist(), strict=True)]
+
+
+def show_load(snapshot: Snapshot, before: list[int]) -> None:
+    """Print requested cpu per node before and after, and what was measured."""
+    heading("cpu per node: requested before and after, and measured")
+    after = requested_percent(snapshot)
+    usage = snapshot.usage("cpu")
+    rows = []
+    for row, name in enumerate(snapshot.names):
+        measured = usage.present is None or bool(usage.present[row])
+        percent = 100 * int(usage.values[row]) // int(snapshot.allocatable("cpu")[row]) if measured else 0
+        note = "cordoned" if snapshot.node_info(row)["unschedulable"] else "" if measured else "no metric"
+        rows.append([
+            name, snapshot.node_info(row)["zone"], f"{before[row]:>3}%", bar(before[row]),
+            f"{after[row]:>3}%", bar(after[row]), f"{percent:>3}%" if measured else "", bar(percent, 12), note,
+        ])
+    table(["node", "zone", "", "before", "", "after", "", "measured", ""], rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
