@@ -896,7 +896,9 @@ _BUILTIN: Final[dict[str, Callable[[_Checker, Call, Sequence[Type]], Type]]] = {
 
 
 def _more_general(first: Type, second: Type) -> Type:
-    return first if _less_specific(first, second) else second
+    if first == NULL or second == DYN:
+        return second
+    return first if second == NULL or _less_specific(first, second) else second
 
 
 def _less_specific(first: Type, second: Type) -> bool:
