@@ -14,7 +14,7 @@ import numpy as np
 from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import WHOLE_DEVICE, DeviceRequest, PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.plugins import CycleState
+from koordpolicy.engine.plugins import CycleState, Handle
 from koordpolicy.engine.points import Scores
 from koordpolicy.engine.scheduler.args import no_args
 
@@ -30,7 +30,7 @@ class GpuClustering:
     name = "GpuClustering"
     check_args = staticmethod(no_args)
 
-    def __init__(self, args: Mapping[str, Any], handle: Any) -> None:
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         pass
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002

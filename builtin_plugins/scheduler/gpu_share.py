@@ -15,7 +15,7 @@ import numpy as np
 from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import WHOLE_DEVICE, DeviceRequest, PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.plugins import CycleState
+from koordpolicy.engine.plugins import CycleState, Handle
 from koordpolicy.engine.points import Answer, Code, Refusal
 from koordpolicy.engine.scheduler.args import check_fields
 from koordpolicy.engine.scheduler.cycle import ReservedDevices
@@ -34,8 +34,8 @@ class GpuShare:
 
     name = "GpuShare"
 
-    def __init__(self, args: Mapping[str, Any], handle: Any) -> None:
-        seed = int(getattr(handle, "seed", 0))
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        seed = handle.seed
         # A choice of devices needs no secrecy.
         self._random = random.Random(f"GpuShare/{seed}") if args.get("select") == "random" else None  # noqa: S311
 

@@ -13,7 +13,7 @@ from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.kubernetes.selectors import Json, matches_node
-from koordpolicy.engine.plugins import CycleState
+from koordpolicy.engine.plugins import CycleState, Handle
 from koordpolicy.engine.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
 from koordpolicy.engine.scheduler.args import no_args
 from koordpolicy.engine.scheduler.distinct import DistinctAnswers
@@ -30,7 +30,7 @@ class NodeAffinity:
     name = "NodeAffinity"
     check_args = staticmethod(no_args)
 
-    def __init__(self, args: Mapping[str, Any], handle: Any) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
         self._matches = DistinctAnswers(np.bool_)
         self._weights = DistinctAnswers(np.int64)
         self._refusal = Refusal("affinity", _REASON, Code.UNRESOLVABLE)

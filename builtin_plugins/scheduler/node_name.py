@@ -10,7 +10,7 @@ import numpy as np
 from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.plugins import CycleState
+from koordpolicy.engine.plugins import CycleState, Handle
 from koordpolicy.engine.points import Answer, Code, Refusal
 from koordpolicy.engine.scheduler.args import no_args
 
@@ -23,7 +23,7 @@ class NodeName:
     name = "NodeName"
     check_args = staticmethod(no_args)
 
-    def __init__(self, args: Mapping[str, Any], handle: Any) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
         self._refusal = Refusal("node-name", _REASON, Code.UNRESOLVABLE)
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002

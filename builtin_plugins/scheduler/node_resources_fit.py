@@ -8,7 +8,7 @@ from typing import Any, Final
 from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.plugins import CycleState
+from koordpolicy.engine.plugins import CycleState, Handle
 from koordpolicy.engine.points import Answer, Code, Refusal
 from koordpolicy.engine.scheduler.args import check_fields
 
@@ -25,7 +25,7 @@ class NodeResourcesFit:
 
     name = "NodeResourcesFit"
 
-    def __init__(self, args: Mapping[str, Any], handle: Any) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
         self._ignored = frozenset(args.get("ignoredResources", ()))
         self._ignored_groups = frozenset(args.get("ignoredResourceGroups", ()))
 

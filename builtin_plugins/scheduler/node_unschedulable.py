@@ -11,7 +11,7 @@ from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.kubernetes.selectors import NO_SCHEDULE, tolerates
-from koordpolicy.engine.plugins import CycleState
+from koordpolicy.engine.plugins import CycleState, Handle
 from koordpolicy.engine.points import Answer, Code, Refusal
 from koordpolicy.engine.scheduler.args import no_args
 from koordpolicy.engine.scheduler.distinct import DistinctAnswers
@@ -27,7 +27,7 @@ class NodeUnschedulable:
     name = "NodeUnschedulable"
     check_args = staticmethod(no_args)
 
-    def __init__(self, args: Mapping[str, Any], handle: Any) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
         self._cordoned = DistinctAnswers(np.bool_)
         self._refusal = Refusal("unschedulable", _REASON, Code.UNRESOLVABLE)
 

@@ -14,7 +14,7 @@ import numpy as np
 from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.plugins import CycleState
+from koordpolicy.engine.plugins import CycleState, Handle
 from koordpolicy.engine.points import HIGHEST_SCORE, Scores
 from koordpolicy.engine.scheduler.args import check_fields
 
@@ -24,8 +24,8 @@ class RandomScore:
 
     name = "RandomScore"
 
-    def __init__(self, args: Mapping[str, Any], handle: Any) -> None:
-        seed = args.get("seed", getattr(handle, "seed", 0))
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        seed = args.get("seed", handle.seed)
         self._random = random.Random(f"RandomScore/{seed}")  # noqa: S311 - a choice of nodes needs no secrecy
 
     @staticmethod

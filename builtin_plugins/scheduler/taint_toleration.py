@@ -12,7 +12,7 @@ from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.kubernetes.selectors import Json, tolerates, untolerated
-from koordpolicy.engine.plugins import CycleState
+from koordpolicy.engine.plugins import CycleState, Handle
 from koordpolicy.engine.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
 from koordpolicy.engine.scheduler.args import no_args
 from koordpolicy.engine.scheduler.distinct import DistinctAnswers
@@ -28,7 +28,7 @@ class TaintToleration:
     name = "TaintToleration"
     check_args = staticmethod(no_args)
 
-    def __init__(self, args: Mapping[str, Any], handle: Any) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
         self._tolerated = DistinctAnswers(np.bool_)
         self._soft = DistinctAnswers(np.int64)
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -18,11 +19,11 @@ from ..cel.frame import Rows
 from ..cel.values import EvaluationError
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Cluster, Snapshot
-from ..plugins import CycleState
+from ..plugins import Count, CycleState, Handle
 from ..points import HIGHEST_SCORE, Answer, Code, Point, Refusal, Scores
 from ..registry import Live, Registry
 from ..source import PolicyError
-from .profile import Active, Handle, Instances, Profile, ProfileSpec
+from .profile import Active, Instances, Profile, ProfileSpec
 from .rowwise import describe, failed
 from .verdict import Failure, Filtered, Scored, Tie, Verdict
 
@@ -232,8 +233,9 @@ class Scheduler:
 
     def __init__(
         self, cluster: Cluster, live: Live, settings: Settings | None = None, *, clock: Callable[[], int] = lambda: 0,
+        count: Count | None = None,
     ) -> None:
-        """`clock` tells the time of a decision, in nanoseconds since the epoch.
+        """`clock` tells the time of a decision, in nanoseconds since the epoch; `count` takes the plugins' metrics.
 
         Raises:
             PolicyError: a plugin of the registry cannot be made for a profile.
@@ -246,7 +248,8 @@ class Scheduler:
         self._live = live
         self._clock = clock
         self._tie_break = tie_break(self.settings.tie_break, self.settings.seed)
-        self._instances = Instances(lambda profile: Handle(cluster, profile, self.settings.seed))
+        self._count = count
+        self._instances = Instances(self._handle)
         self._force = _Force()
         self._refused: Registry | None = None
         self._adopt(live.registry)
@@ -291,6 +294,11 @@ class Scheduler:
         self._force = _Force()
         self._instances.begin()
         self.trouble += self._instances.release()
+
+    def _handle(self, profile: str) -> Handle:
+        handle = Handle(profile, lambda: self.cluster.snapshot(self._clock()), self._clock,
+                        logging.getLogger(f"koordpolicy.scheduler.{profile}"), seed=self.settings.seed)
+        return handle if self._count is None else replace(handle, count=self._count)
 
     def _reserve(
         self, profile: Profile, state: CycleState, pod: PodInfo, snapshot: Snapshot, verdict: Verdict,

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..cluster.snapshot import Cluster
-from ..plugins import Closeable, Filter, PreFilter, Reserve, Score
+from ..plugins import Closeable, Filter, Handle, PreFilter, Reserve, Score
 from ..points import Enforcement, Framework, Point
 from ..registry import Plugin, Registry
 from ..source import PolicyError, Problem, did_you_mean
@@ -22,18 +21,6 @@ from .rowwise import RowwiseFilter, RowwiseScore, describe, has
 EVERYTHING: Final = "*"
 POINTS: Final = (Point.PRE_FILTER, Point.FILTER, Point.SCORE, Point.RESERVE)
 """The points that a decision asks, in its order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Handle:
-    """What a plugin of the scheduler is given when it is made.
-
-    `seed` is for plugins that leave something to chance: all chance in a run follows from it.
-    """
-
-    cluster: Cluster
-    profile: str = ""
-    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

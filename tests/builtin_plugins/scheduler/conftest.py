@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.plugins import CycleState
-from koordpolicy.engine.scheduler.profile import Handle
+from koordpolicy.engine.plugins import CycleState, Handle
 
 TABLE = {plugin.name: plugin for plugin in PLUGINS}
 
@@ -44,7 +45,8 @@ class Kit:
     @staticmethod
     def make(name, cluster=None, seed=0, **args):
         plugin = TABLE[name]
-        return plugin.make(plugin.check_args(args), Handle(cluster or Cluster(), "default-scheduler", seed))
+        handle = Handle("default-scheduler", (cluster or Cluster()).snapshot, lambda: 0, logging.getLogger(name), seed=seed)
+        return plugin.make(plugin.check_args(args), handle)
 
     @staticmethod
     def rows(snapshot):

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+import logging
+
 import pytest
 
+from koordpolicy.engine.plugins import Handle
 from koordpolicy.engine.points import Point
 from koordpolicy.engine.registry import Registry
-from koordpolicy.engine.scheduler.profile import Choice, Handle, Instances, Profile, ProfileSpec
+from koordpolicy.engine.scheduler.profile import Choice, Instances, Profile, ProfileSpec
 from koordpolicy.engine.source import PolicyError
 
 
 @pytest.fixture
 def build(kit):
     def build(spec, *plugins):
-        instances = Instances(lambda name: Handle(kit.cluster("a"), name))
+        cluster = kit.cluster("a")
+        instances = Instances(lambda name: Handle(name, cluster.snapshot, lambda: 0, logging.getLogger(name)))
         return Profile.of(spec, Registry.of(plugins, generation=3), instances)
 
     return build
@@ -45,7 +49,8 @@ class Both:
 
 def test_plugins_are_disabled_and_enabled_per_point(kit, build):
     plugin = kit.plugin("p", Both())
-    assert [names(at) for at in (lambda p: (p.filters, p.scores))(build(ProfileSpec(disabled={Point.SCORE: frozenset({"p"})}), plugin))] == [[("p", 1)], []]
+    profile = build(ProfileSpec(disabled={Point.SCORE: frozenset({"p"})}), plugin)
+    assert (names(profile.filters), names(profile.scores)) == ([("p", 1)], [])
     profile = build(ProfileSpec(enabled=(Choice("p", 9, points=frozenset({Point.SCORE})),), disabled={None: frozenset({"p"})}), plugin)
     assert (names(profile.filters), names(profile.scores)) == ([], [("p", 9)])
 

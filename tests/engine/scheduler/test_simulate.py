@@ -23,7 +23,8 @@ class Fullest:
 FULLEST = Plugin("Fullest", Framework.SCHEDULER, (Point.SCORE,), lambda args, handle: Fullest(), "test", "1")
 
 
-def replay(*pods, clock=itertools.count().__next__, **rest):
+def replay(*pods, **rest):
+    clock = itertools.count().__next__
     live = Live(Registry.of([*PLUGINS, FULLEST], generation=1))
     return simulate(Workload(NODES, pods), live, clock=clock, **rest)
 

@@ -1,0 +1,152 @@
+"""Golden figures of the openb study: each trace replayed under each of its policies, compared digit by digit.
+
+A case is one figure of one run: `openb_pod_list_default/05-BestFit/42/alloc_pct.100`. The short form runs the first seed
+of each trace and policy, the long form all of them. The traces are read from the folder `openb` of the directory that
+KOORD_POLICY_DATA names, else of `data` beside the directory of the cases.
+
+The random policy draws from a generator of its own: of the short form its figures must lie within four standard
+deviations of the published mean, of the long form the means of all seeds (`.../mean/...`) within three standard errors.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from koordpolicy.builtin_plugins.scheduler import PLUGINS
+from koordpolicy.engine.cluster import trace as traces
+from koordpolicy.engine.compile import compile_documents
+from koordpolicy.engine.documents import load_paths
+from koordpolicy.engine.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle import Settings
+from koordpolicy.engine.scheduler.fragmentation import typical_pods
+from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.simulate import Result as Outcome
+from koordpolicy.engine.scheduler.simulate import simulate
+from koordpolicy.engine.source import Problems
+
+from .result import Result
+
+SUITE = "openb"
+SHIPPED = Path(__file__).parents[2] / "policies" / "trace"
+RANDOM = "01-Random"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What one of the study's policies is here: a folder of shipped documents, or what a profile enables."""
+
+    folder: str = ""
+    profile: ProfileSpec = field(default_factory=ProfileSpec)
+
+
+POLICIES: Mapping[str, Policy] = {
+    RANDOM: Policy(profile=ProfileSpec(enabled=(Choice("RandomScore"),), args={"GpuShare": {"select": "random"}})),
+    "02-DotProd": Policy("dot-product"),
+    "03-GpuClustering": Policy(profile=ProfileSpec(enabled=(Choice("GpuClustering"),))),
+    "04-GpuPacking": Policy("gpu-packing"),
+    "05-BestFit": Policy("best-fit"),
+}
+
+
+def parts(path: Path, *, full: bool = False) -> Sequence[str]:
+    """Return `<trace>/<policy>` for each pair that the file has figures of."""
+    return [f"{trace}/{policy}" for trace, of in _read(path)["traces"].items() for policy in of["policies"]]
+
+
+def run(path: Path, *, full: bool = False) -> Iterator[Result]:
+    """Yield the result of every figure of the file."""
+    for part in parts(path, full=full):
+        yield from run_part(path, part, full=full)
+
+
+def run_part(path: Path, part: str, *, full: bool = False) -> Iterator[Result]:
+    """Yield the results of one trace under one policy."""
+    content = _read(path)
+    trace, name = part.split("/")
+    figures: Mapping[str, Any] = content["traces"][trace]["policies"][name]
+    seeds: Sequence[int] = content["meta"]["seeds"][: None if full else 1]
+    tune: float = content["meta"]["tune"]
+    policy = POLICIES.get(name)
+    if policy is None:
+        for seed in seeds:
+            for figure, _ in _expected(figures):
+                yield Result(SUITE, f"{part}/{seed}/{figure}", False, f"policy `{name}` is not built yet")
+        return
+    recorded = traces.load(_data(path) / f"{trace}.csv")
+    typical = typical_pods(recorded.pods)
+    found: dict[str, list[float | None]] = {figure: [] for figure, _ in _expected(figures)}
+    for index, seed in enumerate(seeds):
+        settings = Settings((policy.profile,), seed=seed)
+        workload = traces.generate(recorded, seed=seed, tune=tune)
+        outcome = simulate(workload, _live(policy), settings, clock=time.perf_counter, typical=typical)
+        for figure, expected in _expected(figures):
+            value = _figure(outcome, figure)
+            found[figure].append(value)
+            if name != RANDOM:
+                yield _compare(f"{part}/{seed}/{figure}", value, expected["by_seed"][index], 0.005)
+            elif not full:
+                yield _compare(f"{part}/{seed}/{figure}", value, expected["mean"], 4 * expected["std"])
+    if name == RANDOM and full:
+        for figure, expected in _expected(figures):
+            values = [value for value in found[figure] if value is not None]
+            # Both means have an error of their own.
+            tolerance = 3 * expected["std"] * math.sqrt(2 / len(seeds))
+            yield _compare(f"{part}/mean/{figure}", fmean(values) if values else None, expected["mean"], tolerance)
+
+
+def _compare(name: str, value: float | None, expected: float, tolerance: float) -> Result:
+    # The figures have 2 decimals (ratios 4): a binary fraction must not make a difference of half of one.
+    if value is not None and abs(value - expected) <= tolerance + 1e-9:
+        return Result(SUITE, name, True)
+    return Result(SUITE, name, False, f"is {value}, expected {expected} (tolerance {tolerance:g})")
+
+
+def _expected(figures: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name, content in figures.items():
+        if isinstance(content, dict):
+            if "mean" in content:
+                yield name, content
+            else:
+                yield from ((f"{name}.{percent}", each) for percent, each in content.items())
+
+
+def _figure(outcome: Outcome, name: str) -> float | None:
+    figure, _, percent = name.partition(".")
+    if figure == "failed_pods_prototype":
+        return outcome.failed
+    load = int(percent) if percent else 130
+    if figure in ("final_alloc_pct", "alloc_pct"):
+        allocation = outcome.allocation(load)
+        return None if allocation is None else allocation.gpu
+    fragmentation = outcome.fragmentation(load)
+    if fragmentation is None:
+        return None
+    return {"frag_amount_pct": fragmentation[0], "frag_ratio_pct": fragmentation[1]}.get(figure)
+
+
+def _live(policy: Policy) -> Live:
+    problems = Problems()
+    loaded = load_paths([SHIPPED / policy.folder], source_name="shipped") if policy.folder else None
+    documents = loaded.documents if loaded is not None else ()
+    if loaded is not None:
+        problems.extend(loaded.problems)
+    compiled = compile_documents(documents, problems)
+    problems.raise_errors()
+    return Live(Registry.of([*PLUGINS, *compiled], generation=1))
+
+
+def _data(path: Path) -> Path:
+    return Path(os.environ.get("KOORD_POLICY_DATA") or path.resolve().parent.parent / "data") / "openb"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_bytes())
+    return content
