@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .building import Builder as Builder
 from .instances import Adoption as Adoption
 from .instances import Instances as Instances
 from .instances import Lease as Lease

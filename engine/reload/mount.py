@@ -17,9 +17,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Self
 
-from ..source import Problem, Source
+from ..documents import LARGEST_FILE, SUFFIXES, decode
+from ..source import PolicyError, Problem, Source
 
-SUFFIXES: Final = (".yaml", ".yml", ".json")
 LINK: Final = "..data"
 """The name by which the kubelet swaps the versions of a mounted ConfigMap."""
 
@@ -34,7 +34,7 @@ class Limits:
     """How much one source may hold; what goes beyond is refused, never cut off."""
 
     files: int = 5_000
-    file_bytes: int = 4 << 20
+    file_bytes: int = LARGEST_FILE
     total_bytes: int = 64 << 20
     depth: int = 16
 
@@ -322,12 +322,9 @@ class Mount:
                 files[relative] = previous.files[relative]
                 continue
             try:
-                files[relative] = Source(self.name_of(relative), content.decode())
-            except UnicodeDecodeError as error:
-                text = Source(self.name_of(relative), content.decode(errors="replace"))
-                broken[relative] = Problem(
-                    "this is not UTF-8 text", text.span(len(content[: error.start].decode())),
-                    help="save the file as UTF-8", code="encoding")
+                files[relative] = decode(self.name_of(relative), content, limit=self._limits.file_bytes)
+            except PolicyError as error:
+                broken[relative] = error.problems[0]
         return Version.of(files, hashes, broken)
 
     def _never_updated(self, names: Iterable[str]) -> list[str]:

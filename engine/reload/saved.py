@@ -43,7 +43,8 @@ class Store:
         """Write the set; raises `OSError`, and then what was there before is still there."""
         body = json.dumps({path: {
             "digest": saved.version.digest, "since": saved.since, "projected": saved.projected,
-            "files": {name: source.text for name, source in saved.version.files.items()},
+            "files": {name: {"sha256": saved.version.hashes[name], "text": source.text}
+                      for name, source in saved.version.files.items()},
         } for path, saved in sources.items()}, ensure_ascii=False).encode("utf-8", "surrogateescape")
         head = f"{_FORMAT} {len(body)} {hashlib.sha256(body).hexdigest()}\n".encode()
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -93,9 +94,9 @@ class Store:
 
 
 def _saved(mount: Mount, data: Mapping[str, Any]) -> Saved:
-    texts: Mapping[str, str] = data["files"]
-    files = {name: Source(mount.name_of(name), text) for name, text in texts.items()}
-    hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
+    # The hashes are of the bytes that were published, of which the text is only what remains (without a BOM).
+    files = {name: Source(mount.name_of(name), file["text"]) for name, file in data["files"].items()}
+    hashes = {name: file["sha256"] for name, file in data["files"].items()}
     version = Version.of(files, hashes)
     if version.digest != data["digest"]:
         raise ValueError(data["digest"])

@@ -120,7 +120,7 @@ def test_files_that_cannot_be_used_are_told_one_by_one_and_keep_no_other_from_be
     assert version is not None
     assert {name: source.text for name, source in version.files.items()} == {"good.yaml": "good"}
     assert {name: problem.message.replace(str(tmp_path), "DIR") for name, problem in version.broken.items()} == {
-        "binary.yaml": "this is not UTF-8 text",
+        "binary.yaml": "byte 0xff at offset 6 is not UTF-8",
         "large.yaml": "`DIR/large.yaml` holds 101 bytes, more than the 100 that are read",
         "loop.yaml": "`DIR/loop.yaml` cannot be read: too many levels of symbolic links",
         "nothing.yaml": "`DIR/nothing.yaml` cannot be read: it links to nothing",

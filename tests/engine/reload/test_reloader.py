@@ -317,7 +317,7 @@ def test_invalid_at_start_is_refused_with_everything_that_is_wrong(tmp_path: Pat
         reloader_of(live, one, two, tmp_path / "gone").begin(0)
     assert [problem.message for problem in caught.value.problems] == [
         f"`{tmp_path}/gone` cannot be read: it does not exist",
-        "`nonsense` is not a declaration", "this is not UTF-8 text",
+        "`nonsense` is not a declaration", "byte 0xff at offset 0 is not UTF-8",
     ]
     assert live.registry.generation == 0
 
@@ -364,6 +364,15 @@ def test_the_last_good_set_bridges_a_missing_or_empty_mount(tmp_path: Path, time
     mount.write({"a.yaml": "plugin two"})
     time.run(reloader, 1)
     assert (names(live), reloader.status().healthy) == (["two"], True)
+
+
+def test_the_last_good_set_keeps_texts_that_began_with_a_byte_order_mark(tmp_path: Path, time: Time) -> None:
+    policies = write(tmp_path / "p", a="\ufeffplugin one")
+    begun(Live(), time, policies, state_dir=tmp_path / "state")
+    published = digest_of(policies)
+    write(policies, a="nonsense")
+    reloader = last_good(Live(), time, policies, state=tmp_path / "state")
+    assert reloader.status().sources[0].digest == published
 
 
 @pytest.mark.parametrize(("damage", "message"), [
@@ -429,7 +438,7 @@ def test_with_files_as_the_unit_only_the_wrong_file_stays_behind(tmp_path: Path,
     status = reloader.status().sources[0]
     assert names(live) == ["ten", "three", "two"]
     assert (status.mixed, sorted(messages(reloader))) == (
-        True, ["`nonsense` is not a declaration", "this is not UTF-8 text"])
+        True, ["`nonsense` is not a declaration", "byte 0xff at offset 0 is not UTF-8"])
     write(policies, b="plugin twenty", c="plugin thirty")
     time.run(reloader, 1)
     status = reloader.status().sources[0]

@@ -1,0 +1,103 @@
+"""All files of all sources to plugins, reading and compiling again only what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar
+
+from ..documents import Document, Documents, Kind, load
+from ..documents.specs import PluginSpec
+from ..registry import Plugin
+from ..source import PolicyError, Problem, Problems, Severity, Source
+
+T = TypeVar("T")
+
+Compile: TypeAlias = Callable[[Sequence[Document]], Iterable[Plugin]]
+"""Compiles one document, given with the PolicyParams that it references; raises `PolicyError`."""
+
+_KEPT_BUILDS: Final = 8
+
+
+class _Memo:
+    """What was computed in the last few builds, by what it was computed from."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, tuple[int, Any]] = {}
+        self._build = 0
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        value = self._kept[key][1] if key in self._kept else make()
+        self._kept[key] = self._build, value
+        return value  # type: ignore[no-any-return]
+
+    def next_build(self) -> None:
+        # More than the last one: while a version is refused, builds with and without it alternate.
+        self._build += 1
+        self._kept = {key: kept for key, kept in self._kept.items() if kept[0] > self._build - _KEPT_BUILDS}
+
+
+class Builder:
+    """A `Build` for `Reloader`: what a file and the PolicyParams it references yield is kept while they are the same.
+
+    `compile_document` is given a document and after it the PolicyParams that it references.
+    """
+
+    def __init__(
+        self, compile_document: Compile, load_sources: Callable[[Iterable[Source]], Documents] = load
+    ) -> None:
+        self._compile = compile_document
+        self._load = load_sources
+        self._loaded = _Memo()
+        self._compiled = _Memo()
+
+    def __call__(self, sources: Sequence[Source]) -> list[Plugin]:
+        """Return the plugins of all documents; raises `PolicyError` with the problems of all of them."""
+        problems = Problems()
+        plugins: list[Plugin] = []
+        loaded = [self._read(source) for source in sources]
+        shared: dict[str, Document] = {}
+        for each in loaded:
+            problems.extend(each.problems)
+            for document in each.of(Kind.PARAMS):
+                if (other := shared.setdefault(document.name, document)) is not document:
+                    problems.add(f"the {Kind.PARAMS.value} `{document.name}` is declared twice, also at {other.origin}",
+                                 document.span, help="rename one", code="duplicate-name")
+        for each in loaded:
+            for document in each.documents:
+                if not isinstance(document.spec, PluginSpec):
+                    continue
+                names = dict.fromkeys(reference.name for reference in document.spec.params_from)
+                # A reference to nothing is the compiler's to complain about, and it knows better with all names.
+                known = names.keys() <= shared.keys()
+                needed = (document, *(shared[name] for name in (names if known else shared)))
+                # The documents themselves are kept with the answer, so that no other one can get their identity.
+                _, made, faults = self._compiled.get(tuple(map(id, needed)), partial(self._try, needed))
+                plugins += made
+                problems.extend(faults)
+        self._loaded.next_build()
+        self._compiled.next_build()
+        problems.raise_errors()
+        return plugins
+
+    def groups(self, sources: Sequence[Source]) -> Iterator[frozenset[str]]:
+        """Yield, for every document, the names of its file and of the files whose PolicyParams it references."""
+        loaded = [(source.name, self._read(source)) for source in sources]
+        where = {document.name: name for name, each in loaded for document in each.of(Kind.PARAMS)}
+        for name, each in loaded:
+            for document in each.documents:
+                if isinstance(document.spec, PluginSpec):
+                    needed = (where.get(reference.name) for reference in document.spec.params_from)
+                    yield frozenset({name, *(file for file in needed if file is not None)})
+
+    def _read(self, source: Source) -> Documents:
+        return self._loaded.get((source.name, source.text), lambda: self._load((source,)))
+
+    def _try(
+        self, documents: Sequence[Document]
+    ) -> tuple[Sequence[Document], tuple[Plugin, ...], tuple[Problem, ...]]:
+        try:
+            return documents, tuple(self._compile(documents)), ()
+        except PolicyError as error:
+            # Errors only: what raised them has no plugin, and warnings of a refused version help nobody.
+            return documents, (), tuple(each for each in error.problems if each.severity is Severity.ERROR)
