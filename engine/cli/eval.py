@@ -1,0 +1,230 @@
+"""Evaluate one CEL expression: its type and its value, on one node or on all nodes of a cluster.
+
+Without a cluster the expression may read what `--var` gives. With one it sees what an expression of the point sees
+(`node`, `allocatable`, `usage`, ... and with `--pod` the pod); without `--node` it is evaluated by column, for all
+nodes at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ..cel.columns import evaluate
+from ..cel.environment import Scope, Variable
+from ..cel.program import Program, compile  # noqa: A004 - it is what it does
+from ..cel.types import TIMESTAMP
+from ..cel.values import EvaluationError, Timestamp
+from ..points import Slot, environment, typed
+from ..source import Source
+from .composition import add_cluster, cluster_of, moment_of, node_of, pod_of
+from .exits import Exit, Stop
+from .terminal import add_output, heading, plain, table, write, write_json
+
+if TYPE_CHECKING:
+    from ..cel.environment import Environment
+    from ..cel.frame import Frame
+    from . import Builtins
+
+EXAMPLES = """\
+examples:
+  koord-policy eval '1 + 1'
+  koord-policy eval 'labels.exists(l, l.startsWith("eu-"))' --var 'labels=["eu-1a", "us-2"]'
+  koord-policy eval 'allocatable.cpu - requested.cpu' --cluster examples/cluster
+  koord-policy eval 'usage.cpu * 100 / allocatable.cpu < 65' --cluster examples/cluster --node general-03 --steps
+  koord-policy eval 'requests.cpu <= allocatable.cpu - requested.cpu' --cluster examples/cluster --pod shop/web-101
+
+exit codes: 0 a value, 2 usage, 3 the expression is invalid, 5 evaluating it ended in an error (for all nodes: on
+every node)
+"""
+
+POINTS: Final = {
+    "preFilter": Slot.PRE_FILTER, "filter": Slot.FILTER, "score": Slot.SCORE, "source": Slot.SOURCE,
+    "target": Slot.DESTINATION, "until": Slot.UNTIL,
+}
+"""The points that can be stood in for: their rows are nodes, or there is one answer per decision."""
+
+ENGINES: Final = ("koord", "cel-python")
+_POD_VARIABLES: Final = frozenset({"pod", "podInfo", "requests", "limits"})
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.add_argument("expression", metavar="EXPR", help="the expression")
+    add_cluster(parser, required=False)
+    parser.add_argument("--node", metavar="NAME", help="evaluate on this node only")
+    parser.add_argument("--pod", metavar="POD", help="the pod that the expression sees")
+    parser.add_argument("--var", metavar="NAME=JSON", action="append", default=[],
+                        help="a variable and its value; may be repeated, and wins over the cluster's")
+    parser.add_argument("--point", choices=tuple(POINTS), default="filter",
+                        help="what the expression may read (default: filter)")
+    parser.add_argument("--steps", action="store_true", help="also print the values of the sub-expressions")
+    parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0],
+                        help="cel-python is the independent second engine: slow, and it knows only the core language")
+    add_output(parser)
+
+
+def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001 - every command is given both
+    """Run the command; see the module."""
+    given = dict(_variable(text) for text in options.var)
+    if options.cluster is None and (options.node or options.pod):
+        raise Stop("`--node` and `--pod` need a cluster: name it with `--cluster`")
+    scope = _environment(POINTS[options.point], given)
+    program = compile(Source("<expression>", options.expression), scope)
+    values = {name: _value(scope, name, value) for name, value in given.items()}
+    if options.cluster is None:
+        return _one(program, _bindings(program, values, {}), options)
+    cluster = cluster_of(options.cluster)
+    now = moment_of(options.now, options.cluster, cluster)
+    values = {"now": Timestamp.of(now)} | _pod_values(cluster, options.pod) | values
+    row = node_of(cluster, options.node) if options.node is not None else None
+    snapshot = cluster.snapshot(now)
+    frame = snapshot.frame(values)
+    if row is None and program.checked.scope is Scope.ROW and options.engine == ENGINES[0]:
+        _bindings(program, values, dict.fromkeys(_rows(scope)))
+        return _all(program, frame, snapshot.names, options)
+    if row is None and program.checked.scope is Scope.ROW:
+        raise Stop("cel-python answers for one node at a time: name it with `--node`")
+    rows = {} if row is None else _row_values(program, frame, row)
+    return _one(program, _bindings(program, values, rows), options)
+
+
+def _variable(text: str) -> tuple[str, Any]:
+    name, separator, written = text.partition("=")
+    if not separator or not name.isidentifier():
+        raise Stop(f"`--var {text}`: expected NAME=JSON, for example `--var 'limit=65'`")
+    try:
+        return name, json.loads(written)
+    except (ValueError, RecursionError) as error:
+        raise Stop(f"`--var {text}`: `{written}` is not JSON ({error}); a text needs quotes: "
+                   f"`--var '{name}=\"{written}\"'`") from None
+
+
+def _environment(slot: Slot, given: Mapping[str, Any]) -> Environment:
+    """Return what expressions of the slot see, with the given variables beside it, typed as their values are."""
+    params = given.get("params")
+    found = environment(slot, params=typed(params) if isinstance(params, Mapping) else None)
+    for name, value in given.items():
+        if name not in found.variables:
+            named = typed({name: value})
+            found = found.with_types(*named.types).with_variables(
+                Variable(name, named.types[0].fields[name].type, Scope.CONSTANT),
+            )
+        else:
+            # One value for all rows, so it is none of the row's any more.
+            declared = found.variables[name]
+            found = found.with_variables(Variable(name, declared.type, Scope.DECISION, declared.doc))
+    return found
+
+
+def _value(scope: Environment, name: str, value: Any) -> object:
+    if scope.variables[name].type == TIMESTAMP and isinstance(value, str):
+        try:
+            return Timestamp.parse(value)
+        except EvaluationError as error:
+            raise Stop(f"`--var {name}`: {error.message}") from None
+    return value
+
+
+def _rows(scope: Environment) -> list[str]:
+    return [name for name, variable in scope.variables.items() if variable.scope is Scope.ROW]
+
+
+def _row_values(program: Program, frame: Frame, row: int) -> dict[str, object]:
+    """Return the ROW variables that the program reads on a node; what cannot be read is an error in its place."""
+    found: dict[str, object] = {}
+    rows = _rows(program.checked.environment)
+    for name in program.variables:
+        if name in rows:
+            try:
+                found[name] = frame.row_value(name, row)
+            except EvaluationError as error:
+                found[name] = error
+    return found
+
+
+def _pod_values(cluster: Any, name: str | None) -> dict[str, object]:
+    if name is None:
+        return {}
+    from ..compile import pod_values  # noqa: PLC0415 - only where a pod is named
+
+    return dict(pod_values(pod_of(cluster, name)))
+
+
+def _bindings(program: Program, values: Mapping[str, object], rows: Mapping[str, object]) -> dict[str, object]:
+    """Return a value for every variable that the program reads.
+
+    Raises:
+        Stop: there is none for some, and where it comes from.
+    """
+    for name in program.variables:
+        if name not in values and name not in rows:
+            source = "a pod with `--pod`" if name in _POD_VARIABLES else "a cluster with `--cluster`"
+            raise Stop(f"the expression reads `{name}`: name {source}, or give it with `--var '{name}=JSON'`")
+    return {name: values[name] if name in values else rows[name] for name in program.variables}
+
+
+def _one(program: Program, bindings: dict[str, object], options: argparse.Namespace) -> int:
+    error = next((value for value in bindings.values() if isinstance(value, EvaluationError)), None)
+    value: object = None
+    if error is None:
+        try:
+            value = _evaluate(program, bindings, options.engine)
+        except EvaluationError as found:
+            error = found
+    steps = _steps(program, bindings) if options.steps else []
+    if options.output == "json":
+        result: dict[str, object] = {"type": str(program.type)}
+        result |= {"value": plain(value)} if error is None else {"error": error.message}
+        if options.steps:
+            result["steps"] = [{"expression": text, "value": shown} for text, shown in steps]
+        write_json(result)
+    else:
+        write(f"type   {program.type}")
+        write(f"value  {_shown(value)}" if error is None else f"error  {error.message}")
+        if steps:
+            heading("steps")
+            table(["expression", "value"], [[text, _shown(shown)] for text, shown in steps])
+    return Exit.OK if error is None else Exit.IMPOSSIBLE
+
+
+def _evaluate(program: Program, bindings: Mapping[str, object], engine: str) -> object:
+    if engine == ENGINES[0]:
+        return program.evaluate(bindings)
+    from ..cel.celpython import evaluate as second  # noqa: PLC0415 - takes half a second to import
+
+    return second(program.source.text, bindings)
+
+
+def _steps(program: Program, bindings: Mapping[str, object]) -> list[tuple[str, Any]]:
+    if any(isinstance(value, EvaluationError) for value in bindings.values()):
+        return []
+    return [
+        (text, f"error: {value.message}" if isinstance(value, EvaluationError) else plain(value))
+        for _, text, value in program.explain(bindings)
+    ]
+
+
+def _all(program: Program, frame: Frame, names: Any, options: argparse.Namespace) -> int:
+    column = evaluate(program, frame)
+    values = column.values.tolist()
+    errors = {names[row]: error.message for row, error in sorted(column.errors.items())}
+    numeric = not errors and column.values.dtype.kind in "if"
+    if options.output == "json":
+        write_json({
+            "type": str(program.type),
+            "values": {name: plain(value) for name, value in zip(names, values, strict=True) if name not in errors},
+            "errors": errors,
+        })
+    else:
+        table(["node", str(program.type)], [
+            [name, f"error: {errors[name]}" if name in errors else value if numeric else _shown(value)]
+            for name, value in zip(names, values, strict=True)
+        ])
+    return Exit.IMPOSSIBLE if len(errors) == len(names) else Exit.OK
+
+
+def _shown(value: object) -> str:
+    return json.dumps(plain(value), ensure_ascii=False)
