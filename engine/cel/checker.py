@@ -444,7 +444,9 @@ class _Checker:
         if field is not None:
             return field.type
         hint = did_you_mean(node.field, declared.fields)
-        if declared.index is not None:
+        if not hint and node.field in self.environment.variables:
+            hint = f"`{node.field}` is a variable of its own"
+        elif declared.index is not None:
             quoted = f"any other name is written in quotes: `[\"{node.field}\"]`"
             hint = f"{hint} ({quoted})" if hint else quoted
         elif not hint:
@@ -638,7 +640,7 @@ class _Checker:
             return
         if not overload.pure or overload.result.name in ("list", "map"):
             return
-        if all(each.__class__ in _TRIED and (each.__class__ is not str or len(each) < 256) for each in values):
+        if all(each.__class__ in _TRIED and not (isinstance(each, str) and len(each) > 256) for each in values):
             try:
                 overload.evaluate(*values)
             except EvaluationError as error:
@@ -662,6 +664,8 @@ class _Checker:
                 message = f"`{shown[0]}` cannot be indexed with `{shown[1]}`"
             elif len(settled) > 1 and settled[0] != settled[1] and _NUMBERS.issuperset(settled):
                 hint = f"convert one side, as in `{shown[1]}(x) {symbol} y`"
+            elif len(settled) > 1 and STRING in settled and not _NUMBERS.isdisjoint(settled):
+                hint = "a text is no number: `string(x)` and `int(x)` convert"
             elif NULL in settled and name in ("_==_", "_!=_"):
                 hint = "that is never null; `has(x.y)` tests whether a field is there"
         elif node.target is not None and len(types) == len(node.args) + 1:

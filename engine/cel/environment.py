@@ -202,7 +202,8 @@ class Environment:
 
     def with_variables(self, *variables: Variable) -> Environment:
         """Return this environment with more (or redeclared) variables."""
-        return replace(self, variables={**self.variables, **{each.name: each for each in variables}})
+        added = replace(self, variables={**self.variables, **{each.name: each for each in variables}})
+        return self._keep(added, "type_names")
 
     def with_types(self, *types: ObjectType) -> Environment:
         """Return this environment with more object types."""
@@ -219,4 +220,10 @@ class Environment:
 
     def with_definition(self, name: str, checked: Checked) -> Environment:
         """Return this environment with one more definition, readable as `variables.<name>`."""
-        return replace(self, definitions={**self.definitions, name: checked})
+        added = replace(self, definitions={**self.definitions, name: checked})
+        return self._keep(added, "type_names", "qualified_roots")
+
+    def _keep(self, other: Environment, *computed: str) -> Environment:
+        # Chains of environments that differ by one name would compute the same tables again and again.
+        other.__dict__.update((name, self.__dict__[name]) for name in computed if name in self.__dict__)
+        return other

@@ -208,7 +208,7 @@ class _Estimator:
             case Call():
                 return self.visit_call(node, reference if isinstance(reference, CallReference) else None)
             case ListLiteral(elements=elements, optional=optional):
-                parts = [self.visit(each) for each in elements]
+                parts = list(map(self.visit, elements))
                 shape = self.joined([each.shape for each in parts], DYN)
                 size = len(elements)
                 return self.sum(
@@ -266,7 +266,7 @@ class _Estimator:
         arguments = node.args if node.target is None or (reference and reference.qualified) else (
             node.target, *node.args
         )  # fmt: skip
-        parts = [self.visit(each) for each in arguments]
+        parts = list(map(self.visit, arguments))  # no frame of a comprehension between two levels
         type_ = self.type_of(node)
         function = node.function
         if function in ("_&&_", "_||_"):
@@ -321,7 +321,7 @@ class _Estimator:
             index = _Shape(1, 1, DYN)
             self.locals += [(node.variable, self.key(shape) if is_map or shape.type == DYN else index)]
             self.locals += [(node.variable2, element)]
-        bodies = [self.visit(each) for each in (node.predicate, node.transform) if each is not None]
+        bodies = list(map(self.visit, (each for each in (node.predicate, node.transform) if each is not None)))
         del self.locals[-1 if node.variable2 is None else -2 :]
         times = shape.high
         if shape.type == DYN and (shape.path is None or shape.path not in self.sizes):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import repeat
 from typing import Final
 
 from .ast import (
@@ -140,7 +141,7 @@ def _call(node: Call, level: int) -> str:
     if function in ("_[_]", "_[?_]"):
         mark = "?" if function == "_[?_]" else ""
         return f"{_text(args[0], _MEMBER)}[{mark}{_text(args[1], _TERNARY)}]"
-    arguments = ", ".join([_text(each, _TERNARY) for each in args])
+    arguments = ", ".join(map(_text, args, repeat(_TERNARY)))
     if node.target is not None:
         return f"{_text(node.target, _MEMBER)}.{function}({arguments})"
     return f"{'.' if node.rooted else ''}{function}({arguments})"
