@@ -46,6 +46,8 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
             "Whole and fractional GPUs: the node has them free, and the pod gets the ones that fit tightest."),
     _plugin("GpuClustering", "gpu_clustering", _SCORE,
             "Nodes that hold GPU pods of the same kind come first, then the fuller ones.", enabled=False),
+    _plugin("FragmentationGradient", "fragmentation_gradient", (Point.SCORE, Point.RESERVE),
+            "Pods go where they leave the least GPU that the workload's typical pods could not use.", enabled=False),
     _plugin("RandomScore", "random_score", _SCORE, "One of the nodes, drawn with equal chance.", enabled=False),
 )
 """In the order in which they are asked: what is cheap and refuses much comes first."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import WHOLE_DEVICE, DeviceRequest, PodInfo
@@ -51,12 +52,12 @@ def _kind(request: DeviceRequest) -> int:
     return 0 if request.count == 1 and request.share < WHOLE_DEVICE else min(request.count, 62)
 
 
-def _kinds(owner: object, snapshot: Snapshot) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _kinds(owner: object, snapshot: Snapshot) -> NDArray[np.int64]:
     """Return one bit per kind of GPU pod on each node; recomputed for the nodes whose pods changed."""
     frame = snapshot.frame({})
     stamp = frame.stamp(_PATHS)
     kept = frame.kept.get(owner)
-    bits = np.zeros(snapshot.size, np.int64)
+    bits: NDArray[np.int64] = np.zeros(snapshot.size, np.int64)
     changed: Any = range(snapshot.size)
     if isinstance(kept, tuple):
         before, bits = kept

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import WHOLE_DEVICE, DeviceRequest, PodInfo
@@ -55,7 +56,7 @@ class GpuShare:
         devices = snapshot.devices
         # A device that there is not has 0 free, and a share is at least 1.
         fits = devices.free >= request.share
-        passed = fits.any(axis=1) if request.count == 1 else fits.sum(axis=1) >= request.count
+        passed: NDArray[np.bool_] = np.count_nonzero(fits, axis=1) >= request.count
         if request.models:
             passed &= _accepts(request, devices.models)[devices.model]
 
@@ -68,8 +69,8 @@ class GpuShare:
         return Answer(passed, explain, reasons=reasons)
 
     def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
-        """Choose the devices; the framework assumes the pod with them."""
-        if pod.gpu is None:
+        """Choose the devices, unless a plugin before this one has; the framework assumes the pod with them."""
+        if pod.gpu is None or ReservedDevices in state:
             return None
         free = snapshot.devices.free[row].tolist()
         chosen = self._choose(free, pod.gpu)

@@ -1,0 +1,148 @@
+"""FragmentationGradient: pods go where they leave the least GPU that the next pods could not use.
+
+The policy FGD of the openb study (Weng et al., "Beware of Fragmentation", USENIX ATC 2023): the score falls with the
+growth of the node's fragmentation by a hypothetical placement, and a pod that shares a device gets the one that the
+growth is smallest on. It needs to know the workload's typical pods.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from koordpolicy.engine.cel.frame import Rows
+from koordpolicy.engine.cluster.pods import WHOLE_DEVICE, DeviceRequest, PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.plugins import CycleState, Handle
+from koordpolicy.engine.points import HIGHEST_SCORE, Refusal, Scores
+from koordpolicy.engine.scheduler.cycle import ReservedDevices
+from koordpolicy.engine.scheduler.fragmentation import TypicalPod, fragment
+
+_PATHS: Final = frozenset({("allocatable", "cpu"), ("requested", "cpu"), ("devices",), ("nodeInfo", "gpuModel")})
+_FIELDS: Final = ("cpuMilli", "gpuMilli", "gpus")
+_MOST_STATES: Final = 200_000
+_MOST_SHAPES: Final = 1_000
+
+
+class FragmentationGradient:
+    """Score and reserve.
+
+    Argument `typicalPods`: what the next pods will look like, each `{cpuMilli, gpuMilli, gpus, models, probability}`.
+    """
+
+    name = "FragmentationGradient"
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+        self._typical = tuple(
+            TypicalPod(*(each[name] for name in _FIELDS), frozenset(each.get("models", ())), float(each["probability"]))
+            for each in args["typicalPods"]
+        )
+        self._states: dict[tuple[int, tuple[int, ...], str], float] = {}
+
+    @staticmethod
+    def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the arguments; raises ValueError where they are not as described."""
+        for name in args:
+            if name not in ("apiVersion", "kind", "typicalPods"):
+                raise ValueError(f"there is no argument `{name}`: the fields are `typicalPods`")
+        pods = args.get("typicalPods")
+        if not isinstance(pods, Sequence) or isinstance(pods, str) or not pods:
+            raise ValueError("`typicalPods` must list at least one pod")
+        for index, pod in enumerate(pods):
+            place = f"`typicalPods[{index}]`"
+            if not isinstance(pod, Mapping) or not set(_FIELDS) | {"probability"} <= set(pod):
+                raise ValueError(f"{place} must have {', '.join(f'`{name}`' for name in _FIELDS)} and `probability`")
+            if any(isinstance(pod[name], bool) or not isinstance(pod[name], int) or pod[name] < 0 for name in _FIELDS):
+                raise ValueError(f"{place}: {', '.join(f'`{name}`' for name in _FIELDS)} must be whole numbers from 0")
+            if not isinstance(pod["probability"], (int, float)) or not 0 <= pod["probability"] <= 1:
+                raise ValueError(f"{place}: `probability` must be a number from 0 to 1")
+        return {"typicalPods": list(pods)}
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+        """Score the nodes: 50 where nothing changes, more where fragmentation shrinks."""
+        values, known = self._kept(pod, snapshot)
+        for row in rows[~known[rows]].tolist():
+            values[row] = max(score for score, _ in self._placements(pod, snapshot, row))
+            known[row] = True
+        return Scores(values)
+
+    def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
+        """Choose the device that the score came from; whole devices, and their refusal, are left to GpuShare."""
+        request = pod.gpu
+        if request is not None and _shares(request):
+            best = None
+            for score, devices in self._placements(pod, snapshot, row):
+                if best is None or score > best[0]:
+                    best = score, devices
+            if best is not None and best[1]:
+                state[ReservedDevices] = best[1]
+        return None
+
+    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
+        """Give the device back: nothing but the cycle state knows of it yet."""
+        state.pop(ReservedDevices, None)
+
+    def _placements(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield the score of each way to place the pod on the node that makes a difference, with its devices."""
+        at = snapshot.row(row)
+        cpu, free = at.allocatable["cpu"] - at.requested["cpu"], at.free
+        before = self._fragmentation(cpu, free, at.model)
+        cpu -= pod.requests["cpu"]
+        ways = list(_ways(free, pod.gpu)) or [()]
+        for devices in ways:
+            after = list(free)
+            for minor in devices:
+                after[minor] -= pod.gpu.share if pod.gpu is not None else 0
+            delta = before - self._fragmentation(cpu, after, at.model)
+            yield int(HIGHEST_SCORE / (1 + math.exp(-delta / WHOLE_DEVICE))), devices
+
+    def _fragmentation(self, cpu_milli: int, free: Sequence[int], model: str) -> float:
+        # Which of the devices has how much makes no difference.
+        key = cpu_milli, tuple(sorted(free)), model
+        found = self._states.get(key)
+        if found is None:
+            if len(self._states) >= _MOST_STATES:
+                self._states.clear()
+            found = self._states[key] = fragment(self._typical, cpu_milli, free, model)[0]
+        return found
+
+    def _kept(self, pod: PodInfo, snapshot: Snapshot) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return the scores kept for pods of this shape, and for which rows they are up to date."""
+        frame = snapshot.frame({})
+        stamp = frame.stamp(_PATHS)
+        shapes = frame.kept.setdefault(self, {})
+        assert isinstance(shapes, dict)
+        shape = pod.requests["cpu"], pod.gpu
+        if shape in shapes:
+            before, values, known = shapes[shape]
+            if before != stamp:
+                changed = frame.changed(_PATHS, before)
+                known[slice(None) if changed is None else changed] = False
+        else:
+            if len(shapes) >= _MOST_SHAPES:
+                shapes.clear()
+            values, known = np.zeros(snapshot.size, np.int64), np.zeros(snapshot.size, np.bool_)
+        shapes[shape] = stamp, values, known
+        return values, known
+
+
+def _shares(request: DeviceRequest) -> bool:
+    return request.count == 1 and request.share < WHOLE_DEVICE
+
+
+def _ways(free: Sequence[int], request: DeviceRequest | None) -> Iterator[tuple[int, ...]]:
+    """Yield the sets of devices to try: the first device of each free amount for a share, else the first that fit."""
+    if request is None:
+        return
+    fitting = [minor for minor, left in enumerate(free) if left >= request.share]
+    if not _shares(request):
+        yield tuple(sorted(fitting, key=free.__getitem__)[: request.count])
+        return
+    tried: set[int] = set()
+    for minor in fitting:
+        if free[minor] not in tried:
+            tried.add(free[minor])
+            yield (minor,)
