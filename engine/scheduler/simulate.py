@@ -122,9 +122,9 @@ class Result:
         if not amounts:
             return None
         ratios = [round(100 * part / idle, 2) if idle else 0.0 for part, idle in amounts]
-        return (
-            _mean_percent([round(part, 2) for part, _ in amounts], self.capacity.gpu), float(np.mean(ratios)),
-        )
+        # Unlike allocations, these amounts are not rounded before their mean is taken.
+        share = np.mean([round(part, 2) for part, _ in amounts]) / (self.capacity.gpu / DEVICE) / 10
+        return float(np.round(share, 2)), float(np.mean(ratios))
 
     def allocations(self, step: int = 10) -> dict[int, Allocation]:
         """Return what was in use at each `step` percent of load, up to the highest that was reached."""
@@ -253,7 +253,7 @@ class _Failures:
         return dict(sorted(self._reasons.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _mean_percent(amounts: Sequence[float], capacity: int) -> float:
+def _mean_percent(amounts: Sequence[int], capacity: int) -> float:
     """Return the mean of the amounts in percent of the capacity, rounded as the published figures are.
 
     Each amount is rounded to 2 decimals as a Python float, the mean as a numpy scalar (scale, round half to even,

@@ -15,7 +15,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -26,7 +26,7 @@ from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load_paths
 from koordpolicy.engine.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle import Settings
-from koordpolicy.engine.scheduler.fragmentation import typical_pods
+from koordpolicy.engine.scheduler.fragmentation import TypicalPod, typical_pods
 from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
 from koordpolicy.engine.scheduler.simulate import Result as Outcome
 from koordpolicy.engine.scheduler.simulate import simulate
@@ -37,6 +37,9 @@ from .result import Result
 SUITE = "openb"
 SHIPPED = Path(__file__).parents[2] / "policies" / "trace"
 RANDOM = "01-Random"
+
+
+FGD = "06-FGD"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ POLICIES: Mapping[str, Policy] = {
     "03-GpuClustering": Policy(profile=ProfileSpec(enabled=(Choice("GpuClustering"),))),
     "04-GpuPacking": Policy("gpu-packing"),
     "05-BestFit": Policy("best-fit"),
+    FGD: Policy(profile=ProfileSpec(enabled=(Choice("FragmentationGradient"),))),
 }
 
 
@@ -84,7 +88,8 @@ def run_part(path: Path, part: str, *, full: bool = False) -> Iterator[Result]:
     typical = typical_pods(recorded.pods)
     found: dict[str, list[float | None]] = {figure: [] for figure, _ in _expected(figures)}
     for index, seed in enumerate(seeds):
-        settings = Settings((policy.profile,), seed=seed)
+        profile = policy.profile if name != FGD else replace(policy.profile, args=_typical_args(typical))
+        settings = Settings((profile,), seed=seed)
         workload = traces.generate(recorded, seed=seed, tune=tune)
         outcome = simulate(workload, _live(policy), settings, clock=time.perf_counter, typical=typical)
         for figure, expected in _expected(figures):
@@ -100,6 +105,15 @@ def run_part(path: Path, part: str, *, full: bool = False) -> Iterator[Result]:
             # Both means have an error of their own.
             tolerance = 3 * expected["std"] * math.sqrt(2 / len(seeds))
             yield _compare(f"{part}/mean/{figure}", fmean(values) if values else None, expected["mean"], tolerance)
+
+
+def _typical_args(typical: Sequence[TypicalPod]) -> dict[str, Any]:
+    pods = [
+        {"cpuMilli": each.cpu_milli, "gpuMilli": each.gpu_milli, "gpus": each.gpus, "models": sorted(each.models),
+         "probability": each.probability}
+        for each in typical
+    ]
+    return {"FragmentationGradient": {"typicalPods": pods}}
 
 
 def _compare(name: str, value: float | None, expected: float, tolerance: float) -> Result:
