@@ -246,7 +246,7 @@ def _node(scope: Scope) -> tuple[Seen, ...]:
         ("nodeInfo", NODE_INFO.type, "Facts derived of the node and of what runs on it."),
         ("allocatable", RESOURCE_LIST.type, "What the node has for pods.", _AMOUNT_UNIT),
         ("requested", RESOURCE_LIST.type, "The sum of the effective requests of the node's pods.", _AMOUNT_UNIT),
-        ("usage", USAGE.type, "What was measured on the node; an error where nothing was, or not lately.", _AMOUNT_UNIT),
+        ("usage", USAGE.type, "What was measured on the node; an error if nothing was, or not lately.", _AMOUNT_UNIT),
         ("metricAge", INT, "Age of the node's metric; an error where there never was one.", "seconds"),
     )
 
@@ -255,8 +255,10 @@ _NODE_OF_CLUSTER: Final = (
     *_node(_ROW),
     *_seen(
         _ROW,
-        ("estimated", MEASURED_LIST.type, "The measured usage and what pods that it does not show yet are expected to"
-         " use; an error where nothing was measured.", _AMOUNT_UNIT),
+        ("estimated", MEASURED_LIST.type, (
+            "The measured usage and what pods that it does not show yet are expected to use; an error where nothing was"
+            " measured."
+        ), _AMOUNT_UNIT),
         ("devices", list_of(DEVICE.type), "The node's devices."),
         ("nodeMetric", Type("koordinator.NodeMetric"), "The node's NodeMetric; an error where there is none."),
     ),
@@ -276,8 +278,9 @@ _QOS_NODE: Final = (
         _ROW,
         ("nodeSLO", Type("koordinator.NodeSLO"), "The node's NodeSLO; an error where there is none."),
         ("bestEffortUsage", MEASURED_LIST.type, "Usage of the pods of the QoS class BE together.", _AMOUNT_UNIT),
-        ("nonBestEffortUsage", MEASURED_LIST.type, "Usage of all that is not of the QoS class BE: other pods, host"
-         " applications, and the system.", _AMOUNT_UNIT),
+        ("nonBestEffortUsage", MEASURED_LIST.type, (
+            "Usage of all that is not of the QoS class BE: other pods, host applications, and the system."
+        ), _AMOUNT_UNIT),
         ("systemUsage", MEASURED_LIST.type, "Usage of what runs on the node outside of pods.", _AMOUNT_UNIT),
     ),
 )

@@ -1,0 +1,294 @@
+"""The expressions of one document: parsed once, checked where they stand, bounded, and made programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ..cel.ast import Expr, Ident, Select, children
+from ..cel.checked import Checked
+from ..cel.checker import check
+from ..cel.environment import Environment, Variable
+from ..cel.estimate import check_cost
+from ..cel.parser import parse
+from ..cel.program import Program
+from ..cel.types import BOOL, DOUBLE, DYN, INT, STRING, Type, map_of
+from ..documents import Aggregate, AggregateFunction, Check, Condition, Criterion, Expression, PluginSpec, Threshold
+from ..points import KEY, NUMBER, SLOTS, Code, Slot, Typed, environment
+from ..source import PolicyError, Problem, Problems, Span, did_you_mean
+from .programs import AggregateProgram, Rule
+
+_VARIABLES: Final = "variables"
+
+
+@dataclass(frozen=True, slots=True)
+class _Variable:
+    """A variable of the document: its tree, and which others it reads. `root` is None where it cannot be parsed."""
+
+    name: str
+    expression: Expression
+    root: Expr | None
+    reads: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What expressions of a slot see, and why some variables cannot be read there (by name)."""
+
+    environment: Environment
+    missing: Mapping[str, PolicyError]
+
+
+@dataclass(slots=True)
+class Expressions:
+    """Compiles what one document says; problems are gathered, and what is faulty yields None.
+
+    `slots` are those that the document uses, the one that sees most first.
+    """
+
+    spec: PluginSpec
+    params: Typed
+    slots: Sequence[Slot]
+    problems: Problems
+    subject: str = "node"
+    thresholds: tuple[str, ...] = ()
+    aggregates: dict[str, Type] = field(default_factory=dict)
+    _variables: tuple[_Variable, ...] = ()
+    _scopes: dict[tuple[Slot, bool], _Scope] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._variables = tuple(self._parse_variables())
+
+    def program(
+        self, expression: Expression, slot: Slot, results: tuple[Type, ...] | None = None, *, aggregates: bool = True,
+    ) -> Program | None:
+        """Return the program of an expression; `results` (default: the slot's) are the types that it may have."""
+        try:
+            root = parse(expression.source)
+        except PolicyError as error:
+            self.problems.extend(error.problems)
+            return None
+        return self._checked_program(expression, root, slot, SLOTS[slot].results if results is None else results,
+                                     aggregates=aggregates)
+
+    def optional(
+        self, expression: Expression | None, slot: Slot, results: tuple[Type, ...] | None = None,
+    ) -> Program | None:
+        """Return the program of an expression that may be left out."""
+        return None if expression is None else self.program(expression, slot, results)
+
+    def rule(self, item: Check | Criterion | Threshold | Condition, slot: Slot) -> Rule | None:
+        """Return the rule of an item that yields a bool."""
+        program = self.program(item.expression, slot, (BOOL,))
+        message = message_program = None
+        if not isinstance(item, Condition):
+            message, written = item.message, item.message_expression
+            message_program = self.optional(written, slot, (STRING,))
+            if message and written is not None:
+                self.problems.add(
+                    f"`{item.name}` has both a `message` and a `messageExpression`", written.span,
+                    help="keep one of them", code="invalid-value",
+                )
+        if program is None:
+            return None
+        span = item.expression.span if isinstance(item, Condition) else item.span
+        code = item.reason if isinstance(item, Check) else Code.UNSCHEDULABLE
+        return Rule(item.name, program, item.expression, span, message or "", message_program, code)
+
+    def rules(self, items: Iterable[Check | Criterion | Threshold | Condition], slot: Slot) -> tuple[Rule, ...]:
+        """Return the rules of items that yield bools."""
+        found = [self.rule(item, slot) for item in items]
+        return tuple(rule for rule in found if rule is not None)
+
+    def aggregate(self, item: Aggregate, slot: Slot) -> AggregateProgram | None:
+        """Return how an aggregate is computed, and note its type for all that reads it."""
+        before = len(self.problems.found)
+        counts = item.function is AggregateFunction.COUNT
+        program = group = None
+        if item.expression is not None:
+            program = self.program(item.expression, slot, (BOOL,) if counts else NUMBER, aggregates=False)
+        if item.group_by is not None:
+            group = self.program(item.group_by, slot, KEY, aggregates=False)
+        result = program.type if program is not None else DYN
+        if counts or item.function is AggregateFunction.AVG:
+            result = INT if counts else DOUBLE
+        if group is not None:
+            result = map_of(group.type, result)
+        self.aggregates[item.name] = result
+        if len(self.problems.found) > before:
+            return None
+        return AggregateProgram(item.name, item.over, item.function, program, group, item.percentile, item.span)
+
+    def finish(self) -> None:
+        """Report the variables that can be read nowhere, with what is wrong where most is seen."""
+        for variable in self._variables:
+            failures = [self._scope(slot).missing.get(variable.name) for slot in self.slots]
+            if variable.root is not None and failures and failures[0] is not None and None not in failures:
+                self.problems.extend(failures[0].problems)
+
+    def _parse_variables(self) -> Iterator[_Variable]:
+        names = [each.name for each in self.spec.variables]
+        roots: dict[str, Expr | None] = {}
+        for each in self.spec.variables:
+            try:
+                roots[each.name] = parse(each.expression.source)
+            except PolicyError as error:
+                self.problems.extend(error.problems)
+                roots[each.name] = None
+        reads = {
+            name: frozenset(each.field for each in _reads(root)) if root is not None else frozenset()
+            for name, root in roots.items()
+        }
+        for place, each in enumerate(self.spec.variables):
+            root = roots[each.name]
+            later = set(names[place:])
+            for node in _reads(root) if root is not None else ():
+                if node.field in later:
+                    self._report_order(each.name, node, each.expression, reads)
+                    root = None
+            yield _Variable(each.name, each.expression, root, reads[each.name])
+
+    def _report_order(
+        self, name: str, node: Select, expression: Expression, reads: Mapping[str, frozenset[str]],
+    ) -> None:
+        other = node.field
+        if other == name:
+            message, hint = f"`{_VARIABLES}.{name}` reads itself", "remove the reference"
+        elif (path := _path(reads, other, name)) is not None:
+            chain = " -> ".join(f"`{each}`" for each in (name, *path))
+            message, hint = f"variables read each other: {chain}", "break the circle"
+        else:
+            message = f"`{_VARIABLES}.{name}` reads `{other}`, which is declared after it"
+            hint = f"move `{other}` before `{name}`"
+        self.problems.extend([Problem(message, _span(expression, node), hint, code="variable-order")])
+
+    def _checked_program(
+        self, expression: Expression, root: Expr, slot: Slot, results: tuple[Type, ...], *, aggregates: bool,
+    ) -> Program | None:
+        scope = self._scope(slot, aggregates=aggregates)
+        if self._report_missing(expression, root, slot, scope):
+            return None
+        try:
+            checked = check(expression.source, root, scope.environment, expected=results)
+            check_cost(checked)
+        except PolicyError as error:
+            self.problems.extend(_placed(error, slot))
+            return None
+        return Program(checked)
+
+    def _report_missing(self, expression: Expression, root: Expr, slot: Slot, scope: _Scope) -> bool:
+        """Report the variables that an expression reads and cannot; returns whether there are any."""
+        known = [each.name for each in self._variables]
+        bad = False
+        for node in _reads(root):
+            if node.field not in known:
+                hint = did_you_mean(node.field, known) or (
+                    "there are " + ", ".join(f"`{each}`" for each in known) if known else "declare it under `variables`"
+                )
+                message = f"no variable `{_VARIABLES}.{node.field}`"
+                self.problems.add(message, _span(expression, node), help=hint, code="cel-name")
+                bad = True
+            elif node.field in scope.missing:
+                bad = True
+                elsewhere = [s for s in self.slots if node.field not in self._scope(s).missing]
+                if elsewhere or (not aggregates_seen(slot)):
+                    why = scope.missing[node.field].problems[0].message
+                    self.problems.add(
+                        f"`{_VARIABLES}.{node.field}` cannot be read at {slot.value}: {why}", _span(expression, node),
+                        help="compute it here without that" + (f", or move this to {elsewhere[0].value}"
+                                                               if elsewhere else ""),
+                        code="cel-name",
+                    )
+        return bad
+
+    def _scope(self, slot: Slot, *, aggregates: bool = True) -> _Scope:
+        key = (slot, aggregates)
+        if key not in self._scopes:
+            self._scopes[key] = self._make_scope(slot, aggregates=aggregates)
+        return self._scopes[key]
+
+    def _make_scope(self, slot: Slot, *, aggregates: bool) -> _Scope:
+        seen = environment(
+            slot, subject=self.subject, params=self.params, aggregates=self.aggregates if aggregates else None,
+            thresholds=self.thresholds if slot is Slot.WHEN else (),
+        )
+        missing: dict[str, PolicyError] = {}
+        for variable in self._variables:
+            found = self._definition(variable, seen, missing)
+            if isinstance(found, PolicyError):
+                missing[variable.name] = PolicyError(_placed(found, slot))
+            else:
+                seen = seen.with_definition(variable.name, found)
+                continue
+            # What reads it is told once, not complained about again for its type.
+            seen = seen.with_variables(Variable(f"{_VARIABLES}.{variable.name}", DYN))
+        return _Scope(seen, missing)
+
+    def _definition(
+        self, variable: _Variable, seen: Environment, missing: Mapping[str, PolicyError],
+    ) -> Checked | PolicyError:
+        failed = sorted(variable.reads & missing.keys())
+        if failed:
+            return missing[failed[0]]
+        if variable.root is None:
+            return PolicyError([Problem(f"`{_VARIABLES}.{variable.name}` is not valid", variable.expression.span)])
+        unknown = sorted(variable.reads - {each.name for each in self._variables})
+        if unknown:
+            node = next(each for each in _reads(variable.root) if each.field == unknown[0])
+            known = [each.name for each in self._variables if each.name != variable.name]
+            return PolicyError([Problem(
+                f"no variable `{_VARIABLES}.{unknown[0]}`", _span(variable.expression, node),
+                did_you_mean(unknown[0], known) or "declare it before this one", code="cel-name",
+            )])
+        try:
+            checked = check(variable.expression.source, variable.root, seen)
+            check_cost(checked)
+        except PolicyError as error:
+            return error
+        return checked
+
+
+def aggregates_seen(slot: Slot) -> bool:
+    """Return whether expressions of a slot may read aggregates: those of aggregates themselves may not."""
+    return slot not in (
+        Slot.SCHEDULER_NODES, Slot.SCHEDULER_PODS, Slot.QOS_PODS, Slot.DESCHEDULER_NODES, Slot.DESCHEDULER_PODS,
+    )
+
+
+def _placed(error: PolicyError, slot: Slot) -> Iterator[Problem]:
+    """Say of unknown names where they are not known."""
+    for problem in error.problems:
+        named = problem.code == "cel-name" and problem.message.startswith("no variable")
+        place = f" at {slot.value}"
+        placed = named and not problem.message.endswith(place)
+        yield replace(problem, message=problem.message + place) if placed else problem
+
+
+def _reads(root: Expr) -> Iterator[Select]:
+    """Yield where a tree reads `variables.<name>`."""
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Select) and isinstance(node.operand, Ident) and node.operand.name == _VARIABLES:
+            yield node
+        else:
+            pending.extend(children(node))
+
+
+def _path(reads: Mapping[str, frozenset[str]], start: str, goal: str) -> tuple[str, ...] | None:
+    """Return how one variable reads another, directly or by way of others."""
+    pending: list[tuple[str, ...]] = [(start,)]
+    seen = {start}
+    while pending:
+        path = pending.pop(0)
+        if path[-1] == goal:
+            return path
+        for each in sorted(reads.get(path[-1], frozenset()) - seen):
+            seen.add(each)
+            pending.append((*path, each))
+    return None
+
+
+def _span(expression: Expression, node: Expr) -> Span:
+    return expression.source.span(node.start, node.end)

@@ -1,0 +1,88 @@
+"""Params: where they come from, of which type they are, and what a profile may make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..cel.types import BOOL, DOUBLE, INT, STRING, Type
+from ..documents import Document, ParamsSpec, PluginSpec
+from ..points import Typed, typed
+from ..source import Problems, did_you_mean
+
+
+def gather(
+    spec: PluginSpec, shared: Mapping[str, Document], problems: Problems,
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return a document's params with those that it takes over (its own win), and the schema that they hold against."""
+    params: dict[str, Any] = {}
+    properties: dict[str, Any] = {}
+    for reference in spec.params_from:
+        document = shared.get(reference.name)
+        if document is None or not isinstance(document.spec, ParamsSpec):
+            problems.add(
+                f"there is no PolicyParams document `{reference.name}`", reference.span,
+                help=did_you_mean(reference.name, shared), code="unknown-params",
+            )
+            continue
+        params |= document.spec.params
+        properties |= (document.spec.params_schema or {}).get("properties", {})
+    params |= spec.params
+    own = spec.params_schema if isinstance(spec.params_schema, Mapping) else {}
+    properties |= own.get("properties", {})
+    if not own and not properties:
+        return params, None
+    return params, {**own, "properties": properties}
+
+
+def type_of(params: Mapping[str, Any], schema: Mapping[str, Any] | None) -> Typed:
+    """Return the type of params for the checker."""
+    return typed(params, schema)
+
+
+def override(
+    name: str, params: Mapping[str, Any], schema: Mapping[str, Any] | None, given: Mapping[str, Any],
+) -> Mapping[str, Any]:
+    """Return a plugin's params with what a profile gives in their place.
+
+    Raises `ValueError` with all complaints: params that the plugin does not have, and values of another type than
+    its expressions were checked with, or that do not hold against its own schema.
+    """
+    if not given:
+        return params
+    declared = type_of(params, schema).types[0].fields
+    faults: list[str] = []
+    for key, value in given.items():
+        field = declared.get(key)
+        if field is None:
+            hint = did_you_mean(key, declared) or "it has " + (", ".join(f"`{each}`" for each in declared) or "none")
+            faults.append(f"`{name}` has no param `{key}`: {hint}")
+        elif not _fits(value, field.type, params.get(key)):
+            faults.append(f"the param `{key}` of `{name}` is `{value}`, not of the type {field.type}")
+    merged = {**params, **given}
+    if schema is not None and not faults:
+        import jsonschema  # noqa: PLC0415
+
+        validator = jsonschema.Draft202012Validator(schema)
+        faults.extend(f"params of `{name}`: {error.message}" for error in validator.iter_errors(merged))
+    if faults:
+        raise ValueError("; ".join(faults))
+    return merged
+
+
+def _fits(value: object, wanted: Type, declared: object) -> bool:
+    if wanted == BOOL:
+        return isinstance(value, bool)
+    if wanted == INT:
+        return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+    if wanted == DOUBLE:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if wanted == STRING:
+        return isinstance(value, str)
+    if wanted.name == "list":
+        return isinstance(value, list) and all(_fits(each, wanted.parameters[0], None) for each in value)
+    if wanted.name == "map":
+        return isinstance(value, Mapping) and all(_fits(each, wanted.parameters[1], None) for each in value.values())
+    if isinstance(declared, Mapping):  # an object whose fields were checked: it keeps its shape
+        return isinstance(value, Mapping) and typed({"p": value}).types[1:] == typed({"p": declared}).types[1:]
+    return True

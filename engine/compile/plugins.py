@@ -1,0 +1,247 @@
+"""Documents to plugins: what the registry holds of them, with every complaint of all of them at once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from ..documents import (
+    DeschedulerSpec,
+    DeschedulerType,
+    Document,
+    Documents,
+    Evict,
+    Kind,
+    Over,
+    QoSSpec,
+    SchedulerSpec,
+    SortKey,
+    Subject,
+    SuppressCPU,
+)
+from ..points import Framework, Point, Slot
+from ..registry import Plugin
+from ..source import Problems
+from .expressions import Expressions
+from .params import gather, override, type_of
+from .programs import (
+    ActionProgram,
+    CompiledDescheduler,
+    CompiledQoS,
+    EffectProgram,
+    EvictProgram,
+    SortProgram,
+    SuppressCPUProgram,
+    ThresholdProgram,
+)
+from .scheduling import CompiledScheduler, DocumentScheduler, ScoreProgram
+
+_PLUGINS: Final = (Kind.SCHEDULER, Kind.QOS, Kind.DESCHEDULER)
+Make = Callable[[Mapping[str, Any]], Any]
+"""Makes the instance for params that are valid."""
+Given = tuple[Mapping[str, Any], Mapping[str, Any] | None]
+"""Params, and the schema that they hold against."""
+
+
+def compile_documents(
+    documents: Documents | Iterable[Document], problems: Problems | None = None, *,
+    shared: Iterable[Document] = (),
+) -> tuple[Plugin, ...]:
+    """Return the plugins of documents, in order; PolicyParams and PolicyTests are none.
+
+    `shared` are PolicyParams documents of other sources that `paramsFrom` may name. With `problems`, complaints are
+    gathered there (those that loading found are not repeated) and what is valid is returned; without, `PolicyError`
+    is raised with all of them, those of loading included.
+    """
+    gathered = Problems() if problems is None else problems
+    if isinstance(documents, Documents):
+        if problems is None:
+            gathered.extend(documents.problems)
+        documents = documents.documents
+    documents = tuple(documents)
+    _check_names(documents, gathered)
+    params = {each.name: each for each in (*shared, *documents) if each.kind is Kind.PARAMS}
+    plugins: list[Plugin] = []
+    for document in documents:
+        if document.kind in _PLUGINS:
+            found = Problems()
+            plugin = _COMPILERS[document.kind](document, params, found)
+            gathered.extend(found.found)
+            if plugin is not None and not found.errors:
+                plugins.append(plugin)
+    if problems is None:
+        gathered.raise_errors()
+    return tuple(plugins)
+
+
+def _check_names(documents: Sequence[Document], problems: Problems) -> None:
+    first: dict[tuple[Kind, str], Document] = {}
+    for document in documents:
+        other = first.setdefault((document.kind, document.name), document)
+        if other is not document:
+            problems.add(
+                f"the {document.kind.value} `{document.name}` is declared twice, also at {other.origin}", document.span,
+                help="rename one of them", code="duplicate-name",
+            )
+
+
+def _plugin(document: Document, framework: Framework, points: Sequence[Point], make: Make, given: Given) -> Plugin:
+    spec, (params, schema) = document.spec, given
+    assert isinstance(spec, SchedulerSpec | QoSSpec | DeschedulerSpec)
+
+    def merged(args: Mapping[str, Any]) -> Mapping[str, Any]:
+        return override(document.name, params, schema, args)
+
+    def made(args: Mapping[str, Any], handle: Any) -> Any:  # noqa: ARG001 - documents need nothing of their host
+        return make(merged(args))
+
+    # Shared params are part of what is decided: a change of theirs is a change of the plugin.
+    text = f"{document.digest} {sorted(params.items(), key=lambda item: item[0])!r}"
+    return Plugin(
+        document.name, framework, tuple(points), made, document.origin,
+        hashlib.sha256(text.encode()).hexdigest(),
+        source=document.source_name, span=document.span, description=document.metadata.description,
+        order=spec.order, weight=spec.weight if isinstance(spec, SchedulerSpec) else 1, profiles=spec.profiles,
+        replaces=spec.replaces, enforcement=spec.enforcement, check_args=merged,
+    )
+
+
+def _slots(*choices: tuple[Slot, object]) -> tuple[Slot, ...]:
+    return tuple(slot for slot, used in choices if used)
+
+
+def _compile_scheduler(document: Document, shared: Mapping[str, Document], problems: Problems) -> Plugin | None:
+    spec = document.spec
+    assert isinstance(spec, SchedulerSpec)
+    given = gather(spec, shared, problems)
+    slots = _slots(
+        (Slot.FILTER, spec.filter), (Slot.SCORE, spec.score), (Slot.PRE_FILTER, spec.pre_filter),
+        (Slot.PRE_ENQUEUE, spec.pre_enqueue),
+    )
+    expressions = Expressions(spec, type_of(*given), slots, problems)
+    over = {Over.NODES: Slot.SCHEDULER_NODES, Over.PODS: Slot.SCHEDULER_PODS}
+    aggregates = [expressions.aggregate(each, over[each.over]) for each in spec.aggregates]
+    # Where the pod alone is asked about, conditions cannot read a node.
+    narrowest = slots[-1] if slots else Slot.FILTER
+    scores = [(item, expressions.program(item.expression, Slot.SCORE)) for item in spec.score]
+    compiled = CompiledScheduler(
+        document, spec,
+        expressions.rules(spec.match_conditions, narrowest),
+        tuple(each for each in aggregates if each is not None),
+        expressions.rules(spec.pre_enqueue, Slot.PRE_ENQUEUE),
+        expressions.rules(spec.pre_filter, Slot.PRE_FILTER),
+        expressions.rules(spec.filter, Slot.FILTER),
+        tuple(ScoreProgram(item, program) for item, program in scores if program is not None),
+    )
+    expressions.finish()
+    points = [point for point, used in (
+        (Point.PRE_ENQUEUE, spec.pre_enqueue), (Point.PRE_FILTER, spec.pre_enqueue or spec.pre_filter),
+        (Point.FILTER, spec.filter), (Point.SCORE, spec.score),
+    ) if used]
+    return _plugin(document, Framework.SCHEDULER, points, lambda args: DocumentScheduler(compiled, args), given)
+
+
+def _sort(expressions: Expressions, keys: Iterable[SortKey], slot: Slot) -> tuple[SortProgram, ...]:
+    found = [(key, expressions.program(key.expression, slot)) for key in keys]
+    return tuple(SortProgram(program, key.order) for key, program in found if program is not None)
+
+
+def _key(document: Document, *parts: str) -> str:
+    """Return what state is remembered under: the same while document, item and text are the same."""
+    return hashlib.sha256("\0".join((document.kind.value, document.name, *parts)).encode()).hexdigest()[:16]
+
+
+def _compile_qos(document: Document, shared: Mapping[str, Document], problems: Problems) -> Plugin | None:
+    spec = document.spec
+    assert isinstance(spec, QoSSpec)
+    given = gather(spec, shared, problems)
+    names = tuple(each.name for each in spec.thresholds)
+    evicting = any(isinstance(each.effect, Evict) for each in spec.actions)
+    slots = (Slot.THRESHOLD, *_slots((Slot.QOS_CRITERIA, evicting)))
+    expressions = Expressions(
+        spec, type_of(*given), slots, problems, subject=spec.for_each.value, thresholds=names,
+    )
+    aggregates = []
+    for each in spec.aggregates:
+        if each.over is Over.NODES:
+            problems.add(f"`{each.name}` runs over nodes, but a QoSPlugin sees one node", each.span,
+                         help="write `over: pods`", code="invalid-value")
+        else:
+            aggregates.append(expressions.aggregate(each, Slot.QOS_PODS))
+    thresholds = []
+    for threshold in spec.thresholds:
+        rule = expressions.rule(threshold, Slot.THRESHOLD)
+        if rule is not None:
+            key = _key(document, threshold.name, threshold.expression.text)
+            thresholds.append(ThresholdProgram(rule, threshold.for_ns, threshold.cool_down_ns, key))
+    plain_actions = {each["name"]: each for each in document.plain["spec"]["actions"]}
+    actions = []
+    for action in spec.actions:
+        when = expressions.optional(action.when, Slot.WHEN)
+        effect = _effect(action.effect, spec, expressions)
+        if effect is not None:
+            key = _key(document, action.name, repr(plain_actions[action.name]))
+            actions.append(ActionProgram(action.name, effect, when, action.otherwise, action.span, key))
+    compiled = CompiledQoS(
+        document, spec, given[0], expressions.rules(spec.match_conditions, Slot.THRESHOLD),
+        tuple(each for each in aggregates if each is not None), tuple(thresholds), tuple(actions),
+    )
+    expressions.finish()
+    return _plugin(document, Framework.QOS, (Point.STRATEGY,), lambda args: replace(compiled, params=args), given)
+
+
+def _effect(effect: object, spec: QoSSpec, expressions: Expressions) -> EffectProgram | None:
+    if isinstance(effect, SuppressCPU):
+        target = expressions.program(effect.target, Slot.TARGET)
+        if spec.for_each is not Subject.NODE:
+            expressions.problems.add(
+                "`suppressCPU` bounds a whole node", effect.target.span,
+                help="write `forEach: node`", code="invalid-value",
+            )
+        return None if target is None else SuppressCPUProgram(target, effect.policy)
+    if isinstance(effect, Evict):
+        release = effect.release
+        amount = expressions.program(release.amount, Slot.RELEASE) if release is not None else None
+        return EvictProgram(
+            expressions.rules(effect.criteria, Slot.QOS_CRITERIA), _sort(expressions, effect.sort, Slot.QOS_SORT),
+            release, amount,
+        )
+    return None
+
+
+def _compile_descheduler(document: Document, shared: Mapping[str, Document], problems: Problems) -> Plugin | None:
+    spec = document.spec
+    assert isinstance(spec, DeschedulerSpec)
+    given = gather(spec, shared, problems)
+    slots = (Slot.CRITERIA, *_slots((Slot.SOURCE, spec.nodes.source)))
+    expressions = Expressions(spec, type_of(*given), slots, problems)
+    over = {Over.NODES: Slot.DESCHEDULER_NODES, Over.PODS: Slot.DESCHEDULER_PODS}
+    aggregates = [expressions.aggregate(each, over[each.over]) for each in spec.aggregates]
+    source = spec.nodes.source
+    compiled = CompiledDescheduler(
+        document, spec, given[0],
+        expressions.rules(spec.match_conditions, Slot.CRITERIA),
+        tuple(each for each in aggregates if each is not None),
+        expressions.optional(source, Slot.SOURCE),
+        expressions.optional(spec.nodes.target, Slot.DESTINATION),
+        _key(document, "anomaly", source.text if source is not None else ""),
+        expressions.rules(spec.criteria, Slot.CRITERIA),
+        _sort(expressions, spec.sort, Slot.SORT),
+        expressions.optional(spec.until, Slot.UNTIL),
+    )
+    expressions.finish()
+    return _plugin(document, Framework.DESCHEDULER, (_DESCHEDULER_POINTS[spec.type],),
+                   lambda args: replace(compiled, params=args), given)
+
+
+_DESCHEDULER_POINTS: Final = MappingProxyType({
+    DeschedulerType.DESCHEDULE: Point.DESCHEDULE,
+    DeschedulerType.BALANCE: Point.BALANCE,
+    DeschedulerType.EVICTION_FILTER: Point.EVICTION_FILTER,
+})
+_COMPILERS: Final[Mapping[Kind, Callable[[Document, Mapping[str, Document], Problems], Plugin | None]]] = {
+    Kind.SCHEDULER: _compile_scheduler, Kind.QOS: _compile_qos, Kind.DESCHEDULER: _compile_descheduler,
+}

@@ -1,0 +1,439 @@
+"""What a SchedulerPlugin document becomes: an object that answers for all nodes at once.
+
+It fulfils the protocols `PreFilter`, `Filter` and `Score`. Everything that does not change from pod to pod (programs,
+match, params) is fixed when it is made; what one decision needs more than once is kept in the decision's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cel.columns import evaluate
+from ..cel.environment import Scope
+from ..cel.frame import Frame, Rows
+from ..cel.program import Program
+from ..cel.row_frame import RowFrame
+from ..cel.values import EvaluationError, Timestamp
+from ..cluster.pods import PodInfo
+from ..cluster.snapshot import NodeFrame, Snapshot
+from ..documents import Document, Normalize, Over, SchedulerSpec, ScoreItem
+from ..plugins import CycleState
+from ..points import HIGHEST_SCORE, Answer, Code, FailurePolicy, Refusal, Scores
+from .aggregation import Facts, summarize
+from .programs import AggregateProgram, Rule
+from .selection import accepts_pod, exempt, node_mask
+
+_Booleans = NDArray[np.bool_]
+_Integers = NDArray[np.int64]
+
+_EXACT_DOUBLES: Final = 2.0**63
+_SAFE: Final = 2**63 // (HIGHEST_SCORE + 1)
+_MOST_VALUES: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreProgram:
+    """A score item, ready to run."""
+
+    item: ScoreItem
+    program: Program
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledScheduler:
+    """The programs of a SchedulerPlugin document."""
+
+    document: Document
+    spec: SchedulerSpec
+    conditions: tuple[Rule, ...]
+    aggregates: tuple[AggregateProgram, ...]
+    pre_enqueue: tuple[Rule, ...]
+    pre_filter: tuple[Rule, ...]
+    filter: tuple[Rule, ...]
+    score: tuple[ScoreProgram, ...]
+
+
+def pod_facts(pod: PodInfo) -> dict[str, object]:
+    """Return what expressions read as `podInfo`; GPU amounts in thousandths of one device."""
+    gpu = pod.gpu
+    return {
+        "name": pod.name,
+        "namespace": pod.namespace,
+        "qosClass": pod.qos_class,
+        "kubernetesQoS": pod.kubernetes_qos,
+        "priority": pod.priority,
+        "priorityBand": pod.priority_band,
+        "requests": pod.requests,
+        "limits": pod.limits,
+        "gpuCount": gpu.count if gpu else 0,
+        "gpuShare": gpu.share if gpu else 0,
+        "gpuRequest": gpu.total if gpu else 0,
+        "gpuModels": sorted(gpu.models) if gpu else [],
+    }
+
+
+def pod_values(pod: PodInfo) -> dict[str, object]:
+    """Return the variables of a pod: `pod`, `podInfo`, `requests`, `limits`."""
+    return {"pod": pod.object, "podInfo": pod_facts(pod), "requests": pod.requests, "limits": pod.limits}
+
+
+class _Shared:
+    """The key of the cycle state under which all documents find the pod's variables."""
+
+
+@dataclass(slots=True)
+class _Decision:
+    """What one document knows in one decision; `error` is that of a condition which decides about all nodes."""
+
+    frame: NodeFrame
+    values: Mapping[str, object]
+    about: bool
+    error: EvaluationError | None
+    nodes: _Booleans | None
+    """Which nodes it is about; None for all."""
+    node_errors: dict[int, EvaluationError]
+
+
+class DocumentScheduler:
+    """A SchedulerPlugin document with its params, as the scheduler asks it. Immutable, and bound to no cluster."""
+
+    def __init__(self, compiled: CompiledScheduler, params: Mapping[str, Any]) -> None:
+        self.name = compiled.document.name
+        self.params = params
+        self._compiled = compiled
+        self._spec = compiled.spec
+        self._ignore = compiled.spec.failure_policy is FailurePolicy.IGNORE
+
+    def pre_enqueue(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
+        """Return why the pod must wait, or None."""
+        return self._check_pod(self._compiled.pre_enqueue, state, pod, snapshot)
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
+        """Return why the pod cannot be placed at all, or None; what must hold before queueing must hold here too."""
+        rules = (*self._compiled.pre_enqueue, *self._compiled.pre_filter)
+        return self._check_pod(rules, state, pod, snapshot)
+
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
+        """Return which nodes the pod may run on: those for which every check is true, and those it is not about."""
+        size = snapshot.size
+        if exempt(self._spec.match.pods, pod):
+            return Answer(np.ones(size, np.bool_))
+        decision = self._decision(state, pod, snapshot)
+        if decision.error is not None and not self._ignore:
+            refusal = Refusal("matchConditions", decision.error.message, Code.ERROR, decision.error)
+            return Answer(np.zeros(size, np.bool_), lambda _: refusal, dict.fromkeys(rows.tolist(), decision.error))
+        if not decision.about or decision.error is not None:
+            errors = {} if decision.error is None else dict.fromkeys(rows.tolist(), decision.error)
+            return Answer(np.ones(size, np.bool_), errors=errors)
+        return _Filtering(self, decision, size).run(rows)
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
+        """Return the weighted mean of the items, 0 for nodes that the document is not about."""
+        decision = self._decision(state, pod, snapshot)
+        size = snapshot.size
+        if not decision.about or decision.error is not None:
+            errors = {} if decision.error is None else dict.fromkeys(rows.tolist(), decision.error)
+            return Scores(np.zeros(size, np.int64), errors)
+        asked = rows if decision.nodes is None else rows[decision.nodes[rows]]
+        total: _Integers = np.zeros(size, np.int64)
+        weights = 0
+        items: dict[str, _Integers] = {}
+        errors = dict(decision.node_errors)
+        for each in self._compiled.score:
+            values, faults = self._item(each, decision, asked)
+            errors |= faults
+            if faults and self._ignore:
+                continue
+            items[each.item.name] = values
+            total += values * each.item.weight
+            weights += each.item.weight
+        if weights > 1:
+            total //= weights
+        return Scores(total, errors, items)
+
+    @property
+    def compiled(self) -> CompiledScheduler:
+        """The programs."""
+        return self._compiled
+
+    @property
+    def ignores_errors(self) -> bool:
+        """Whether an expression that fails is left out."""
+        return self._ignore
+
+    def _check_pod(
+        self, rules: tuple[Rule, ...], state: CycleState, pod: PodInfo, snapshot: Snapshot,
+    ) -> Refusal | None:
+        if not rules or exempt(self._spec.match.pods, pod):
+            return None
+        decision = self._decision(state, pod, snapshot)
+        if decision.error is not None and not self._ignore:
+            return Refusal("matchConditions", decision.error.message, Code.ERROR, decision.error)
+        if not decision.about or decision.error is not None:
+            return None
+        for rule in rules:
+            bindings = bindings_of(rule.program, decision.frame, None)
+            try:
+                if rule.program.evaluate(bindings) is True:
+                    continue
+            except EvaluationError as error:
+                if self._ignore:
+                    continue
+                return Refusal(rule.name, error.message, Code.ERROR, error)
+            return refusal_of(rule, decision.frame, None)
+        return None
+
+    def _decision(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> _Decision:
+        known = state.get(self)
+        if isinstance(known, _Decision):
+            return known
+        shared = state.get(_Shared)
+        if shared is None:
+            shared = state[_Shared] = {**pod_values(pod), "now": Timestamp(snapshot.now)}
+        facts = Facts()
+        values = {**shared, "params": self.params, "aggregates": facts}
+        frame = snapshot.frame(values)
+        decision = _Decision(frame, values, accepts_pod(self._spec.match.pods, pod, snapshot), None, None, {})
+        if decision.about:
+            decision.nodes = node_mask(self._spec.match.nodes, self._compiled.document.digest, frame, snapshot)
+            if self._compiled.aggregates:
+                found = summarize(self._compiled.aggregates, lambda each: _frame_of(each, snapshot, decision))
+                facts.update(found)
+                facts.errors.update(found.errors)
+            self._apply_conditions(decision)
+        state[self] = decision
+        return decision
+
+    def _apply_conditions(self, decision: _Decision) -> None:
+        """Narrow what the document is about: a false condition wins over one that failed, as in Kubernetes."""
+        for rule in self._compiled.conditions:
+            if rule.program.checked.scope is not Scope.ROW:
+                try:
+                    if rule.program.evaluate(bindings_of(rule.program, decision.frame, None)) is not True:
+                        decision.about, decision.error = False, None
+                        return
+                except EvaluationError as error:
+                    decision.error = decision.error or error
+                continue
+            column = evaluate(rule.program, decision.frame)
+            holds = column.values.astype(np.bool_)
+            if column.errors:
+                holds = holds.copy()
+                holds[list(column.errors)] = True
+                decision.node_errors.update(column.errors)
+            decision.nodes = holds if decision.nodes is None else decision.nodes & holds
+        if decision.nodes is not None and decision.node_errors:
+            about = decision.nodes
+            decision.node_errors = {row: each for row, each in decision.node_errors.items() if about[row]}
+
+    def _item(
+        self, each: ScoreProgram, decision: _Decision, rows: Rows,
+    ) -> tuple[_Integers, dict[int, EvaluationError]]:
+        """Return an item's normalised values, 0 where it failed, and the errors of the rows."""
+        size = decision.frame.size
+        values: _Integers = np.zeros(size, np.int64)
+        if not len(rows):
+            return values, {}
+        column = evaluate(each.program, decision.frame, None if len(rows) == size else rows)
+        errors: dict[int, EvaluationError] = {}
+        if column.errors:
+            asked = set(rows.tolist())
+            errors = {row: error for row, error in column.errors.items() if row in asked}
+        skipped = errors.keys() | decision.node_errors.keys()
+        if skipped:
+            rows = rows[~np.isin(rows, list(skipped))]
+        raw, rows = _integers(column.values, rows, errors)
+        if not len(rows):
+            return values, errors
+        chosen = normalize(raw, each.item.normalize)
+        outside = (chosen < 0) | (chosen > HIGHEST_SCORE)
+        if outside.any():
+            for row, score in zip(rows[outside].tolist(), chosen[outside].tolist(), strict=True):
+                errors[row] = EvaluationError(
+                    f"`{each.item.name}` is {score}, outside 0..{HIGHEST_SCORE}", reason="ScoreRange",
+                )
+            rows, chosen = rows[~outside], chosen[~outside]
+        values[rows] = chosen
+        return values, errors
+
+
+@dataclass(slots=True)
+class _Filtering:
+    """One filter answer: which rule refused which row, so that reasons can be told later, and only if asked for."""
+
+    plugin: DocumentScheduler
+    decision: _Decision
+    size: int
+
+    def run(self, rows: Rows) -> Answer:
+        decision, ignores = self.decision, self.plugin.ignores_errors
+        passed: _Booleans = np.ones(self.size, np.bool_)
+        asked = rows if decision.nodes is None else rows[decision.nodes[rows]]
+        refused_by: NDArray[np.int16] | None = None
+        errors = dict(decision.node_errors)
+        if errors and not ignores:
+            passed[list(errors)] = False
+        elif errors:
+            asked = asked[~np.isin(asked, list(errors))]
+        rules = self.plugin.compiled.filter
+        for number, rule in enumerate(rules):
+            if not len(asked):
+                break
+            column = evaluate(rule.program, decision.frame, None if len(asked) == self.size else asked)
+            answered = column.values if len(asked) == self.size else column.values[asked]
+            good = answered if answered.dtype == np.bool_ else answered.astype(np.bool_)
+            if column.errors:
+                good = good.copy()
+                for place in np.flatnonzero(np.isin(asked, list(column.errors))).tolist():
+                    row = int(asked[place])
+                    errors.setdefault(row, column.errors[row])
+                    good[place] = ignores
+            if good.all():
+                continue
+            bad = asked[~good]
+            passed[bad] = False
+            if refused_by is None:
+                refused_by = np.full(self.size, -1, np.int16)
+            refused_by[bad] = number
+            asked = asked[good]
+        numbers, frame = refused_by, decision.frame
+
+        def explain(row: int) -> Refusal:
+            number = -1 if numbers is None else int(numbers[row])
+            error = errors.get(row)
+            if number < 0:
+                found = error or EvaluationError("not refused")
+                return Refusal("matchConditions", found.message, Code.ERROR, found)
+            return refusal_of(rules[number], frame, row, error)
+
+        return Answer(passed, explain, errors)
+
+
+def bindings_of(program: Program, frame: NodeFrame, row: int | None) -> dict[str, object]:
+    """Return the variables that a program reads, at a row of a frame.
+
+    Raises `EvaluationError` where one of them has no value there.
+    """
+    variables = program.checked.environment.variables
+    found: dict[str, object] = {}
+    for name in program.variables:
+        if variables[name].scope is Scope.ROW:
+            assert row is not None
+            found[name] = frame.row_value(name, row)
+        else:
+            found[name] = frame.value(name)
+    return found
+
+
+def refusal_of(rule: Rule, frame: NodeFrame, row: int | None, error: EvaluationError | None = None) -> Refusal:
+    """Return why a rule refused, with its message and the values of its sub-expressions."""
+    if error is not None:
+        return Refusal(rule.name, error.message, Code.ERROR, error, values_of(rule.program, frame, row))
+    message = rule.message
+    if rule.message_program is not None:
+        try:
+            written = rule.message_program.evaluate(bindings_of(rule.message_program, frame, row))
+        except EvaluationError:
+            written = ""  # a message that cannot be made must not hide the refusal
+        message = str(written).strip() or message
+    message = message or f"`{one_line(rule.expression.text)}` is false"
+    return Refusal(rule.name, message, rule.code, values=values_of(rule.program, frame, row))
+
+
+def one_line(text: str) -> str:
+    """Return a text with its blanks and line breaks shortened, at most 200 characters of it."""
+    short = " ".join(text.split())
+    return short if len(short) <= 200 else f"{short[:200]}..."
+
+
+def values_of(program: Program, frame: NodeFrame, row: int | None) -> tuple[tuple[str, object], ...]:
+    """Return the sub-expressions of a program that have a simple value, and those values, in source order."""
+    try:
+        bindings = bindings_of(program, frame, row)
+    except EvaluationError:
+        return ()
+    found: dict[str, object] = {}
+    for node, text, value in program.explain(bindings):
+        if node is program.checked.root or isinstance(value, Mapping | list | tuple):
+            continue
+        shown = value if value is None or isinstance(value, bool | int | float | str) else str(value)
+        found.setdefault(one_line(text), shown)
+        if len(found) == _MOST_VALUES:
+            break
+    return tuple(found.items())
+
+
+def _integers(
+    values: NDArray[Any], rows: Rows, errors: dict[int, EvaluationError],
+) -> tuple[_Integers, Rows]:
+    """Return the rows' values as integers, doubles truncated; those that are none become errors and are left out."""
+    chosen = values[rows]
+    if chosen.dtype == np.int64:
+        return chosen, rows
+    numbers = chosen.astype(np.float64)
+    good = np.isfinite(numbers) & (np.abs(numbers) < _EXACT_DOUBLES)
+    if not good.all():
+        for row, number in zip(rows[~good].tolist(), numbers[~good].tolist(), strict=True):
+            errors[row] = EvaluationError(f"the score is {number}, not a number that counts", reason="ScoreRange")
+        rows, chosen, numbers = rows[good], chosen[good], numbers[good]
+    if chosen.dtype == np.object_:  # ints and doubles mixed: an int must not lose digits on the way
+        return np.array([int(each) for each in chosen.tolist()], np.int64), rows
+    return np.trunc(numbers).astype(np.int64), rows
+
+
+def normalize(values: _Integers, how: Normalize) -> _Integers:
+    """Return values (at least one) brought to 0..100; see `documents.Normalize` for the formulas."""
+    if how is Normalize.IDENTITY:
+        return values
+    low, high = int(values.min()), int(values.max())
+    reverse = how in (Normalize.MAX_REVERSE, Normalize.MIN_MAX_REVERSE)
+    by_max = how in (Normalize.MAX, Normalize.MAX_REVERSE)
+    offset, span = (0, high) if by_max else (low, high - low)
+    if by_max and high <= 0 and not (reverse and low == 0):
+        return values  # nothing changes where the largest is 0, and what is negative is out of range
+    if span == 0:
+        return np.full(len(values), HIGHEST_SCORE if reverse else 0, np.int64)
+    if max(abs(low), abs(high), span) >= _SAFE:
+        scaled = np.array([HIGHEST_SCORE * (each - offset) // span for each in values.tolist()], np.int64)
+    else:
+        scaled = HIGHEST_SCORE * (values - offset) // span
+    return HIGHEST_SCORE - scaled if reverse else scaled
+
+
+def _frame_of(aggregate: AggregateProgram, snapshot: Snapshot, decision: _Decision) -> tuple[Frame, Rows | None]:
+    """Return the rows that an aggregate runs over: the nodes that the document is about, or the pods on them."""
+    nodes = None if decision.nodes is None else np.flatnonzero(decision.nodes)
+    if aggregate.over is Over.NODES:
+        return decision.frame, nodes
+    programs = [each for each in (aggregate.program, aggregate.group_by) if each is not None]
+    names = {name for program in programs for name in program.variables}
+    declared = programs[0].checked.environment.variables if programs else {}
+    of_pod = {name: read for name, read in _OF_POD.items() if name in names}
+    of_node = [name for name in names if declared[name].scope is Scope.ROW and name not in of_pod]
+    rows: list[dict[str, object]] = []
+    for row in range(snapshot.size) if nodes is None else nodes.tolist():
+        pods = snapshot.pods(row)
+        if not pods:
+            continue
+        shared = {name: _value_or_error(decision.frame, name, row) for name in of_node}
+        rows.extend({**shared, **{name: read(pod) for name, read in of_pod.items()}} for pod in pods)
+    return RowFrame(rows, decision.values), None
+
+
+def _object_of(pod: PodInfo) -> object:
+    return pod.object
+
+
+_OF_POD: Final[Mapping[str, Callable[[PodInfo], object]]] = {"existingPod": _object_of, "existingPodInfo": pod_facts}
+
+
+def _value_or_error(frame: NodeFrame, name: str, row: int) -> object:
+    try:
+        return frame.row_value(name, row)
+    except EvaluationError as error:
+        return error

@@ -1,0 +1,102 @@
+"""Which pods and nodes a document is about, before any of its expressions runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cel.checked import Path
+from ..cluster.pods import PodInfo
+from ..cluster.snapshot import NodeFrame, Snapshot
+from ..documents import NodeMatch, PodMatch
+
+SYSTEM_NAMESPACE: Final = "kube-system"
+SYSTEM_CLASSES: Final = frozenset(("system-cluster-critical", "system-node-critical"))
+
+_NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+_READ: Final[frozenset[Path]] = frozenset((("node", "metadata", "labels"), ("node", "metadata", "name")))
+_KEPT: Final = "node matches"
+_MOST_KEPT: Final = 256
+
+
+def accepts_pod(match: PodMatch | None, pod: PodInfo, snapshot: Snapshot) -> bool:
+    """Return whether a document is about the pod. A namespace that is not known has its name as its only label."""
+    if match is None:
+        return True
+    if match.namespaces is not None and pod.namespace not in match.namespaces:
+        return False
+    if match.qos_classes is not None and pod.qos_class not in match.qos_classes:
+        return False
+    if match.priority_classes is not None and not (
+        priority_class(pod) in match.priority_classes or pod.priority_band in match.priority_classes
+    ):
+        return False
+    if match.label_selector is not None and not match.label_selector.accepts(_labels(pod.object)):
+        return False
+    if match.namespace_selector is None:
+        return True
+    namespace = snapshot.object("Namespace", pod.namespace) or {}
+    return match.namespace_selector.accepts({_NAMESPACE_NAME: pod.namespace, **_labels(namespace)})
+
+
+def exempt(match: PodMatch | None, pod: PodInfo) -> bool:
+    """Return whether the pod belongs to the system and is not named: then checks of documents leave it alone.
+
+    A document names it by its namespace or its priority class, in `match.pods`.
+    """
+    own_class = priority_class(pod)
+    if pod.namespace != SYSTEM_NAMESPACE and own_class not in SYSTEM_CLASSES:
+        return False
+    if match is None:
+        return True
+    named = match.namespaces is not None and pod.namespace in match.namespaces
+    return not (named or (match.priority_classes is not None and own_class in match.priority_classes))
+
+
+def priority_class(pod: PodInfo) -> str:
+    """Return the name of the pod's PriorityClass, or an empty text."""
+    return str((pod.object.get("spec") or {}).get("priorityClassName") or "")
+
+
+def node_mask(match: NodeMatch | None, digest: str, frame: NodeFrame, snapshot: Snapshot) -> NDArray[np.bool_] | None:
+    """Return which nodes a document is about (not to be written), or None for all.
+
+    Kept between decisions under the document's digest, and brought up to date for the nodes that changed.
+    """
+    if match is None:
+        return None
+    below = frame.beneath
+    base = frame if below is None else below[0]
+    kept = base.kept.get(_KEPT)
+    if not isinstance(kept, dict) or len(kept) > _MOST_KEPT:
+        kept = base.kept[_KEPT] = {}
+    stamp = base.stamp(_READ)
+    entry = kept.get(digest)
+    mask: NDArray[np.bool_]
+    if entry is None:
+        mask = np.array([_accepts(match, base.row_value("node", row)) for row in range(base.size)], np.bool_)
+        kept[digest] = stamp, mask
+    else:
+        since, mask = entry
+        if since != stamp:
+            changed = base.changed(_READ, since)
+            mask = mask.copy()
+            for row in range(base.size) if changed is None else changed.tolist():
+                mask[row] = _accepts(match, base.row_value("node", row))
+            kept[digest] = stamp, mask
+    if below is not None:
+        mask = mask.copy()
+        for row in below[1].tolist():
+            mask[row] = _accepts(match, snapshot.node(row))
+    return mask
+
+
+def _accepts(match: NodeMatch, node: Any) -> bool:
+    return match.accepts(node["metadata"]["name"], _labels(node))
+
+
+def _labels(item: Mapping[str, Any]) -> Mapping[str, str]:
+    return (item.get("metadata") or {}).get("labels") or {}
