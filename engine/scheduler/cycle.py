@@ -20,10 +20,11 @@ from ..cel.values import EvaluationError
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Cluster, Snapshot
 from ..plugins import Count, CycleState, Handle
-from ..points import HIGHEST_SCORE, Answer, Code, Point, Refusal, Scores
+from ..points import HIGHEST_SCORE, Answer, Code, Framework, Point, Refusal, Scores
 from ..registry import Live, Registry
+from ..reload.instances import Instances
 from ..source import PolicyError
-from .profile import Active, Instances, Profile, ProfileSpec
+from .profile import Active, Profile, ProfileSpec
 from .rowwise import describe, failed
 from .verdict import Failure, Filtered, Scored, Tie, Verdict
 
@@ -249,7 +250,7 @@ class Scheduler:
         self._clock = clock
         self._tie_break = tie_break(self.settings.tie_break, self.settings.seed)
         self._count = count
-        self._instances = Instances(self._handle)
+        self._instances = Instances(self._handle, failed=self._close_failed)
         self._force = _Force()
         self._refused: Registry | None = None
         self._adopt(live.registry)
@@ -292,8 +293,10 @@ class Scheduler:
     def close(self) -> None:
         """Close all plugins; the scheduler decides nothing any more."""
         self._force = _Force()
-        self._instances.begin()
-        self.trouble += self._instances.release()
+        self._instances.close()
+
+    def _close_failed(self, key: tuple[str, Framework, str, str, str], error: Exception) -> None:
+        self.trouble += (f"the scheduler plugin `{key[2]}` failed to close: {describe(error)}",)
 
     def _handle(self, profile: str) -> Handle:
         handle = Handle(profile, lambda: self.cluster.snapshot(self._clock()), self._clock,
@@ -331,12 +334,7 @@ class Scheduler:
             self.fault, self._refused = error, registry
 
     def _adopt(self, registry: Registry) -> None:
-        # Everything is made before anything is replaced, and what is no longer wanted is closed after that.
-        before = self._instances.begin()
-        try:
-            made = {spec.name: Profile.of(spec, registry, self._instances) for spec in self.settings.profiles}
-        except PolicyError:
-            self._instances.undo(before)
-            raise
+        # Everything is made before anything is replaced, and what nobody uses any more is closed after that.
+        with self._instances.adopting(registry) as adoption:
+            made = {spec.name: Profile.of(spec, registry, adoption) for spec in self.settings.profiles}
         self._force, self.fault, self._refused = _Force(registry, made), None, None
-        self.trouble += self._instances.release()

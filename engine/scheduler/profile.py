@@ -7,14 +7,14 @@ those arguments win. Order: the profile's, then the plugin's `order`, then by na
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..plugins import Closeable, Filter, Handle, PreFilter, Reserve, Score
+from ..plugins import Filter, PreFilter, Reserve, Score
 from ..points import Enforcement, Framework, Point
 from ..registry import Plugin, Registry
+from ..reload.instances import Adoption
 from ..source import PolicyError, Problem, did_you_mean
 from .rowwise import RowwiseFilter, RowwiseScore, describe, has
 
@@ -83,8 +83,8 @@ class Profile:
     reserves: tuple[Active, ...] = ()
 
     @classmethod
-    def of(cls, spec: ProfileSpec, registry: Registry, instances: Instances) -> Profile:
-        """Return the profile as a registry fills it.
+    def of(cls, spec: ProfileSpec, registry: Registry, instances: Adoption) -> Profile:
+        """Return the profile as a registry fills it, with instances of the plugins.
 
         Raises:
             PolicyError: a plugin is unknown, refuses its arguments or cannot be made; all such faults.
@@ -123,46 +123,6 @@ class Profile:
         """Return the names of all active plugins, sorted."""
         points = (self.pre_filters, self.filters, self.scores, self.reserves)
         return tuple(sorted({each.name for active in points for each in active}))
-
-
-class Instances:
-    """Plugin instances, which outlive generations: one per profile, plugin as declared, and arguments."""
-
-    def __init__(self, handle: Callable[[str], Handle]) -> None:
-        """`handle` makes what a plugin of the profile of that name is given."""
-        self._handle = handle
-        self._made: dict[tuple[str, str, str, str], Any] = {}
-        self._wanted: set[tuple[str, str, str, str]] = set()
-
-    def get(self, profile: str, plugin: Plugin, args: Mapping[str, Any]) -> Any:
-        """Return the instance for these arguments, made now if there is none yet."""
-        key = (profile, plugin.name, plugin.digest, json.dumps(args, sort_keys=True, default=str))
-        self._wanted.add(key)
-        if key not in self._made:
-            self._made[key] = plugin.make(args, self._handle(profile))
-        return self._made[key]
-
-    def begin(self) -> frozenset[tuple[str, str, str, str]]:
-        """Begin to count what is wanted, and return what was: what nobody gets until `release` will be closed."""
-        before, self._wanted = self._wanted, set()
-        return frozenset(before)
-
-    def undo(self, before: frozenset[tuple[str, str, str, str]]) -> None:
-        """Close what was made since `begin`, which returned `before`: it will not be wanted after all."""
-        self._wanted = set(before)
-        self.release()
-
-    def release(self) -> tuple[str, ...]:
-        """Close the instances that nobody has asked for since `begin`; return what went wrong while closing."""
-        faults = []
-        for key in [key for key in self._made if key not in self._wanted]:
-            instance = self._made.pop(key)
-            if isinstance(instance, Closeable):
-                try:
-                    instance.close()
-                except Exception as error:  # one plugin's trouble keeps no other one open
-                    faults.append(f"the scheduler plugin `{key[1]}` failed to close: {describe(error)}")
-        return tuple(faults)
 
 
 def _chosen(spec: ProfileSpec, registry: Registry, problems: list[Problem]) -> Iterable[tuple[Choice, Plugin]]:

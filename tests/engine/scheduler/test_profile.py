@@ -7,7 +7,8 @@ import pytest
 from koordpolicy.engine.plugins import Handle
 from koordpolicy.engine.points import Point
 from koordpolicy.engine.registry import Registry
-from koordpolicy.engine.scheduler.profile import Choice, Instances, Profile, ProfileSpec
+from koordpolicy.engine.reload.instances import Instances
+from koordpolicy.engine.scheduler.profile import Choice, Profile, ProfileSpec
 from koordpolicy.engine.source import PolicyError
 
 
@@ -16,7 +17,9 @@ def build(kit):
     def build(spec, *plugins):
         cluster = kit.cluster("a")
         instances = Instances(lambda name: Handle(name, cluster.snapshot, lambda: 0, logging.getLogger(name)))
-        return Profile.of(spec, Registry.of(plugins, generation=3), instances)
+        registry = Registry.of(plugins, generation=3)
+        with instances.adopting(registry) as adoption:
+            return Profile.of(spec, registry, adoption)
 
     return build
 
