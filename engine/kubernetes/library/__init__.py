@@ -1,0 +1,24 @@
+"""The functions that Kubernetes adds to CEL, and the tables of its environment."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...cel.environment import Function
+from ...cel.library import LISTS as EXTENDED_LISTS
+from ...cel.library import OPTIONALS, SETS, STANDARD, STRINGS_V2, table
+from .format import FORMAT
+from .lists import LISTS
+from .network import NETWORK
+from .quantities import QUANTITIES
+from .regex import REGEX
+from .semver import SEMVER
+from .url import URLS
+
+KUBERNETES: Final[tuple[Function, ...]] = (
+    *QUANTITIES, *LISTS, *REGEX, *URLS, *NETWORK, *SEMVER, *FORMAT,
+)
+"""Kubernetes' own libraries."""
+
+FUNCTIONS: Final = table(STANDARD, STRINGS_V2, SETS, OPTIONALS, EXTENDED_LISTS, KUBERNETES)
+"""Everything that an expression may call in Kubernetes' base environment, by name."""

@@ -1,0 +1,206 @@
+"""Named formats of names, labels and dates, as Kubernetes validates them (spec/cel.md B8)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from typing import ClassVar, Final
+
+from ...cel.environment import Cost, Function, Overload
+from ...cel.types import STRING, Type, list_of, optional_of
+from ...cel.values import NONE, EvaluationError, Optional, Timestamp
+from .url import URL
+
+_ALNUM: Final = "[a-z0-9]"
+_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
+_LABEL_1035: Final = "[a-z]([-a-z0-9]*[a-z0-9])?"
+_QUALIFIED: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_VALUE: Final = f"({_QUALIFIED})?"
+_UUID: Final = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.IGNORECASE)
+
+_LABEL_MESSAGE: Final = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with"
+    f" an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL}')"
+)
+_SUBDOMAIN_MESSAGE: Final = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and"
+    f" end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_SUBDOMAIN}')"
+)
+_LABEL_1035_MESSAGE: Final = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character,"
+    " and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is"
+    f" '{_LABEL_1035}')"
+)
+_KEY_MESSAGE: Final = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+    f" (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{_QUALIFIED}')"
+)
+_VALUE_MESSAGE: Final = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start"
+    " and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is"
+    f" '{_VALUE}')"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A named format; `check` returns what is wrong with a text."""
+
+    cel_type: ClassVar[Type] = Type("kubernetes.NamedFormat")
+
+    name: str
+    check: Callable[[str], list[str]]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _matching(pattern: str, longest: int, message: str) -> Callable[[str], list[str]]:
+    compiled = re.compile(pattern)
+
+    def check(text: str) -> list[str]:
+        problems = [f"must be no more than {longest} characters"] if len(text.encode("utf-8")) > longest else []
+        # A linear test first: what is long is refused anyway.
+        if len(text) > 10 * longest or not compiled.fullmatch(text):
+            problems.append(message)
+        return problems
+
+    return check
+
+
+def _prefix(check: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
+    """Return the check of a prefix: a dash at its end may be followed by more."""
+
+    def check_prefix(text: str) -> list[str]:
+        return check(text[:-1] + "a" if text.endswith("-") else text)
+
+    return check_prefix
+
+
+_label = _matching(_LABEL, 63, _LABEL_MESSAGE)
+_subdomain = _matching(_SUBDOMAIN, 253, _SUBDOMAIN_MESSAGE)
+_label_1035 = _matching(_LABEL_1035, 63, _LABEL_1035_MESSAGE)
+_label_value = _matching(_VALUE, 63, _VALUE_MESSAGE)
+
+
+def _qualified_name(text: str) -> list[str]:
+    parts = text.split("/")
+    if len(parts) > 2:
+        return [
+            f"a valid label key {_KEY_MESSAGE} with an optional DNS subdomain prefix and '/'"
+            " (e.g. 'example.com/MyName')",
+        ]
+    problems = []
+    if len(parts) == 2:
+        if not parts[0]:
+            problems.append("prefix part must be non-empty")
+        else:
+            problems += [f"prefix part {each}" for each in _subdomain(parts[0])]
+    name = parts[-1]
+    if not name:
+        problems.append("name part must be non-empty")
+    elif len(name) > 63:
+        problems.append("name part must be no more than 63 characters")
+    if len(name) > 1000 or not re.fullmatch(_QUALIFIED, name):
+        problems.append(f"name part {_KEY_MESSAGE}")
+    return problems
+
+
+def _uri(text: str) -> list[str]:
+    try:
+        URL.parse(text)
+    except ValueError:
+        return ["parse \"" + text[:100] + '": invalid URI for request']
+    return []
+
+
+def _byte(text: str) -> list[str]:
+    try:
+        base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return ["invalid base64"]
+    return []
+
+
+def _date(text: str) -> list[str]:
+    try:
+        if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+            date.fromisoformat(text)
+            return []
+    except ValueError:
+        pass
+    return ["invalid date"]
+
+
+def _datetime(text: str) -> list[str]:
+    try:
+        Timestamp.parse(text)
+    except EvaluationError:
+        return ["invalid datetime"]
+    return []
+
+
+FORMATS: Final = {
+    each.name: each
+    for each in (
+        Format("dns1123Label", _label),
+        Format("dns1123Subdomain", _subdomain),
+        Format("dns1035Label", _label_1035),
+        Format("qualifiedName", _qualified_name),
+        Format("dns1123LabelPrefix", _prefix(_label)),
+        Format("dns1123SubdomainPrefix", _prefix(_subdomain)),
+        Format("dns1035LabelPrefix", _prefix(_label_1035)),
+        Format("labelValue", _label_value),
+        Format("uri", _uri),
+        Format("uuid", lambda text: [] if _UUID.fullmatch(text) else ["does not match the UUID format"]),
+        Format("byte", _byte),
+        Format("date", _date),
+        Format("datetime", _datetime),
+    )
+}
+
+
+def _validate(named: Format, text: str) -> Optional:
+    problems = named.check(text)
+    return Optional(list(problems)) if problems else NONE
+
+
+def _named(name: str) -> Optional:
+    found = FORMATS.get(name)
+    return NONE if found is None else Optional(found)
+
+
+def _constant(named: Format) -> Callable[[], Format]:
+    return lambda: named
+
+
+_FORMAT: Final = Format.cel_type
+
+FORMAT: Final = (
+    *(
+        Function(
+            f"format.{name}", (Overload(f"format_{name}", (), _FORMAT, _constant(named)),), f"The format `{name}`.",
+            f"format.{name}().validate('?%').hasValue()",
+        )
+        for name, named in FORMATS.items()
+    ),
+    Function(
+        "format.named", (Overload("format_named", (STRING,), optional_of(_FORMAT), _named),),
+        "The format of a name, if there is one.", "format.named('uuid').hasValue()",
+    ),
+    Function(
+        "validate",
+        (
+            Overload(
+                "format_validate", (_FORMAT, STRING), optional_of(list_of(STRING)), _validate, member=True,
+                cost=Cost(1, ((1, 0.1),)),
+            ),
+        ),
+        "What is wrong with a text, none where nothing is.", "!format.dns1123Label().validate('my-name').hasValue()",
+    ),
+)

@@ -1,0 +1,111 @@
+"""Lists: what Kubernetes adds (spec/cel.md B2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Final
+
+from ...cel.environment import Cost, Function, Overload
+from ...cel.library.core import add_int, checked_uint
+from ...cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, Type, list_of, variable
+from ...cel.values import Duration, EvaluationError, Uint, compare, equal, no_overload
+
+_T: Final = variable("T")
+_COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
+_SUMMABLE: Final = (INT, UINT, DOUBLE, DURATION)
+_TRAVERSAL: Final = Cost(0, ((0, 1.0),))
+
+
+def _is_sorted(items: list[object]) -> bool:
+    return all(compare(left, right) <= 0 for left, right in pairwise(items))
+
+
+def _sum(items: list[object]) -> object:
+    if not items:
+        return 0
+    total = items[0]
+    if total.__class__ not in {int, Uint, float, Duration}:
+        raise no_overload()
+    for each in items[1:]:
+        total = _added(total, each)
+    return total
+
+
+def _added(left: object, right: object) -> object:
+    kind = left.__class__
+    if kind is not right.__class__:
+        raise no_overload()
+    if kind is int:
+        return add_int(left, right)  # type: ignore[arg-type]
+    if kind is Uint:
+        return checked_uint(left + right)  # type: ignore[operator]
+    if kind is float:
+        return left + right  # type: ignore[operator]
+    return Duration.of(left.ns + right.ns)  # type: ignore[attr-defined]
+
+
+def _extreme(name: str, sign: int) -> Callable[[list[object]], object]:
+    def evaluate(items: list[object]) -> object:
+        if not items:
+            raise EvaluationError(f"{name} called on empty list")
+        best = items[0]
+        for each in items[1:]:
+            if _is_nan(each):
+                continue
+            if _is_nan(best) or sign * compare(each, best) > 0:
+                best = each
+        return best
+
+    return evaluate
+
+
+def _is_nan(value: object) -> bool:
+    return value.__class__ is float and value != value  # noqa: PLR0124
+
+
+def _index_of(items: list[object], value: object) -> int:
+    return next((position for position, each in enumerate(items) if equal(each, value)), -1)
+
+
+def _last_index_of(items: list[object], value: object) -> int:
+    return next((position for position in range(len(items) - 1, -1, -1) if equal(items[position], value)), -1)
+
+
+def _over(
+    name: str, kinds: tuple[Type, ...], result: Type | None, evaluate: Callable[..., object],
+) -> tuple[Overload, ...]:
+    # Also lists whose elements are only known at run time.
+    return tuple(
+        Overload(
+            f"list_{kind}_{name}", (list_of(kind),), result or kind, evaluate, member=True, cost=_TRAVERSAL,
+        )
+        for kind in (*kinds, DYN)
+    )
+
+
+LISTS: Final = (
+    Function(
+        "isSorted", _over("is_sorted", _COMPARABLE, BOOL, _is_sorted), "Whether elements stand in ascending order.",
+        "[1, 2, 2].isSorted()",
+    ),
+    Function("sum", _over("sum", _SUMMABLE, None, _sum), "The sum; 0 for an empty list.", "[1, 3].sum() == 4"),
+    Function(
+        "min", _over("min", _COMPARABLE, None, _extreme("min", -1)), "The least element; an error for an empty list.",
+        "[2, 1].min() == 1",
+    ),
+    Function(
+        "max", _over("max", _COMPARABLE, None, _extreme("max", 1)), "The greatest element; an error for an empty list.",
+        "[2, 1].max() == 2",
+    ),
+    Function(
+        "indexOf",
+        (Overload("list_index_of", (list_of(_T), _T), INT, _index_of, member=True, cost=_TRAVERSAL),),
+        "Where an equal element first stands, else -1.", "['a', 'b'].indexOf('b') == 1",
+    ),
+    Function(
+        "lastIndexOf",
+        (Overload("list_last_index_of", (list_of(_T), _T), INT, _last_index_of, member=True, cost=_TRAVERSAL),),
+        "Where an equal element last stands, else -1.", "['b', 'b'].lastIndexOf('b') == 1",
+    ),
+)

@@ -1,0 +1,49 @@
+"""What a regular expression finds (spec/cel.md B3)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...cel.environment import Cost, Function, Overload
+from ...cel.library.regex import compile_pattern, searcher
+from ...cel.types import INT, STRING, list_of
+
+_COST: Final = Cost(0, ((0, 0.1), (1, 0.25)), product=True)
+
+
+def _find(text: str, pattern: str) -> str:
+    match: Any = searcher(pattern)(text)
+    return "" if match is None else match[0]
+
+
+def _find_all(text: str, pattern: str, count: int = -1) -> list[str]:
+    found: list[str] = []
+    last_end = -1
+    for match in compile_pattern(pattern).finditer(text):
+        if 0 <= count <= len(found):
+            break
+        # As in Go, an empty match does not follow right behind another match.
+        if match.end() == match.start() == last_end:
+            continue
+        last_end = match.end()
+        found.append(match[0])
+    return found
+
+
+REGEX: Final = (
+    Function(
+        "find", (Overload("string_find_string", (STRING, STRING), STRING, _find, member=True, cost=_COST),),
+        "The first match of a regular expression, or an empty text.", "'abc 123'.find('[0-9]+') == '123'",
+    ),
+    Function(
+        "findAll",
+        (
+            Overload("string_find_all_string", (STRING, STRING), list_of(STRING), _find_all, member=True, cost=_COST),
+            Overload(
+                "string_find_all_string_int", (STRING, STRING, INT), list_of(STRING), _find_all, member=True,
+                cost=_COST,
+            ),
+        ),
+        "All matches of a regular expression, at most n.", "'1 2'.findAll('[0-9]') == ['1', '2']",
+    ),
+)

@@ -1,0 +1,104 @@
+"""The CEL conformance suites: value, error or type of every case that needs no protocol buffers.
+
+Cases that need them are no part of the language here (there are no message types), and yield no result.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from koordpolicy.engine.cel.checker import check, show
+from koordpolicy.engine.cel.environment import Environment, Function, Limits, Overload, Variable
+from koordpolicy.engine.cel.library import ENCODERS, LISTS, MATH, OPTIONALS, SETS, STANDARD, STRINGS, table
+from koordpolicy.engine.cel.parser import parse
+from koordpolicy.engine.cel.program import Program
+from koordpolicy.engine.cel.types import DYN
+from koordpolicy.engine.cel.values import EvaluationError
+from koordpolicy.engine.kubernetes.library import NETWORK
+from koordpolicy.engine.source import PolicyError, Source
+
+from . import cel_values
+from .result import Result
+
+_SUITE = "cel_conformance"
+
+
+def run(path: Path, *, full: bool = False) -> Iterator[Result]:
+    """Compare every plain case of a suite's file."""
+    for case in json.loads(path.read_text(encoding="utf-8"))["cases"]:
+        if not case.get("needs_proto"):
+            name = f"{case['suite']}/{case['section']}/{case['name']}"
+            yield Result(_SUITE, name, *_compare(case))
+
+
+@cache
+def _environment() -> Environment:
+    functions = table(STANDARD, STRINGS, LISTS, MATH, SETS, ENCODERS, OPTIONALS, NETWORK)
+    return Environment(
+        functions=functions, homogeneous_literals=False, has_on_scalars=False, escaped_identifiers=True,
+        limits=Limits(comprehensions=20),
+    )
+
+
+def _compare(case: dict[str, Any]) -> tuple[bool, str]:
+    wanted = case["expect"]
+    try:
+        program = _program(case)
+        if case.get("check_only"):
+            found = _type(program)
+            return found == wanted["type"], f"wanted type {wanted['type']}, found {found}"
+        bindings = {name: cel_values.read(held["value"]) for name, held in case.get("bindings", {}).items()}
+        value = cel_values.show(program.evaluate(bindings))
+        exact = cel_values.show(program.metered(bindings)[0])
+    except PolicyError as error:
+        return bool(wanted.get("error")), f"wanted {wanted}, refused: {error.problems[0].message}"
+    except EvaluationError as error:
+        return bool(wanted.get("error")), f"wanted {wanted}, failed: {error.message}"
+    except ValueError as error:
+        return False, str(error)
+    if wanted.get("error"):
+        return False, f"wanted an error, found {value}"
+    if "type" in wanted and _type(program) != wanted["type"]:
+        return False, f"wanted type {wanted['type']}, found {_type(program)}"
+    if value != exact:
+        return False, f"the fast evaluator says {value}, the exact one {exact}"
+    shown = cel_values.show_wanted(wanted["value"])
+    return value == shown, f"wanted {shown}, found {value}"
+
+
+def _type(program: Program) -> str:
+    return show(program.type).replace("null", "null_type") if show(program.type) == "null" else show(program.type)
+
+
+def _program(case: dict[str, Any]) -> Program:
+    environment = _environment()
+    unchecked = bool(case.get("disable_check"))
+    for each in case.get("type_env", ()):
+        if "type" in each:
+            environment = environment.with_variables(Variable(each["name"], cel_values.read_type(each["type"])))
+        else:
+            environment = environment.with_functions(Function(each["name"], tuple(map(_overload, each["function"]))))
+    for name in case.get("bindings", {}):
+        if name not in environment.variables:
+            environment = environment.with_variables(Variable(name, DYN))
+    source = Source("<expression>", case["expr"])
+    root = parse(source, limits=environment.limits, escaped_identifiers=True)
+    environment = Environment(**{**vars(environment), "container": case.get("container", "")})
+    return Program.of(check(source, root, environment, lenient=unchecked))
+
+
+def _overload(declared: dict[str, Any]) -> Overload:
+    # These functions have no implementation: they are checked only. Their variables are plain names in the files.
+    letters = ("T", "U", "V")
+    return Overload(
+        declared["id"], tuple(cel_values.read_type(each, letters) for each in declared["params"]),
+        cel_values.read_type(declared["result"], letters), _no_implementation, member=declared["member"],
+    )
+
+
+def _no_implementation(*_: object) -> object:
+    raise EvaluationError("no such overload")
