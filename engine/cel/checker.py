@@ -59,6 +59,7 @@ from .types import (
 from .values import EvaluationError, Uint
 
 _NEVER_NULL: Final = frozenset(("bool", "int", "uint", "double", "string", "bytes", "list", "map", "type"))
+_ANYTHING: Final = frozenset((DYN.name, ERROR.name))
 _ORDERED: Final = (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)
 _NUMBERS: Final = frozenset((INT, UINT, DOUBLE))
 _MIXED: Final = frozenset(("format",))
@@ -214,7 +215,7 @@ class _Checker:
         """Whether one type can stand where the other is wanted; binds variables if so."""
         if given == wanted:
             return True
-        saved = dict(self.bindings)
+        saved = self.bindings.copy()
         if self.meet(given, wanted):
             return True
         self.bindings = saved
@@ -223,9 +224,9 @@ class _Checker:
     def all_assignable(self, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
         if len(given) != len(wanted):
             return False
-        saved = dict(self.bindings)
+        saved = self.bindings.copy()
         for left, right in zip(given, wanted, strict=True):
-            if left != right and not self.meet(left, right):
+            if left is not right and not self.meet(left, right):
                 self.bindings = saved
                 return False
         return True
@@ -239,13 +240,14 @@ class _Checker:
                 return False
         if first.variable:
             return self.bind(second, first)[0]
-        if first in (DYN, ERROR) or second in (DYN, ERROR):
+        left, right = first.name, second.name
+        if left in _ANYTHING or right in _ANYTHING:
             return True
-        if NULL in (first, second):
-            return first == second or (second if first == NULL else first).name not in _NEVER_NULL
-        if first.name == "type" == second.name:
+        if left != right:
+            return (left == NULL.name and right not in _NEVER_NULL) or (right == NULL.name and left not in _NEVER_NULL)
+        if left == "type":
             return True
-        if first.name != second.name or len(first.parameters) != len(second.parameters):
+        if len(first.parameters) != len(second.parameters):
             return False
         return all(map(self.meet, first.parameters, second.parameters))
 
@@ -592,7 +594,10 @@ class _Checker:
         for overload in function.overloads:
             if overload.member != member or len(overload.parameters) != len(types):
                 continue
-            wanted, found = self.instantiate(overload)
+            wanted: Sequence[Type] = overload.parameters
+            found = overload.result
+            if found.variable or found.parameters or any(each.variable or each.parameters for each in wanted):
+                wanted, found = self.instantiate(overload)
             if self.all_assignable(types, wanted):
                 matching.append(overload)
                 found = self.substitute(found)
@@ -672,6 +677,8 @@ class _Checker:
             message = f"no overload of `{name}` takes `{shown[0]}`.({', '.join(shown[1:])})"
         else:
             message = f"no overload of `{name}` takes ({', '.join(shown)})"
+        if name == "!_":
+            hint = "it negates a bool; a comparison needs parentheses: `!(x == y)`"
         if not hint and name in ("_==_", "_!=_"):
             hint = "both sides must have one type; `dyn(x)` leaves it to run time"
         if not hint:

@@ -95,7 +95,11 @@ def parse(
 
 @dataclass(slots=True)
 class _Pending:
-    """An operator or bracket that waits for its right side; `base` is where its operands begin."""
+    """An operator or bracket that waits for its right side; `base` is where its operands begin.
+
+    `optional`: indexes of optional elements; of an index, not empty where it is `[?`. `positions`: of all operators of
+    a chain of `&&` or `||`, of the colons of a map, of the names and colons of a message.
+    """
 
     level: int
     kind: str
@@ -106,9 +110,7 @@ class _Pending:
     member: bool = False
     rooted: bool = False
     optional: list[int] = field(default_factory=list)
-    """Indexes of optional elements; of an index, not empty where it is `[?`."""
     positions: list[int] = field(default_factory=list)
-    """Of all operators of a chain of `&&` or `||`; of the entries of a map or message."""
     names: list[str] = field(default_factory=list)
 
 
@@ -120,6 +122,8 @@ class _Parser:
         self.macros = macros
         self.escaped_identifiers = escaped_identifiers
         self.limits = limits
+        self.depth = limits.depth
+        self.size = limits.nodes
         self.optional_syntax = optional_syntax
         self.tokens: list[Token] = []
         self.index = 0
@@ -222,12 +226,12 @@ class _Parser:
 
     def push(self, node: Expr, start: int, height: int) -> None:
         """Put a finished sub-expression on the stack, if the limits allow it."""
-        if height > self.limits.depth:
+        if height > self.depth:
             self.fail(
-                f"nested too deeply: more than {self.limits.depth} levels", node.position, node.position + 1,
+                f"nested too deeply: more than {self.depth} levels", node.position, node.position + 1,
                 "split it up into variables",
             )  # fmt: skip
-        if self.last_id > self.limits.nodes:
+        if self.last_id > self.size:
             self.fail(
                 f"too long: more than {self.limits.nodes} parts", node.position, node.position + 1,
                 "split it up into variables",
@@ -275,12 +279,9 @@ class _Parser:
                     if pending and pending[-1].level == level:
                         pending[-1].positions.append(token[1])
                     else:
-                        self.pending.append(
-                            _Pending(
-                                level, kind, token[1], self.starts[-1], len(self.values) - 1, function,
-                                positions=[token[1]],
-                            )
-                        )  # fmt: skip
+                        chain = _Pending(level, kind, token[1], self.starts[-1], len(self.values) - 1, function)
+                        chain.positions.append(token[1])
+                        pending.append(chain)
                 else:
                     pending.append(_Pending(level, kind, token[1], self.starts[-1], name=function))
                 operand = True
@@ -295,7 +296,9 @@ class _Parser:
             elif kind == "[":
                 self.index += 1
                 optional = self.question()
-                self.open(_Pending(_OPEN, "[", token[1], self.starts[-1], optional=[1] if optional else []))
+                self.open(_Pending(_OPEN, "[", token[1], self.starts[-1]))
+                if optional:
+                    pending[-1].optional.append(1)
                 operand = True
             elif kind == "?":
                 self.reduce(_OR)
