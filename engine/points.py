@@ -21,6 +21,7 @@ from .cel import library
 from .cel.environment import Environment, Function, Scope, Variable
 from .cel.types import BOOL, DOUBLE, DYN, INT, NULL, STRING, TIMESTAMP, Field, ObjectType, Type, list_of, map_of
 from .cel.values import EvaluationError
+from .kubernetes import library as kubernetes_library
 from .kubernetes import types as kubernetes_types
 
 
@@ -448,8 +449,8 @@ def seen(slot: Slot, *, subject: str = "node") -> tuple[Seen, ...]:
 
 @functools.cache
 def functions() -> Mapping[str, Function]:
-    """Return all functions that expressions may call."""
-    return library.table(library.STANDARD)
+    """Return all functions that expressions may call: those of Kubernetes' base environment, and `math`."""
+    return library.table(kubernetes_library.FUNCTIONS.values(), library.MATH)
 
 
 @functools.cache
