@@ -59,13 +59,16 @@ def is_number(value: object) -> bool:
 class NumberColumn:
     """A numeric column that follows its rows. Rows whose value is of another kind than most are absent."""
 
-    __slots__ = ("_absent", "_kind", "_present", "_values")
+    __slots__ = ("_absent", "_bounds", "_kind", "_present", "_values")
 
     def __init__(self, values: NDArray[np.int64] | NDArray[np.float64], present: NDArray[np.bool_]) -> None:
         self._values = values
         self._present = present
         self._absent = len(present) - int(np.count_nonzero(present))
         self._kind: type = int if values.dtype == np.int64 else float
+        self._bounds: tuple[int, int] | None = None
+        if self._kind is int and len(values):
+            self._bounds = int(values.min()), int(values.max())
 
     @classmethod
     def of(cls, values: Sequence[object]) -> NumberColumn | None:
@@ -87,6 +90,8 @@ class NumberColumn:
             self._present[row] = has
         if has:
             self._values[row] = value  # type: ignore[call-overload]
+            if self._bounds is not None:
+                self._bounds = min(self._bounds[0], value), max(self._bounds[1], value)  # type: ignore[type-var, assignment]
 
     def copy(self) -> NumberColumn:
         """Return a column that can be written without this one noticing."""
@@ -95,7 +100,7 @@ class NumberColumn:
     @property
     def numbers(self) -> Numbers:
         """The column as frames hand it out."""
-        return Numbers(self._values, self._present if self._absent else None)
+        return Numbers(self._values, self._present if self._absent else None, self._bounds)
 
 
 class CodeColumn:

@@ -21,10 +21,13 @@ class Numbers:
     """A numeric column that a frame keeps: int64 or float64 values, and which rows have one.
 
     `present` is None where every row has a value. What stands in `values` for absent rows means nothing.
+    `bounds` are a lowest and a highest number between which everything in an int64 `values` lies; they need not be
+    met. They spare a search for overflows.
     """
 
     values: NDArray[np.int64] | NDArray[np.float64]
     present: NDArray[np.bool_] | None = None
+    bounds: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,10 @@ class Frame(Protocol):
     @property
     def beneath(self) -> tuple[Frame, Rows] | None:
         """For an overlay: the frame beneath it, with the same values, and the rows in which it differs; else None."""
+
+    @property
+    def memo(self) -> dict[object, object]:
+        """What was computed for this one decision already."""
 
     @property
     def kept(self) -> dict[object, object]:

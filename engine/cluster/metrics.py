@@ -100,13 +100,6 @@ class NodeMetric:
             pods=_pods(status),
         )
 
-    def fresh(self, now: int, expiry: int) -> bool:
-        """Whether the metric counts at `now`, `expiry` being the age (both ns) at which one expires.
-
-        Koordinator's rule: an age *equal* to the expiry is expired; an expiry of 0 never comes.
-        """
-        return self.updated is not None and (expiry <= 0 or now - self.updated < expiry)
-
 
 def _resources(parent: Mapping[str, Any], name: str, path: str) -> ResourceList:
     return resource_list(mapping_at(parent, name, path, optional=True), "resources", f"{path}.{name}")

@@ -31,6 +31,7 @@ _UNMEASURED: Final = Unmeasured("no metric of the node, or an expired one")
 _NO_METRIC: Final = Unmeasured("no metric of the node")
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _FOREVER: Final = 2**63 - 1
+_NEVER: Final = -(2**62)
 
 _Integers = NDArray[np.int64]
 _Booleans = NDArray[np.bool_]
@@ -68,6 +69,30 @@ class Devices:
     def of(self, row: int) -> list[dict[str, Any]]:
         """Return the devices of one node as expressions see them: `{type, minor, total, free, model}`."""
         return self._view.row(row).devices()
+
+
+class _AmountColumn:
+    """A kept column of amounts, with bounds that hold for all it ever held: they need not be looked for."""
+
+    __slots__ = ("high", "low", "values")
+
+    def __init__(self, amounts: Sequence[int]) -> None:
+        self.values: _Integers = np.array(amounts, dtype=np.int64)
+        self.low = min(amounts, default=0)
+        self.high = max(amounts, default=0)
+
+    def write(self, row: int, amount: int) -> None:
+        """Rewrite one row."""
+        self.values[row] = amount
+        if amount > self.high:
+            self.high = amount
+        elif amount < self.low:
+            self.low = amount
+
+    @property
+    def numbers(self) -> Numbers:
+        """The column as frames hand it out."""
+        return Numbers(self.values, None, (self.low, self.high))
 
 
 class _DeviceColumns:
@@ -273,10 +298,11 @@ class Cluster:
         self.devices_log, self.node_log, self.allocatable_log = Log(version), Log(version), Log(version)
         self._path_logs: dict[Path, Log] = {}
         self._logs: dict[frozenset[Path], tuple[Log, ...]] = {}
-        self._requested: dict[str, _Integers] = {}
-        self._allocatable: dict[str, _Integers] = {}
-        self._pod_count: _Integers = np.array([len(row.pods) for row in self.rows], dtype=np.int64)
+        self._requested: dict[str, _AmountColumn] = {}
+        self._allocatable: dict[str, _AmountColumn] = {}
+        self._pod_count = _AmountColumn([len(row.pods) for row in self.rows])
         self._devices: _DeviceColumns | None = None
+        self.updated: _Integers = np.array([_updated(row.metric) for row in self.rows], dtype=np.int64)
         self.paths = KeptPaths()
         self._fresh_from, self._fresh_until = 1, 0
 
@@ -299,7 +325,7 @@ class Cluster:
             row.allocatable = allocatable
             self.allocatable_log.note(self.version, index)
             for name, column in self._allocatable.items():
-                column[index] = allocatable[name]
+                column.write(index, allocatable[name])
         self._set_devices(index)
 
     def _set_devices(self, index: int) -> None:
@@ -343,6 +369,7 @@ class Cluster:
         index = self.index.get(key)
         if index is not None:
             self.rows[index].metric = metric
+            self.updated[index] = _updated(metric)
             self.version += 1
             self.metric_log.note(self.version, index)
             self._fresh_from, self._fresh_until = 1, 0
@@ -363,31 +390,30 @@ class Cluster:
         if index is None:
             return  # bound to a node that is not known (yet)
         self.rows[index].add(pod, devices)
-        self._pods_changed(index, pod, 1)
+        self._pods_changed(index, pod)
 
     def _detach(self, key: str) -> None:
         node = self._bound.pop(key, None)
         index = self.index.get(node) if node is not None else None
         if index is not None:
-            self._pods_changed(index, self.rows[index].remove(key), -1)
+            self._pods_changed(index, self.rows[index].remove(key))
 
-    def _pods_changed(self, index: int, pod: PodInfo, sign: int) -> None:
+    def _pods_changed(self, index: int, pod: PodInfo) -> None:
         self.version += 1
         version = self.version
         self.pods_log.note(version, index)
-        self._pod_count[index] += sign
+        row = self.rows[index]
+        self._pod_count.write(index, len(row.pods))
         columns = self._requested
         if columns:
-            for name, amount in pod.requests.items():
+            for name in pod.requests:
                 column = columns.get(name)
                 if column is not None:
-                    column[index] += sign * amount
-        if pod.gpu is not None:
-            row = self.rows[index]
-            if row.free:
-                self.devices_log.note(version, index)
-                if self._devices is not None:
-                    self._devices.free[index, : len(row.free)] = row.free
+                    column.write(index, row.requested[name])
+        if pod.gpu is not None and row.free:
+            self.devices_log.note(version, index)
+            if self._devices is not None:
+                self._devices.free[index, : len(row.free)] = row.free
 
     def _keep_time(self, now: int) -> None:
         """Find out which metrics are fresh at `now`, unless that is known to be as before."""
@@ -397,22 +423,16 @@ class Cluster:
             self.clock_log.forget(self.version)
         if self._fresh_from <= now < self._fresh_until:
             return
-        expiry = self.metric_expiry
-        fresh = np.zeros(len(self.rows), dtype=np.bool_)
-        until = _FOREVER
-        since = -_FOREVER
-        for index, row in enumerate(self.rows):
-            metric = row.metric
-            if metric is None or metric.updated is None:
-                continue
-            fresh[index] = metric.fresh(now, expiry)
-            if expiry > 0:
-                end = metric.updated + expiry
-                if end > now:
-                    until = min(until, end)
-                else:
-                    since = max(since, end)
-        self._fresh_from, self._fresh_until = since, until
+        known = self.updated != _NEVER
+        if self.metric_expiry > 0:
+            # Koordinator's rule: an age *equal* to the expiry is expired.
+            ends = self.updated + self.metric_expiry
+            fresh = known & (ends > now)
+            self._fresh_until = int(ends[fresh].min(initial=_FOREVER))
+            self._fresh_from = int(ends[known & ~fresh].max(initial=-_FOREVER))
+        else:
+            fresh = known
+            self._fresh_from, self._fresh_until = -_FOREVER, _FOREVER
         if len(self.fresh) == len(fresh):
             differing = np.flatnonzero(self.fresh != fresh)
             if len(differing):
@@ -423,26 +443,24 @@ class Cluster:
 
     # Columns, for snapshots
 
-    def requested_column(self, name: str) -> _Integers:
+    def requested_column(self, name: str) -> Numbers:
         """Return the kept column of a resource's requests."""
         column = self._requested.get(name)
         if column is None:
-            column = np.array([row.requested[name] for row in self.rows], dtype=np.int64)
-            self._requested[name] = column
-        return column
+            column = self._requested[name] = _AmountColumn([row.requested[name] for row in self.rows])
+        return column.numbers
 
-    def allocatable_column(self, name: str) -> _Integers:
+    def allocatable_column(self, name: str) -> Numbers:
         """Return the kept column of an allocatable resource."""
         column = self._allocatable.get(name)
         if column is None:
-            column = np.array([row.allocatable[name] for row in self.rows], dtype=np.int64)
-            self._allocatable[name] = column
-        return column
+            column = self._allocatable[name] = _AmountColumn([row.allocatable[name] for row in self.rows])
+        return column.numbers
 
     @property
-    def pod_count_column(self) -> _Integers:
+    def pod_count_column(self) -> Numbers:
         """The kept column of the numbers of pods."""
-        return self._pod_count
+        return self._pod_count.numbers
 
     @property
     def device_columns(self) -> _DeviceColumns:
@@ -545,16 +563,16 @@ class Snapshot:
 
     def allocatable(self, resource: str) -> _Integers:
         """Return a resource's allocatable amounts, int64[nodes], 0 where it is absent."""
-        return self._patched(self._cluster.allocatable_column(resource), lambda row: row.allocatable[resource])
+        return self._patched(self._cluster.allocatable_column(resource).values, lambda row: row.allocatable[resource])
 
     def requested(self, resource: str) -> _Integers:
         """Return the sums of the pods' requests, int64[nodes], 0 where nothing is requested."""
-        return self._patched(self._cluster.requested_column(resource), lambda row: row.requested[resource])
+        return self._patched(self._cluster.requested_column(resource).values, lambda row: row.requested[resource])
 
     @property
     def pod_count(self) -> _Integers:
         """The numbers of pods per node, int64[nodes]."""
-        return self._patched(self._cluster.pod_count_column, lambda row: len(row.pods))
+        return self._patched(self._cluster.pod_count_column.values, lambda row: len(row.pods))
 
     def usage(self, resource: str, statistic: str = "") -> Numbers:
         """Return the measured usage; absent without a metric of the resource, or where the metric expired."""
@@ -641,6 +659,10 @@ class Snapshot:
         return bool(self._cluster.fresh[row])
 
 
+def _updated(metric: NodeMetric | None) -> int:
+    return _NEVER if metric is None or metric.updated is None else metric.updated
+
+
 def _key_of(item: Mapping[str, Any]) -> str:
     """Return `namespace/name` or `name`; raise ValueError for what is no object of the API."""
     if not isinstance(item, Mapping):
@@ -672,13 +694,14 @@ class NodeFrame:
     ROW variables: node, nodeInfo, nodeMetric, allocatable, requested, usage, estimated, metricAge, devices.
     """
 
-    __slots__ = ("_beneath", "_cluster", "_infos", "_snapshot", "_values")
+    __slots__ = ("_beneath", "_cluster", "_infos", "_snapshot", "_values", "memo")
 
     def __init__(self, snapshot: Snapshot, values: Mapping[str, object]) -> None:
         self._snapshot = snapshot
         self._cluster = snapshot.cluster
         self._values = values
         self._infos: dict[int, dict[str, Any]] = {}
+        self.memo: dict[object, object] = {}
         self._beneath: tuple[Frame, Rows] | None = None
         if snapshot.patched:
             rows = np.array(sorted(snapshot.patched), dtype=np.intp)
@@ -735,13 +758,23 @@ class NodeFrame:
 
     def numbers(self, path: Path) -> Numbers | None:
         """Return the numeric column at a path below a ROW variable, or None where it holds no numbers."""
+        overlaid = self._beneath is not None
         match path:
             case ("requested", name):
-                return Numbers(self._snapshot.requested(name))
+                if overlaid:
+                    return Numbers(self._snapshot.requested(name))
+                return self._cluster.requested_column(name)
             case ("allocatable", name):
-                return Numbers(self._snapshot.allocatable(name))
+                if overlaid:
+                    return Numbers(self._snapshot.allocatable(name))
+                return self._cluster.allocatable_column(name)
+            case ("metricAge",):
+                # The clock moves with every decision: all rows change, so they are computed together.
+                updated = self._cluster.updated
+                ages = (self._snapshot.now - updated) // NANOSECONDS
+                return Numbers(ages, updated != _NEVER)
             case ("nodeInfo", "pods"):
-                return Numbers(self._snapshot.pod_count)
+                return Numbers(self._snapshot.pod_count) if overlaid else self._cluster.pod_count_column
             case _:
                 pass
         paths = frozenset((path,))

@@ -1,0 +1,945 @@
+"""One pass that answers an expression for all rows.
+
+An expression is split once, when its plan is made:
+
+- what no row variable is part of is evaluated once, by row;
+- numbers of the frame's numeric columns are computed with numpy (`vectors`);
+- anything else is evaluated once per *distinct input*: the paths that it reads are dictionary-encoded, the row
+  evaluator answers per code, the answers are gathered by code.
+
+The result vouches for some rows. All others are evaluated by row, whole, and that answer stands, value or error: the
+columns know nothing of errors. Results are kept while what they depend on stays as it is, and brought up to date for
+the rows that changed.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, Protocol
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .ast import Call, Expr, ListLiteral, Literal, Select, children
+from .checked import (
+    CallReference,
+    Checked,
+    DefinitionReference,
+    Path,
+    VariableReference,
+    reads_of,
+)
+from .encoding import Absent, key_of, value_at
+from .environment import Scope
+from .frame import Column, Frame, Rows
+from .program import Program
+from .row_frame import RowFrame
+from .types import BOOL, DOUBLE, DYN, INT
+from .values import INT64_MAX, INT64_MIN, EvaluationError
+from .vectors import OPERATORS, UNKNOWN, NotColumnar, Operand, Vector, both, choose, either, invert, to_double, within
+
+__all__ = ["KEPT_BYTES", "ColumnPlan", "RowFrame", "evaluate"]
+
+KEPT_BYTES: Final = 64 * 1024 * 1024
+"""How much the results kept for one cluster may take, in all."""
+
+_FEW_ROWS: Final = 24
+"""So many rows are evaluated by row sooner than by column."""
+_LONGEST_LIST: Final = 32
+_KEPT: Final = "columns"
+
+
+def evaluate(program: Program, frame: Frame, rows: Rows | None = None) -> Column:
+    """Return the program's value for all rows of the frame, or for `rows` (ascending).
+
+    The column has one place per row of the *frame*, also where `rows` are asked for: then only theirs mean something.
+    Not to be written: it may be kept.
+    """
+    return ColumnPlan.of(program).column(frame, rows)
+
+
+class _Context:
+    """One evaluation of one frame: what its parts have in common."""
+
+    __slots__ = ("frame", "memo", "results", "size")
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self.size = frame.size
+        self.memo = frame.memo
+        kept = frame.kept
+        results = kept.get(_KEPT)
+        if results is None:
+            results = kept[_KEPT] = _Results(KEPT_BYTES)
+        assert isinstance(results, _Results)
+        self.results = results
+
+    def decision_key(self, paths: Sequence[Path]) -> Hashable:
+        """Return what is equal for decisions in which these values are."""
+        memo, keys = self.memo, []
+        for path in paths:
+            key = memo.get(path)
+            if key is None:
+                try:
+                    key = key_of(value_at(self.frame.value(path[0]), path[1:]))
+                except KeyError:
+                    key = Absent(0)
+                memo[path] = key
+            keys.append(key)
+        return tuple(keys)
+
+
+class _Part(Protocol):
+    """A part of an expression that answers for all rows at once."""
+
+    def run(self, context: _Context) -> Operand:
+        """Return one value for all rows, a vector, or `UNKNOWN`; raise `NotColumnar`."""
+
+
+# --- kept results ----------------------------------------------------------------------------------------------------
+
+
+class _Result:
+    """A column that was computed, and the stamp of what it was computed from."""
+
+    __slots__ = ("column", "stamp")
+
+    def __init__(self, column: Column, stamp: int) -> None:
+        self.column = column
+        self.stamp = stamp
+
+
+class _Results:
+    """What was computed before, the least recently used going first; bounded in bytes."""
+
+    __slots__ = ("_bytes", "_entries", "_limit", "_sizes", "inputs", "seen")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._bytes = 0
+        self._entries: OrderedDict[Hashable, _Result | _Answers] = OrderedDict()
+        self._sizes: dict[Hashable, int] = {}
+        self.inputs: dict[tuple[Path, ...], _Inputs] = {}
+        self.seen: set[int] = set()
+        """Hashes of keys that were asked for once: what never comes again is not worth keeping."""
+
+    def get(self, key: Hashable) -> _Result | _Answers | None:
+        """Return what is kept under a key."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            self._entries.move_to_end(key)
+        return entry
+
+    def put(self, key: Hashable, entry: _Result | _Answers, size: int) -> None:
+        """Keep something of about so many bytes."""
+        self._bytes += size - self._sizes.get(key, 0)
+        self._sizes[key] = size
+        self._entries[key] = entry
+        self._entries.move_to_end(key)
+        while self._bytes > self._limit and len(self._entries) > 1:
+            oldest, _ = self._entries.popitem(last=False)
+            self._bytes -= self._sizes.pop(oldest)
+
+    def comes_again(self, key: Hashable) -> bool:
+        """Whether the key was asked for before; the next time it was."""
+        number = hash(key)
+        if number in self.seen:
+            return True
+        if len(self.seen) > 10_000:
+            self.seen.clear()
+        self.seen.add(number)
+        return False
+
+
+# --- distinct inputs -------------------------------------------------------------------------------------------------
+
+
+class _Inputs:
+    """Rows encoded by everything that a part reads of them: equal codes, equal answers."""
+
+    __slots__ = ("_columns", "_paths", "_table", "codes", "count", "first", "stamp")
+
+    def __init__(self, frame: Frame, paths: tuple[Path, ...], stamp: int) -> None:
+        self._paths = paths
+        self.stamp = stamp
+        self._columns = [frame.codes(path).values for path in paths]
+        self._table: dict[Hashable, int] = {}
+        if len(paths) == 1:
+            keys: Iterator[Hashable] = iter(self._columns[0].tolist())
+        else:
+            keys = zip(*(column.tolist() for column in self._columns), strict=True)
+        table = self._table
+        codes = [table.setdefault(key, len(table)) for key in keys]
+        self.codes: NDArray[np.int32] = np.array(codes, dtype=np.int32)
+        self.count = len(table)
+        self.first = [0] * self.count
+        for row in range(len(codes) - 1, -1, -1):
+            self.first[codes[row]] = row
+
+    def follow(self, frame: Frame, stamp: int, rows: Rows) -> bool:
+        """Take over the rows that changed; return False where everything must be encoded anew."""
+        for path, column in zip(self._paths, self._columns, strict=True):
+            if frame.codes(path).values is not column:
+                return False
+        table, columns = self._table, self._columns
+        for row in rows.tolist():
+            key: Hashable = int(columns[0][row]) if len(columns) == 1 else tuple(int(each[row]) for each in columns)
+            code = table.get(key)
+            if code is None:
+                code = table[key] = len(table)
+                self.first.append(row)
+            self.codes[row] = code
+            self.first[code] = row
+        self.count = len(table)
+        self.stamp = stamp
+        return self.count <= 2 * len(self.codes) + 64
+
+    def row_of(self, code: int) -> int | None:
+        """Return a row with this code, if there is one still."""
+        row = self.first[code]
+        if self.codes[row] != code:
+            found = np.flatnonzero(self.codes == code)
+            if not len(found):
+                return None
+            row = self.first[code] = int(found[0])
+        return row
+
+
+def _inputs(context: _Context, paths: tuple[Path, ...], path_set: frozenset[Path]) -> _Inputs:
+    frame = context.frame
+    known = context.results.inputs.get(paths)
+    stamp = frame.stamp(path_set)
+    if known is not None:
+        if known.stamp == stamp:
+            return known
+        rows = frame.changed(path_set, known.stamp)
+        if rows is not None and known.follow(frame, stamp, rows):
+            return known
+    fresh = context.results.inputs[paths] = _Inputs(frame, paths, stamp)
+    return fresh
+
+
+class _Answers:
+    """What the row evaluator answered per code, so far; errors are answers too."""
+
+    __slots__ = ("_asked", "_by_code", "_valid_by_code", "inputs", "kind", "stamp", "values", "vector")
+
+    def __init__(self, inputs: _Inputs, kind: str) -> None:
+        self.inputs = inputs
+        self.kind = kind
+        self.values: list[object] = []
+        self._by_code: NDArray[Any] | None = None
+        self._valid_by_code: NDArray[np.bool_] | None = None
+        self.vector: Vector | None = None
+        self.stamp = -1
+        self._asked = -1
+
+    def complete(self, answer: Callable[[int], object]) -> None:
+        """Ask for the codes that nobody asked for yet."""
+        values, inputs = self.values, self.inputs
+        if self._asked == inputs.stamp and self._by_code is not None:
+            return
+        self._asked = inputs.stamp
+        if len(values) < inputs.count:
+            values.extend([_UNASKED] * (inputs.count - len(values)))
+        elif self._by_code is not None and _UNASKED not in values:
+            return
+        for code, value in enumerate(values):
+            if value is _UNASKED:
+                row = inputs.row_of(code)
+                if row is not None:
+                    values[code] = answer(row)
+        self._by_code, self._valid_by_code = _typed(values, self.kind)
+
+    def gathered(self) -> Vector:
+        """Return the answers of all rows."""
+        if self.vector is None or self.stamp != self.inputs.stamp:
+            assert self._by_code is not None
+            codes = self.inputs.codes
+            valid = None if self._valid_by_code is None else self._valid_by_code[codes]
+            if self._by_code.dtype.kind == "i":
+                low, high = int(self._by_code.min()), int(self._by_code.max())
+                self.vector = Vector(self._by_code[codes], valid, low, high)
+            else:
+                self.vector = Vector(self._by_code[codes], valid)
+            self.stamp = self.inputs.stamp
+        return self.vector
+
+    @property
+    def bytes(self) -> int:
+        """About how much memory this takes."""
+        return 500 + 100 * len(self.values) + 9 * len(self.inputs.codes)
+
+
+_UNASKED: Final = object()
+_DTYPES: Final[Mapping[str, tuple[type, Any]]] = {"b": (bool, np.bool_), "i": (int, np.int64), "f": (float, np.float64)}
+
+
+def _typed(values: list[object], kind: str) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """Return answers as an array of a kind, and which of them are of it (None: all)."""
+    if kind == "?":
+        found = {value.__class__ for value in values} - {EvaluationError, _UNASKED.__class__}
+        kind = next((letter for letter, (class_, _) in _DTYPES.items() if found == {class_}), "O")
+    if kind == "O":
+        array = np.empty(len(values), dtype=np.object_)
+        array[:] = values
+        fine = [value is not _UNASKED and value.__class__ is not EvaluationError for value in values]
+    else:
+        class_, dtype = _DTYPES[kind]
+        if kind == "i":
+            fine = [value.__class__ is int and INT64_MIN <= value <= INT64_MAX for value in values]  # type: ignore[operator]
+        else:
+            fine = [value.__class__ is class_ for value in values]
+        array = np.array([value if ok else 0 for value, ok in zip(values, fine, strict=True)], dtype=dtype)
+    return array, None if all(fine) else np.array(fine, dtype=np.bool_)
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+class _ByRow:
+    """A (part of an) expression, evaluated row by row."""
+
+    __slots__ = ("_call", "_program", "_scopes")
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._call: Callable[..., object] | None = None
+        self._scopes: list[tuple[str, bool]] = []
+
+    def _prepare(self) -> Callable[..., object]:
+        declared = self._program.checked.environment.variables
+        self._scopes = [(name, declared[name].scope is Scope.ROW) for name in self._program.variables]
+        self._call = self._program.call
+        return self._call
+
+    def once(self, frame: Frame) -> object:
+        """Return the one value, or the `EvaluationError`, of what no row variable is part of."""
+        call = self._call or self._prepare()
+        value = frame.value
+        try:
+            return call(*[value(name) for name, _ in self._scopes])
+        except EvaluationError as error:
+            return error
+        except KeyError:
+            return self.reader(frame)(-1)
+
+    def reader(self, frame: Frame) -> Callable[[int], object]:
+        """Return what answers a row of this frame: a value or an `EvaluationError`."""
+        call = self._call or self._prepare()
+        program = self._program
+        arguments: list[object] = []
+        per_row: list[tuple[int, str]] = []
+        incomplete = False
+        for position, (name, is_row) in enumerate(self._scopes):
+            if is_row:
+                per_row.append((position, name))
+                arguments.append(None)
+                continue
+            try:
+                arguments.append(frame.value(name))
+            except KeyError:
+                incomplete = True
+        row_value = frame.row_value
+
+        def answer(row: int) -> object:
+            try:
+                if not incomplete:
+                    for position, name in per_row:
+                        arguments[position] = row_value(name, row)
+                    return call(*arguments)
+            except EvaluationError as error:
+                if not per_row:
+                    return error
+            except KeyError:
+                pass
+            # A variable may have no value here, which matters only where it is read.
+            try:
+                return program.metered(_Bindings(frame, row))[0]
+            except EvaluationError as error:
+                return error
+
+        return answer
+
+
+class _Bindings(dict[str, object]):
+    """The variables of one row, each read when it is asked for."""
+
+    __slots__ = ("_frame", "_row")
+
+    def __init__(self, frame: Frame, row: int) -> None:
+        super().__init__()
+        self._frame = frame
+        self._row = row
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a variable's value; raise `EvaluationError` where it has none in this row."""
+        try:
+            return self._frame.value(key)
+        except KeyError:
+            pass
+        try:
+            return self._frame.row_value(key, self._row)
+        except KeyError:
+            return default
+
+
+class _Constant:
+    """A literal."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Operand) -> None:
+        self._value = value
+
+    def run(self, _: _Context) -> Operand:
+        return self._value
+
+
+class _Scalar:
+    """What is the same for all rows: evaluated once per decision."""
+
+    __slots__ = ("_answer", "_program")
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._answer = _ByRow(program)
+
+    def value(self, context: _Context) -> object:
+        """Return the value or the error."""
+        memo = context.memo
+        value = memo.get(self, _UNASKED)
+        if value is _UNASKED:
+            value = memo[self] = self._answer.once(context.frame)
+        return value
+
+    def run(self, context: _Context) -> Operand:
+        value = self.value(context)
+        if value.__class__ is EvaluationError:
+            return UNKNOWN
+        return value  # type: ignore[return-value]
+
+
+class _NumberPath:
+    """A numeric column of the frame."""
+
+    __slots__ = ("_kind", "_path")
+
+    def __init__(self, path: Path, kind: str) -> None:
+        self._path = path
+        self._kind = kind
+
+    def run(self, context: _Context) -> Operand:
+        memo = context.memo
+        vector = memo.get(self)
+        if vector is None:
+            numbers = context.frame.numbers(self._path)
+            if numbers is None:
+                raise NotColumnar
+            vector = Vector.of(numbers)
+            found = vector.values.dtype.kind
+            if self._kind == "f" and found == "i":
+                vector = to_double(vector)
+            elif self._kind not in ("?", found):
+                raise NotColumnar
+            memo[self] = vector
+        return vector  # type: ignore[return-value]
+
+
+class _Call:
+    """A function that columns can compute."""
+
+    __slots__ = ("_arguments", "_function")
+
+    def __init__(self, function: Callable[..., Operand], arguments: Sequence[_Part]) -> None:
+        self._function = function
+        self._arguments = arguments
+
+    def run(self, context: _Context) -> Operand:
+        operands = [part.run(context) for part in self._arguments]
+        some = False
+        for operand in operands:
+            if operand is UNKNOWN:
+                return UNKNOWN
+            if operand.__class__ is Vector:
+                some = True
+        if not some:  # both branches of a condition may have been the same for all rows
+            operands[0] = Vector.full(context.size, operands[0])
+        return self._function(*operands)
+
+
+class _Within:
+    """`x in [1, 2, 3]`."""
+
+    __slots__ = ("_item", "_numbers")
+
+    def __init__(self, item: _Part, numbers: Sequence[int]) -> None:
+        self._item = item
+        self._numbers = numbers
+
+    def run(self, context: _Context) -> Operand:
+        item = self._item.run(context)
+        return UNKNOWN if item is UNKNOWN else within(item, self._numbers)
+
+
+class _Logic:
+    """A chain of `&&` or `||`; what is cheap is looked at first, and nothing more once all rows are decided."""
+
+    __slots__ = ("_join", "_parts", "_stop")
+
+    def __init__(self, parts: Sequence[_Part], *, conjunction: bool) -> None:
+        rank = {_Constant: 0, _Scalar: 1}
+        self._parts = sorted(parts, key=lambda part: rank.get(part.__class__, 2 if _columnar(part) else 3))
+        self._join = both if conjunction else either
+        self._stop = not conjunction
+
+    def run(self, context: _Context) -> Operand:
+        result: Vector | None = None
+        stop = self._stop
+        doubtful = False
+        for part in self._parts:
+            operand = part.run(context)
+            if operand is UNKNOWN or operand is (not stop):
+                doubtful = doubtful or operand is UNKNOWN
+                continue
+            if operand is stop:
+                return stop
+            if operand.__class__ is not Vector or operand.values.dtype.kind != "b":  # type: ignore[union-attr]
+                doubtful = True
+                continue
+            assert isinstance(operand, Vector)
+            result = operand if result is None else self._join(result, operand)
+            if result.valid is None and not (result.values if not stop else ~result.values).any():
+                return result
+        if not doubtful:
+            return not stop if result is None else result
+        if result is None:
+            return UNKNOWN
+        nowhere = np.zeros(context.size, dtype=np.bool_)
+        return self._join(result, Vector(nowhere, nowhere))
+
+
+class _Choice:
+    """`condition ? a : b`; a branch that no row takes is not looked at."""
+
+    __slots__ = ("_condition", "_first", "_second")
+
+    def __init__(self, condition: _Part, first: _Part, second: _Part) -> None:
+        self._condition = condition
+        self._first = first
+        self._second = second
+
+    def run(self, context: _Context) -> Operand:
+        condition = self._condition.run(context)
+        if condition is True:
+            return self._first.run(context)
+        if condition is False:
+            return self._second.run(context)
+        if condition.__class__ is not Vector or condition.values.dtype.kind != "b":  # type: ignore[union-attr]
+            return UNKNOWN
+        assert isinstance(condition, Vector)
+        if condition.valid is None:
+            if condition.values.all():
+                return self._first.run(context)
+            if not condition.values.any():
+                return self._second.run(context)
+        return choose(condition, self._first.run(context), self._second.run(context))
+
+
+class _Distinct:
+    """Anything else: asked of the row evaluator once per distinct input."""
+
+    __slots__ = ("_answer", "_decision", "_kind", "_paths", "_paths_set")
+
+    def __init__(self, checked: Checked, node: Expr) -> None:
+        self._answer = _ByRow(Program.of(_below(checked, node)))
+        self._kind = _KINDS.get(checked.types[node.id], "O")
+        rows, decision = _split(checked, reads_of(checked, node))
+        self._paths = tuple(sorted(rows))
+        self._paths_set = rows
+        self._decision = decision
+
+    def run(self, context: _Context) -> Operand:
+        memo = context.memo
+        known = memo.get(self)
+        if known is not None:
+            return known  # type: ignore[return-value]
+        answers = self.answers(context)
+        answers.complete(self._answer.reader(context.frame))
+        vector = memo[self] = answers.gathered()
+        return vector
+
+    def answers(self, context: _Context) -> _Answers:
+        """Return the answers so far."""
+        key = (self, context.decision_key(self._decision)) if self._decision else self
+        inputs = _inputs(context, self._paths, self._paths_set)
+        answers = context.results.get(key)
+        if answers.__class__ is not _Answers or answers.inputs is not inputs:  # type: ignore[union-attr]
+            answers = _Answers(inputs, self._kind)
+            context.results.put(key, answers, answers.bytes)
+        return answers  # type: ignore[return-value]
+
+
+class _Guard:
+    """A part that may turn out not to be of columns; then it is answered per distinct input."""
+
+    __slots__ = ("_checked", "_node", "_otherwise", "part")
+
+    def __init__(self, checked: Checked, node: Expr, part: _Part) -> None:
+        self._checked = checked
+        self._node = node
+        self.part = part
+        self._otherwise: _Distinct | None = None
+
+    def run(self, context: _Context) -> Operand:
+        try:
+            return self.part.run(context)
+        except NotColumnar:
+            if self._otherwise is None:
+                self._otherwise = _Distinct(self._checked, self._node)
+            return self._otherwise.run(context)
+
+
+class _Definition:
+    """`variables.x`: evaluated once per decision, whoever reads it."""
+
+    __slots__ = ("_plan",)
+
+    def __init__(self, plan: ColumnPlan) -> None:
+        self._plan = plan
+
+    def run(self, context: _Context) -> Operand:
+        memo = context.memo
+        operand = memo.get(self._plan)
+        if operand is None:
+            operand = memo[self._plan] = self._plan.part.run(context)
+        return operand  # type: ignore[return-value]
+
+
+_KINDS: Final = {BOOL: "b", INT: "i", DOUBLE: "f", DYN: "?"}
+
+
+def _columnar(part: _Part) -> bool:
+    return not isinstance(part.part if isinstance(part, _Guard) else part, _Distinct)
+
+
+def _below(checked: Checked, node: Expr) -> Checked:
+    """Return a part of an expression as one of its own."""
+    if node is checked.root:
+        return checked
+    inside: set[int] = set()
+    rest = [node]
+    while rest:
+        each = rest.pop()
+        inside.add(each.id)
+        rest.extend(children(each))
+    references = {number: reference for number, reference in checked.references.items() if number in inside}
+    return replace(
+        checked, root=node, references=references, reads=reads_of(checked, node), scope=checked.scopes[node.id],
+    )
+
+
+def _split(checked: Checked, reads: frozenset[Path]) -> tuple[frozenset[Path], tuple[Path, ...]]:
+    """Return the paths below ROW variables, and all others, sorted."""
+    declared = checked.environment.variables
+    rows = frozenset(path for path in reads if declared[path[0]].scope is Scope.ROW)
+    return _outermost(rows), tuple(sorted(reads - rows))
+
+
+def _outermost(paths: frozenset[Path]) -> frozenset[Path]:
+    """Leave out the paths that stand below another one."""
+    return frozenset(path for path in paths if not any(path[:end] in paths for end in range(1, len(path))))
+
+
+def _exact_path(checked: Checked, node: Expr) -> Path | None:
+    """Return the path that a chain of fields and constant text keys stands for, None for any other node."""
+    steps: list[str] = []
+    while True:
+        reference = checked.references.get(node.id)
+        if isinstance(reference, VariableReference):
+            return reference.name, *reversed(steps)
+        if isinstance(node, Select) and reference is None and not node.test and not node.optional:
+            steps.append(node.field)
+            node = node.operand
+        elif (
+            isinstance(node, Call) and node.function == "_[_]" and isinstance(node.args[1], Literal)
+            and isinstance(node.args[1].value, str)
+        ):
+            steps.append(node.args[1].value)
+            node = node.args[0]
+        else:
+            return None
+
+
+# --- plans -----------------------------------------------------------------------------------------------------------
+
+
+class ColumnPlan:
+    """How one expression is answered by column. Made once per expression; holds no values."""
+
+    __slots__ = ("__weakref__", "_by_row", "_checked", "_decision", "_pure", "_row_paths", "_whole", "part")
+
+    def __init__(self, checked: Checked) -> None:
+        self._checked = checked
+        self._by_row = _ByRow(Program.of(checked))
+        self._row_paths, self._decision = _split(checked, checked.reads)
+        self._pure = _is_pure(checked)
+        self._whole: _Distinct | None = None
+        self.part: _Part = self._guarded(checked.root)
+
+    @staticmethod
+    def of(program: Program) -> ColumnPlan:
+        """Return the program's plan, made when it is first asked for."""
+        return _plan_of(program.checked)
+
+    def column(self, frame: Frame, rows: Rows | None = None) -> Column:
+        """Return the values of all rows, or of `rows`; see `evaluate`."""
+        beneath = frame.beneath
+        if beneath is not None:
+            return self._over(frame, *beneath, rows)
+        size = frame.size
+        count = size if rows is None else len(rows)
+        if not self._pure or (count <= _FEW_ROWS and self._checked.scope is Scope.ROW):
+            return self._row_by_row(frame, range(size) if rows is None else rows.tolist(), size)
+        context = _Context(frame)
+        if self._checked.scope is not Scope.ROW:
+            return self._everywhere(context, rows)
+        key = (self, context.decision_key(self._decision)) if self._decision else self
+        stamp = frame.stamp(self._row_paths)
+        kept = context.results.get(key)
+        if kept.__class__ is _Result:
+            column = self._up_to_date(kept, frame, stamp)  # type: ignore[arg-type]
+            if column is not None:
+                return column
+        column, complete = self._fresh(context, rows)
+        if complete and (not self._decision or context.results.comes_again(key)):
+            context.results.put(key, _Result(column, stamp), _bytes_of(column))
+        return column
+
+    # How columns come about
+
+    def _everywhere(self, context: _Context, rows: Rows | None) -> Column:
+        """Return the column of what is the same for all rows."""
+        size = context.size
+        value = context.memo.get(self, _UNASKED)
+        if value is _UNASKED:
+            value = context.memo[self] = self._by_row.once(context.frame)
+        if isinstance(value, EvaluationError):
+            failed = range(size) if rows is None else rows.tolist()
+            return Column(np.zeros(size, np.object_), dict.fromkeys(failed, value))
+        if value.__class__ is bool or value.__class__ is float:
+            return Column(np.full(size, value))
+        if value.__class__ is int and INT64_MIN <= value <= INT64_MAX:  # type: ignore[operator]
+            return Column(np.full(size, value, dtype=np.int64))
+        values = np.empty(size, dtype=np.object_)
+        values[:] = [value] * size
+        return Column(values)
+
+    def _fresh(self, context: _Context, rows: Rows | None) -> tuple[Column, bool]:
+        """Return the column, and whether it holds for all rows."""
+        size = context.size
+        with np.errstate(all="ignore"):
+            operand = self.part.run(context)
+        if operand is UNKNOWN:
+            vector = Vector(np.zeros(size, dtype=_dtype(self._checked)), np.zeros(size, dtype=np.bool_))
+        elif operand.__class__ is Vector:
+            vector = operand  # type: ignore[assignment]
+        else:
+            vector = _filled(size, operand)
+        if vector.borrowed:
+            vector = Vector(vector.values.copy(), vector.valid)
+        if vector.valid is None:
+            return Column(vector.values), True
+        doubtful = np.flatnonzero(~vector.valid)
+        complete = True
+        if rows is not None:
+            wanted = np.intersect1d(doubtful, rows, assume_unique=True)
+            complete = len(wanted) == len(doubtful)
+            doubtful = wanted
+        if not len(doubtful):
+            return Column(vector.values), complete
+        return self._handed_over(context, vector, doubtful), complete
+
+    def _handed_over(self, context: _Context, vector: Vector, rows: Rows) -> Column:
+        """Return the column, with the row evaluator's answers in these rows."""
+        answer = self._by_row.reader(context.frame)
+        if len(rows) > _FEW_ROWS:
+            if self._whole is None:
+                self._whole = _Distinct(self._checked, self._checked.root)
+            answers = self._whole.answers(context)
+            codes = answers.inputs.codes[rows].tolist()
+            values = answers.values
+            if len(values) < answers.inputs.count:
+                values.extend([_UNASKED] * (answers.inputs.count - len(values)))
+            found = []
+            for row, code in zip(rows.tolist(), codes, strict=True):
+                value = values[code]
+                if value is _UNASKED:
+                    value = values[code] = answer(row)
+                found.append(value)
+        else:
+            found = [answer(row) for row in rows.tolist()]
+        return _with(Column(vector.values), rows.tolist(), found)
+
+    def _row_by_row(self, frame: Frame, rows: Sequence[int], size: int) -> Column:
+        answer = self._by_row.reader(frame)
+        return _with(Column(np.zeros(size, dtype=_dtype(self._checked))), rows, [answer(row) for row in rows])
+
+    def _up_to_date(self, kept: _Result, frame: Frame, stamp: int) -> Column | None:
+        """Return the kept column with the rows that changed evaluated anew; None where they are too many."""
+        if kept.stamp == stamp:
+            return kept.column
+        changed = frame.changed(self._row_paths, kept.stamp)
+        if changed is None or len(changed) > _FEW_ROWS:
+            return None
+        if len(changed):
+            answer = self._by_row.reader(frame)
+            rows = changed.tolist()
+            kept.column = _with(kept.column, rows, [answer(row) for row in rows])
+        kept.stamp = stamp
+        return kept.column
+
+    def _over(self, frame: Frame, beneath: Frame, differing: Rows, rows: Rows | None) -> Column:
+        """Return the column of an overlay: that beneath, with the rows that differ evaluated anew."""
+        column = self.column(beneath, rows)
+        if rows is not None:
+            differing = np.intersect1d(differing, rows, assume_unique=True)
+        answer = self._by_row.reader(frame)
+        at = differing.tolist()
+        return _with(column, at, [answer(row) for row in at])
+
+    # How an expression is split
+
+    def _guarded(self, node: Expr) -> _Part:
+        part = self._split_up(node)
+        if isinstance(part, (_Call, _Within, _NumberPath, _Choice)):
+            return _Guard(self._checked, node, part)
+        return part
+
+    def _split_up(self, node: Expr) -> _Part:
+        """Return the part of a node."""
+        checked = self._checked
+        if checked.scopes[node.id] is not Scope.ROW:
+            if isinstance(node, Literal) and not node.unsigned and node.value.__class__ in (bool, int, float):
+                return _Constant(node.value)  # type: ignore[arg-type]
+            return _Scalar(Program.of(_below(checked, node)))
+        reference = checked.references.get(node.id)
+        if isinstance(reference, DefinitionReference):
+            return _Definition(_plan_of(checked.environment.definitions[reference.name]))
+        path = _exact_path(checked, node)
+        if path is not None:
+            kind = _KINDS.get(checked.types[node.id], "b")
+            return _Distinct(checked, node) if kind == "b" else _NumberPath(path, kind)
+        if isinstance(node, Call):
+            return self._call(node, reference)
+        return _Distinct(checked, node)
+
+    def _call(self, node: Call, reference: object) -> _Part:
+        match node.function:
+            case "_&&_" | "_||_":
+                terms = [self._guarded(term) for term in _terms(node, node.function)]
+                return _Logic(terms, conjunction=node.function == "_&&_")
+            case "_?_:_":
+                return _Choice(self._guarded(node.args[0]), self._split_up(node.args[1]), self._split_up(node.args[2]))
+            case "!_":
+                return _Call(invert, [self._guarded(node.args[0])])
+            case "@in":
+                numbers = _constant_ints(node.args[1])
+                if numbers is not None and self._checked.types[node.args[0].id] in (INT, DYN):
+                    return _Within(self._split_up(node.args[0]), numbers)
+            case _:
+                pass
+        if isinstance(reference, CallReference):
+            function = OPERATORS.get(reference.function)
+            arguments = node.args if node.target is None or reference.qualified else (node.target, *node.args)
+            if function is not None and all(self._checked.types[each.id] in _NUMERIC for each in arguments):
+                return _Call(function, [self._split_up(each) for each in arguments])
+        return _Distinct(self._checked, node)
+
+
+_NUMERIC: Final = frozenset({INT, DOUBLE, DYN, BOOL})
+_PLANS: WeakKeyDictionary[Checked, ColumnPlan] = WeakKeyDictionary()
+
+
+def _plan_of(checked: Checked) -> ColumnPlan:
+    plan = _PLANS.get(checked)
+    if plan is None:
+        plan = _PLANS[checked] = ColumnPlan(checked)
+    return plan
+
+
+def _terms(node: Call, function: str) -> list[Expr]:
+    """Return the operands of a chain of one operator, left to right."""
+    found: list[Expr] = []
+    rest: list[Expr] = [node]
+    while rest:
+        each = rest.pop()
+        if isinstance(each, Call) and each.function == function:
+            rest += [each.args[1], each.args[0]]
+        else:
+            found.append(each)
+    return found
+
+
+def _constant_ints(node: Expr) -> tuple[int, ...] | None:
+    """Return the numbers of a list of literal ints, None for any other node."""
+    if not isinstance(node, ListLiteral) or node.optional or len(node.elements) > _LONGEST_LIST:
+        return None
+    numbers = [each.value for each in node.elements if isinstance(each, Literal) and not each.unsigned]
+    if len(numbers) != len(node.elements) or not all(number.__class__ is int for number in numbers):
+        return None
+    return tuple(numbers)  # type: ignore[arg-type]
+
+
+def _is_pure(checked: Checked) -> bool:
+    """Whether equal inputs give equal answers: no function that says otherwise is called."""
+    for reference in checked.references.values():
+        if isinstance(reference, CallReference) and not all(overload.pure for overload in reference.overloads):
+            return False
+        if isinstance(reference, DefinitionReference):
+            definition = checked.environment.definitions[reference.name]
+            if not _is_pure(definition):
+                return False
+    return True
+
+
+def _dtype(checked: Checked) -> Any:
+    return {BOOL: np.bool_, INT: np.int64, DOUBLE: np.float64}.get(checked.type, np.object_)
+
+
+def _filled(size: int, value: object) -> Vector:
+    try:
+        return Vector.full(size, value)
+    except NotColumnar:
+        values = np.empty(size, dtype=np.object_)
+        values[:] = [value] * size
+        return Vector(values)
+
+
+def _with(column: Column, rows: Sequence[int], answers: Sequence[object]) -> Column:
+    """Return a copy of a column with other answers, values or errors, in some rows."""
+    values: NDArray[Any] = column.values
+    errors = dict(column.errors)
+    if not rows:
+        return column
+    letter = values.dtype.kind
+    fitting = {"b": bool, "i": int, "f": float}.get(letter)
+    fits = fitting is None or all(
+        answer.__class__ is fitting or answer.__class__ is EvaluationError for answer in answers
+    )
+    # A value of another kind than the rest (a dyn expression's, a number beyond 64 bits) makes it a column of objects.
+    values = values.copy() if fits else values.astype(np.object_)
+    for row, answer in zip(rows, answers, strict=True):
+        if answer.__class__ is EvaluationError:
+            errors[row] = answer  # type: ignore[assignment]
+            continue
+        errors.pop(row, None)
+        values[row] = answer
+    return Column(values, errors)
+
+
+def _bytes_of(column: Column) -> int:
+    return 1_000 + column.values.nbytes + 300 * len(column.errors)

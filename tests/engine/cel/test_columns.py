@@ -1,0 +1,161 @@
+import math
+from random import Random
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from koordpolicy.engine.cel.columns import RowFrame, evaluate
+from koordpolicy.engine.cel.environment import Environment, Scope, Variable
+from koordpolicy.engine.cel.library import STANDARD, table
+from koordpolicy.engine.cel.program import compile as compile_program
+from koordpolicy.engine.cel.types import BOOL, DOUBLE, DYN, INT, STRING, Field, ObjectType, list_of, map_of
+from koordpolicy.engine.cel.values import EvaluationError
+
+ROW_TYPE = ObjectType("test.Row", {
+    "a": Field(INT), "b": Field(INT), "x": Field(DOUBLE), "y": Field(DOUBLE), "f": Field(BOOL), "s": Field(STRING),
+    "m": Field(map_of(STRING, INT)), "l": Field(list_of(INT)), "d": Field(DYN), "e": Field(DYN),
+})
+AMOUNTS = ObjectType("test.Amounts", {"cpu": Field(INT), "memory": Field(INT)}, index=INT, absent=0)
+
+
+def environment():
+    base = Environment(functions=table(STANDARD)).with_types(ROW_TYPE, AMOUNTS)
+    base = base.with_variables(
+        Variable("r", ROW_TYPE.type), Variable("have", AMOUNTS.type), Variable("any", DYN),
+        Variable("k", INT, Scope.DECISION), Variable("z", DOUBLE, Scope.DECISION),
+        Variable("t", STRING, Scope.DECISION), Variable("g", BOOL, Scope.DECISION), Variable("p", DYN, Scope.DECISION),
+    )
+    share = compile_program("r.a * 100 / r.b", base).checked
+    return base.with_definition("share", share)
+
+
+ENVIRONMENT = environment()
+
+
+def shown(value):
+    if isinstance(value, EvaluationError):
+        return "error", value.message, value.offset, value.reason
+    if isinstance(value, float) and math.isnan(value):
+        return "nan"
+    return value.__class__.__name__, value
+
+
+class Bindings(dict):
+    def get(self, key, default=None):
+        value = super().get(key, default)
+        if isinstance(value, EvaluationError):
+            raise value
+        return value
+
+
+def by_row(program, rows, values):
+    found = []
+    for row in rows:
+        try:
+            found.append(shown(program.metered(Bindings(row | values))[0]))
+        except EvaluationError as error:
+            found.append(shown(error))
+    return found
+
+
+def by_column(program, frame, rows=None):
+    column = evaluate(program, frame, rows)
+    values = column.values.tolist()
+    return [shown(column.errors.get(row, value)) for row, value in enumerate(values)]
+
+
+NUMBERS = [*range(-3, 13), 2**63 - 1, -(2**63), 2**53 + 1, -(2**53) - 1, 2**62, 10**12]
+DOUBLES = [0.0, -0.0, 0.5, -2.5, 1e300, math.inf, -math.inf, math.nan, 2.0**63, 3.0, -1.0, 1.0]
+STRINGS = ["", "a", "b", "web-1", "1"]
+ANYTHING = [*NUMBERS, *DOUBLES, *STRINGS, True, False, None, [1, 2], {"a": 1}, 2**70]
+
+
+def some_row(random, odd, calm):
+    numbers = list(range(1, 13)) if calm else NUMBERS
+    fields = {
+        "a": random.choice(numbers), "b": random.choice(numbers), "x": random.choice(DOUBLES), "y": random.choice(DOUBLES),
+        "f": random.random() < 0.5, "s": random.choice(STRINGS), "l": random.sample(range(-3, 12), random.randrange(3)),
+        "m": {random.choice(STRINGS): random.choice(numbers) for _ in range(random.randrange(3))},
+        "d": random.choice(numbers), "e": random.choice(ANYTHING),
+    }
+    for name in odd:
+        match random.randrange(4):
+            case 0:
+                del fields[name]
+            case 1:
+                fields[name] = random.choice(ANYTHING)
+    row = {"r": fields, "have": {"cpu": random.choice(numbers)}, "any": random.choice([{"q": 3}, *ANYTHING])}
+    if odd and random.random() < 0.1:
+        row[random.choice(["r", "have"])] = random.choice([EvaluationError("no metric", reason="NoMetric"), 5, {}])
+    return row
+
+
+def some_rows(random):
+    odd = random.choice([(), ("a",), ("x", "f"), ("d", "s", "m", "l", "b")])
+    calm = random.random() < 0.4
+    return [some_row(random, odd, calm) for _ in range(random.choice([26, 30, 70]))]
+
+
+def some_values(random):
+    values = {
+        "k": random.choice(NUMBERS), "z": random.choice(DOUBLES), "t": random.choice(STRINGS), "g": random.random() < 0.5,
+        "p": {"n": random.choice(NUMBERS), "s": random.choice(STRINGS), "o": random.choice(ANYTHING)},
+    }
+    if random.random() < 0.3:
+        del values["p"][random.choice(["n", "s", "o"])]
+    return values
+
+
+def expressions(kind, depth):
+    leaves = {
+        "int": ["r.a", "r.b", "r.a", "k", "3", "0", "-7", "100", "have.cpu", "have.memory", "have['gpu']", "variables.share",
+                "size(r.l)", "r.m['a']", "r.l[0]", "int(r.s)", "int(r.x)", "9223372036854775807"],
+        "double": ["r.x", "r.y", "z", "0.5", "0.0", "double(r.a)", "double(k)"],
+        "bool": ["r.f", "g", "true", "has(r.d)", "has(r.m.a)", "r.s.startsWith('w')", "r.s == t", "t in r.m", "k in r.l",
+                 "r.l.exists(i, i > k)", "r.l.all(i, i % 2 == 0)", "r.s in ['a', 'b']", "r.e == r.d", "r.d == 3",
+                 "r.d < 5", "r.d + 1 > r.a", "any.q == 3", "p.o == r.e", "p.s == 'a'", "r.a in [1, 2, 3]", "dyn(r.e)"],
+    }
+    if depth == 0:
+        return st.sampled_from(leaves[kind]).map("({})".format)
+    ints, doubles, bools = (expressions(each, depth - 1) for each in ("int", "double", "bool"))
+    arithmetic = st.sampled_from(["+", "-", "*", "/"])
+    relation = st.sampled_from(["<", "<=", ">", ">=", "==", "!="])
+    if kind == "int":
+        return st.one_of(
+            st.sampled_from(leaves[kind]).map("({})".format),
+            st.builds("({} {} {})".format, ints, st.one_of(arithmetic, st.just("%")), ints),
+            st.builds("({} ? {} : {})".format, bools, ints, ints),
+            st.builds("(-{})".format, ints),
+        )
+    if kind == "double":
+        return st.one_of(
+            st.sampled_from(leaves[kind]).map("({})".format),
+            st.builds("({} {} {})".format, doubles, arithmetic, doubles),
+            st.builds("({} ? {} : {})".format, bools, doubles, doubles),
+            st.builds("double({})".format, ints),
+        )
+    return st.one_of(
+        st.sampled_from(leaves[kind]).map("({})".format),
+        st.builds("({} {} {})".format, ints, relation, ints),
+        st.builds("({} {} {})".format, doubles, relation, doubles),
+        st.builds("({} {} {})".format, ints, st.sampled_from(["<", "<=", ">", ">="]), doubles),
+        st.builds("({} {} {})".format, bools, st.sampled_from(["&&", "||"]), bools),
+        st.builds("(!{})".format, bools),
+        st.builds("({} ? {} : {})".format, bools, bools, bools),
+    )
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.sampled_from(["int", "double", "bool"]).flatmap(lambda kind: expressions(kind, 3)), st.integers(0, 2**32))
+def test_by_column_is_by_row_for_values_and_errors(text, seed):
+    random = Random(seed)
+    rows, values = some_rows(random), some_values(random)
+    program = compile_program(text, ENVIRONMENT)
+    expected = by_row(program, rows, values)
+    frame = RowFrame(rows, values)
+    assert by_column(program, frame) == expected
+    assert by_column(program, frame.with_values(values)) == expected
+    wanted = np.arange(0, len(rows), 2)
+    some = by_column(program, frame.with_values(values), wanted)
+    assert [some[row] for row in wanted] == [expected[row] for row in wanted]
