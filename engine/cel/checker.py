@@ -78,6 +78,7 @@ _MACROS: Final = {
     "transformMapEntry": "map.transformMapEntry(k, v, {v: k})", "sortBy": "list.sortBy(x, x.name)",
     "optMap": "optional.optMap(x, x + 1)", "optFlatMap": "optional.optFlatMap(x, x.?name)", "has": "has(x.name)",
 }  # fmt: skip
+_CONSTANTS: Final = {"true": "true", "false": "false", "null": "null", "none": "null", "nil": "null"}
 _SHOWN_SIGNATURES: Final = 8
 
 
@@ -346,7 +347,7 @@ class _Checker:
         known = [*environment.variables, *(each for each, _ in self.locals)]
         if environment.definitions:
             known.append(environment.definitions_name)
-        hint = did_you_mean(name, known)
+        hint = f"did you mean `{_CONSTANTS[name.lower()]}`?" if name.lower() in _CONSTANTS else did_you_mean(name, known)
         if not hint and name in environment.functions:
             hint = f"`{name}` is a function: call it"
         elif not hint and known:

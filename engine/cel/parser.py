@@ -170,20 +170,28 @@ class _Parser:
             if before is not None and before.text == "," and text == ")":
                 return "the arguments of a call take no trailing comma"
             return ""
+        if text == "not" and self.tokens[min(self.index + 1, len(self.tokens) - 1)].kind == "in":
+            return "did you mean `!(x in y)`?"
         if before is not None and before.text in _INSTEAD and before.kind == "ident":
             return f"did you mean `{_INSTEAD[before.text]}`?"
         if text in _INSTEAD and token.kind == "ident":
             return f"did you mean `{_INSTEAD[text]}`?"
         if text == "?":
             return "put parentheses around a condition inside a condition"
-        if text == "(":
+        if text == "(" and expected != "the name of a field":
             return "only a name can be called"
+        if text == ":" and expected == "`]`":
+            return "a part of a list is `x.slice(1, 2)`, of a text `x.substring(1, 2)`"
         if text == "in" and before is not None and before.text == ".":
             return "this word is never a name: write `x['in']`"
         if text.startswith(".") and token.kind == "double":
             return "write `[n]` for an element of a list"
+        if before is not None and before.kind == "string" and token.kind in ("string", "ident"):
+            return "`+` joins texts, and a quote inside of a text is written `\\'`"
         if before is not None and before.kind == "ident" and token.kind in ("string", "bytes"):
             return "a string begins with a quote, `r'` or `b'`"
+        if token.kind == "end" and expected == "`:`" and "?." in self.source.text:
+            return "did you mean `.?`, an optional field?"
         if token.kind == "end" and expected.startswith("`"):
             opened = next((each for each in reversed(self.pending) if each.kind in _CLOSING), None)
             if opened is not None:

@@ -180,6 +180,12 @@ def test_a_macro_with_another_number_of_arguments_is_a_call():
         ("not a", ("expected an operator or the end, found `a`", 4, "did you mean `!`?")),
         ("a <> b", ("expected a value, found `>`", 3, "did you mean `!=`?")),
         ("+ a", ("expected a value, found `+`", 0, "there is no unary `+`")),
+        ("x not in y", ("expected an operator or the end, found `not`", 2, "did you mean `!(x in y)`?")),
+        ("x[1:2]", ("expected `]`, found `:`", 3, "a part of a list is `x.slice(1, 2)`, of a text `x.substring(1, 2)`")),
+        ("x?.y", ("expected `:`, found the end of the expression", 4, "did you mean `.?`, an optional field?")),
+        ("'it's'", (
+            "expected an operator or the end, found `s`", 4, "`+` joins texts, and a quote inside of a text is written `\\'`",
+        )),
         ("(a", ("expected `)`, found the end of the expression", 2, "the `(` at line 1, column 1 is not closed")),
         ("[1,\n 2", ("expected `,` or `]`, found the end of the expression", 6, "the `[` at line 1, column 1 is not closed")),
         ("a)", ("expected an operator or the end, found `)`", 1, "")),
