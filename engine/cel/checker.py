@@ -347,7 +347,8 @@ class _Checker:
         known = [*environment.variables, *(each for each, _ in self.locals)]
         if environment.definitions:
             known.append(environment.definitions_name)
-        hint = f"did you mean `{_CONSTANTS[name.lower()]}`?" if name.lower() in _CONSTANTS else did_you_mean(name, known)
+        constant = _CONSTANTS.get(name.lower())
+        hint = did_you_mean(name, known) if constant is None else f"did you mean `{constant}`?"
         if not hint and name in environment.functions:
             hint = f"`{name}` is a function: call it"
         elif not hint and known:
