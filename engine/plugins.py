@@ -173,6 +173,12 @@ class Evictor(Protocol):
     def keep(self, pod: PodInfo, refusal: Refusal) -> None:
         """Note that a candidate stays, and why, where the plugin itself decided that."""
 
+    def observe(self, node: str, role: str, message: str = "") -> None:
+        """Note what a node was found to be: `source`, `target`, `waiting` (not a source yet) or `unmeasured`."""
+
+    def fail(self, rule: str, subject: str, message: str) -> None:
+        """Note that a rule failed on a pod or a node."""
+
     def node_limit_exceeded(self, node: str) -> bool:
         """Return whether no more pods may be evicted from the node in this cycle."""
 

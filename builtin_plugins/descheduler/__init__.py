@@ -1,0 +1,43 @@
+"""The Python-coded plugins of the descheduler, in one table.
+
+Each is active only where a profile names it. Modules are imported when a plugin is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Final
+
+from koordpolicy.engine.points import Framework, Point
+from koordpolicy.engine.registry import Plugin
+
+
+def _plugin(
+    name: str, module: str, make: str, points: tuple[Point, ...], description: str, *, check: str = "",
+) -> Plugin:
+    def load(attribute: str) -> Any:
+        return getattr(import_module(f".{module}", __name__), attribute)
+
+    def made(args: Mapping[str, Any], handle: Any) -> Any:
+        return load(make)(args, handle)
+
+    def checked(args: Mapping[str, Any]) -> Mapping[str, Any]:
+        result: Mapping[str, Any] = load(check)(args)
+        return result
+
+    return Plugin(
+        name, Framework.DESCHEDULER, points, made, origin="built-in", digest=f"built-in/{name}/1",
+        description=description, enabled=False, check_args=checked if check else None,
+    )
+
+
+PLUGINS: Final[tuple[Plugin, ...]] = (
+    _plugin("LowNodeLoad", "low_node_load", "make", (Point.BALANCE,),
+            "Moves pods from nodes whose measured load is high to nodes whose load is low.", check="check_args"),
+    _plugin("DefaultEvictor", "evictability", "make_default_evictor", (Point.EVICTION_FILTER,),
+            "Keeps pods that are system-critical, bare, of a daemon set, or use local storage, as Kubernetes' does.",
+            check="check_default_evictor_args"),
+    _plugin("MigrationController", "evictability", "make_migration_controller", (Point.EVICTION_FILTER,),
+            "Keeps pods that Koordinator would keep; its migration jobs are not available yet."),
+)

@@ -47,7 +47,7 @@ class Bounds:
     prod_high: Mapping[str, int]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class NodeLoad:
     """A measured node during one round: what is used on it, and what that changes to as pods are moved."""
 
@@ -254,7 +254,13 @@ class LowNodeLoad:
     ) -> None:
         now = snapshot.now
         thresholds = Thresholds.of(pool)
-        loads = [load for row in rows if (load := self._measure(snapshot, row, thresholds.names)) is not None]
+        loads = []
+        for row in rows:
+            load = self._measure(snapshot, row, thresholds.names)
+            if load is None:
+                evictor.observe(snapshot.names[row], "unmeasured", "it has no NodeMetric, or an expired one")
+            else:
+                loads.append(load)
         average, prod_average = average_percentages(loads), average_percentages(loads, prod=True)
         for load in loads:
             load.bounds = thresholds.bounds(load, average, prod_average)
@@ -264,6 +270,12 @@ class LowNodeLoad:
         sources = _abnormal(classes.sources, self.detectors, pool, now)
         prod_sources = _abnormal(classes.prod_sources, self.prod_detectors, pool, now)
         targets = (*classes.low, *classes.prod_low, *classes.both_low)
+        for load in (*classes.sources, *classes.prod_sources):
+            waiting = load not in sources and load not in prod_sources
+            prod = load in classes.prod_sources
+            evictor.observe(load.name, "waiting" if waiting else "source", eviction_reason(load, thresholds, prod=prod))
+        for load in targets:
+            evictor.observe(load.name, "target")
         if not (sources or prod_sources) or not targets:
             return
         for load in (*classes.low, *classes.both_low):

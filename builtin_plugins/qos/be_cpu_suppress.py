@@ -197,6 +197,12 @@ class BECPUSuppress:
         self.status[_name(readings), policy] = status
 
 
+def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments; raise ValueError where they are none."""
+    BECPUSuppressArgs.of(args)
+    return args
+
+
 def make(args: Mapping[str, Any], handle: object) -> BECPUSuppress:
     """Make the strategy for one profile."""
     return BECPUSuppress(args, handle)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Final
 
 from ..cel.values import EvaluationError, Timestamp
@@ -12,6 +13,8 @@ from ..cluster.pods import PodInfo, ResourceList
 from ..cluster.snapshot import Snapshot
 from ..kubernetes.selectors import matches_labels, matches_node, untolerated
 from ..kubernetes.vocabulary import EVICTION_COST_ANNOTATION
+
+NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 _FINISHED: Final = ("Succeeded", "Failed")
 _DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
@@ -124,9 +127,12 @@ class NodeFit:
         self._snapshot = snapshot
         self._requested: dict[int, ResourceList] = {}
 
-    def fits(self, pod: PodInfo, row: int) -> bool:
-        """Return whether the node takes the pod: selectors, taints, every requested resource, not cordoned."""
-        return self._admits(pod, row) and self._has_room(pod, row)
+    def fits(self, pod: PodInfo, row: int, *, reserved: Mapping[str, int] = NOTHING) -> bool:
+        """Return whether the node takes the pod: selectors, taints, every requested resource, not cordoned.
+
+        `reserved` is taken off the room, beyond what the node's pods ask for.
+        """
+        return self._admits(pod, row) and self._has_room(pod, row, reserved)
 
     def fits_strictly(self, pod: PodInfo, row: int) -> bool:
         """Return whether the node takes the pod, counting pods and heeding its own anti-affinity too.
@@ -145,9 +151,12 @@ class NodeFit:
         cordoned = bool((node.get("spec") or {}).get("unschedulable"))
         return not cordoned and matches_node(pod.object, node) and untolerated(pod.object, node) is None
 
-    def _has_room(self, pod: PodInfo, row: int) -> bool:
+    def _has_room(self, pod: PodInfo, row: int, reserved: Mapping[str, int] = NOTHING) -> bool:
         allocatable, requested = self._allocatable(row), self._requests(row)
-        return all(amount <= allocatable[name] - requested[name] for name, amount in pod.requests.items())
+        return all(
+            amount <= allocatable[name] - requested[name] - reserved.get(name, 0)
+            for name, amount in pod.requests.items()
+        )
 
     def _allocatable(self, row: int) -> ResourceList:
         return self._snapshot.row(row).allocatable

@@ -1,0 +1,31 @@
+"""A pod as expressions see it: the variables `pod`, `podInfo`, `requests` and `limits` (types: `engine.points`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .pods import PodInfo
+
+
+def pod_facts(pod: PodInfo) -> dict[str, Any]:
+    """Return the value of `podInfo`."""
+    gpu = pod.gpu
+    return {
+        "name": pod.name,
+        "namespace": pod.namespace,
+        "qosClass": pod.qos_class,
+        "kubernetesQoS": pod.kubernetes_qos,
+        "priority": pod.priority,
+        "priorityBand": pod.priority_band,
+        "requests": pod.requests,
+        "limits": pod.limits,
+        "gpuCount": gpu.count if gpu is not None else 0,
+        "gpuShare": gpu.share if gpu is not None else 0,
+        "gpuRequest": gpu.total if gpu is not None else 0,
+        "gpuModels": sorted(gpu.models) if gpu is not None else [],
+    }
+
+
+def pod_values(pod: PodInfo) -> dict[str, Any]:
+    """Return the variables that are about a pod, by name."""
+    return {"pod": pod.object, "podInfo": pod_facts(pod), "requests": pod.requests, "limits": pod.limits}

@@ -1,0 +1,369 @@
+"""The descheduler's configuration file: `DeschedulerConfiguration` of `descheduler/v1alpha2`, as its users have it.
+
+Decoded strictly against `schemas/v1alpha2`, defaulted in its own terms, converted, and held against `schemas/internal`;
+every complaint names its place in the file. Defaults and conversion are Koordinator's (pkg/descheduler/apis/config).
+"""
+
+from __future__ import annotations
+
+import copy
+import ipaddress
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ..documents import parse_duration
+from ..documents.nodes import Node, read_file, to_plain
+from ..documents.nodes import read as read_nodes
+from ..documents.validation import validate, validate_plain
+from ..kubernetes.selectors import check_selector
+from ..source import PolicyError, Problem, Source, Span
+from .arguments import DEFAULT_POOL, KINDS, Fault, field_path
+from .framework import Limits, ProfileSpec
+
+API_VERSION: Final = "descheduler/v1alpha2"
+KIND: Final = "DeschedulerConfiguration"
+DEFAULT_NAME: Final = "koord-descheduler"
+
+_PORT: Final = 10251
+_EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - koord-descheduler's default; nothing is bound here
+_POINTS: Final = ("deschedule", "balance", "evict", "filter")
+_DEFAULT_PLUGINS: Final[Mapping[str, tuple[str, ...]]] = {
+    "deschedule": (), "balance": (), "evict": ("MigrationController",), "filter": ("MigrationController",),
+}
+_LEADER_ELECTION: Final = {
+    "leaderElect": True, "leaseDuration": "15s", "renewDeadline": "10s", "retryPeriod": "2s", "resourceLock": "leases",
+    "resourceName": "koord-descheduler", "resourceNamespace": "koordinator-system",
+}
+_PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
+_JSON: Final = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A valid configuration. `interval` is in nanoseconds, 0 runs one cycle; `plain` is the whole internal form."""
+
+    interval: int
+    dry_run: bool
+    node_selector: Mapping[str, Any] | None
+    limits: Limits
+    profiles: tuple[ProfileSpec, ...]
+    plain: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+def default() -> Configuration:
+    """Return the configuration that is in force where no file is given."""
+    return read_plain({})
+
+
+def load(path: Path) -> Configuration:
+    """Read a configuration file.
+
+    Raises:
+        PolicyError: with everything that is wrong with it.
+    """
+    return read(read_file(path))
+
+
+def read(source: Source) -> Configuration:
+    """Read a configuration; raises `PolicyError` with everything that is wrong with it, each with its place."""
+    documents = read_nodes(source)
+    if len(documents) != 1:
+        raise PolicyError([Problem(
+            f"a configuration file holds one document, not {len(documents)}", source.span(0),
+            code="not-a-configuration",
+        )])
+    node = documents[0]
+    problems = list(_decode(node))
+    if problems:
+        raise PolicyError(problems)
+    return _complete(to_plain(node), node)
+
+
+def read_plain(content: Mapping[str, Any]) -> Configuration:
+    """Read the fields of a configuration given as plain data that holds against the v1alpha2 schema."""
+    return _complete({"apiVersion": API_VERSION, "kind": KIND, **copy.deepcopy(dict(content))}, None)
+
+
+# Decoding
+
+
+def _decode(node: Node) -> Iterator[Problem]:
+    version, kind = node.at("apiVersion"), node.at("kind")
+    if not node.fields or version is None or kind is None:
+        yield Problem(
+            f"this is no `{KIND}`: it does not say `apiVersion` and `kind`", node.span,
+            f"begin with `apiVersion: {API_VERSION}` and `kind: {KIND}`", code="not-a-configuration",
+        )
+        return
+    if version.scalar != API_VERSION:
+        yield Problem(
+            f"no kind `{kind.scalar}` is registered for version `{version.scalar}`", version.span,
+            f"write `{API_VERSION}`", code="not-a-configuration",
+        )
+        return
+    if kind.scalar != KIND:
+        yield Problem(
+            f"couldn't decode as `{KIND}`, got kind `{kind.scalar}`", kind.span, f"write `{KIND}`",
+            code="not-a-configuration",
+        )
+        return
+    yield from validate(node, KIND)
+    profiles = node.at("profiles")
+    for profile in profiles.items if profiles is not None else ():
+        configs = profile.at("pluginConfig")
+        for config in configs.items if configs is not None else ():
+            name, args = config.at("name"), config.at("args")
+            if name is not None and args is not None and args.value is not None and name.scalar in KINDS:
+                yield from validate(args, KINDS[str(name.scalar)].kind)
+
+
+# Defaults, in v1alpha2 terms
+
+
+def _default(content: dict[str, Any]) -> dict[str, Any]:
+    content = {key: value for key, value in content.items() if value is not None}
+    profiles = content["profiles"] = [each or {} for each in content.get("profiles") or [{}]]
+    if len(profiles) == 1 and not profiles[0].get("name"):
+        profiles[0]["name"] = DEFAULT_NAME
+    for profile in profiles:
+        _default_profile(profile)
+    content["leaderElection"] = _over(_LEADER_ELECTION, content.get("leaderElection"))
+    content["clientConnection"] = _default_connection(content.get("clientConnection") or {})
+    profiling = content.setdefault("enableProfiling", True)
+    content.setdefault("enableContentionProfiling", profiling)
+    for key in ("healthzBindAddress", "metricsBindAddress"):
+        content[key] = _default_address(content.get(key))
+    content.setdefault("deschedulingInterval", "0s")
+    content.setdefault("dryRun", False)
+    return content
+
+
+def _over(defaults: Mapping[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {**defaults, **{key: value for key, value in (given or {}).items() if value not in (None, "")}}
+
+
+def _default_connection(given: Mapping[str, Any]) -> dict[str, Any]:
+    full = {"kubeconfig": "", **{key: value for key, value in given.items() if value is not None}}
+    if not full.get("contentType"):
+        full |= {"contentType": _PROTOBUF, "acceptContentTypes": f"{_PROTOBUF},{_JSON}"}
+    full["qps"] = full.get("qps") or 50
+    full["burst"] = full.get("burst") or 100
+    return full
+
+
+def _default_address(given: str | None) -> str:
+    if not given:
+        return f"{_EVERYWHERE}:{_PORT}"
+    if given.startswith(":") and given.count(":") == 1:
+        return f"{_EVERYWHERE}{given}"
+    try:
+        ip = ipaddress.ip_address(given)
+    except ValueError:
+        return given
+    return f"[{given}]:{_PORT}" if ip.version == 6 else f"{given}:{_PORT}"
+
+
+def _default_profile(profile: dict[str, Any]) -> None:
+    given = profile.get("plugins") or {}
+    profile["plugins"] = {point: _merged(point, given.get(point) or {}) for point in _POINTS}
+    configs = profile["pluginConfig"] = [dict(each) for each in profile.get("pluginConfig") or ()]
+    for config in configs:
+        if config["name"] in KINDS:
+            config["args"] = KINDS[config["name"]].default(_bare(config.get("args")))
+    configured = {config["name"] for config in configs}
+    enabled = {each["name"] for point in profile["plugins"].values() for each in point["enabled"]}
+    missing = sorted((enabled - configured) & set(KINDS))
+    configs.extend({"name": name, "args": KINDS[name].default({})} for name in missing)
+
+
+def _bare(args: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {key: value for key, value in (args or {}).items() if key not in ("apiVersion", "kind")}
+
+
+def _merged(point: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a point's plugins: the defaults that are not disabled, then what else the user enables."""
+    enabled = [each["name"] for each in given.get("enabled") or ()]
+    disabled = [each["name"] for each in given.get("disabled") or ()]
+    kept = [] if "*" in disabled else [name for name in _DEFAULT_PLUGINS[point] if name not in disabled]
+    names = list(kept)
+    for name in enabled:
+        if name in kept:
+            kept.remove(name)  # it takes the default's place, once; a second time it is a repetition like any other
+        else:
+            names.append(name)
+    # The defaults that are disabled are gone by now; what is left names documents.
+    return {"enabled": [{"name": name} for name in names], "disabled": [{"name": name} for name in disabled]}
+
+
+# Conversion
+
+
+def _convert(content: Mapping[str, Any]) -> dict[str, Any]:
+    internal = {key: value for key, value in content.items() if key != "profiles"}
+    internal["deschedulingInterval"] = parse_duration(content["deschedulingInterval"])
+    election = internal["leaderElection"] = dict(content["leaderElection"])
+    for key in ("leaseDuration", "renewDeadline", "retryPeriod"):
+        election[key] = parse_duration(election[key])
+    internal["profiles"] = [_convert_profile(profile) for profile in content["profiles"]]
+    return internal
+
+
+def _convert_profile(profile: Mapping[str, Any]) -> dict[str, Any]:
+    plugins: dict[str, Any] = {
+        point: [each["name"] for each in of["enabled"]] for point, of in profile["plugins"].items()
+    }
+    plugins["disabled"] = sorted({each["name"] for of in profile["plugins"].values() for each in of["disabled"]})
+    args = {}
+    for config in profile["pluginConfig"]:
+        name, given = config["name"], config.get("args") or {}
+        args[name] = KINDS[name].convert(given) if name in KINDS else given
+    converted = {"name": profile.get("name") or "", "plugins": plugins, "pluginConfig": args}
+    if profile.get("nodeSelector") is not None:
+        converted["nodeSelector"] = profile["nodeSelector"]
+    return converted
+
+
+# Validation of the internal form
+
+
+def _check(internal: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[Fault]:
+    yield from _check_connection(internal)
+    names: list[str] = []
+    for index, profile in enumerate(internal["profiles"]):
+        path = ("profiles", index)
+        if not profile["name"]:
+            yield (*path, "name"), "Required value: each of several profiles needs a name"
+        elif profile["name"] in names:
+            yield (*path, "name"), f"Duplicate value: `{profile['name']}` names an earlier profile too"
+        names.append(profile["name"])
+        yield from _check_arguments(profile, given["profiles"][index], path)
+        yield from _check_selector(profile.get("nodeSelector"), (*path, "nodeSelector"))
+    for key in ("healthzBindAddress", "metricsBindAddress"):
+        message = _check_address(internal[key])
+        if message:
+            yield (key,), f"Invalid value: `{internal[key]}`: {message}"
+    yield from _check_selector(internal.get("nodeSelector"), ("nodeSelector",))
+
+
+def _check_connection(internal: Mapping[str, Any]) -> Iterator[Fault]:
+    if internal["clientConnection"]["burst"] < 0:
+        yield ("clientConnection", "burst"), "Invalid value: must be non-negative"
+    election = internal["leaderElection"]
+    if not election["leaderElect"]:
+        return
+    for key in ("leaseDuration", "renewDeadline", "retryPeriod"):
+        if election[key] <= 0:
+            yield ("leaderElection", key), "Invalid value: must be greater than zero"
+    if election["leaseDuration"] < election["renewDeadline"]:
+        yield ("leaderElection", "leaseDuration"), "Invalid value: LeaseDuration must be greater than RenewDeadline"
+
+
+def _check_arguments(
+    profile: Mapping[str, Any], given: Mapping[str, Any], path: tuple[str | int, ...],
+) -> Iterator[Fault]:
+    seen: dict[str, int] = {}
+    for index, config in enumerate(given["pluginConfig"]):
+        name, where = config["name"], (*path, "pluginConfig", index)
+        if name in seen:
+            yield where, f"Duplicate value: `{name}` is configured twice in this profile"
+        elif name in KINDS:
+            for below, message in KINDS[name].check(profile["pluginConfig"][name]):
+                yield (*where, "args", *_as_written(below, config.get("args") or {})), message
+        seen[name] = index
+
+
+def _as_written(path: tuple[str | int, ...], args: Mapping[str, Any]) -> tuple[str | int, ...]:
+    """Return where a field of the internal form stands in the file: the first pool's fields stand at the top there."""
+    if len(path) < 2 or path[0] != "nodePools" or not isinstance(path[1], int):
+        return path
+    if path[1] == 0:
+        return path[2:]
+    pools = args.get("nodePools") or ()
+    written = [index for index, pool in enumerate(pools) if pool.get("name") != DEFAULT_POOL]
+    return ("nodePools", written[path[1] - 1], *path[2:])
+
+
+def _check_selector(selector: Mapping[str, Any] | None, path: tuple[str | int, ...]) -> Iterator[Fault]:
+    try:
+        check_selector(selector)
+    except ValueError as error:
+        yield path, str(error)
+
+
+def _check_address(address: str) -> str:
+    host, colon, port = address.rpartition(":")
+    if not colon or (":" in host and not (host.startswith("[") and host.endswith("]"))):
+        return "must be a valid socket address (host:port)"
+    if not port:
+        return "port must not be empty in socket address"
+    if not (port.isascii() and port.isdigit() and int(port) <= 65_535):
+        return f"`{port}` is no port"
+    bare = host.strip("[]")
+    try:
+        ipaddress.ip_address(bare)
+    except ValueError:
+        # Names are not looked up: a check of a file must come out alike on every machine.
+        if not bare or not all(part and part.replace("-", "").isalnum() for part in bare.rstrip(".").split(".")):
+            return f"invalid host `{bare}` in socket address"
+    return ""
+
+
+# Putting it together
+
+
+def _complete(content: dict[str, Any], node: Node | None) -> Configuration:
+    given = _default(content)
+    try:
+        internal = _convert(given)
+    except ValueError as error:
+        raise PolicyError([Problem(str(error), node.span if node else None, code="configuration")]) from None
+    ours = list(validate_plain(internal, KIND))
+    for profile in internal["profiles"]:
+        for name, args in profile["pluginConfig"].items():
+            if name in KINDS:
+                ours += validate_plain(args, KINDS[name].kind)
+    faults = list(_check(internal, given))
+    problems = [
+        Problem(f"{field_path(path)}: {message}", _place(node, path), code="configuration") for path, message in faults
+    ]
+    if not problems and ours:
+        problems = [
+            Problem(
+                f"the internal form is not as it should be: {each}", help="this is a fault of ours, please report it",
+                code="internal",
+            )
+            for each in ours
+        ]
+    if problems:
+        raise PolicyError(problems)
+    return Configuration(
+        interval=internal["deschedulingInterval"],
+        dry_run=internal["dryRun"],
+        node_selector=internal.get("nodeSelector"),
+        limits=Limits(*(internal.get(f"maxNoOfPodsToEvict{each}") for each in ("PerNode", "PerNamespace", "Total"))),
+        profiles=tuple(_profile(each) for each in internal["profiles"]),
+        plain=internal,
+    )
+
+
+def _profile(profile: Mapping[str, Any]) -> ProfileSpec:
+    plugins = profile["plugins"]
+    lists = {point: tuple(plugins[point]) for point in _POINTS}
+    return ProfileSpec(
+        name=profile["name"], node_selector=profile.get("nodeSelector"), **lists,
+        disabled=frozenset(plugins["disabled"]), args=profile["pluginConfig"],
+        complete=frozenset(profile["pluginConfig"]) & frozenset(KINDS),
+    )
+
+
+def _place(node: Node | None, path: Sequence[str | int]) -> Span | None:
+    """Return the place of a field, or of the nearest one around it that the file has."""
+    if node is None:
+        return None
+    for length in range(len(path), -1, -1):
+        found = node.at(*path[:length])
+        if found is not None:
+            return found.place if length else found.span
+    return node.span

@@ -1,0 +1,531 @@
+"""How a DeschedulerPlugin document runs: the same protocols as Python plugins, over compiled expressions.
+
+Expressions are evaluated row by row; a failing one lets the pod stay (or the node be neither source nor target), and
+every failure is noted. Nodes that nobody measured are neither where an expression reads what was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..cel.frame import Rows
+from ..cel.program import Program
+from ..cel.values import EvaluationError, Timestamp
+from ..cluster.facts import pod_values
+from ..cluster.metrics import MeasuredList, Unmeasured
+from ..cluster.pods import PodInfo, ResourceList
+from ..cluster.snapshot import Snapshot
+from ..compile import AggregateProgram, CompiledDescheduler, Rule, SortProgram
+from ..documents import AggregateFunction, DeschedulerType, Over, PodMatch, SortOrder
+from ..kubernetes.vocabulary import PRIORITY_BANDS
+from ..plugins import Evictor
+from ..points import FailurePolicy, Refusal
+from .pods import AssignedPods, NodeFit, labels_of
+
+_MEASURED: Final = frozenset(("usage", "estimated", "metricAge", "nodeMetric"))
+_NODE: Final = (
+    "node", "nodeInfo", "allocatable", "requested", "usage", "estimated", "metricAge", "nodeMetric", "devices",
+)
+
+
+class Bindings(Mapping[str, object]):
+    """The variables of one row, each worked out when it is first read."""
+
+    def __init__(self, values: Mapping[str, object], readers: Mapping[str, Callable[[], object]]) -> None:
+        self._values = dict(values)
+        self._readers = readers
+
+    def __getitem__(self, name: str) -> object:
+        if name not in self._values:
+            self._values[name] = self._readers[name]()
+        return self._values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values or name in self._readers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({*self._values, *self._readers})
+
+    def __len__(self) -> int:
+        return len({*self._values, *self._readers})
+
+
+@dataclass(slots=True)
+class NodeState:
+    """A node during one cycle: as the snapshot has it, changed by what would move."""
+
+    row: int
+    name: str
+    removed: set[str] = field(default_factory=set)
+    usage_change: dict[str, int] = field(default_factory=dict)
+    requested_change: dict[str, int] = field(default_factory=dict)
+    pods_change: int = 0
+
+    def move(self, requests: Mapping[str, int], usage: Mapping[str, int], sign: int) -> None:
+        """Take a pod on (`sign` 1) or off (-1)."""
+        self.pods_change += sign
+        for name, amount in requests.items():
+            self.requested_change[name] = self.requested_change.get(name, 0) + sign * amount
+        for name, amount in usage.items():
+            self.usage_change[name] = self.usage_change.get(name, 0) + sign * amount
+
+
+@dataclass(slots=True)
+class _Seen:
+    count: int = 0
+    last: int = 0
+
+
+class Memory:
+    """In how many cycles in a row a node was a source, by document and item; outlives generations."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], _Seen] = {}
+
+    def observe(self, key: str, node: str, *, source: bool, now: int, timeout: int) -> int:
+        """Count a cycle and return the cycles in a row; after `timeout` ns without one, counting starts anew."""
+        if not source:
+            self._seen.pop((key, node), None)
+            return 0
+        seen = self._seen.setdefault((key, node), _Seen())
+        seen.count = 1 if timeout > 0 and seen.count and now - seen.last > timeout else seen.count + 1
+        seen.last = now
+        return seen.count
+
+
+class DocumentPlugin:
+    """A compiled document at its point: Deschedule, Balance or EvictionFilter."""
+
+    def __init__(self, compiled: CompiledDescheduler, memory: Memory | None = None) -> None:
+        self._compiled = compiled
+        self._memory = memory or Memory()
+        self._latest: tuple[Snapshot, _Cycle] | None = None
+
+    @property
+    def name(self) -> str:
+        """The document's name."""
+        return self._compiled.name
+
+    def deschedule(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
+        """Evict pods of any phase that meet all criteria, from the nodes that are sources (all without one)."""
+        cycle = self._at(snapshot, rows)
+        budget = _Budget(self._compiled)
+        for state in self._sources(cycle, evictor):
+            candidates = cycle.candidates(state, cycle.assigned.all(state.row), evictor)
+            for pod in cycle.in_order(state, candidates, evictor):
+                if cycle.stays(state, evictor):
+                    break
+                cycle.evict(state, pod, evictor, budget)
+
+    def balance(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
+        """Move pods off the sources, as long as a target takes them and `until` is false."""
+        cycle = self._at(snapshot, rows)
+        sources = self._sources(cycle, evictor)
+        targets = cycle.targets(evictor, {state.row for state in sources})
+        budget = _Budget(self._compiled)
+        for state in sources:
+            candidates = cycle.candidates(state, cycle.assigned.active(state.row), evictor)
+            ordered = cycle.in_order(state, candidates, evictor)
+            for position, pod in enumerate(ordered):
+                if cycle.stays(state, evictor):
+                    for other in ordered[position:]:
+                        evictor.keep(other, Refusal("until", f"node `{state.name}` needs to give up no more pods"))
+                    break
+                if targets is not None and not cycle.place(pod, targets, evictor):
+                    evictor.keep(pod, Refusal("nodes.target", "no target node takes it"))
+                    continue
+                cycle.evict(state, pod, evictor, budget)
+
+    def eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
+        """Veto the eviction of a pod that the document is about and for which a criterion is not true."""
+        if self._compiled.spec.type is not DeschedulerType.EVICTION_FILTER:
+            return None
+        cycle = self._at(snapshot, None)
+        row = snapshot.index.get(pod.node_name)
+        state = NodeState(-1 if row is None else row, pod.node_name)
+        return cycle.veto(state, pod)
+
+    def _at(self, snapshot: Snapshot, rows: Rows | None) -> _Cycle:
+        if self._latest is None or self._latest[0] is not snapshot or rows is not None:
+            chosen = range(snapshot.size) if rows is None else [int(row) for row in rows]
+            self._latest = snapshot, _Cycle(self._compiled, snapshot, chosen)
+        return self._latest[1]
+
+    def _sources(self, cycle: _Cycle, evictor: Evictor) -> list[NodeState]:
+        compiled, found = self._compiled, []
+        anomaly = compiled.spec.nodes.anomaly
+        for row in cycle.rows:
+            state = NodeState(row, cycle.snapshot.names[row])
+            if not cycle.is_meant(state):
+                continue
+            is_source = compiled.source is None or cycle.holds(compiled.source, state, evictor, "nodes.source")
+            if anomaly is not None:
+                now, timeout = cycle.snapshot.now, anomaly.timeout_ns
+                seen = self._memory.observe(
+                    compiled.anomaly_key, state.name, source=is_source, now=now, timeout=timeout,
+                )
+                if is_source and seen < anomaly.consecutive:
+                    message = f"a source in {seen} of {anomaly.consecutive} cycles in a row"
+                    evictor.observe(state.name, "waiting", message)
+                    continue
+            if is_source:
+                if compiled.source is not None:
+                    evictor.observe(state.name, "source")
+                found.append(state)
+        return found
+
+
+class _Budget:
+    """The document's own limits over one call."""
+
+    def __init__(self, compiled: CompiledDescheduler) -> None:
+        self._limits = compiled.spec.limits
+        self._nodes: dict[str, int] = {}
+        self._namespaces: dict[str, int] = {}
+        self._total = 0
+
+    def refusal(self, pod: PodInfo) -> str:
+        limits = self._limits
+        if limits.per_node is not None and self._nodes.get(pod.node_name, 0) >= limits.per_node:
+            return f"at most {limits.per_node} pods per node"
+        if limits.per_namespace is not None and self._namespaces.get(pod.namespace, 0) >= limits.per_namespace:
+            return f"at most {limits.per_namespace} pods per namespace"
+        if limits.total is not None and self._total >= limits.total:
+            return f"at most {limits.total} pods in all"
+        return ""
+
+    def done(self, pod: PodInfo) -> None:
+        self._nodes[pod.node_name] = self._nodes.get(pod.node_name, 0) + 1
+        self._namespaces[pod.namespace] = self._namespaces.get(pod.namespace, 0) + 1
+        self._total += 1
+
+
+class _Cycle:
+    """One document over one snapshot."""
+
+    def __init__(self, compiled: CompiledDescheduler, snapshot: Snapshot, rows: Sequence[int]) -> None:
+        self.compiled = compiled
+        self.snapshot = snapshot
+        self.rows = rows
+        self.assigned = AssignedPods(snapshot)
+        self._fit = NodeFit(snapshot)
+        self._frame = snapshot.frame({})
+        self._values: dict[str, object] = {"params": compiled.params, "now": Timestamp(snapshot.now)}
+        if compiled.aggregates:
+            self._values["aggregates"] = _Aggregates(compiled.aggregates, self)
+
+    # What expressions see
+
+    def of_node(self, state: NodeState) -> Bindings:
+        """Return the variables of a node."""
+        return Bindings(self._values, self._node_readers(state))
+
+    def of_pod(self, state: NodeState, pod: PodInfo) -> Bindings:
+        """Return the variables of a pod and its node."""
+        values = {**self._values, **pod_values(pod), "podUsage": self.pod_usage(state, pod)}
+        return Bindings(values, self._node_readers(state))
+
+    def _node_readers(self, state: NodeState) -> dict[str, Callable[[], object]]:
+        return {name: (lambda name=name: self._node_value(state, name)) for name in _NODE}  # type: ignore[misc]
+
+    def _node_value(self, state: NodeState, name: str) -> object:
+        if state.row < 0:
+            raise EvaluationError(f"the node `{state.name}` of the pod is not known")
+        value = self._frame.row_value(name, state.row)
+        if name in ("usage", "estimated") and state.usage_change and not isinstance(value, Unmeasured):
+            changed: Any = value
+            return MeasuredList({
+                key: max(amount + state.usage_change.get(key, 0), 0) if isinstance(amount, int) else amount
+                for key, amount in changed.items()
+            })
+        if name == "requested" and state.requested_change:
+            changed = dict(value)  # type: ignore[call-overload]
+            for key, amount in state.requested_change.items():
+                changed[key] = changed.get(key, 0) + amount
+            return ResourceList(changed)
+        if name == "nodeInfo" and state.pods_change:
+            info: Any = value
+            return {**info, "pods": info["pods"] + state.pods_change}
+        return value
+
+    def pod_usage(self, state: NodeState, pod: PodInfo) -> Mapping[str, int]:
+        """Return what was measured of a pod; reading it is an error where nothing was."""
+        metric = self.snapshot.row(state.row).metric if state.row >= 0 else None
+        fresh = state.row >= 0 and self.snapshot.is_fresh(state.row)
+        used = metric.pods.get(pod.key) if metric is not None and fresh else None
+        if used is None:
+            return Unmeasured(f"no metric of pod `{pod.key}`, or an expired one")
+        return MeasuredList(used)
+
+    # Nodes
+
+    def is_meant(self, state: NodeState) -> bool:
+        """Return whether the document is about the node."""
+        match = self.compiled.spec.match.nodes
+        labels = self.snapshot.node(state.row)["metadata"].get("labels") or {}
+        return match is None or match.accepts(state.name, labels)
+
+    def holds(self, program: Program, state: NodeState, evictor: Evictor, rule: str) -> bool:
+        """Return whether an expression is true of a node; a failure is noted and means no."""
+        measured = self.snapshot.is_fresh(state.row)
+        if not measured and any(path[0] in _MEASURED for path in program.checked.reads):
+            evictor.observe(state.name, "unmeasured", f"it has no metric, or an expired one: `{rule}` was not asked")
+            return False
+        try:
+            return program.evaluate(self.of_node(state)) is True
+        except EvaluationError as error:
+            evictor.fail(rule, state.name, error.message)
+            return False
+
+    def targets(self, evictor: Evictor, sources: set[int]) -> list[NodeState] | None:
+        """Return the nodes that may take pods, or None where the document asks for none."""
+        program = self.compiled.target
+        if program is None:
+            return None
+        found = []
+        for row in self.rows:
+            state = NodeState(row, self.snapshot.names[row])
+            if row not in sources and self.is_meant(state) and self.holds(program, state, evictor, "nodes.target"):
+                evictor.observe(state.name, "target")
+                found.append(state)
+        return found
+
+    def place(self, pod: PodInfo, targets: list[NodeState], evictor: Evictor) -> bool:
+        """Reserve room for a pod on the first target that takes it; a target that has become too full is one no more.
+
+        What is reserved stays, even if the pod is not evicted in the end: the safe side.
+        """
+        program = self.compiled.target
+        assert program is not None
+        for target in tuple(targets):
+            if not self._fit.fits(pod, target.row, reserved=target.requested_change):
+                continue
+            home = self.snapshot.index.get(pod.node_name, -1)
+            usage = self.pod_usage(NodeState(home, pod.node_name), pod)
+            target.move(pod.requests, {} if isinstance(usage, Unmeasured) else usage, 1)
+            if not self.holds(program, target, evictor, "nodes.target"):
+                targets.remove(target)
+            return True
+        return False
+
+    def stays(self, state: NodeState, evictor: Evictor) -> bool:
+        """Return whether no more pods are to leave the node: `until` is true, or cannot be told."""
+        program = self.compiled.until
+        if program is None:
+            return False
+        try:
+            return program.evaluate(self.of_node(state)) is not False
+        except EvaluationError as error:
+            evictor.fail("until", state.name, error.message)
+            return True
+
+    # Pods
+
+    def candidates(self, state: NodeState, pods: Iterable[PodInfo], evictor: Evictor) -> list[PodInfo]:
+        """Return the pods that meet all criteria and that no filter keeps."""
+        found = []
+        for pod in pods:
+            if not matches_pod(self.compiled.spec.match.pods, pod, self.snapshot):
+                continue
+            if not all(self._is_true(rule, state, pod, evictor) for rule in self.compiled.match_conditions):
+                continue
+            if not all(self._is_true(rule, state, pod, evictor) for rule in self.compiled.criteria):
+                continue
+            if evictor.filter(pod) is None and evictor.pre_eviction_filter(pod) is None:
+                found.append(pod)
+        return found
+
+    def _is_true(self, rule: Rule, state: NodeState, pod: PodInfo, evictor: Evictor) -> bool:
+        try:
+            return rule.program.evaluate(self.of_pod(state, pod)) is True
+        except EvaluationError as error:
+            evictor.fail(rule.name, pod.key, error.message)
+            evictor.keep(pod, Refusal(rule.name, f"`{rule.name}` failed: {error.message}", error=error))
+            return False
+
+    def veto(self, state: NodeState, pod: PodInfo) -> Refusal | None:
+        """Return why an EvictionFilter keeps the pod, or None."""
+        spec = self.compiled.spec
+        if not matches_pod(spec.match.pods, pod, self.snapshot):
+            return None
+        if state.row >= 0 and not self.is_meant(state):
+            return None
+        for rule in (*self.compiled.match_conditions, *self.compiled.criteria):
+            is_condition = rule in self.compiled.match_conditions
+            try:
+                true = rule.program.evaluate(self.of_pod(state, pod)) is True
+            except EvaluationError as error:
+                # A veto that cannot be told is one, unless the author asked to leave it out.
+                if spec.failure_policy is FailurePolicy.IGNORE:
+                    continue
+                return Refusal(rule.name, f"`{rule.name}` failed: {error.message}", error=error)
+            if not true:
+                return None if is_condition else Refusal(rule.name, self._message(rule, state, pod))
+        return None
+
+    def _message(self, rule: Rule, state: NodeState, pod: PodInfo) -> str:
+        if rule.message_program is not None:
+            try:
+                text = rule.message_program.evaluate(self.of_pod(state, pod))
+            except EvaluationError:
+                text = ""
+            if isinstance(text, str) and text:
+                return text
+        return rule.message or f"`{rule.name}` is not true of it"
+
+    def in_order(self, state: NodeState, pods: Sequence[PodInfo], evictor: Evictor) -> list[PodInfo]:
+        """Return the pods as the sort keys order them; a pod for which a key fails stays."""
+        sortable: list[tuple[tuple[Any, ...], PodInfo]] = []
+        for pod in pods:
+            bindings = self.of_pod(state, pod)
+            try:
+                sortable.append((tuple(sort_key(each, bindings) for each in self.compiled.sort), pod))
+            except EvaluationError as error:
+                evictor.fail("sort", pod.key, error.message)
+                evictor.keep(pod, Refusal("sort", f"`sort` failed: {error.message}", error=error))
+        return [pod for _, pod in sorted(sortable, key=lambda each: each[0])]
+
+    def evict(self, state: NodeState, pod: PodInfo, evictor: Evictor, budget: _Budget) -> None:
+        """Evict a candidate within the document's limits."""
+        over = budget.refusal(pod)
+        if over:
+            evictor.keep(pod, Refusal("limits", over))
+            return
+        rules = self.compiled.criteria
+        names = ", ".join(rule.name for rule in rules) or "nodes.source"
+        messages = [text for rule in rules if (text := self._reason(rule, state, pod))]
+        if evictor.evict(pod, "; ".join(messages) or names, rule=names):
+            budget.done(pod)
+            usage = self.pod_usage(state, pod)
+            state.move(pod.requests, {} if isinstance(usage, Unmeasured) else usage, -1)
+
+    def _reason(self, rule: Rule, state: NodeState, pod: PodInfo) -> str:
+        if rule.message or rule.message_program is not None:
+            return self._message(rule, state, pod)
+        return ""
+
+
+class _Aggregates(Mapping[str, object]):
+    """The facts of the whole, each computed when it is first read, once per cycle."""
+
+    def __init__(self, programs: Sequence[AggregateProgram], cycle: _Cycle) -> None:
+        self._programs = {each.name: each for each in programs}
+        self._cycle = cycle
+        self._known: dict[str, object] = {}
+
+    def __getitem__(self, name: str) -> object:
+        if name not in self._known:
+            self._known[name] = aggregate_rows(self._programs[name], self._rows(self._programs[name].over))
+        value = self._known[name]
+        if isinstance(value, EvaluationError):
+            raise value
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._programs)
+
+    def __len__(self) -> int:
+        return len(self._programs)
+
+    def _rows(self, over: Over) -> Iterator[Bindings]:
+        for row in self._cycle.rows:
+            state = NodeState(row, self._cycle.snapshot.names[row])
+            if over is Over.NODES:
+                yield self._cycle.of_node(state)
+            else:
+                yield from (self._cycle.of_pod(state, pod) for pod in self._cycle.assigned.active(row))
+
+
+def aggregate_rows(program: AggregateProgram, rows: Iterable[Mapping[str, object]]) -> object:
+    """Return an aggregate's value (a map by group with `groupBy`), or the error that reading it is.
+
+    Rows whose expression finds no metric are left out: what nobody measured is no part of the whole. Any other failure
+    is the aggregate's.
+    """
+    groups: dict[object, list[float]] = {}
+    for row in rows:
+        try:
+            key = program.group_by.evaluate(row) if program.group_by is not None else None
+            value: Any = program.program.evaluate(row) if program.program is not None else True
+        except EvaluationError as error:
+            if error.reason == "NoMetric":
+                continue
+            return error
+        values = groups.setdefault(key, [])
+        if program.function is not AggregateFunction.COUNT or value is True:
+            values.append(value)
+    try:
+        if program.group_by is not None:
+            return {key: summarize(program, values) for key, values in groups.items()}
+        return summarize(program, groups.get(None, []))
+    except EvaluationError as error:
+        return error
+
+
+def summarize(program: AggregateProgram, values: Sequence[float]) -> float:
+    """Return the values of one group as one number."""
+    match program.function:
+        case AggregateFunction.COUNT:
+            return len(values)
+        case AggregateFunction.SUM:
+            return sum(values)
+    if not values:
+        raise EvaluationError(f"aggregate `{program.name}` has no rows")
+    match program.function:
+        case AggregateFunction.AVG:
+            return sum(values) / len(values)
+        case AggregateFunction.MIN:
+            return min(values)
+        case AggregateFunction.MAX:
+            return max(values)
+    rank = math.ceil((program.percentile or 100) / 100 * len(values))
+    return sorted(values)[max(rank, 1) - 1]
+
+
+def sort_key(program: SortProgram, bindings: Mapping[str, object]) -> Any:
+    """Return a value that sorts as the key asks: texts and numbers alike, either way round."""
+    value: Any = program.program.evaluate(bindings)
+    if program.order is SortOrder.DESCENDING:
+        return _Reversed(value)
+    return value
+
+
+class _Reversed:
+    """Sorts the other way round."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __lt__(self, other: _Reversed) -> bool:
+        return bool(other.value < self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Reversed) and bool(self.value == other.value)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def matches_pod(match: PodMatch | None, pod: PodInfo, snapshot: Snapshot) -> bool:
+    """Return whether a document is about a pod."""
+    if match is None:
+        return True
+    if match.namespaces is not None and pod.namespace not in match.namespaces:
+        return False
+    if match.namespace_selector is not None:
+        namespace = snapshot.object("Namespace", pod.namespace) or {}
+        if not match.namespace_selector.accepts((namespace.get("metadata") or {}).get("labels") or {}):
+            return False
+    if match.label_selector is not None and not match.label_selector.accepts(labels_of(pod)):
+        return False
+    if match.qos_classes is not None and pod.qos_class not in match.qos_classes:
+        return False
+    if match.priority_classes is None:
+        return True
+    named = str((pod.object.get("spec") or {}).get("priorityClassName", ""))
+    bands = match.priority_classes & set(PRIORITY_BANDS)
+    return named in match.priority_classes or pod.priority_band in bands
