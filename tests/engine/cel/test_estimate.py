@@ -1,12 +1,16 @@
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from koordpolicy.engine.cel.checked import Checked
 from koordpolicy.engine.cel.checker import check
 from koordpolicy.engine.cel.environment import Environment, Limits, Variable
 from koordpolicy.engine.cel.estimate import ASSUMED_SIZES, Estimate, check_cost, estimate
+from koordpolicy.engine.cel.exact import exact_of
 from koordpolicy.engine.cel.library import STANDARD, table
 from koordpolicy.engine.cel.parser import parse
 from koordpolicy.engine.cel.types import DYN, INT, STRING, list_of, map_of
+from koordpolicy.engine.cel.values import EvaluationError
 from koordpolicy.engine.source import PolicyError, Source
 
 PLAIN = Environment(
@@ -86,3 +90,35 @@ def test_what_may_cost_too_much_is_refused_with_the_reason():
 
 def test_every_assumed_size_is_positive():
     assert min(ASSUMED_SIZES.values()) > 0
+
+
+LOOPS = [
+    "texts.all(t, t != n_text)", "texts.exists(t, t == text || t.contains(text))", "texts.exists_one(t, t == text)",
+    "texts.map(t, t + text)", "texts.map(t, t != text, [t])", "texts.filter(t, t in texts)",
+    "texts.filter(t, t != '').map(t, t + t).exists(t, t == text)", "labels.all(k, labels[k] != k)",
+    "labels.transformMap(k, v, k + v)", "labels.transformList(k, v, v)", "labels.exists(k, v, k == v)",
+    "grid.map(row, row.map(x, x * n))", "grid.all(row, row.exists(x, x == n))", "(texts + texts) == texts",
+    "grid.transformList(i, row, i)", "texts.transformMapEntry(i, t, {t: i})", "{'a': texts, text: []}.a.all(t, t < text)",
+    "cel.bind(all, texts + texts, all.map(t, t + text))", "pod.all(x, x == pod)", "[[n], [n, n]].map(r, r.map(x, [x, x]))",
+]  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    expression=st.sampled_from(LOOPS),
+    text=st.text("ab", max_size=12),
+    texts=st.lists(st.text("ab", max_size=12), max_size=6),
+    labels=st.dictionaries(st.text("ab", max_size=12), st.text("ab", max_size=12), max_size=6),
+    grid=st.lists(st.lists(st.integers(0, 3), max_size=6), max_size=6),
+)
+def test_no_evaluation_costs_more_than_estimated(
+    expression: str, text: str, texts: list[str], labels: dict[str, str], grid: list[list[int]]
+):
+    environment = PLAIN.with_variables(Variable("n_text", STRING))
+    checked = analyze(expression, environment)
+    bindings = {"n": 2, "text": text, "n_text": text, "texts": texts, "labels": labels, "grid": grid, "pod": texts}
+    try:
+        _, cost = exact_of(checked).evaluate(bindings, 10**9)
+    except EvaluationError:
+        return
+    assert cost <= estimate(checked, {"string": 12, "list": 6, "map": 6, "dyn": 12}).high
