@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
+from ..compile import compile_documents
 from ..documents import Document, Documents, Kind, load
 from ..documents.specs import PluginSpec
 from ..registry import Plugin
@@ -29,7 +30,7 @@ class _Memo:
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         value = self._kept[key][1] if key in self._kept else make()
         self._kept[key] = self._build, value
-        return value  # type: ignore[no-any-return]
+        return value
 
     def next_build(self) -> None:
         # More than the last one: while a version is refused, builds with and without it alternate.
@@ -44,7 +45,8 @@ class Builder:
     """
 
     def __init__(
-        self, compile_document: Compile, load_sources: Callable[[Iterable[Source]], Documents] = load
+        self, compile_document: Compile = compile_documents,
+        load_sources: Callable[[Iterable[Source]], Documents] = load,
     ) -> None:
         self._compile = compile_document
         self._load = load_sources

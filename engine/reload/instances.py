@@ -188,7 +188,7 @@ class Timers:
         kept = self._kept.get(key)
         value = kept[2] if kept is not None and kept[0] == text_digest else make()
         self._kept[key] = text_digest, plugin.digest, value
-        return value  # type: ignore[no-any-return]
+        return value
 
     def sweep(self, registry: Registry) -> None:
         """Forget the items of documents that are gone, and items that a changed document no longer asks for.

@@ -143,13 +143,14 @@ class Mount:
         mount_points: Callable[[], frozenset[str]] = mount_points,
     ) -> None:
         self.path = os.fspath(path)
+        self._prefix = str(Path(self.path, "x"))[:-1]
         self._limits = limits or Limits()
         self._open_at = open_at
         self._mount_points = mount_points
 
     def name_of(self, relative: str) -> str:
         """Return the name under which a person finds the file."""
-        return self.path if relative == "" else str(Path(self.path, relative))
+        return self._prefix + relative if relative else self.path
 
     def stamp(self) -> Stamp:
         """Look without reading any file."""
@@ -330,9 +331,10 @@ class Mount:
     def _never_updated(self, names: Iterable[str]) -> list[str]:
         """Say which files are mounts themselves (`subPath`): the kubelet never updates those."""
         points = self._mount_points()
-        paths = ((name, os.path.realpath(self.name_of(name))) for name in names)
+        # What is mounted is no link, so resolving the directory is enough.
+        root = os.path.realpath(self.path)
         return [f"`{self.name_of(name)}` is mounted by itself (subPath), so the kubelet never updates it: "
-                "mount the whole volume instead" for name, path in paths if path in points]
+                "mount the whole volume instead" for name in names if (f"{root}/{name}" if name else root) in points]
 
 
 @dataclass(frozen=True, slots=True)

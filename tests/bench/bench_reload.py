@@ -1,0 +1,147 @@
+"""One edited file among 200: how soon it is in force, and what reloads cost the decisions that run beside them.
+
+`python -m tests.bench.bench_reload --seconds 60` reloads once per second for a whole minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import re
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import cycle, islice
+from pathlib import Path
+
+import numpy as np
+
+from koordpolicy.engine.registry import Live, Plugin, Registry
+from koordpolicy.engine.reload import Builder, Reloader
+
+from .figure import Figure
+
+POLICIES = Path(__file__).parents[2] / "policies"
+FILES = 200
+EDITS = 20
+NODES = 5_000
+_NAME = re.compile(r"(metadata:\s*(?:\{\s*)?name:\s*)([-\w]+)")
+
+
+class Told(Live):
+    """Says when something was put in force."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.swapped = threading.Event()
+
+    def replace(self, build) -> Registry:
+        registry = super().replace(build)
+        self.swapped.set()
+        return registry
+
+
+def texts() -> list[str]:
+    """Return 200 documents: the shipped scheduling policies, each several times under other names."""
+    shipped = [path.read_text() for path in sorted((POLICIES / "scheduler").rglob("*.yaml"))]
+    shipped = [text for text in shipped if "kind: SchedulerPlugin" in text and "paramsFrom" not in text]
+    return [_NAME.sub(rf"\g<1>\g<2>-{number}", text) for number, text in enumerate(islice(cycle(shipped), FILES))]
+
+
+def save(path: Path, text: str) -> None:
+    """Write as editors do: beside, then renamed."""
+    beside = path.with_name(f".{path.name}")
+    beside.write_text(text)
+    beside.rename(path)
+
+
+@contextmanager
+def running() -> Iterator[tuple[Told, Reloader, list[Path]]]:
+    """Run a reloader over 200 files."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder, f"policy-{number:03}.yaml") for number in range(FILES)]
+        for file, text in zip(files, texts(), strict=True):
+            file.write_text(text)
+        live = Told()
+        reloader = Reloader(live, [folder], Builder(), state_dir=Path(folder, ".state"))
+        reloader.start()
+        try:
+            while not reloader.status().events:
+                time.sleep(0.01)
+            yield live, reloader, files
+        finally:
+            reloader.close()
+
+
+def edit(live: Told, file: Path, number: int) -> float:
+    """Change one document and return the milliseconds until it is in force."""
+    text = _NAME.sub(rf"\g<1>edited-{number}", file.read_text())
+    live.swapped.clear()
+    start = time.perf_counter()
+    save(file, text)
+    assert live.swapped.wait(30), "the edit never came in force"
+    return (time.perf_counter() - start) * 1e3
+
+
+def decide(live: Live, columns: np.ndarray) -> tuple[Plugin, ...]:
+    """Stand for a decision: about a millisecond of comparisons over all nodes and of plain Python."""
+    registry = live.registry
+    passed = np.ones(NODES, dtype=bool)
+    for column in columns:
+        passed &= column > 0.2
+        np.maximum(column * 100, 0).astype(np.int64).sum()
+    sum(index * index for index in range(5_000))
+    return tuple(registry.plugins.values())
+
+
+class Decisions(threading.Thread):
+    """Decides until it is stopped and keeps how long each decision took, in milliseconds."""
+
+    def __init__(self, live: Live) -> None:
+        super().__init__()
+        self.took: list[float] = []
+        self.enough = threading.Event()
+        self._decide = functools.partial(decide, live, np.random.default_rng(1).random((10, NODES)))
+
+    def run(self) -> None:
+        while not self.enough.is_set():
+            start = time.perf_counter()
+            self._decide()
+            self.took.append((time.perf_counter() - start) * 1e3)
+
+
+def main(seconds: float = 10) -> Iterable[Figure]:
+    """Measure; `seconds` is how long decisions are watched, with one reload per second."""
+    with running() as (live, _, files):
+        latencies = [edit(live, files[number * 7 % FILES], number) for number in range(EDITS)]
+        yield Figure("reload: one of 200 files in force, median", statistics.median(latencies), "ms")
+        yield Figure("reload: one of 200 files in force, worst", max(latencies), "ms", bound=200)
+
+        quiet = Decisions(live)
+        quiet.start()
+        quiet.join(min(seconds, 5))
+        quiet.enough.set()
+        quiet.join()
+        usual = statistics.median(quiet.took)
+        yield Figure("reload: a decision without reloads, median", usual, "ms")
+        yield Figure("reload: a decision without reloads, worst", max(quiet.took), "ms")
+
+        busy = Decisions(live)
+        busy.start()
+        for number in range(int(seconds)):
+            start = time.monotonic()
+            edit(live, files[number * 11 % FILES], EDITS + number)
+            time.sleep(max(0.0, 1 - (time.monotonic() - start)))
+        busy.enough.set()
+        busy.join()
+        yield Figure("reload: largest delay of a decision", max(busy.took) - usual, "ms", bound=10)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=10)
+    for figure in main(parser.parse_args().seconds):
+        print(f"{figure.name:<48} {figure.value:>10.3f} {figure.unit}{'' if figure.kept else '  NOT KEPT'}")
