@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
@@ -63,12 +64,13 @@ _MAP_COST: Final = 30
 class Frame:
     """One evaluation: its inputs, the variables of its loops, what it has spent."""
 
-    __slots__ = ("bindings", "cost", "definitions", "limit", "locals", "trace")
+    __slots__ = ("bindings", "cost", "definitions", "limit", "locals", "trace", "turns")
 
     def __init__(self, bindings: Mapping[str, object], limit: float, slots: int) -> None:
         self.bindings = bindings
         self.limit = limit
         self.cost = 0
+        self.turns = 0
         self.locals: list[object] = [None] * slots
         self.definitions: dict[Checked, object] = {}
         """Values and errors of the definitions that were read so far."""
@@ -79,9 +81,17 @@ class Frame:
         """Spend some units; raise once the budget is exceeded."""
         self.cost += units
         if self.cost > self.limit:
-            raise EvaluationError(
-                "operation cancelled: actual cost limit exceeded", reason=COST_LIMIT, final=True,
-            )
+            raise _spent()
+
+    def turn(self) -> None:
+        """Count a turn of a loop that costs nothing in Kubernetes' units: those must not go on for ever either."""
+        self.turns += 1
+        if self.turns > self.limit:
+            raise _spent()
+
+
+def _spent() -> EvaluationError:
+    return EvaluationError("operation cancelled: actual cost limit exceeded", reason=COST_LIMIT, final=True)
 
 
 Step: TypeAlias = Callable[[Frame], object]
@@ -117,11 +127,11 @@ class Exact:
     def within(self, outer: Frame) -> object:
         """Return the value as a part of another evaluation: same inputs, same budget, same definitions."""
         frame = Frame(outer.bindings, outer.limit, self._slots)
-        frame.cost, frame.definitions = outer.cost, outer.definitions
+        frame.cost, frame.turns, frame.definitions = outer.cost, outer.turns, outer.definitions
         try:
             return self._step(frame)
         finally:
-            outer.cost = frame.cost
+            outer.cost, outer.turns = frame.cost, frame.turns
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -462,7 +472,9 @@ class _Builder:
                 return value if read is None else read(value)
             if container.__class__ is list:
                 raise EvaluationError("unsupported index type 'string' in list")
-            return _MISSING
+            if container is None and declared is not None:
+                return _MISSING
+            raise EvaluationError(f"no such key: {field}")
 
         def select(frame: Frame) -> object:
             container = operand(frame)
@@ -783,9 +795,11 @@ class _Builder:
                     frame.cost += 2
                     for pair in items(frame):
                         assign(frame, pair)
-                        hit = holds(frame)
-                        frame.charge(2 if hit else 1)
-                        count += hit
+                        if holds(frame):
+                            frame.charge(2)
+                            count += 1
+                        else:
+                            frame.turn()
                     return count == 1
 
                 return exists_one
@@ -796,10 +810,11 @@ class _Builder:
                     frame.cost += 1
                     for pair in items(frame):
                         assign(frame, pair)
-                        hit = holds(frame)
-                        frame.charge(13 if hit else 1)
-                        if hit:
+                        if holds(frame):
+                            frame.charge(13)
                             result.append(pair[0])
+                        else:
+                            frame.turn()
                     return result
 
                 return filter_
@@ -815,7 +830,7 @@ class _Builder:
                             frame.charge(12)
                             result.append(transform(frame))
                         else:
-                            frame.charge(1)
+                            frame.turn()
                     return result
 
                 return map_
@@ -831,7 +846,7 @@ class _Builder:
                             frame.charge(2)
                             mapped[key_of(pair[0])] = transform(frame)
                         else:
-                            frame.charge(1)
+                            frame.turn()
                     return mapped
 
                 return transform_map
@@ -844,7 +859,7 @@ class _Builder:
                     for pair in items(frame):
                         assign(frame, pair)
                         if predicate is not None and not holds(frame):
-                            frame.charge(1)
+                            frame.turn()
                             continue
                         frame.charge(2)
                         new = entry(frame)
@@ -969,7 +984,7 @@ def _sort_by(
             frame.charge(12)
             keyed.append((transform(frame), pair[0]))
         try:
-            for left, right in zip(keyed, keyed[1:], strict=False):
+            for left, right in itertools.pairwise(keyed):
                 if left[0].__class__ is not right[0].__class__:
                     raise no_overload()
             keyed.sort(key=functools.cmp_to_key(lambda a, b: compare(a[0], b[0])))

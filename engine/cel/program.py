@@ -69,11 +69,15 @@ class Program:
         return exact_of(self.checked)
 
     def evaluate(self, bindings: Mapping[str, object]) -> object:
-        """Return the value for variables by name; others than those that it reads are ignored."""
-        for name in self.variables:
-            if name not in bindings:
-                raise EvaluationError(f"no value for variable `{name}`")
-        return self.call(*(bindings[name] for name in self.variables))
+        """Return the value for variables by name; others than those that it reads are ignored.
+
+        A variable without a value is an error where it is read.
+        """
+        try:
+            values = [bindings[name] for name in self.variables]
+        except KeyError:
+            return self.metered(bindings)[0]
+        return self.call(*values)
 
     def metered(self, bindings: Mapping[str, object], limit: float | None = None) -> tuple[object, int]:
         """Return value and cost in Kubernetes' units; `limit` defaults to the environment's.

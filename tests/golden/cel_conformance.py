@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from koordpolicy.engine.cel.ast import Call, Expr, Ident, children
 from koordpolicy.engine.cel.checker import check, show
 from koordpolicy.engine.cel.environment import Environment, Function, Limits, Overload, Variable
 from koordpolicy.engine.cel.library import ENCODERS, LISTS, MATH, OPTIONALS, SETS, STANDARD, STRINGS, table
@@ -87,8 +88,27 @@ def _program(case: dict[str, Any]) -> Program:
             environment = environment.with_variables(Variable(name, DYN))
     source = Source("<expression>", case["expr"])
     root = parse(source, limits=environment.limits, escaped_identifiers=True)
+    if unchecked:
+        environment = _with_all_names(environment, root)
     environment = Environment(**{**vars(environment), "container": case.get("container", "")})
     return Program.of(check(source, root, environment, lenient=unchecked))
+
+
+def _with_all_names(environment: Environment, root: Expr) -> Environment:
+    """Return an environment for an expression that nobody checks: unknown names fail where they are evaluated."""
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        pending.extend(children(node))
+        if isinstance(node, Ident) and not any(name.partition(".")[0] == node.name for name in environment.variables):
+            environment = environment.with_variables(Variable(node.name, DYN))
+        elif isinstance(node, Call) and node.function[0].isalpha() and node.function not in environment.functions:
+            count = len(node.args) + (node.target is not None)
+            overload = Overload(
+                node.function, (DYN,) * count, DYN, _no_implementation, member=node.target is not None, pure=False,
+            )
+            environment = environment.with_functions(Function(node.function, (overload,)))
+    return environment
 
 
 def _overload(declared: dict[str, Any]) -> Overload:
@@ -96,7 +116,8 @@ def _overload(declared: dict[str, Any]) -> Overload:
     letters = ("T", "U", "V")
     return Overload(
         declared["id"], tuple(cel_values.read_type(each, letters) for each in declared["params"]),
-        cel_values.read_type(declared["result"], letters), _no_implementation, member=declared["member"],
+        cel_values.read_type(declared["result"], letters), _no_implementation,
+        member=declared["member"], pure=False,
     )
 
 

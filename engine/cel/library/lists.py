@@ -6,7 +6,20 @@ import functools
 from typing import Final
 
 from ..environment import Cost, Function, Overload
-from ..types import DYN, INT, list_of, optional_of, variable
+from ..types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    list_of,
+    optional_of,
+    variable,
+)
 from ..values import NONE, EvaluationError, Optional, compare, equal, no_overload
 
 _T: Final = variable("T")
@@ -87,7 +100,11 @@ LISTS: Final = (
         "The elements from an index up to another.", "[1, 2, 3].slice(1, 3) == [2, 3]",
     ),
     Function(
-        "sort", (Overload("list_sort", (_LIST,), _LIST, sort, member=True, cost=_TRAVERSAL),),
+        "sort",
+        tuple(
+            Overload(f"list_{kind}_sort", (list_of(kind),), list_of(kind), sort, member=True, cost=_TRAVERSAL)
+            for kind in (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
+        ),
         "The elements in ascending order.", "[3, 1, 2].sort() == [1, 2, 3]",
     ),
     Function(

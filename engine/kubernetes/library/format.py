@@ -92,8 +92,10 @@ def _qualified_name(text: str) -> list[str]:
     parts = text.split("/")
     if len(parts) > 2:
         return [
-            f"a valid label key {_KEY_MESSAGE} with an optional DNS subdomain prefix and '/'"
-            " (e.g. 'example.com/MyName')",
+            (
+                f"a valid label key {_KEY_MESSAGE} with an optional DNS subdomain prefix and '/'"
+                " (e.g. 'example.com/MyName')"
+            ),
         ]
     problems = []
     if len(parts) == 2:

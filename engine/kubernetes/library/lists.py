@@ -8,7 +8,7 @@ from typing import Final
 
 from ...cel.environment import Cost, Function, Overload
 from ...cel.library.core import add_int, checked_uint
-from ...cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, Type, list_of, variable
+from ...cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, Type, list_of, variable
 from ...cel.values import Duration, EvaluationError, Uint, compare, equal, no_overload
 
 _T: Final = variable("T")
@@ -75,12 +75,11 @@ def _last_index_of(items: list[object], value: object) -> int:
 def _over(
     name: str, kinds: tuple[Type, ...], result: Type | None, evaluate: Callable[..., object],
 ) -> tuple[Overload, ...]:
-    # Also lists whose elements are only known at run time.
     return tuple(
         Overload(
             f"list_{kind}_{name}", (list_of(kind),), result or kind, evaluate, member=True, cost=_TRAVERSAL,
         )
-        for kind in (*kinds, DYN)
+        for kind in kinds
     )
 
 
