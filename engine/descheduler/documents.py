@@ -6,7 +6,7 @@ every failure is noted. Nodes that nobody measured are neither where an expressi
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,11 +19,12 @@ from ..cluster.metrics import MeasuredList, Unmeasured
 from ..cluster.pods import PodInfo, ResourceList
 from ..cluster.snapshot import Snapshot
 from ..compile import AggregateProgram, CompiledDescheduler, Rule, SortProgram
-from ..documents import AggregateFunction, DeschedulerType, Over, PodMatch, SortOrder
-from ..kubernetes.vocabulary import PRIORITY_BANDS
+from ..compile.aggregation import Facts, combine
+from ..compile.selection import accepts_pod
+from ..documents import DeschedulerType, Over, SortOrder
 from ..plugins import Evictor
 from ..points import FailurePolicy, Refusal
-from .pods import AssignedPods, NodeFit, labels_of
+from .pods import AssignedPods, NodeFit
 
 _MEASURED: Final = frozenset(("usage", "estimated", "metricAge", "nodeMetric"))
 _NODE: Final = (
@@ -214,8 +215,7 @@ class _Cycle:
         self._fit = NodeFit(snapshot)
         self._frame = snapshot.frame({})
         self._values: dict[str, object] = {"params": compiled.params, "now": Timestamp(snapshot.now)}
-        if compiled.aggregates:
-            self._values["aggregates"] = _Aggregates(compiled.aggregates, self)
+        self._facts: Facts | None = None
 
     # What expressions see
 
@@ -228,8 +228,31 @@ class _Cycle:
         values = {**self._values, **pod_values(pod), "podUsage": self.pod_usage(state, pod)}
         return Bindings(values, self._node_readers(state))
 
+    def _aggregates(self) -> Facts:
+        """Return the facts of the whole; worked out when one is first read, once per cycle."""
+        if self._facts is None:
+            self._facts = Facts()
+            for aggregate in self.compiled.aggregates:
+                try:
+                    self._facts[aggregate.name] = combine(aggregate, _pairs(aggregate, self._rows_of(aggregate)))
+                except EvaluationError as error:
+                    message = f"aggregate `{aggregate.name}`: {error.message}"
+                    self._facts.errors[aggregate.name] = EvaluationError(message, reason=error.reason)
+        return self._facts
+
+    def _rows_of(self, aggregate: AggregateProgram) -> Iterator[Bindings]:
+        for row in self.rows:
+            state = NodeState(row, self.snapshot.names[row])
+            if aggregate.over is Over.NODES:
+                yield self.of_node(state)
+            else:
+                yield from (self.of_pod(state, pod) for pod in self.assigned.active(row))
+
     def _node_readers(self, state: NodeState) -> dict[str, Callable[[], object]]:
-        return {name: (lambda name=name: self._node_value(state, name)) for name in _NODE}  # type: ignore[misc]
+        readers: dict[str, Callable[[], object]] = {
+            name: functools.partial(self._node_value, state, name) for name in _NODE
+        }
+        return {**readers, "aggregates": self._aggregates}
 
     def _node_value(self, state: NodeState, name: str) -> object:
         if state.row < 0:
@@ -328,7 +351,7 @@ class _Cycle:
         """Return the pods that meet all criteria and that no filter keeps."""
         found = []
         for pod in pods:
-            if not matches_pod(self.compiled.spec.match.pods, pod, self.snapshot):
+            if not accepts_pod(self.compiled.spec.match.pods, pod, self.snapshot):
                 continue
             if not all(self._is_true(rule, state, pod, evictor) for rule in self.compiled.match_conditions):
                 continue
@@ -349,7 +372,7 @@ class _Cycle:
     def veto(self, state: NodeState, pod: PodInfo) -> Refusal | None:
         """Return why an EvictionFilter keeps the pod, or None."""
         spec = self.compiled.spec
-        if not matches_pod(spec.match.pods, pod, self.snapshot):
+        if not accepts_pod(spec.match.pods, pod, self.snapshot):
             return None
         if state.row >= 0 and not self.is_meant(state):
             return None
@@ -408,81 +431,17 @@ class _Cycle:
         return ""
 
 
-class _Aggregates(Mapping[str, object]):
-    """The facts of the whole, each computed when it is first read, once per cycle."""
-
-    def __init__(self, programs: Sequence[AggregateProgram], cycle: _Cycle) -> None:
-        self._programs = {each.name: each for each in programs}
-        self._cycle = cycle
-        self._known: dict[str, object] = {}
-
-    def __getitem__(self, name: str) -> object:
-        if name not in self._known:
-            self._known[name] = aggregate_rows(self._programs[name], self._rows(self._programs[name].over))
-        value = self._known[name]
-        if isinstance(value, EvaluationError):
-            raise value
-        return value
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._programs)
-
-    def __len__(self) -> int:
-        return len(self._programs)
-
-    def _rows(self, over: Over) -> Iterator[Bindings]:
-        for row in self._cycle.rows:
-            state = NodeState(row, self._cycle.snapshot.names[row])
-            if over is Over.NODES:
-                yield self._cycle.of_node(state)
-            else:
-                yield from (self._cycle.of_pod(state, pod) for pod in self._cycle.assigned.active(row))
-
-
-def aggregate_rows(program: AggregateProgram, rows: Iterable[Mapping[str, object]]) -> object:
-    """Return an aggregate's value (a map by group with `groupBy`), or the error that reading it is.
-
-    Rows whose expression finds no metric are left out: what nobody measured is no part of the whole. Any other failure
-    is the aggregate's.
-    """
-    groups: dict[object, list[float]] = {}
+def _pairs(aggregate: AggregateProgram, rows: Iterable[Mapping[str, object]]) -> Iterator[tuple[object, object]]:
+    """Yield group and value of every row that was measured; any other failure than `NoMetric` is the aggregate's."""
     for row in rows:
         try:
-            key = program.group_by.evaluate(row) if program.group_by is not None else None
-            value: Any = program.program.evaluate(row) if program.program is not None else True
+            group = aggregate.group_by.evaluate(row) if aggregate.group_by is not None else None
+            value = aggregate.program.evaluate(row) if aggregate.program is not None else True
         except EvaluationError as error:
-            if error.reason == "NoMetric":
-                continue
-            return error
-        values = groups.setdefault(key, [])
-        if program.function is not AggregateFunction.COUNT or value is True:
-            values.append(value)
-    try:
-        if program.group_by is not None:
-            return {key: summarize(program, values) for key, values in groups.items()}
-        return summarize(program, groups.get(None, []))
-    except EvaluationError as error:
-        return error
-
-
-def summarize(program: AggregateProgram, values: Sequence[float]) -> float:
-    """Return the values of one group as one number."""
-    match program.function:
-        case AggregateFunction.COUNT:
-            return len(values)
-        case AggregateFunction.SUM:
-            return sum(values)
-    if not values:
-        raise EvaluationError(f"aggregate `{program.name}` has no rows")
-    match program.function:
-        case AggregateFunction.AVG:
-            return sum(values) / len(values)
-        case AggregateFunction.MIN:
-            return min(values)
-        case AggregateFunction.MAX:
-            return max(values)
-    rank = math.ceil((program.percentile or 100) / 100 * len(values))
-    return sorted(values)[max(rank, 1) - 1]
+            if error.reason != "NoMetric":
+                raise
+            continue
+        yield group, value
 
 
 def sort_key(program: SortProgram, bindings: Mapping[str, object]) -> Any:
@@ -508,24 +467,3 @@ class _Reversed:
         return isinstance(other, _Reversed) and bool(self.value == other.value)
 
     __hash__ = None  # type: ignore[assignment]
-
-
-def matches_pod(match: PodMatch | None, pod: PodInfo, snapshot: Snapshot) -> bool:
-    """Return whether a document is about a pod."""
-    if match is None:
-        return True
-    if match.namespaces is not None and pod.namespace not in match.namespaces:
-        return False
-    if match.namespace_selector is not None:
-        namespace = snapshot.object("Namespace", pod.namespace) or {}
-        if not match.namespace_selector.accepts((namespace.get("metadata") or {}).get("labels") or {}):
-            return False
-    if match.label_selector is not None and not match.label_selector.accepts(labels_of(pod)):
-        return False
-    if match.qos_classes is not None and pod.qos_class not in match.qos_classes:
-        return False
-    if match.priority_classes is None:
-        return True
-    named = str((pod.object.get("spec") or {}).get("priorityClassName", ""))
-    bands = match.priority_classes & set(PRIORITY_BANDS)
-    return named in match.priority_classes or pod.priority_band in bands
