@@ -37,7 +37,8 @@ class FragmentationGradient:
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
         self._typical = tuple(
-            TypicalPod(*(each[name] for name in _FIELDS), frozenset(each.get("models", ())), float(each["probability"]))
+            TypicalPod(each["cpuMilli"], each["gpuMilli"], each["gpus"], frozenset(each.get("models", ())),
+                       float(each["probability"]))
             for each in args["typicalPods"]
         )
         self._states: dict[tuple[int, tuple[int, ...], str], float] = {}

@@ -17,17 +17,24 @@ from typing import TYPE_CHECKING, Any
 
 from ..cluster import trace as traces
 from ..scheduler.cycle import TIE_BREAKS, Settings
+from ..scheduler.fragmentation import typical_pods
+from ..scheduler.profile import Choice, ProfileSpec
 from ..scheduler.simulate import Failed, Result, simulate
 from .composition import add_policies, live_of
 from .exits import Exit, Stop
 from .terminal import add_output, heading, progress, table, write, write_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..scheduler.fragmentation import TypicalPod
     from . import Builtins
 
 EXAMPLES = """\
 examples:
   koord-policy simulate --trace openb_pod_list_default.csv --policies policies/trace/best-fit --seed 42 --tune 1.3
+  koord-policy simulate --trace openb_pod_list_default.csv --enable FragmentationGradient --fragmentation
+  koord-policy simulate --trace openb_pod_list_default.csv --enable RandomScore --enable 'GpuShare={select: random}'
   koord-policy simulate --trace pods.csv --nodes nodes.csv --policies my-policies/ --limit 1000 --output json
 
 The same seed gives the same workload as the public simulator, and with `--tie-break first` the same figures.
@@ -51,6 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tie-break", choices=TIE_BREAKS, default="first",
                         help="among the best nodes take the first by name, or draw one (default: first, as the public "
                              "simulator does)")
+    parser.add_argument("--enable", metavar="PLUGIN[={ARGS}]", action="append", default=[],
+                        help="a built-in plugin that waits to be named, or arguments of one that does not; may be "
+                             "repeated. Where `typicalPods` is an argument that is not given, it is the trace's")
+    parser.add_argument("--fragmentation", action="store_true",
+                        help="measure after each arrival how much idle GPU the next pods could not use")
     parser.add_argument("--limit", type=_count, metavar="N", help="stop after so many pods")
     add_output(parser)
 
@@ -77,17 +89,39 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         if not path.exists():
             raise Stop(f"there is no file `{path}`")
     live = live_of(options.policies, builtins)
-    workload = traces.generate(traces.load(options.trace, options.nodes), seed=options.seed, tune=options.tune)
+    recorded = traces.load(options.trace, options.nodes)
+    workload = traces.generate(recorded, seed=options.seed, tune=options.tune)
+    typical = typical_pods(recorded.pods)
     if options.limit is not None:
         workload = replace(workload, pods=workload.pods[: options.limit])
-    settings = Settings(tie_break=options.tie_break, seed=options.seed)
+    profile = ProfileSpec(enabled=tuple(_choice(text, typical) for text in options.enable))
+    settings = Settings((profile,), tie_break=options.tie_break, seed=options.seed)
     with progress("replaying", len(workload.pods)) as done:
-        result = simulate(workload, live, settings, clock=time.perf_counter, progress=done)
+        result = simulate(workload, live, settings, clock=time.perf_counter, progress=done,
+                          typical=typical if options.fragmentation else ())
     if options.output == "json":
         write_json(_json(result, options))
     else:
         _show(result, len(workload.nodes))
     return Exit.OK
+
+
+def _choice(text: str, typical: Sequence[TypicalPod]) -> Choice:
+    """Return the plugin that `--enable` names, with its arguments (YAML in flow style, so JSON too)."""
+    name, _, written = text.partition("=")
+    args: Any = {}
+    if written:
+        import yaml  # noqa: PLC0415
+
+        try:
+            args = yaml.safe_load(written)
+        except yaml.YAMLError:
+            args = None
+    if not name or not isinstance(args, dict):
+        raise Stop(f"`--enable {text}` is no plugin with arguments: write PLUGIN or PLUGIN={{name: value}}")
+    if name == "FragmentationGradient":
+        args.setdefault("typicalPods", [each.to_json() for each in typical])
+    return Choice(name, args=args)
 
 
 def _json(result: Result, options: argparse.Namespace) -> dict[str, Any]:
@@ -98,7 +132,12 @@ def _json(result: Result, options: argparse.Namespace) -> dict[str, Any]:
 def _show(result: Result, nodes: int) -> None:
     heading("allocation in percent of the cluster, by arrived load")
     rows = [[f"{percent}%", each.cpu, each.memory, each.gpu] for percent, each in result.allocations().items()]
-    table(["load", "cpu", "memory", "gpu"], rows)
+    headings = ["load", "cpu", "memory", "gpu"]
+    if any(record.fragmented is not None for record in result.records):
+        headings.append("gpu fragmented")
+        for row, percent in zip(rows, result.allocations(), strict=True):
+            row.append((result.fragmentation(percent) or (0.0, 0.0))[0])
+    table(headings, rows)
     if result.failed:
         heading(f"{result.failed} of {result.arrivals} pods found no node")
         reasons = list(result.reasons.items())

@@ -28,6 +28,13 @@ class TypicalPod:
     models: frozenset[str]
     probability: float
 
+    def to_json(self) -> dict[str, object]:
+        """Return plain data, as the plugin FragmentationGradient takes it among its arguments."""
+        return {
+            "cpuMilli": self.cpu_milli, "gpuMilli": self.gpu_milli, "gpus": self.gpus, "models": sorted(self.models),
+            "probability": self.probability,
+        }
+
 
 def typical_pods(pods: Sequence[TracePod]) -> tuple[TypicalPod, ...]:
     """Return the commonest shapes of a trace, most frequent first, that cover 95 percent of its pods.

@@ -26,7 +26,7 @@ from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load_paths
 from koordpolicy.engine.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle import Settings
-from koordpolicy.engine.scheduler.fragmentation import TypicalPod, typical_pods
+from koordpolicy.engine.scheduler.fragmentation import typical_pods
 from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
 from koordpolicy.engine.scheduler.simulate import Result as Outcome
 from koordpolicy.engine.scheduler.simulate import simulate
@@ -88,7 +88,9 @@ def run_part(path: Path, part: str, *, full: bool = False) -> Iterator[Result]:
     typical = typical_pods(recorded.pods)
     found: dict[str, list[float | None]] = {figure: [] for figure, _ in _expected(figures)}
     for index, seed in enumerate(seeds):
-        profile = policy.profile if name != FGD else replace(policy.profile, args=_typical_args(typical))
+        profile = policy.profile
+        if name == FGD:
+            profile = replace(profile, args={"FragmentationGradient": {"typicalPods": [each.to_json() for each in typical]}})
         settings = Settings((profile,), seed=seed)
         workload = traces.generate(recorded, seed=seed, tune=tune)
         outcome = simulate(workload, _live(policy), settings, clock=time.perf_counter, typical=typical)
@@ -105,15 +107,6 @@ def run_part(path: Path, part: str, *, full: bool = False) -> Iterator[Result]:
             # Both means have an error of their own.
             tolerance = 3 * expected["std"] * math.sqrt(2 / len(seeds))
             yield _compare(f"{part}/mean/{figure}", fmean(values) if values else None, expected["mean"], tolerance)
-
-
-def _typical_args(typical: Sequence[TypicalPod]) -> dict[str, Any]:
-    pods = [
-        {"cpuMilli": each.cpu_milli, "gpuMilli": each.gpu_milli, "gpus": each.gpus, "models": sorted(each.models),
-         "probability": each.probability}
-        for each in typical
-    ]
-    return {"FragmentationGradient": {"typicalPods": pods}}
 
 
 def _compare(name: str, value: float | None, expected: float, tolerance: float) -> Result:
