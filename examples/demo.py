@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from textwrap import shorten
 
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cli.composition import cluster_of, live_of, moment_of, pod_of
@@ -21,6 +22,7 @@ from koordpolicy.engine.registry import Live
 HERE = Path(__file__).parent
 CLUSTER = str(HERE / "cluster" / "cluster.yaml")
 POLICIES = HERE.parent / "policies" / "scheduler"
+PROFILE = "default-scheduler"
 EXPLAINED = "shop/web-101"
 
 
@@ -31,7 +33,8 @@ def main() -> int:
     now = moment_of(None, CLUSTER, cluster)
     before = requested_percent(cluster.snapshot(now))
 
-    write(f"{len(cluster.names)} nodes, {len(cluster.objects('Pod'))} pods, of which {len(cluster.pending)} are pending")
+    pods = len(cluster.objects("Pod"))
+    write(f"{len(cluster.names)} nodes, {pods} pods, of which {len(cluster.pending)} are pending")
     show_policies(live)
     explanation, _ = explain(pod_of(cluster, EXPLAINED), cluster, live, now)
     explanation = explanation.explained()  # before the cluster changes
@@ -42,17 +45,18 @@ def main() -> int:
     show_load(cluster.snapshot(now), before)
     heading(f"koord-policy explain {EXPLAINED}, as the cluster was before")
     write()
-    show_explanation(explanation, cluster, best=4)
+    show_explanation(explanation, current="", best=5)
     return 0
 
 
 def show_policies(live: Live) -> None:
     """Print the documents in force."""
     heading("policies beside the built-in plugins")
-    documents = [plugin for plugin in live.registry.of_framework(Framework.SCHEDULER) if plugin.source]
+    documents = [plugin for plugin in live.registry.of_framework(Framework.SCHEDULER)
+                 if plugin.source and (plugin.profiles is None or PROFILE in plugin.profiles)]
     table(["name", "points", "description"], [
-        [plugin.name, " ".join(point.value for point in plugin.points), plugin.description.partition(".")[0]]
-        for plugin in documents if not plugin.profiles
+        [plugin.name, " ".join(point.value for point in plugin.points), shorten(plugin.description, 62, placeholder=" ...")]
+        for plugin in documents
     ])
 
 

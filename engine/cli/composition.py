@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from ..cluster.snapshot import Cluster
 from ..compile import compile_documents
 from ..documents import Documents, load_paths
+from ..plugins import discover
 from ..registry import Live, Registry
-from ..source import PolicyError, Problem, Problems, Severity, did_you_mean, render
+from ..source import PolicyError, Problem, Problems, Severity, did_you_mean, in_order, render
 from .exits import Exit, Stop
 from .terminal import warn
 
@@ -81,11 +82,15 @@ def registry_of(paths: Sequence[str | Path], builtins: Builtins) -> Registry:
     if problems.errors:
         raise PolicyError(problems.found)
     if problems.found:
-        warn(PolicyError(problems.found).args[0])
+        warn(render(in_order(problems.found)))
     for path in paths:
         if not any(document.source_name == str(path) for document in loaded.documents):
             raise Stop(f"there is no policy document in `{path}`")
-    return Registry.of((*builtins(), *compiled), generation=1)
+    return Registry.of((*builtins(), *discover(_tell), *compiled), generation=1)
+
+
+def _tell(problem: Problem) -> None:
+    warn(replace(problem, severity=Severity.WARNING).render())
 
 
 def live_of(paths: Sequence[str | Path], builtins: Builtins) -> Live:
@@ -114,7 +119,7 @@ def _objects(source: str) -> Iterable[Mapping[str, Any]]:
     if kind == LIVE_CLUSTER:
         from ..cluster import api  # noqa: PLC0415 - the client takes a second to import
 
-        return api.load(context or None)
+        return api.load(context or None, note=warn)
     if not Path(source).exists():
         raise Stop(f"there is no file or directory `{source}`: `--cluster` takes a dump, or kube[:CONTEXT]")
     from ..cluster import files  # noqa: PLC0415

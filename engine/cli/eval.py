@@ -148,7 +148,7 @@ def _row_values(program: Program, frame: Frame, row: int) -> dict[str, object]:
 def _pod_values(cluster: Any, name: str | None) -> dict[str, object]:
     if name is None:
         return {}
-    from ..compile import pod_values  # noqa: PLC0415 - only where a pod is named
+    from ..cluster.facts import pod_values  # noqa: PLC0415 - only where a pod is named
 
     return dict(pod_values(pod_of(cluster, name)))
 

@@ -19,7 +19,7 @@ class Exit(enum.IntEnum):
     """The decision that was asked for is not possible (no node fits the pod)."""
 
 
-class Stop(Exception):  # noqa: N818 - it is the user's request that ends here, not our program that errs
+class Stop(Exception):
     """Ends the command with a message for the person at the terminal."""
 
     def __init__(self, message: str, exit: Exit = Exit.USAGE) -> None:  # noqa: A002

@@ -74,7 +74,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.output == "json":
         write_json(verdict_json(verdict))
     else:
-        show(verdict, cluster, options.best)
+        show(verdict, pod.node_name, options.best)
     return Exit.OK if verdict.scheduled else Exit.IMPOSSIBLE
 
 
@@ -98,14 +98,16 @@ def unbound(pod: PodInfo) -> PodInfo:
     return PodInfo.of({**pod.object, "spec": spec}) if pod.node_name else pod
 
 
-def show(verdict: Verdict, cluster: Cluster, best: int) -> None:
-    """Print a decision: the choice, the scores of the best nodes, the refusals, the errors."""
+def show(verdict: Verdict, current: str, best: int) -> None:
+    """Print a decision: the choice, the scores of the best nodes, the refusals, the errors.
+
+    `current` is the node that the pod is on, empty if it is pending.
+    """
     pod = verdict.pod
     kind = " ".join(word for word in (pod.priority_band, pod.qos_class) if word)
     write(f"{pod.key}  {kind}  requests {request(pod)}")
-    current = cluster.pod(pod.key)
-    if current is not None and current.node_name:
-        write(f"runs on {current.node_name} now; decided as if it were pending")
+    if current:
+        write(f"it is on {current}; decided as if it were pending")
     write(f"profile {verdict.profile}")
     write()
     show_choice(verdict)
@@ -152,7 +154,8 @@ def _explain_node(verdict: Verdict, profile: Profile, options: argparse.Namespac
     if scores:
         heading("scores")
         table(["plugin", "weight", "score", "weighted", "items"], [
-            [step.plugin, step.weight, scores[step.plugin], step.weight * scores[step.plugin], _items(step, verdict, node)]
+            [step.plugin, step.weight, scores[step.plugin], step.weight * scores[step.plugin],
+             _items(step, verdict, node)]
             for step in verdict.scores
         ])
         totals = dict(verdict.best())

@@ -22,7 +22,8 @@ _PIPE_WIDTH = 200
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add `--output text|json`, which every command has."""
-    parser.add_argument("--output", "-o", choices=("text", "json"), default="text", help="text for people, json for machines")
+    parser.add_argument("--output", "-o", choices=("text", "json"), default="text",
+                        help="text for people, json for machines")
 
 
 def write_json(data: object) -> None:
@@ -112,7 +113,7 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def amount(resource: str, value: int) -> str:
-    """Return a resource amount (canonical units) as people write it: cores, bytes with a binary suffix, else the number."""
+    """Return an amount in canonical units as people write it: cores, bytes with a binary suffix, else the number."""
     if resource == "cpu":
         return f"{value / 1000:g}"
     if resource in {"memory", "ephemeral-storage"} or resource.endswith("memory"):

@@ -12,7 +12,7 @@ from .terminal import amount, heading, plain, table, write
 if TYPE_CHECKING:
     from ..cluster.pods import PodInfo
     from ..points import Refusal
-    from ..scheduler.verdict import Verdict
+    from ..scheduler.verdict import Refused, Verdict
 
 _NAMES_SHOWN = 4
 _VALUE_WIDTH = 60
@@ -32,18 +32,26 @@ def request(pod: PodInfo) -> str:
     return ", ".join(asked) or "nothing"
 
 
-def show_values(values: Iterable[tuple[str, object]], indent: str = "      ") -> None:
-    """Print sub-expressions with what they were."""
-    for text, value in values:
-        shown = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
-        write(f"{indent}{text} = {shown if len(shown) <= _VALUE_WIDTH else shown[:_VALUE_WIDTH] + '...'}")
+def show_values(values: Iterable[tuple[str, object]], indent: str, *, leaves: bool = False) -> None:
+    """Print sub-expressions with what they were, each on its line; with `leaves` only the innermost, on one line."""
+    shown = [(text, value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False))
+             for text, value in values]
+    short = [(text, value if len(value) <= _VALUE_WIDTH else value[:_VALUE_WIDTH] + "...") for text, value in shown]
+    if not leaves:
+        for text, value in short:
+            write(f"{indent}{text} = {value}")
+        return
+    inner = [(text, value) for text, value in short
+             if not any(other != text and other in text for other, _ in short)]
+    if inner:
+        write(indent + ", ".join(f"{text} = {value}" for text, value in inner))
 
 
 def show_choice(verdict: Verdict) -> None:
     """Print where the pod goes and how that was decided, in one or two lines."""
     passed, size = len(verdict.passed), len(verdict.names)
     if verdict.node is None:
-        write(verdict.summary())
+        write(f"no node fits {verdict.pod.key}: none of {size} passed")
         return
     devices = f", GPUs {', '.join(map(str, verdict.devices))}" if verdict.devices else ""
     write(f"{verdict.pod.key} runs on {verdict.node}{devices}: {passed} of {size} nodes passed")
@@ -54,36 +62,45 @@ def show_choice(verdict: Verdict) -> None:
 
 
 def show_scores(verdict: Verdict, limit: int) -> None:
-    """Print the score of the best nodes by plugin, each with the weight of its profile."""
+    """Print the scores of the best nodes by plugin, unweighted, with the weights of the profile and the totals."""
     if not verdict.scores:
         if len(verdict.passed):
             write("no plugin scores")
         return
-    headings = ["node", "total"]
-    for step in verdict.scores:
-        mark = "" if step.enforcement is Enforcement.ENFORCE else f" ({step.enforcement.value.lower()} only)"
-        headings.append(f"{step.plugin}{f' x{step.weight}' if step.weight != 1 else ''}{mark}")
-    rows = [[name, total, *verdict.score_of(name).values()] for name, total in verdict.best(limit)]
-    table(headings, rows)
-    rest = len(verdict.passed) - len(rows)
+    best = verdict.best(limit)
+    columns = [verdict.score_of(name) for name, _ in best]
+    rows: list[list[object]] = [
+        [step.plugin + _mark(step.enforcement), step.weight, *(column[step.plugin] for column in columns)]
+        for step in verdict.scores
+    ]
+    rows.append(["total", sum(step.weight for step in verdict.scores if step.enforcement is Enforcement.ENFORCE),
+                 *(total for _, total in best)])
+    table(["plugin", "weight", *(name for name, _ in best)], rows)
+    rest = len(verdict.passed) - len(best)
     if rest > 0:
         write(f"... and {rest} more nodes that passed")
 
 
-def show_refusals(verdict: Verdict, *, values: bool = True) -> None:
-    """Print which nodes were refused, grouped by plugin and reason, with the values that led to it."""
+def _mark(enforcement: Enforcement) -> str:
+    return "" if enforcement is Enforcement.ENFORCE else f" [{enforcement.value.lower()} only]"
+
+
+def show_refusals(verdict: Verdict) -> None:
+    """Print which nodes were refused, by plugin and rule, then by reason with the values that led to it."""
     if verdict.refusal is not None:
         plugin, point, refusal = verdict.refusal
         write(f"`{plugin}` refuses the pod at {point.value}: {refusal.message}")
-        show_values(refusal.values)
+        show_values(refusal.values, "  ")
         return
+    groups: dict[tuple[str, str, Enforcement], list[Refused]] = {}
     for refused in verdict.refusals():
-        mark = "" if refused.enforcement is Enforcement.ENFORCE else f" [{refused.enforcement.value.lower()} only]"
-        rule = f" ({refused.rule})" if refused.rule else ""
-        write(f"{len(refused.nodes):>5}  {refused.plugin}{rule}{mark}: {refused.reason}")
-        write(f"       {names(refused.nodes)}")
-        if values and refused.values:
-            show_values(refused.values, f"       on {refused.nodes[0]}: ")
+        groups.setdefault((refused.plugin, refused.rule, refused.enforcement), []).append(refused)
+    for (plugin, rule, enforcement), reasons in groups.items():
+        count = len({node for refused in reasons for node in refused.nodes})
+        write(f"{count:>4}  {plugin}{f' ({rule})' if rule else ''}{_mark(enforcement)}")
+        for refused in reasons:
+            write(f"      {refused.reason}: {names(refused.nodes)}")
+            show_values(refused.values, "        ", leaves=True)
 
 
 def show_errors(verdict: Verdict) -> None:

@@ -82,6 +82,8 @@ def pod(name: str, *, cpu: str, memory: str, node_name: str = "", band: str = "k
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": namespace, "uid": f"pod-{namespace}-{name}",
                      "labels": {"app": app, "koordinator.sh/qosClass": qos},
+                     "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{app}-5d4f",
+                                          "uid": f"replicaset-{namespace}-{app}", "controller": True}],
                      "creationTimestamp": f"2026-11-02T08:{minute:02d}:00Z"},
         "spec": spec,
         "status": {"phase": "Running" if node_name else "Pending", "startTime": f"2026-11-02T08:{minute:02d}:05Z"}

@@ -1,0 +1,105 @@
+"""Run one descheduling cycle over a cluster, and say what would be evicted, by which criterion, and what stopped the rest.
+
+All Deschedule plugins of all profiles run before all Balance plugins. Which plugins run with which arguments is said by
+`--config`, a `DeschedulerConfiguration` of `descheduler/v1alpha2` as koord-descheduler reads it; without it one profile
+with the policy documents runs. Nothing is evicted: the cycle is a dry run.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..descheduler import config
+from ..descheduler.documents import Memory
+from ..descheduler.framework import CycleResult, build_profiles, run_cycle
+from .composition import add_cluster, add_policies, cluster_of, moment_of, registry_of
+from .exits import Exit, Stop
+from .terminal import add_output, heading, table, write, write_json
+from .verdicts import names
+
+if TYPE_CHECKING:
+    from . import Builtins
+
+EXAMPLES = """\
+examples:
+  koord-policy descheduler --once --dry-run --cluster examples/cluster --policies policies/descheduler
+  koord-policy descheduler --once --dry-run --cluster kube --config descheduler.yaml --output json
+  koord-policy descheduler --once --dry-run --cluster examples/cluster --policies policies/descheduler --cycles 5
+
+exit codes: 0 the cycle went through, 2 usage, 3 policies, configuration or dump are invalid, 5 the cycle ended early
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    add_cluster(parser)
+    add_policies(parser)
+    parser.add_argument("--config", metavar="FILE", type=Path, help="a DeschedulerConfiguration (descheduler/v1alpha2)")
+    parser.add_argument("--once", action="store_true", help="run one cycle and end")
+    parser.add_argument("--dry-run", action="store_true", help="evict nothing, and say what would be evicted")
+    parser.add_argument("--cycles", type=int, default=1, metavar="N",
+                        help="look so many times at the same cluster and print the last cycle: what must be found "
+                             "several times in a row (`anomaly`) is found then (default: 1)")
+    add_output(parser)
+
+
+def run(options: argparse.Namespace, builtins: Builtins) -> int:
+    """Run the command; see the module."""
+    if not (options.once and options.dry_run):
+        raise Stop("evicting pods in a loop is not available yet: say `--once --dry-run` to see what would be evicted")
+    if options.cycles < 1:
+        raise Stop("`--cycles` must be 1 or more")
+    if options.config is not None and not options.config.is_file():
+        raise Stop(f"there is no file `{options.config}`: `--config` takes a DeschedulerConfiguration")
+    configuration = config.load(options.config) if options.config is not None else config.default()
+    registry = registry_of(options.policies, builtins)
+    profiles = build_profiles(configuration.profiles, registry, dry_run=True, memory=Memory())
+    cluster = cluster_of(options.cluster)
+    snapshot = cluster.snapshot(moment_of(options.now, options.cluster, cluster))
+    result = CycleResult(registry.generation, dry_run=True, nodes=0)
+    for _ in range(options.cycles):
+        result = run_cycle(profiles, snapshot, limits=configuration.limits, node_selector=configuration.node_selector,
+                           generation=registry.generation)
+    if options.output == "json":
+        write_json(result.to_json())
+    else:
+        _show(result)
+    return Exit.IMPOSSIBLE if result.error else Exit.OK
+
+
+def _show(result: CycleResult) -> None:
+    if result.evicted:
+        heading("would be evicted")
+        table(["pod", "node", "plugin", "criterion", "reason"], [
+            [each.pod, each.node, each.plugin, each.rule, each.reason] for each in result.evicted
+        ])
+    if result.kept:
+        heading("candidates that stay")
+        table(["pod", "node", "plugin", "criterion", "stopped by", "why"], [
+            [each.pod, each.node, each.plugin, each.rule, _stopper(each.stopped_by, each.stopped_rule), each.message]
+            for each in result.kept
+        ])
+    if result.node_notes:
+        heading("nodes")
+        groups: dict[tuple[str, str, str], list[str]] = {}
+        for note in result.node_notes:
+            groups.setdefault((note.plugin, note.role, note.message), []).append(note.node)
+        table(["plugin", "found", "nodes", "which", "why"], [
+            [plugin, role, len(nodes), names(nodes), message] for (plugin, role, message), nodes in groups.items()
+        ])
+    if result.failures:
+        heading("failures")
+        table(["plugin", "rule", "subject", "what failed"], [
+            [each.plugin, each.rule, each.subject, each.message] for each in result.failures
+        ])
+    count = len(result.evicted)
+    write(f"\n{count} pod{'' if count == 1 else 's'} of {len(result.outcomes)} candidates would be evicted "
+          f"from {result.nodes} nodes")
+    if result.error:
+        write(f"the cycle ended early: {result.error}")
+
+
+def _stopper(plugin: str, rule: str) -> str:
+    return f"{plugin} ({rule})" if rule else plugin

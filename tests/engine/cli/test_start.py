@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from koordpolicy.engine.cli import COMMANDS
+
+from .conftest import Run
+
+HEAVY = ("aiohttp", "celpy", "jsonschema", "kubernetes", "numpy", "prometheus_client", "rich", "watchdog", "yaml")
+
+
+def test_help_imports_nothing_heavy():
+    program = (
+        "import sys\nfrom koordpolicy.__main__ import main\nsys.argv = ['koord-policy', '--help']\n"
+        f"try:\n    main()\nexcept SystemExit:\n    print('loaded:', [each for each in {HEAVY} if each in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "loaded: []"
+    assert done.stderr == ""
+
+
+def test_help_names_every_command_and_every_exit_code(run: Run):
+    done = run("--help")
+    assert done.exit == 0
+    assert all(f"\n    {command} " in done.out for command in COMMANDS)
+    assert "0 ok, 1 unexpected, 2 usage, 3 policies invalid, 4 tests failed, 5 decision not possible" in done.out
+
+
+def test_every_command_has_help_with_examples(run: Run):
+    for command in COMMANDS:
+        done = run(command, "--help")
+        assert done.exit == 0
+        assert f"usage: koord-policy {command}" in done.out
+        assert f"\nexamples:\n  koord-policy {command}" in done.out
+        assert "Traceback" not in done.err
+
+
+def test_an_unknown_command_is_a_usage_error(run: Run):
+    done = run("lnt")
+    assert done.exit == 2
+    assert "'lnt'" in done.err
+    assert "lint" in done.err
+
+
+def test_without_a_command_the_usage_is_told(run: Run):
+    done = run()
+    assert done.exit == 2
+    assert "required: COMMAND" in done.err
