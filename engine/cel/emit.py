@@ -76,7 +76,7 @@ def _as_map(value: object) -> object:
 def _items(value: object) -> list[object]:
     """Return what a loop over a value of unknown kind runs over."""
     if value.__class__ is list:
-        return value  # type: ignore[return-value]
+        return value
     if is_map(value):
         return [key_value(key) for key in value]  # type: ignore[attr-defined]
     raise Extraordinary
@@ -84,7 +84,7 @@ def _items(value: object) -> list[object]:
 
 def _has_field(value: object, field: str) -> bool:
     if value.__class__ is dict:
-        return field in value  # type: ignore[operator]
+        return field in value
     raise Extraordinary
 
 
@@ -107,7 +107,7 @@ def _bounded(evaluate: Callable[..., object]) -> Callable[..., object]:
 
     def bounded(*arguments: object) -> object:
         for each in arguments:
-            if each.__class__ in _SIZED and len(each) > _TEXT_LIMIT:  # type: ignore[arg-type]
+            if each.__class__ in _SIZED and len(each) > _TEXT_LIMIT:
                 raise Extraordinary
         return evaluate(*arguments)
 
@@ -440,7 +440,7 @@ class _Emitter:
         if kind == "list":
             items, number = self._arguments((container, key))
             if isinstance(key, ast.Literal) and key.value.__class__ is int and not key.unsigned:
-                value = _item(items, number) if key.value >= 0 else _GIVE_UP  # type: ignore[operator]
+                value = _item(items, number) if key.value >= 0 else _GIVE_UP
             elif key_kind == INT.name:
                 first, again = self._kept(number)
                 value = _item(items, py.IfExp(_compare(first, py.GtE, _constant(0)), again, _GIVE_UP))

@@ -153,8 +153,8 @@ def _reader_of_class(kind: type, expected: Type) -> Reader:
 def _read_uint(value: object) -> object:
     if value.__class__ is Uint:
         return value
-    if value.__class__ is int and 0 <= value < 2**64:  # type: ignore[operator]
-        return Uint(value)  # type: ignore[call-overload]
+    if value.__class__ is int and 0 <= value < 2**64:
+        return Uint(value)
     raise _wrong_kind(value, UINT)
 
 
@@ -163,7 +163,7 @@ def read_double(value: object) -> object:
     if value.__class__ is float:
         return value
     if value.__class__ is int:
-        return float(value)  # type: ignore[arg-type]
+        return float(value)
     raise _wrong_kind(value, DOUBLE)
 
 
@@ -172,7 +172,7 @@ def _read_bytes(value: object) -> object:
         return value
     if value.__class__ is str:
         try:
-            return base64.b64decode(value, validate=True)  # type: ignore[arg-type]
+            return base64.b64decode(value, validate=True)
         except binascii.Error:
             raise EvaluationError("a bytes field does not hold base64") from None
     raise _wrong_kind(value, BYTES)
@@ -183,7 +183,7 @@ def read_timestamp(value: object) -> object:
     if value.__class__ is Timestamp:
         return value
     if value.__class__ is str:
-        return Timestamp.parse(value)  # type: ignore[arg-type]
+        return Timestamp.parse(value)
     raise _wrong_kind(value, TIMESTAMP)
 
 
@@ -192,7 +192,7 @@ def read_duration(value: object) -> object:
     if value.__class__ is Duration:
         return value
     if value.__class__ is str:
-        return Duration.parse(value)  # type: ignore[arg-type]
+        return Duration.parse(value)
     raise _wrong_kind(value, DURATION)
 
 
@@ -277,7 +277,7 @@ def choose(overloads: Iterable[Overload], arguments: tuple[object, ...]) -> Over
 def size_of(value: object) -> int:
     """Return what cost rules call a value's size: characters, octets, elements, entries, else 1."""
     if value.__class__ in {str, bytes, list, dict}:
-        return len(value)  # type: ignore[arg-type]
+        return len(value)
     return len(value) if isinstance(value, Mapping) else 1
 
 
@@ -418,10 +418,10 @@ class _Builder:
             frame.cost += 1
             held = frame.locals[slot]
             if held.__class__ is _Lazy:
-                held = held.evaluate(frame)  # type: ignore[attr-defined]
+                held = held.evaluate(frame)
                 frame.locals[slot] = held
             if held.__class__ is EvaluationError:
-                raise held  # type: ignore[misc]
+                raise held
             return held
 
         return lazy_local
@@ -464,7 +464,7 @@ class _Builder:
         def value_of(container: object) -> object:
             """The field, or _MISSING."""
             if container.__class__ is dict or isinstance(container, Mapping):
-                value = container.get(field, _MISSING)  # type: ignore[attr-defined]
+                value = container.get(field, _MISSING)
                 if value is None and declared is not None:
                     value = _MISSING
                 if value is _MISSING:
@@ -483,7 +483,7 @@ class _Builder:
                 if container.__class__ is Optional:
                     if container is NONE:
                         return NONE
-                    value = value_of(container.value)  # type: ignore[attr-defined]
+                    value = value_of(container.value)
                     return NONE if value is _MISSING else Optional(value)
                 value = value_of(container)
             except EvaluationError as error:
@@ -510,10 +510,10 @@ class _Builder:
             if container.__class__ is Optional:
                 if container is NONE:
                     return False
-                container = container.value  # type: ignore[attr-defined]
+                container = container.value
             if container.__class__ is dict or isinstance(container, Mapping):
                 try:
-                    value = container.get(field, _MISSING)  # type: ignore[attr-defined]
+                    value = container.get(field, _MISSING)
                 except EvaluationError as error:
                     raise error.at(position) from None
                 return value is not _MISSING and not (declared and value is None)
@@ -552,7 +552,7 @@ class _Builder:
                 number = key if key.__class__ in {int, Uint, float} else None
                 if number is None:
                     raise no_overload()
-                if float(number).is_integer() and not 0 <= number < len(container):  # type: ignore[arg-type,operator]
+                if float(number).is_integer() and not 0 <= number < len(container):
                     return NONE
             elif is_map(container):
                 if find(container, key, _MISSING) is _MISSING:  # type: ignore[arg-type]
@@ -567,7 +567,7 @@ class _Builder:
             frame.cost += 1
             try:
                 if container.__class__ is Optional:
-                    return NONE if container is NONE else softly(container.value, key)  # type: ignore[attr-defined]
+                    return NONE if container is NONE else softly(container.value, key)
                 return softly(container, key) if optional else value_of(container, key)
             except EvaluationError as error:
                 raise error.at(position) from None
@@ -692,7 +692,7 @@ class _Builder:
                 elif value.__class__ is not Optional:
                     raise no_overload().at(position)
                 elif value is not NONE:
-                    items.append(value.value)  # type: ignore[attr-defined]
+                    items.append(value.value)
             return items
 
         return build_list
@@ -718,7 +718,7 @@ class _Builder:
                         raise no_overload().at(position)
                     if value is NONE:
                         continue
-                    value = value.value  # type: ignore[attr-defined]
+                    value = value.value
                 if key in entries:
                     raise EvaluationError(f"insert failed: key {key} already exists", offset=key_position)
                 entries[key] = value
@@ -736,7 +736,7 @@ class _Builder:
         return slot
 
     def _comprehension(self, node: ast.Comprehension) -> Step:
-        items = self._range(node)
+        items, first_reader, second_reader = self._range(node)
         outer = dict(self._scope)
         first = self._bound(node.variable)
         second = self._bound(node.variable2) if node.variable2 is not None else None
@@ -753,10 +753,17 @@ class _Builder:
         self._scope = outer
         position = node.position
 
+        at = node.range.position
+
         def assign(frame: Frame, pair: tuple[object, object]) -> None:
-            frame.locals[first] = pair[0]
-            if second is not None:
-                frame.locals[second] = pair[1]
+            """Set the loop's variables; an element of another kind than declared is an error of this turn only."""
+            value, other = pair
+            try:
+                frame.locals[first] = value if first_reader is None else first_reader(value)
+                if second is not None:
+                    frame.locals[second] = other if second_reader is None else second_reader(other)
+            except EvaluationError as error:
+                raise error.at(at) from None
 
         def holds(frame: Frame) -> bool:
             assert predicate is not None
@@ -775,8 +782,8 @@ class _Builder:
                     frame.cost += 1
                     for pair in items(frame):
                         frame.charge(per_item)
-                        assign(frame, pair)
                         try:
+                            assign(frame, pair)
                             if holds(frame) is decisive:
                                 return decisive
                         except EvaluationError as error:
@@ -812,7 +819,7 @@ class _Builder:
                         assign(frame, pair)
                         if holds(frame):
                             frame.charge(13)
-                            result.append(pair[0])
+                            result.append(frame.locals[first])
                         else:
                             frame.turn()
                     return result
@@ -844,7 +851,7 @@ class _Builder:
                         assign(frame, pair)
                         if predicate is None or holds(frame):
                             frame.charge(2)
-                            mapped[key_of(pair[0])] = transform(frame)
+                            mapped[key_of(frame.locals[first])] = transform(frame)
                         else:
                             frame.turn()
                     return mapped
@@ -874,10 +881,12 @@ class _Builder:
                 return transform_map_entry
             case _:
                 assert transform is not None
-                return _sort_by(items, assign, transform, position)
+                return _sort_by(items, assign, first, transform, position)
 
-    def _range(self, node: ast.Comprehension) -> Callable[[Frame], Iterable[tuple[object, object]]]:
-        """Return what yields the values of both loop variables."""
+    def _range(
+        self, node: ast.Comprehension,
+    ) -> tuple[Callable[[Frame], Iterable[tuple[object, object]]], Reader | None, Reader | None]:
+        """Return what yields the values of both loop variables, unchecked, and what checks them."""
         source = self.build(node.range)
         position = node.range.position
         two = node.variable2 is not None
@@ -888,30 +897,21 @@ class _Builder:
         elif declared.name == "map" and len(declared.parameters) == 2:
             key = reader(declared.parameters[0], self.environment)
             element = reader(declared.parameters[1], self.environment)
-
-        def read(value: object, held_to: Reader | None) -> object:
-            if held_to is None:
-                return value
-            try:
-                return held_to(value)
-            except EvaluationError as error:
-                raise error.at(position) from None
+        readers = (element, None) if declared.name == "list" and not two else (key, element)
 
         def pairs(frame: Frame) -> Iterable[tuple[object, object]]:
             container = source(frame)
             if container.__class__ is list:
-                items: list[object] = container  # type: ignore[assignment]
-                if two:
-                    return ((number, read(each, element)) for number, each in enumerate(items))
-                return ((read(each, element), None) for each in items)
+                items: list[object] = container
+                return enumerate(items) if two else ((each, None) for each in items)
             if is_map(container):
                 mapping: Mapping[object, object] = container  # type: ignore[assignment]
                 if two:
-                    return ((read(key_value(each), key), read(mapping[each], element)) for each in mapping)
-                return ((read(key_value(each), key), None) for each in mapping)
+                    return ((key_value(each), mapping[each]) for each in mapping)
+                return ((key_value(each), None) for each in mapping)
             raise no_overload().at(position)
 
-        return pairs
+        return pairs, *readers
 
     def _bind(self, node: ast.Bind) -> Step:
         init = self.build(node.init)
@@ -943,7 +943,7 @@ class _Builder:
                 raise no_overload().at(position)
             if held is NONE:
                 return NONE
-            frame.locals[slot] = held.value  # type: ignore[attr-defined]
+            frame.locals[slot] = held.value
             value = body(frame)
             if not flat:
                 return Optional(value)
@@ -974,20 +974,21 @@ class _Lazy:
 
 def _sort_by(
     items: Callable[[Frame], Iterable[tuple[object, object]]], assign: Callable[[Frame, tuple[object, object]], None],
-    transform: Step, position: int,
+    slot: int, transform: Step, position: int,
 ) -> Step:
     def sort_by(frame: Frame) -> object:
-        keyed = []
+        keyed: list[tuple[object, object]] = []
         frame.cost += 1
         for pair in items(frame):
             assign(frame, pair)
             frame.charge(12)
-            keyed.append((transform(frame), pair[0]))
+            keyed.append((transform(frame), frame.locals[slot]))
         try:
-            for left, right in itertools.pairwise(keyed):
-                if left[0].__class__ is not right[0].__class__:
+            for (left, _), (right, _) in itertools.pairwise(keyed):
+                if left.__class__ is not right.__class__:
                     raise no_overload()
-            keyed.sort(key=functools.cmp_to_key(lambda a, b: compare(a[0], b[0])))
+            order = functools.cmp_to_key(compare)
+            keyed.sort(key=lambda pair: order(pair[0]))
         except EvaluationError as error:
             raise error.at(position) from None
         return [value for _, value in keyed]
@@ -1010,7 +1011,7 @@ def _or_value(builder: _Builder, nodes: tuple[Expr, ...], position: int) -> Step
         frame.cost += 1
         if held.__class__ is not Optional:
             raise no_overload().at(position)
-        return default(frame) if held is NONE else held.value  # type: ignore[attr-defined]
+        return default(frame) if held is NONE else held.value
 
     return or_value
 

@@ -236,7 +236,7 @@ def key_of(value: object) -> object:
 
 def key_value(key: object) -> object:
     """Return the value that a dict's key stands for."""
-    return key.value if key.__class__ is BoolKey else key  # type: ignore[attr-defined]
+    return key.value if key.__class__ is BoolKey else key
 
 
 _MISSING: Final = object()
@@ -264,7 +264,7 @@ def has_key(mapping: Mapping[object, object], key: object) -> bool:
 def index(container: object, key: object) -> object:
     """Return `container[key]` for values of any kind."""
     if container.__class__ is list:
-        return index_list(container, key)  # type: ignore[arg-type]
+        return index_list(container, key)
     if is_map(container):
         value = find(container, key, _MISSING)  # type: ignore[arg-type]
         if value is _MISSING:
@@ -288,7 +288,7 @@ def index_list(items: list[object], key: object) -> object:
 def whole(number: object) -> int | None:
     """Return a number of any kind as an int if it is whole."""
     if number.__class__ is float:
-        return int(number) if number.is_integer() else None  # type: ignore[call-overload,attr-defined,no-any-return]
+        return int(number) if number.is_integer() else None
     return int(number)  # type: ignore[call-overload,no-any-return]
 
 
@@ -348,13 +348,13 @@ def compare(left: object, right: object) -> int:
             a, b = float(left), float(right)  # type: ignore[arg-type]
             if a != a or b != b:  # noqa: PLR0124 - NaN
                 raise EvaluationError("NaN values cannot be ordered")
-        return (a > b) - (a < b)  # type: ignore[operator]
+        return (a > b) - (a < b)  # type: ignore[operator,no-any-return]
     if kind is not other:
         raise no_overload()
     if kind in _ORDERED:
-        return (left > right) - (left < right)  # type: ignore[operator]
+        return (left > right) - (left < right)  # type: ignore[operator,no-any-return]
     if kind is Timestamp or kind is Duration:
-        return (left.ns > right.ns) - (left.ns < right.ns)  # type: ignore[attr-defined]
+        return (left.ns > right.ns) - (left.ns < right.ns)  # type: ignore[attr-defined,no-any-return]
     raise no_overload()
 
 

@@ -79,8 +79,9 @@ class Quantity:
 
     def _scaled(self, scale: int) -> int:
         if self.scale >= scale:
-            return self.digits * 10 ** (self.scale - scale)
-        divisor = 10 ** (scale - self.scale)
+            amount: int = self.digits * 10 ** (self.scale - scale)
+            return amount
+        divisor: int = 10 ** (scale - self.scale)
         return -(-self.digits // divisor) if self.digits >= 0 else self.digits // divisor
 
     def integer(self) -> int | None:
@@ -102,8 +103,8 @@ class Quantity:
     def compare(self, other: Quantity) -> int:
         """Return -1, 0 or 1 as this amount is less than, equal to or greater than the other."""
         low = min(self.scale, other.scale)
-        mine = self.digits * 10 ** (self.scale - low)
-        theirs = other.digits * 10 ** (other.scale - low)
+        mine: int = self.digits * 10 ** (self.scale - low)
+        theirs: int = other.digits * 10 ** (other.scale - low)
         return (mine > theirs) - (mine < theirs)
 
     def __eq__(self, other: object) -> bool:

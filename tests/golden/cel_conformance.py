@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,7 @@ def _program(case: dict[str, Any]) -> Program:
     root = parse(source, limits=environment.limits, escaped_identifiers=True)
     if unchecked:
         environment = _with_all_names(environment, root)
-    environment = Environment(**{**vars(environment), "container": case.get("container", "")})
+    environment = replace(environment, container=case.get("container", ""))
     return Program.of(check(source, root, environment, lenient=unchecked))
 
 

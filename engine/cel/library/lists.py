@@ -50,7 +50,7 @@ def _flatten(items: list[object], depth: int = 1) -> list[object]:
         flatter: list[object] = []
         for each in result:
             if each.__class__ is list:
-                flatter.extend(each)  # type: ignore[arg-type]
+                flatter.extend(each)
             else:
                 flatter.append(each)
         result, depth = flatter, depth - 1

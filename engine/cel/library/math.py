@@ -33,7 +33,7 @@ def _extreme(sign: int, name: str) -> Callable[..., object]:
         if len(values) == 1 and values[0].__class__ is list:
             if not values[0]:
                 raise EvaluationError(f"math.{name}() argument must not be empty")
-            return pick(*values[0])  # type: ignore[misc]
+            return pick(*values[0])
         return pick(*values)
 
     return evaluate

@@ -18,7 +18,7 @@ def _of_non_zero_value(value: object) -> Optional:
     if value is None or value is False or value is NONE:
         return NONE
     if value.__class__ is Duration or value.__class__ is Timestamp:
-        return NONE if value.ns == 0 else Optional(value)  # type: ignore[attr-defined]
+        return NONE if value.ns == 0 else Optional(value)
     if isinstance(value, int | float | str | bytes | list) or is_map(value):
         return Optional(value) if value else NONE
     return Optional(value)
@@ -30,7 +30,7 @@ def _unwrap(items: list[object]) -> list[object]:
         if each.__class__ is not Optional:
             raise no_overload()
         if each is not NONE:
-            result.append(each.value)  # type: ignore[attr-defined]
+            result.append(each.value)
     return result
 
 

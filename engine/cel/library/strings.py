@@ -109,7 +109,7 @@ def _join(parts: list[object], separator: str = "") -> str:
     for part in parts:
         if part.__class__ is not str:
             raise EvaluationError("no such overload: only texts can be joined")
-        length += len(part) + len(separator)  # type: ignore[arg-type]
+        length += len(part) + len(separator)
     if length > _LARGEST:
         raise _too_large()
     return separator.join(parts)  # type: ignore[arg-type]
@@ -199,7 +199,7 @@ def _decimal(value: object) -> str:
     if _is_whole(value):
         return str(int(value))  # type: ignore[call-overload]
     if value.__class__ is float:
-        special = _special(value)  # type: ignore[arg-type]
+        special = _special(value)
         if special is not None:
             return special
     raise EvaluationError(
@@ -251,9 +251,9 @@ def _hex(value: object) -> str:
     if _is_whole(value):
         return f"{value:x}"
     if value.__class__ is str:
-        return value.encode("utf-8").hex()  # type: ignore[attr-defined,no-any-return]
+        return value.encode("utf-8").hex()
     if value.__class__ is bytes:
-        return value.hex()  # type: ignore[attr-defined,no-any-return]
+        return value.hex()
     raise EvaluationError(
         "error during formatting: only integers, byte buffers, and strings can be formatted as hex, was given "
         + _name(value),

@@ -90,7 +90,7 @@ def _parse(text: str) -> Semver:
         parts.append(int(each) if each.isdigit() else each)
     if match[5] and not all(match[5].split(".")):
         raise ValueError(f"`{text[:64]}` is not a semantic version: empty build metadata")
-    return Semver(*numbers, tuple(parts), match[5] or "")
+    return Semver(numbers[0], numbers[1], numbers[2], tuple(parts), match[5] or "")
 
 
 def _semver(text: str, normalize: bool = False) -> Semver:
