@@ -175,8 +175,9 @@ def _divisor(a: Operand, b: Operand) -> tuple[Any, Any, Mask | None]:
         valid = _and_masks(valid, fine)
         y = np.where(fine, y, 1)
     if low <= -1 <= high and _bounds(a)[0] == _LOWEST:
-        valid = _and_masks(valid, (x != _LOWEST) | (y != -1))
-        x = np.where(x == _LOWEST, 0, x)
+        fine = (x != _LOWEST) | (y != -1)
+        valid = _and_masks(valid, fine)
+        y = np.where(fine, y, 1)
     return x, y, valid
 
 
