@@ -55,7 +55,8 @@ def show_policies(live: Live) -> None:
     documents = [plugin for plugin in live.registry.of_framework(Framework.SCHEDULER)
                  if plugin.source and (plugin.profiles is None or PROFILE in plugin.profiles)]
     table(["name", "points", "description"], [
-        [plugin.name, " ".join(point.value for point in plugin.points), shorten(plugin.description, 62, placeholder=" ...")]
+        [plugin.name, " ".join(point.value for point in plugin.points),
+         shorten(plugin.description, 62, placeholder=" ...")]
         for plugin in documents
     ])
 

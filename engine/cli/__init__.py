@@ -42,12 +42,19 @@ Builtins = Callable[[], "Iterable[Plugin]"]
 """Returns the Python plugins that are built in; passed in because the engine never imports them."""
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog)
+        # argparse forgets that commands are indented twice, and would break the line after the longest of them.
+        self._action_max_length = max(map(len, COMMANDS)) + 4
+
+
 def main(argv: Sequence[str] | None = None, builtins: Builtins = tuple) -> int:
     """Run a command and return its exit code (see `Exit`)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(
         prog="koord-policy", description="Policy as config for Kubernetes scheduling.", epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+        formatter_class=_Help, allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"koord-policy {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -58,7 +65,7 @@ def main(argv: Sequence[str] | None = None, builtins: Builtins = tuple) -> int:
             module = importlib.import_module(f".{name}", __name__)
             child = commands.add_parser(
                 name, help=summary, description=module.__doc__, epilog=module.EXAMPLES, allow_abbrev=False,
-                formatter_class=argparse.RawDescriptionHelpFormatter,
+                formatter_class=_Help,
             )
             module.add_arguments(child)
             child.set_defaults(run=module.run)

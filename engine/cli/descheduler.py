@@ -1,4 +1,4 @@
-"""Run one descheduling cycle over a cluster, and say what would be evicted, by which criterion, and what stopped the rest.
+"""Run one descheduling cycle over a cluster: what would be evicted, by which criterion, and what stopped the rest.
 
 All Deschedule plugins of all profiles run before all Balance plugins. Which plugins run with which arguments is said by
 `--config`, a `DeschedulerConfiguration` of `descheduler/v1alpha2` as koord-descheduler reads it; without it one profile

@@ -26,7 +26,7 @@ GIB = 1024**3
 
 
 def node(pool: str, number: int) -> dict:
-    count, cores, memory, gpus, model = POOLS[pool]
+    _count, cores, memory, gpus, model = POOLS[pool]
     name = f"{pool}-{number:02d}"
     zone = ZONES[number % len(ZONES)]
     labels = {
@@ -51,12 +51,14 @@ def node(pool: str, number: int) -> dict:
     here = [app for index, app in enumerate(IMAGES) if (number + index) % 3 == 0 or (app == "inference" and gpus)]
     return {
         "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": name, "uid": f"node-{name}", "labels": labels, "creationTimestamp": "2026-06-01T08:00:00Z"},
+        "metadata": {"name": name, "uid": f"node-{name}", "labels": labels,
+                     "creationTimestamp": "2026-06-01T08:00:00Z"},
         "spec": spec,
         "status": {
             "capacity": {**allocatable, "cpu": str(cores), "memory": f"{memory}Gi"}, "allocatable": allocatable,
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
-            "images": [{"names": [f"registry.example.com/{app}:v1"], "sizeBytes": IMAGES[app] * 1024**2} for app in here],
+            "images": [{"names": [f"registry.example.com/{app}:v1"], "sizeBytes": IMAGES[app] * 1024**2}
+                       for app in here],
         },
     }
 
@@ -113,15 +115,20 @@ def metric(name: str, cores: int, memory: int, percent: int, used_by: list[tuple
     }
 
 
+def shared_gpu(percent: str) -> dict[str, str]:
+    return {"koordinator.sh/gpu-core": percent, "koordinator.sh/gpu-memory-ratio": percent}
+
+
 def cluster() -> list[dict]:
-    chance = random.Random(20261102)  # noqa: S311 - it draws an example, not a secret
+    chance = random.Random(20261102)
     nodes = [node(pool, number) for pool, (count, *_rest) in POOLS.items() for number in range(1, count + 1)]
     names = [each["metadata"]["name"] for each in nodes]
     gpu_toleration = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
     pods: list[dict] = []
-    services = [("web", "500m", "1Gi", 16), ("api", "2", "4Gi", 16), ("cache", "1", "8Gi", 8), ("ledger", "4", "16Gi", 8)]
+    services = [("web", "500m", "1Gi", 16), ("api", "2", "4Gi", 16), ("cache", "1", "8Gi", 8),
+                ("ledger", "4", "16Gi", 8)]
     general = [name for name in names if name.startswith(("general", "memory")) and name != "general-15"]
-    spare = {name: 15 for name in general}
+    spare = dict.fromkeys(general, 15)
     for app, cpu, memory, count in services:
         cores = 1 if cpu.endswith("m") else int(cpu)
         for number in range(1, count + 1):
@@ -130,24 +137,22 @@ def cluster() -> list[dict]:
             where = chance.choice([name for name in fits if name in HOT] * 2 + fits)
             spare[where] -= cores
             pods.append(pod(f"{app}-{number}", cpu=cpu, memory=memory, node_name=where, minute=chance.randrange(60)))
-    for number in range(1, 7):
-        pods.append(pod(f"inference-{number}", cpu="4", memory="16Gi", node_name=f"gpu-{(number + 1) // 2:02d}",
-                        namespace="ml", resources={"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"},
-                        tolerations=gpu_toleration, minute=number))
-    for number in range(1, 19):
-        pods.append(pod(f"etl-{number}", cpu="2000", memory="2Gi", node_name=f"batch-{1 + number % 4:02d}", batch=True,
-                        band="koord-batch", qos="BE", namespace="data", minute=number))
+    pods += [pod(f"inference-{number}", cpu="4", memory="16Gi", node_name=f"gpu-{(number + 1) // 2:02d}",
+                 namespace="ml", resources=shared_gpu("50"), tolerations=gpu_toleration, minute=number)
+             for number in range(1, 7)]
+    pods += [pod(f"etl-{number}", cpu="2000", memory="2Gi", node_name=f"batch-{1 + number % 4:02d}", batch=True,
+                 band="koord-batch", qos="BE", namespace="data", minute=number) for number in range(1, 19)]
 
     pending = [pod(f"web-{number}", cpu="500m", memory="1Gi", minute=40) for number in range(101, 109)]
-    pending += [pod(f"api-{number}", cpu="2", memory="4Gi", minute=41, nodeSelector={"topology.kubernetes.io/zone": "eu-1b"})
-                for number in range(101, 105)]
+    pending += [pod(f"api-{number}", cpu="2", memory="4Gi", minute=41,
+                    nodeSelector={"topology.kubernetes.io/zone": "eu-1b"}) for number in range(101, 105)]
     pending += [pod(f"cache-{number}", cpu="1", memory="48Gi", minute=42) for number in range(101, 104)]
-    pending += [pod(f"inference-{number}", cpu="4", memory="16Gi", namespace="ml", minute=43, tolerations=gpu_toleration,
-                    resources={"koordinator.sh/gpu-core": "30", "koordinator.sh/gpu-memory-ratio": "30"}) for number in range(101, 105)]
+    pending += [pod(f"inference-{number}", cpu="4", memory="16Gi", namespace="ml", minute=43,
+                    tolerations=gpu_toleration, resources=shared_gpu("30")) for number in range(101, 105)]
     pending += [pod(f"training-{number}", cpu="8", memory="32Gi", namespace="ml", band="koord-mid", minute=44,
                     tolerations=gpu_toleration, resources={"nvidia.com/gpu": "2"}) for number in range(101, 104)]
-    pending += [pod(f"etl-{number}", cpu="2000", memory="2Gi", batch=True, band="koord-batch", qos="BE", namespace="data",
-                    minute=45) for number in range(101, 107)]
+    pending += [pod(f"etl-{number}", cpu="2000", memory="2Gi", batch=True, band="koord-batch", qos="BE",
+                    namespace="data", minute=45) for number in range(101, 107)]
     pending += [pod("ledger-201", cpu="40", memory="64Gi", minute=46),
                 pod("web-201", cpu="500m", memory="1Gi", minute=47, nodeSelector={"node.koordinator.sh/pool": "edge"})]
 
@@ -159,7 +164,8 @@ def cluster() -> list[dict]:
         _count, cores, memory, *_rest = POOLS[name.rsplit("-", 1)[0]]
         here = [p for p in pods if p["spec"].get("nodeName") == name]
         percent = HOT.get(name) or min(66, 8 + 6 * len(here) + chance.randrange(12))
-        used = [(p["metadata"]["namespace"], p["metadata"]["name"], cores * 9 * percent // max(1, len(here))) for p in here]
+        used = [(p["metadata"]["namespace"], p["metadata"]["name"], cores * 9 * percent // max(1, len(here)))
+                for p in here]
         metrics.append(metric(name, cores, memory, percent, used))
         if name == "general-05":  # reported once, long ago
             metrics[-1]["status"]["updateTime"] = "2026-11-02T07:10:00Z"

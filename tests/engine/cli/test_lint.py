@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -34,15 +35,15 @@ def test_a_valid_directory_has_no_errors(run: Run, policies: Path):
 def test_all_faults_of_all_files_are_told_at_once(run: Run, tmp_path: Path):
     (tmp_path / "a.yaml").write_text(good("a").replace("allocatable", "alocatable"))
     (tmp_path / "b.yaml").write_text(good("b").replace("  filter:", "  filters:"))
-    (tmp_path / "c.yaml").write_text("kind: [\n")
+    (tmp_path / "c.yaml").write_text(good("c").replace("kind: SchedulerPlugin", "kind: SchedulerPlug"))
     done = run("lint", tmp_path)
     assert done.exit == 3
     assert f"{tmp_path}/a.yaml:6:29: error: no variable `alocatable` at filter" in done.out
     assert (
-        f"{tmp_path}/b.yaml:5:3: error: unknown field `filters`\n 5 |   filters:\n   |   ^^^^^^^ did you mean `filter`?\n"
+        f"{tmp_path}/b.yaml:5:3: error: unknown field `filters` in `spec`\n 5 |   filters:\n   |   ^^^^^^^ did you mean `filter`?\n"
     ) in done.out
-    assert f"{tmp_path}/c.yaml:2:1: error: " in done.out
-    assert done.out.splitlines()[-1] == "3 errors, 0 warnings in 2 documents of 3 files"
+    assert f"{tmp_path}/c.yaml:2:7: error: there is no kind `SchedulerPlug`" in done.out
+    assert done.out.splitlines()[-1] == "3 errors, 0 warnings in 3 documents of 3 files"
 
 
 def test_json_holds_every_problem_with_its_place(run: Run, tmp_path: Path):
@@ -169,8 +170,6 @@ def test_the_shipped_policies_have_no_errors(run: Run):
 
 
 def test_a_reader_that_stops_early_is_no_error(policies: Path):
-    import subprocess
-
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
