@@ -37,6 +37,7 @@ class PreFilter(Protocol):
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Return why this pod cannot be placed at all, or None."""
+        ...
 
 
 @runtime_checkable
@@ -45,6 +46,7 @@ class Filter(Protocol):
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
         """Return which nodes the pod may run on; only `rows` (ascending row numbers) need an answer."""
+        ...
 
 
 @runtime_checkable
@@ -53,6 +55,7 @@ class FilterNode(Protocol):
 
     def filter_node(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
         """Return why the pod may not run on the node at this row, or None."""
+        ...
 
 
 @runtime_checkable
@@ -61,6 +64,7 @@ class Score(Protocol):
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         """Return 0..100 for `rows`, normalised over them; the framework checks the range."""
+        ...
 
 
 @runtime_checkable
@@ -69,6 +73,7 @@ class ScoreNode(Protocol):
 
     def score_node(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> int:
         """Return 0..100 for the node at this row."""
+        ...
 
 
 @runtime_checkable
@@ -77,9 +82,11 @@ class Reserve(Protocol):
 
     def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
         """Reserve for the pod on the node; a refusal undoes what others reserved."""
+        ...
 
     def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:
         """Undo `reserve`; idempotent, and may come without it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,30 +118,38 @@ class Readings(Protocol):
     @property
     def now(self) -> int:
         """The moment, in nanoseconds since the epoch."""
+        ...
 
     @property
     def node(self) -> Mapping[str, Any]:
         """The node as the API server serves it."""
+        ...
 
     @property
     def pods(self) -> tuple[PodInfo, ...]:
         """The pods on the node."""
+        ...
 
     @property
     def files(self) -> Mapping[str, str]:
         """The control group files by logical name (`besteffort/cpu.cfs_quota_us`) with their text."""
+        ...
 
     def object(self, kind: str) -> Mapping[str, Any] | None:
         """Return the object of that kind with the node's name (`NodeSLO`, `NodeResourceTopology`), if there is one."""
+        ...
 
     def node_usage(self, resource: str, statistic: str = "last", window: int = 0) -> float:
         """Return what the node used."""
+        ...
 
     def pod_usage(self, key: str, resource: str, statistic: str = "last", window: int = 0) -> float:
         """Return what the pod used."""
+        ...
 
     def application_usage(self, name: str, resource: str, statistic: str = "last", window: int = 0) -> float:
         """Return what a declared host application used."""
+        ...
 
 
 @runtime_checkable
@@ -144,12 +159,15 @@ class Strategy(Protocol):
     @property
     def interval(self) -> int:
         """How long the QoS manager waits between two rounds, in nanoseconds, above 0."""
+        ...
 
     def adjust(self, readings: Readings) -> Sequence[Adjustment]:
         """Return what to do now; raises `EvaluationError` where that cannot be told, and then nothing is done."""
+        ...
 
     def recover(self, readings: Readings) -> Sequence[Adjustment]:
         """Return what gives back all that this strategy changed on the node; idempotent."""
+        ...
 
 
 class Evictor(Protocol):
@@ -160,27 +178,34 @@ class Evictor(Protocol):
 
     def filter(self, pod: PodInfo) -> Refusal | None:
         """Return why the pod may never be evicted, or None."""
+        ...
 
     def pre_eviction_filter(self, pod: PodInfo) -> Refusal | None:
         """Return why the pod may not be evicted right now, or None."""
+        ...
 
     def evict(self, pod: PodInfo, reason: str, *, rule: str = "") -> bool:
         """Evict the pod (in a dry run: note that it would be) unless a limit stops it; does not ask the filters.
 
         `rule` names the criterion or the phase that chose the pod.
         """
+        ...
 
     def keep(self, pod: PodInfo, refusal: Refusal) -> None:
         """Note that a candidate stays, and why, where the plugin itself decided that."""
+        ...
 
     def observe(self, node: str, role: str, message: str = "") -> None:
         """Note what a node was found to be: `source`, `target`, `waiting` (not a source yet) or `unmeasured`."""
+        ...
 
     def fail(self, rule: str, subject: str, message: str) -> None:
         """Note that a rule failed on a pod or a node."""
+        ...
 
     def node_limit_exceeded(self, node: str) -> bool:
         """Return whether no more pods may be evicted from the node in this cycle."""
+        ...
 
 
 @runtime_checkable
@@ -189,6 +214,7 @@ class Deschedule(Protocol):
 
     def deschedule(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
         """Evict what must go from the nodes at `rows`; an exception is this plugin's failure and stops no other one."""
+        ...
 
 
 @runtime_checkable
@@ -197,6 +223,7 @@ class Balance(Protocol):
 
     def balance(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
         """Evict what the balance over the nodes at `rows` needs; see `Deschedule` for failures."""
+        ...
 
 
 @runtime_checkable
@@ -205,6 +232,7 @@ class EvictionFilter(Protocol):
 
     def eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Return why the pod must stay, or None."""
+        ...
 
 
 @runtime_checkable
@@ -213,6 +241,7 @@ class PreEvictionFilter(Protocol):
 
     def pre_eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Return why the pod must stay for now, or None."""
+        ...
 
 
 @runtime_checkable
@@ -221,6 +250,7 @@ class Evict(Protocol):
 
     def evict(self, pod: PodInfo, reason: str) -> bool:
         """Evict the pod and return whether that worked; asks no filter."""
+        ...
 
 
 @runtime_checkable
@@ -229,6 +259,7 @@ class Startable(Protocol):
 
     def start(self) -> None:
         """Set up; called once. If it raises, the generation that wanted the plugin does not run."""
+        ...
 
 
 @runtime_checkable
@@ -237,6 +268,7 @@ class Closeable(Protocol):
 
     def close(self) -> None:
         """Release what the instance holds; called once."""
+        ...
 
 
 Arguments = Mapping[str, Any]
@@ -250,6 +282,7 @@ class Count(Protocol):
 
     def __call__(self, name: str, amount: float = 1, /, **labels: str) -> None:
         """Add `amount` (0 or more) to the counter `name` under these labels."""
+        ...
 
 
 def _uncounted(_name: str, _amount: float = 1, /, **_labels: str) -> None:

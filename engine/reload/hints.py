@@ -78,7 +78,7 @@ class Hints:
         changed = self._changed
 
         class Handler(events.FileSystemEventHandler):
-            def on_any_event(self, _event: events.FileSystemEvent) -> None:
+            def on_any_event(self, event: events.FileSystemEvent) -> None:  # noqa: ARG002
                 changed()
 
         if self._observer is None:
