@@ -286,7 +286,7 @@ class _Filtering:
                 break
             column = evaluate(rule.program, decision.frame, None if len(asked) == self.size else asked)
             answered = column.values if len(asked) == self.size else column.values[asked]
-            good = answered if answered.dtype == np.bool_ else answered.astype(np.bool_)
+            good: _Booleans = answered.astype(np.bool_, copy=False)
             if column.errors:
                 good = good.copy()
                 for place in np.flatnonzero(np.isin(asked, list(column.errors))).tolist():
@@ -311,7 +311,20 @@ class _Filtering:
                 return Refusal("matchConditions", found.message, Code.ERROR, found)
             return refusal_of(rules[number], frame, row, error)
 
-        return Answer(passed, explain, errors)
+        def reasons(refused: Rows) -> dict[str, Rows]:
+            groups: dict[str, list[int]] = {}
+            places = np.full(len(refused), -1, np.int16) if numbers is None else numbers[refused]
+            for number in np.unique(places).tolist():
+                mine = refused[places == number]
+                texts = {row: errors[row].message for row in mine.tolist() if row in errors}
+                if number >= 0:
+                    rest = np.array([row for row in mine.tolist() if row not in texts], np.intp)
+                    texts |= messages_of(rules[number], frame, rest)
+                for row, text in texts.items():
+                    groups.setdefault(text, []).append(row)
+            return {text: np.array(sorted(found), np.intp) for text, found in groups.items()}
+
+        return Answer(passed, explain, errors, reasons)
 
 
 def bindings_of(program: Program, frame: NodeFrame, row: int | None) -> dict[str, object]:
@@ -327,6 +340,18 @@ def bindings_of(program: Program, frame: NodeFrame, row: int | None) -> dict[str
             found[name] = frame.row_value(name, row)
         else:
             found[name] = frame.value(name)
+    return found
+
+
+def messages_of(rule: Rule, frame: NodeFrame, rows: Rows) -> dict[int, str]:
+    """Return what `refusal_of` says of rows that a rule refused without an error, all in one pass."""
+    message = rule.message or f"`{one_line(rule.expression.text)}` is false"
+    found = dict.fromkeys(rows.tolist(), message)
+    if rule.message_program is not None and found:
+        column = evaluate(rule.message_program, frame, rows)
+        for row in found:
+            if row not in column.errors:
+                found[row] = str(column.values[row]).strip() or message
     return found
 
 

@@ -182,3 +182,12 @@ def test_gpu_packing_takes_shared_devices_before_free_ones_before_idle_nodes(tra
     assert asked(1, 700) == {"a": 25, "b": 49, "c": 49}
     assert asked(2, 1000) == {"a": 25, "b": 48}
     assert scores(decide(trace, pod(), "gpu-packing/policy", folder="trace"), "trace-gpu-packing") == {"a": 0, "b": 0, "c": 0}
+
+
+def test_reasons_that_are_counted_are_those_that_are_explained(measured):
+    verdict = decide(measured, pod(priorityClassName="koord-prod", priority=9500), "keep-off-hot-nodes")
+    explained = {name: [refusal.message for _, refusal in verdict.why_not(name)] for name in ("hot", "full")}
+    assert explained == {
+        "hot": ["cpu usage is 70%, the watermark is 65%"], "full": ["memory usage is 92%, the watermark is 90%"]}
+    assert {each.reason: each.nodes for each in verdict.refusals()} == {
+        reasons[0]: (name,) for name, reasons in explained.items()}
