@@ -1,0 +1,98 @@
+import pytest
+
+from koordpolicy.engine.cluster.pods import DeviceRequest, PodInfo, ResourceList
+
+
+def container(*, requests=None, limits=None, **fields):
+    return {"name": "c", "resources": {"requests": requests or {}, "limits": limits or {}}, **fields}
+
+
+def pod(*containers, annotations=None, labels=None, **spec):
+    metadata = {"name": "p", "namespace": "shop", "uid": "u", "annotations": annotations or {}, "labels": labels or {}}
+    return {"kind": "Pod", "metadata": metadata, "spec": {"containers": list(containers) or [container()], **spec}}
+
+
+def test_a_pod_is_read_whole():
+    item = pod(
+        container(requests={"cpu": "500m", "memory": "1Gi"}, limits={"memory": "2Gi"}), priority=9100, nodeName="n1",
+        labels={"koordinator.sh/qosClass": "LSR"},
+    )
+    found = PodInfo.of(item)
+    assert {name: getattr(found, name) for name in PodInfo.__slots__} == {
+        "key": "shop/p", "namespace": "shop", "name": "p", "uid": "u", "object": item, "node_name": "n1", "gpu": None,
+        "requests": {"cpu": 500, "memory": 2**30}, "limits": {"memory": 2**31}, "priority": 9100,
+        "priority_band": "koord-prod", "qos_class": "LSR", "kubernetes_qos": "Burstable",
+    }
+    assert (found.requests["nvidia.com/gpu"], found.on("n2").node_name, found.node_name) == (0, "n2", "n1")
+
+
+def test_effective_requests_follow_kubernetes():
+    item = pod(
+        container(requests={"cpu": "1", "memory": "1Gi"}), container(requests={"cpu": "500m"}),
+        initContainers=[
+            container(requests={"cpu": "1500m"}),
+            container(requests={"cpu": "200m", "memory": "128Mi"}, restartPolicy="Always"),
+            container(requests={"cpu": "3", "example.com/x": "1"}),
+        ],
+        overhead={"cpu": "10m"},
+    )
+    # The last init container runs beside the sidecar: 3200 > 1000 + 500 + 200.
+    assert PodInfo.of(item).requests == {"cpu": 3210, "memory": 2**30 + 128 * 2**20, "example.com/x": 1}
+
+
+def test_amounts_are_added_exactly_and_rounded_up_once():
+    item = pod(*(container(requests={"cpu": "100u", "memory": "0.5"}) for _ in range(3)))
+    assert PodInfo.of(item).requests == {"cpu": 1, "memory": 2}
+
+
+def test_overhead_limits_only_what_is_limited():
+    item = pod(container(limits={"cpu": "1"}), overhead={"cpu": "100m", "memory": "1Ki"})
+    found = PodInfo.of(item)
+    assert (found.limits, found.requests) == ({"cpu": 1100}, {"cpu": 100, "memory": 1024})
+
+
+def test_resources_of_the_pod_win_over_those_of_its_containers():
+    item = pod(container(requests={"cpu": "1", "x/y": "2"}), resources={"requests": {"cpu": "3", "x/y": "9"}})
+    assert PodInfo.of(item).requests == {"cpu": 3000, "x/y": 2}
+
+
+@pytest.mark.parametrize(("requests", "annotations", "expected"), [
+    ({}, {}, None),
+    ({"nvidia.com/gpu": "2"}, {}, DeviceRequest("gpu", 2, 1000)),
+    ({"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}, {}, DeviceRequest("gpu", 1, 500)),
+    ({"koordinator.sh/gpu-core": "200"}, {}, DeviceRequest("gpu", 2, 1000)),
+    ({"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu.shared": "2"}, {}, DeviceRequest("gpu", 2, 500)),
+    ({}, {"alibabacloud.com/gpu-milli": "460", "alibabacloud.com/gpu-count": "1"}, DeviceRequest("gpu", 1, 460)),
+    ({}, {"alibabacloud.com/gpu-count": "4", "alibabacloud.com/gpu-card-model": "A10|T4|"},
+     DeviceRequest("gpu", 4, 1000, frozenset({"A10", "T4"}))),
+    ({}, {"alibabacloud.com/gpu-milli": "2000"}, DeviceRequest("gpu", 1, 1000)),
+    ({}, {"alibabacloud.com/gpu-milli": "0", "alibabacloud.com/gpu-count": "1"}, None),
+])
+def test_what_a_pod_wants_of_devices(requests, annotations, expected):
+    assert PodInfo.of(pod(container(requests=requests), annotations=annotations)).gpu == expected
+
+
+@pytest.mark.parametrize(("item", "message"), [
+    ([], "a pod must be an object, not a list"),
+    ({"metadata": {"name": "p"}}, "`spec` is missing"),
+    ({"metadata": {}, "spec": {}}, "`metadata.name` is missing"),
+    ({"metadata": {"name": 5}, "spec": {}}, "`metadata.name` must be a text, not a number"),
+    (pod(container(requests={"cpu": "12Zi"})), "`spec.containers[0].resources.requests.cpu`: `12Zi` is not a quantity"),
+    (pod(container(requests={"cpu": True})),
+     "`spec.containers[0].resources.requests.cpu` must be a quantity, not a boolean"),
+    (pod(container(requests={"memory": "9Ei"}), container(requests={"memory": "9Ei"})), "the amount does not fit"),
+    (pod({"resources": []}), "`spec.containers[0].resources` must be an object, not a list"),
+    (pod(initContainers={}), "`spec.initContainers` must be a list, not an object"),
+    (pod(priority="high"), "`spec.priority` must be a number, not a text"),
+    (pod(container(requests={"koordinator.sh/gpu-core": "150"})), "150 percent cannot be split into 2 equal devices"),
+    (pod(annotations={"alibabacloud.com/gpu-milli": "half"}), "`half` is not a count"),
+])
+def test_what_is_malformed_is_named_with_its_field(item, message):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is what is compared
+        PodInfo.of(item)
+    assert message in str(caught.value)
+
+
+def test_a_resource_that_is_absent_reads_zero_and_is_not_added_by_that():
+    amounts = ResourceList(cpu=5)
+    assert (amounts["x"], amounts) == (0, {"cpu": 5})
