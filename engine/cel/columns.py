@@ -290,7 +290,7 @@ def _typed(values: list[object], kind: str) -> tuple[NDArray[Any], NDArray[np.bo
     else:
         class_, dtype = _DTYPES[kind]
         if kind == "i":
-            fine = [value.__class__ is int and INT64_MIN <= value <= INT64_MAX for value in values]  # type: ignore[operator]
+            fine = [value.__class__ is int and INT64_MIN <= value <= INT64_MAX for value in values]
         else:
             fine = [value.__class__ is class_ for value in values]
         array = np.array([value if ok else 0 for value, ok in zip(values, fine, strict=True)], dtype=dtype)
@@ -507,7 +507,7 @@ class _Logic:
                 continue
             if operand is stop:
                 return stop
-            if operand.__class__ is not Vector or operand.values.dtype.kind != "b":  # type: ignore[union-attr]
+            if operand.__class__ is not Vector or operand.values.dtype.kind != "b":
                 doubtful = True
                 continue
             assert isinstance(operand, Vector)
@@ -538,7 +538,7 @@ class _Choice:
             return self._first.run(context)
         if condition is False:
             return self._second.run(context)
-        if condition.__class__ is not Vector or condition.values.dtype.kind != "b":  # type: ignore[union-attr]
+        if condition.__class__ is not Vector or condition.values.dtype.kind != "b":
             return UNKNOWN
         assert isinstance(condition, Vector)
         if condition.valid is None:
@@ -577,10 +577,10 @@ class _Distinct:
         key = (self, context.decision_key(self._decision)) if self._decision else self
         inputs = _inputs(context, self._paths, self._paths_set)
         answers = context.results.get(key)
-        if answers.__class__ is not _Answers or answers.inputs is not inputs:  # type: ignore[union-attr]
+        if answers.__class__ is not _Answers or answers.inputs is not inputs:
             answers = _Answers(inputs, self._kind)
             context.results.put(key, answers, answers.bytes)
-        return answers  # type: ignore[return-value]
+        return answers
 
 
 class _Guard:
@@ -711,7 +711,7 @@ class ColumnPlan:
         stamp = frame.stamp(self._row_paths)
         kept = context.results.get(key)
         if kept.__class__ is _Result:
-            column = self._up_to_date(kept, frame, stamp)  # type: ignore[arg-type]
+            column = self._up_to_date(kept, frame, stamp)
             if column is not None:
                 return column
         column, complete = self._fresh(context, rows)
@@ -732,7 +732,7 @@ class ColumnPlan:
             return Column(np.zeros(size, np.object_), dict.fromkeys(failed, value))
         if value.__class__ is bool or value.__class__ is float:
             return Column(np.full(size, value))
-        if value.__class__ is int and INT64_MIN <= value <= INT64_MAX:  # type: ignore[operator]
+        if value.__class__ is int and INT64_MIN <= value <= INT64_MAX:
             return Column(np.full(size, value, dtype=np.int64))
         values = np.empty(size, dtype=np.object_)
         values[:] = [value] * size
@@ -746,7 +746,7 @@ class ColumnPlan:
         if operand is UNKNOWN:
             vector = Vector(np.zeros(size, dtype=_dtype(self._checked)), np.zeros(size, dtype=np.bool_))
         elif operand.__class__ is Vector:
-            vector = operand  # type: ignore[assignment]
+            vector = operand
         else:
             vector = _filled(size, operand)
         if vector.borrowed:
@@ -824,7 +824,7 @@ class ColumnPlan:
         checked = self._checked
         if checked.scopes[node.id] is not Scope.ROW:
             if isinstance(node, Literal) and not node.unsigned and node.value.__class__ in (bool, int, float):
-                return _Constant(node.value)  # type: ignore[arg-type]
+                return _Constant(node.value)
             return _Scalar(Program.of(_below(checked, node)))
         reference = checked.references.get(node.id)
         if isinstance(reference, DefinitionReference):
@@ -934,7 +934,7 @@ def _with(column: Column, rows: Sequence[int], answers: Sequence[object]) -> Col
     values = values.copy() if fits else values.astype(np.object_)
     for row, answer in zip(rows, answers, strict=True):
         if answer.__class__ is EvaluationError:
-            errors[row] = answer  # type: ignore[assignment]
+            errors[row] = answer
             continue
         errors.pop(row, None)
         values[row] = answer

@@ -80,7 +80,9 @@ class NumberColumn:
         kind = int if ints >= floats else float
         present = np.array([value.__class__ is kind and is_number(value) for value in values], dtype=np.bool_)
         filled = [value if has else 0 for value, has in zip(values, present.tolist(), strict=True)]
-        return cls(np.array(filled, dtype=np.int64 if kind is int else np.float64), present)
+        if kind is int:
+            return cls(np.array(filled, dtype=np.int64), present)
+        return cls(np.array(filled, dtype=np.float64), present)
 
     def write(self, row: int, value: object) -> None:
         """Rewrite one row."""
@@ -91,7 +93,8 @@ class NumberColumn:
         if has:
             self._values[row] = value  # type: ignore[call-overload]
             if self._bounds is not None:
-                self._bounds = min(self._bounds[0], value), max(self._bounds[1], value)  # type: ignore[type-var, assignment]
+                low, high = self._bounds
+                self._bounds = min(low, int(value)), max(high, int(value))  # type: ignore[call-overload]
 
     def copy(self) -> NumberColumn:
         """Return a column that can be written without this one noticing."""

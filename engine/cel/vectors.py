@@ -57,7 +57,7 @@ class Vector:
         if value.__class__ is bool or value.__class__ is float:
             return Vector(np.full(size, value))
         if value.__class__ is int:
-            return Vector(np.full(size, value, dtype=np.int64), None, value, value)  # type: ignore[arg-type]
+            return Vector(np.full(size, value, dtype=np.int64), None, value, value)
         raise NotColumnar
 
 
@@ -74,7 +74,7 @@ Operand: TypeAlias = "Vector | Unknown | bool | int | float"
 def kind_of(operand: Operand) -> str:
     """Return numpy's letter of a kind: b, i or f."""
     if operand.__class__ is Vector:
-        kind: str = operand.values.dtype.kind  # type: ignore[union-attr]
+        kind: str = operand.values.dtype.kind
         if kind == "O":
             raise NotColumnar
         return kind
@@ -88,16 +88,16 @@ _LETTERS: Final[dict[type, str]] = {bool: "b", int: "i", float: "f"}
 
 
 def _values(operand: Operand) -> Any:
-    return operand.values if operand.__class__ is Vector else operand  # type: ignore[union-attr]
+    return operand.values if operand.__class__ is Vector else operand
 
 
 def _valid(operand: Operand) -> Mask | None:
-    return operand.valid if operand.__class__ is Vector else None  # type: ignore[union-attr]
+    return operand.valid if operand.__class__ is Vector else None
 
 
 def _bounds(operand: Operand) -> tuple[int, int]:
     if operand.__class__ is Vector:
-        return operand.low, operand.high  # type: ignore[union-attr]
+        return operand.low, operand.high
     return operand, operand  # type: ignore[return-value]
 
 
@@ -389,7 +389,7 @@ def invert(a: Operand) -> Operand:
     """`!a`."""
     if kind_of(a) != "b" or a.__class__ is not Vector:
         raise NotColumnar
-    return Vector(~a.values, a.valid)  # type: ignore[union-attr]
+    return Vector(~a.values, a.valid)
 
 
 OPERATORS: Final[dict[str, Callable[..., Operand]]] = {

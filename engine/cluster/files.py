@@ -184,7 +184,8 @@ def _check_depth(source: Source) -> None:
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
                 if depth > DEEPEST:
-                    _refuse_depth(source, _offset(text, event.start_mark.line, event.start_mark.column))
+                    mark: Any = event.start_mark
+                    _refuse_depth(source, _offset(text, mark.line, mark.column))
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
     except yaml.YAMLError:
@@ -198,7 +199,7 @@ def _loader() -> Any:
 
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-    class Loader(base):
+    class Loader(base):  # type: ignore[misc]
         """Timestamps, sexagesimal numbers, `yes` and `no` are texts here, as they are in JSON."""
 
     core = "tag:yaml.org,2002:"
@@ -296,5 +297,7 @@ def _default_requests(pod: dict[str, Any]) -> None:
         for container in spec.get(field) or () if isinstance(spec.get(field), list) else ():
             resources = container.get("resources") if isinstance(container, dict) else None
             limits = resources.get("limits") if isinstance(resources, dict) else None
-            if isinstance(limits, dict) and isinstance(resources.get("requests", {}), dict):
-                resources["requests"] = {**limits, **resources.get("requests", {})}
+            if isinstance(resources, dict) and isinstance(limits, dict):
+                requests = resources.get("requests") or {}
+                if isinstance(requests, dict):
+                    resources["requests"] = {**limits, **requests}

@@ -44,10 +44,10 @@ class Unmeasured(dict[str, Any]):
     __contains__ = _refuse
     __iter__ = _refuse
     __len__ = _refuse
-    __eq__ = _refuse  # type: ignore[assignment]
-    __ne__ = _refuse  # type: ignore[assignment]
-    __hash__ = None  # type: ignore[assignment]
-    keys = values = items = _refuse  # type: ignore[assignment]
+    __eq__ = _refuse
+    __ne__ = _refuse
+    __hash__ = None
+    keys = values = items = _refuse
 
     def __repr__(self) -> str:
         return f"<{self.message}>"

@@ -215,7 +215,7 @@ def canonical_amount(name: str, quantity: object, path: str) -> int:
         ValueError: it is no quantity, or does not fit 64 bits; the message begins with `path`.
     """
     if quantity.__class__ is str:
-        amount = _amount_of_text(name == "cpu", quantity)  # type: ignore[arg-type]
+        amount = _amount_of_text(name == "cpu", quantity)
         if amount is not None:
             return amount
     return _canonical(name, _quantity(quantity, path), path)

@@ -71,7 +71,7 @@ class Devices:
         return self._view.row(row).devices()
 
 
-class _AmountColumn:
+class AmountColumn:
     """A kept column of amounts, with bounds that hold for all it ever held: they need not be looked for."""
 
     __slots__ = ("high", "low", "values")
@@ -298,9 +298,9 @@ class Cluster:
         self.devices_log, self.node_log, self.allocatable_log = Log(version), Log(version), Log(version)
         self._path_logs: dict[Path, Log] = {}
         self._logs: dict[frozenset[Path], tuple[Log, ...]] = {}
-        self._requested: dict[str, _AmountColumn] = {}
-        self._allocatable: dict[str, _AmountColumn] = {}
-        self._pod_count = _AmountColumn([len(row.pods) for row in self.rows])
+        self._requested: dict[str, AmountColumn] = {}
+        self._allocatable: dict[str, AmountColumn] = {}
+        self._pod_count = AmountColumn([len(row.pods) for row in self.rows])
         self._devices: _DeviceColumns | None = None
         self.updated: _Integers = np.array([_updated(row.metric) for row in self.rows], dtype=np.int64)
         self.paths = KeptPaths()
@@ -443,24 +443,24 @@ class Cluster:
 
     # Columns, for snapshots
 
-    def requested_column(self, name: str) -> Numbers:
+    def requested_amounts(self, name: str) -> AmountColumn:
         """Return the kept column of a resource's requests."""
         column = self._requested.get(name)
         if column is None:
-            column = self._requested[name] = _AmountColumn([row.requested[name] for row in self.rows])
-        return column.numbers
+            column = self._requested[name] = AmountColumn([row.requested[name] for row in self.rows])
+        return column
 
-    def allocatable_column(self, name: str) -> Numbers:
+    def allocatable_amounts(self, name: str) -> AmountColumn:
         """Return the kept column of an allocatable resource."""
         column = self._allocatable.get(name)
         if column is None:
-            column = self._allocatable[name] = _AmountColumn([row.allocatable[name] for row in self.rows])
-        return column.numbers
+            column = self._allocatable[name] = AmountColumn([row.allocatable[name] for row in self.rows])
+        return column
 
     @property
-    def pod_count_column(self) -> Numbers:
+    def pod_counts(self) -> AmountColumn:
         """The kept column of the numbers of pods."""
-        return self._pod_count.numbers
+        return self._pod_count
 
     @property
     def device_columns(self) -> _DeviceColumns:
@@ -563,16 +563,16 @@ class Snapshot:
 
     def allocatable(self, resource: str) -> _Integers:
         """Return a resource's allocatable amounts, int64[nodes], 0 where it is absent."""
-        return self._patched(self._cluster.allocatable_column(resource).values, lambda row: row.allocatable[resource])
+        return self._patched(self._cluster.allocatable_amounts(resource).values, lambda row: row.allocatable[resource])
 
     def requested(self, resource: str) -> _Integers:
         """Return the sums of the pods' requests, int64[nodes], 0 where nothing is requested."""
-        return self._patched(self._cluster.requested_column(resource).values, lambda row: row.requested[resource])
+        return self._patched(self._cluster.requested_amounts(resource).values, lambda row: row.requested[resource])
 
     @property
     def pod_count(self) -> _Integers:
         """The numbers of pods per node, int64[nodes]."""
-        return self._patched(self._cluster.pod_count_column.values, lambda row: len(row.pods))
+        return self._patched(self._cluster.pod_counts.values, lambda row: len(row.pods))
 
     def usage(self, resource: str, statistic: str = "") -> Numbers:
         """Return the measured usage; absent without a metric of the resource, or where the metric expired."""
@@ -627,7 +627,7 @@ class Snapshot:
             patch[index] = row
         return Snapshot(self._cluster, self.now, patch)
 
-    def frame(self, values: Mapping[str, object]) -> NodeFrame:
+    def frame(self, values: Mapping[str, Any]) -> NodeFrame:
         """Return what expressions over the nodes read; `values` are the CONSTANT and DECISION variables."""
         return NodeFrame(self, values)
 
@@ -763,18 +763,18 @@ class NodeFrame:
             case ("requested", name):
                 if overlaid:
                     return Numbers(self._snapshot.requested(name))
-                return self._cluster.requested_column(name)
+                return self._cluster.requested_amounts(name).numbers
             case ("allocatable", name):
                 if overlaid:
                     return Numbers(self._snapshot.allocatable(name))
-                return self._cluster.allocatable_column(name)
+                return self._cluster.allocatable_amounts(name).numbers
             case ("metricAge",):
                 # The clock moves with every decision: all rows change, so they are computed together.
                 updated = self._cluster.updated
                 ages = (self._snapshot.now - updated) // NANOSECONDS
                 return Numbers(ages, updated != _NEVER)
             case ("nodeInfo", "pods"):
-                return Numbers(self._snapshot.pod_count) if overlaid else self._cluster.pod_count_column
+                return Numbers(self._snapshot.pod_count) if overlaid else self._cluster.pod_counts.numbers
             case _:
                 pass
         paths = frozenset((path,))
