@@ -9,8 +9,9 @@ A recording is YAML (one mapping) or, where the file's name ends in `.jsonl`, JS
     samples:
     - {time: 0s, node: n, usage: {cpu: 7, memory: 20Gi}, pods: {shop/web: {cpu: 4}}, applications: {backup: {cpu: 1}}}
 
-Usages are quantities. In JSON lines every line is an object (it has a `kind`), a sample (it has a `time`), or one with
-`interval`, `start` or `files`. What was not measured is an error with reason `NoMetric`, never 0.
+Usages are quantities; a container is named `namespace/pod/container`. In JSON lines every line is an object (it has a
+`kind`), a sample (it has a `time`), or one with `interval`, `start` or `files`. What was not measured is an error with
+reason `NoMetric`, never 0.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any, Final
 
 from ..cel.values import EvaluationError, Timestamp
 from ..cluster.pods import PodInfo, canonical_amount
+from ..cluster.snapshot import Cluster, Snapshot
 from ..documents import parse_duration
 from ..documents.nodes import read, read_file, to_plain
 from ..source import PolicyError, Problem, Source, Span
@@ -32,7 +34,7 @@ from ..source import PolicyError, Problem, Source, Span
 _SECOND: Final = 1_000_000_000
 _LARGEST: Final = 256 * 1024 * 1024
 _KEYS: Final = ("interval", "start", "objects", "files", "samples")
-_SAMPLE_KEYS: Final = ("time", "node", "usage", "pods", "applications")
+_SAMPLE_KEYS: Final = ("time", "node", "usage", "pods", "containers", "applications")
 
 
 def percentile(values: Sequence[float], fraction: float) -> float:
@@ -100,10 +102,24 @@ class Recording:
     pods: dict[str, dict[str, PodInfo]] = field(default_factory=dict)
     objects: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     files: dict[str, dict[str, str]] = field(default_factory=dict)
-    series: dict[tuple[str, str, str, str], Series] = field(default_factory=dict)
-    """By (node, `node`, `pod` or `application`, pod key or application name, resource)."""
+    series: dict[tuple[str, str, str], dict[str, Series]] = field(default_factory=dict)
+    """By (node, `node`, `pod`, `container` or `application`, its name), and then by resource."""
     times: list[int] = field(default_factory=list)
     """When anything was measured, ascending, without repetitions."""
+    _cluster: Cluster | None = None
+
+    def of(self, node: str, what: str, name: str) -> Mapping[str, Series]:
+        """Return what was measured of something on a node, by resource."""
+        return self.series.get((node, what, name), {})
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The objects as a cluster, for what is derived of nodes."""
+        if self._cluster is None:
+            pods = [pod.object for of_node in self.pods.values() for pod in of_node.values()]
+            others = [each for each in self.objects.values() if each.get("kind") == "Namespace"]
+            self._cluster = Cluster([*self.nodes.values(), *pods, *others])
+        return self._cluster.snapshot()
 
     @property
     def start(self) -> int:
@@ -237,13 +253,14 @@ class _Builder:
         time = self._time(value.get("time"))
         amounts = [("node", node, value.get("usage") or {})]
         amounts += [("pod", key, used) for key, used in (value.get("pods") or {}).items()]
-        amounts += [("application", key, used) for key, used in (value.get("applications") or {}).items()]
+        for what in ("container", "application"):
+            amounts += [(what, key, used) for key, used in (value.get(f"{what}s") or {}).items()]
         read = [
-            ((node, what, name, resource), canonical_amount(resource, quantity, f"{name}.{resource}"))
+            ((node, what, name), resource, canonical_amount(resource, quantity, f"{name}.{resource}"))
             for what, name, used in amounts for resource, quantity in used.items()
         ]
-        for key, amount in read:
-            self._recording.series.setdefault(key, Series()).add(time, amount)
+        for key, resource, amount in read:
+            self._recording.series.setdefault(key, {}).setdefault(resource, Series()).add(time, amount)
         self._recording.times.append(time)
 
     def _time(self, value: Any) -> int:
@@ -304,12 +321,32 @@ class RecordedReadings:
         """Return what a declared host application used."""
         return self._usage("application", name, resource, statistic, window)
 
-    def resources(self, what: str, name: str) -> tuple[str, ...]:
-        """Return the resources ever measured of a `node`, `pod` or `application`."""
-        return tuple(key[3] for key in self._recording.series if key[:3] == (self._node, what, name))
+    @property
+    def snapshot(self) -> Snapshot:
+        """The recorded objects as a cluster; it knows nothing of what was measured."""
+        return self._recording.snapshot
+
+    def measured(self, what: str, name: str, statistic: str, window: int) -> dict[str, float]:
+        """Return all resources measured within the window of a `node`, `pod`, `container` or `application`."""
+        found = {}
+        for resource, series in self._recording.of(self._node, what, name).items():
+            values = series.between(self._now - window, self._now)
+            if values:
+                found[resource] = STATISTICS[statistic](values)
+        return found
+
+    def age(self) -> int:
+        """Return how long ago the node was last measured, in nanoseconds; raise `EvaluationError` if it never was."""
+        times = [
+            series.times[at - 1] for series in self._recording.of(self._node, "node", self._node).values()
+            if (at := bisect.bisect_right(series.times, self._now)) > 0
+        ]
+        if not times:
+            raise EvaluationError(f"no sample of node `{self._node}` yet", reason="NoMetric")
+        return self._now - max(times)
 
     def _usage(self, what: str, name: str, resource: str, statistic: str, window: int) -> float:
-        series = self._recording.series.get((self._node, what, name, resource))
+        series = self._recording.of(self._node, what, name).get(resource)
         start = self._now - (window or 2 * self._recording.interval)
         values = series.between(start, self._now) if series is not None else []
         if statistic == "count":

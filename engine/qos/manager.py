@@ -1,0 +1,249 @@
+"""The QoS manager's run loop over recorded time: which strategy runs when, on which node, and what becomes of it.
+
+Every strategy runs at once and then again an interval after each round. What it writes is written into the recorded
+control group files, so that the next round starts from there; the usage itself is the recording's and does not answer.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ..cel.values import EvaluationError, Timestamp
+from ..compile import CompiledQoS
+from ..plugins import Adjustment, Strategy
+from ..points import Enforcement, Framework
+from ..registry import Plugin, Registry
+from ..source import PolicyError, Problem, did_you_mean
+from .documents import DocumentStrategy, Memory, Report, RoundError, ThresholdState, recover_applied
+from .metrics import RecordedReadings, Recording, load
+
+GATES: Final[Mapping[str, bool]] = {
+    "BECPUSuppress": True, "BECPUManager": False, "BECPUEvict": False, "CPUAllocatableEvict": False, "CPUEvict": False,
+    "BEMemoryEvict": False, "MemoryAllocatableEvict": False, "MemoryEvict": False, "CPUBurst": True,
+    "CgroupReconcile": False, "RdtResctrl": True, "BlkIOReconcile": False, "SystemConfig": False,
+}
+"""koordlet's feature gates of the QoS manager with their defaults; a document may name one of its own, which is on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of one plugin on one node at `time` (ns since the epoch), `elapsed` ns after the recording began.
+
+    `enforced` is false where the document is only watched: then its adjustments were not made.
+    """
+
+    time: int
+    elapsed: int
+    node: str
+    plugin: str
+    adjustments: tuple[Adjustment, ...] = ()
+    thresholds: tuple[ThresholdState, ...] = ()
+    errors: tuple[RoundError, ...] = ()
+    enforced: bool = True
+
+    @property
+    def eventful(self) -> bool:
+        """Whether anything was adjusted or failed."""
+        return bool(self.adjustments or self.errors)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the round as plain data."""
+        return {
+            "time": str(Timestamp(self.time)), "elapsedSeconds": self.elapsed / 1_000_000_000, "node": self.node,
+            "plugin": self.plugin, "enforced": self.enforced,
+            "actions": [_adjustment(each) for each in self.adjustments],
+            "thresholds": [
+                {"name": each.name, "subject": each.subject, "true": each.true, "holds": each.holds,
+                 **({"message": each.message} if each.message else {})}
+                for each in self.thresholds
+            ],
+            "errors": [
+                {"item": each.item, "subject": each.subject, "message": each.message,
+                 **({"reason": each.reason} if each.reason else {})}
+                for each in self.errors
+            ],
+        }
+
+
+def _adjustment(each: Adjustment) -> dict[str, object]:
+    return {
+        "kind": each.kind, "subject": each.subject, "reason": each.reason, "recovers": each.recovers,
+        **({"item": each.item} if each.item else {}),
+        **({"values": dict(each.values)} if each.values else {}),
+        **({"writes": [{"file": name, "text": text} for name, text in each.writes]} if each.writes else {}),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    name: str
+    strategy: Any
+    enforcement: Enforcement
+    digest: str
+
+
+@dataclass(slots=True)
+class Manager:
+    """The strategies in force, and what outlives them when the registry changes."""
+
+    gates: Mapping[str, bool] = field(default_factory=dict)
+    """Feature gates that differ from their defaults."""
+    enable: frozenset[str] = frozenset()
+    """Plugins that are to run although they are not active by themselves."""
+    memory: Memory = field(default_factory=Memory)
+    _running: dict[str, _Running] = field(default_factory=dict)
+    _leaving: list[_Running] = field(default_factory=list)
+
+    def use(self, registry: Registry) -> None:
+        """Put a registry's plugins in force.
+
+        What a plugin changed that is gone, or only watched from now on, is recovered in the next round. The timers and
+        the effects of items whose text is the same go on.
+
+        Raises:
+            PolicyError: a gate or a plugin that there is not, arguments that are invalid, an action that is not
+                available yet; then the plugins before stay in force.
+        """
+        plugins = registry.of_framework(Framework.QOS)
+        problems = list(self._unknown(plugins))
+        running: dict[str, _Running] = {}
+        for plugin in plugins:
+            if not plugin.enabled and plugin.name not in self.enable:
+                continue
+            old = self._running.get(plugin.name)
+            try:
+                if old is not None and old.digest == plugin.digest and old.enforcement is plugin.enforcement:
+                    running[plugin.name] = old
+                else:
+                    made = self._make(plugin)
+                    if made is not None:
+                        running[plugin.name] = made
+            except PolicyError as error:
+                problems += error.problems
+            except Exception as error:
+                problems.append(Problem(f"plugin `{plugin.name}`: {error}", plugin.span, code="invalid-plugin"))
+        if problems:
+            raise PolicyError(problems)
+        self._leaving += [old for name, old in self._running.items() if running.get(name) is not old]
+        self._running = running
+
+    def _make(self, plugin: Plugin) -> _Running | None:
+        args: Mapping[str, Any] = plugin.check_args({}) if plugin.check_args is not None else {}
+        made = plugin.make(args, None)
+        gate = made.spec.feature_gate if isinstance(made, CompiledQoS) else plugin.name
+        if not self.gates.get(gate, GATES.get(gate, True)):
+            return None
+        # What is only watched has no effects, and must not be remembered as if it had.
+        memory = self.memory if plugin.enforcement is Enforcement.ENFORCE else Memory()
+        strategy: Strategy = DocumentStrategy(made, memory) if isinstance(made, CompiledQoS) else made
+        return _Running(plugin.name, strategy, plugin.enforcement, plugin.digest)
+
+    def _unknown(self, plugins: Iterable[Plugin]) -> Iterator[Problem]:
+        names = [plugin.name for plugin in plugins]
+        for name in sorted(self.enable - set(names)):
+            yield Problem(f"there is no QoS plugin `{name}`", help=did_you_mean(name, names), code="unknown-plugin")
+
+    @property
+    def intervals(self) -> Mapping[str, int]:
+        """The strategies in force with their intervals in nanoseconds."""
+        return {name: running.strategy.interval for name, running in self._running.items()}
+
+    def run(self, name: str, readings: RecordedReadings) -> tuple[Report, bool]:
+        """Run one round of a strategy; return what it came to and whether it is enforced."""
+        running = self._running[name]
+        return _ask(running, readings), running.enforcement is Enforcement.ENFORCE
+
+    def recover_leaving(self, readings: RecordedReadings) -> Iterator[tuple[str, tuple[Adjustment, ...]]]:
+        """Give back, on one node, what strategies changed that are in force no more."""
+        kept = {
+            key for running in self._running.values() if running.enforcement is Enforcement.ENFORCE
+            and isinstance(running.strategy, DocumentStrategy) for key in running.strategy.action_keys
+        }
+        for old in self._leaving:
+            if isinstance(old.strategy, DocumentStrategy):
+                keys = old.strategy.action_keys - kept
+                found = recover_applied(self.memory, keys, readings, "its document went away or changed")
+            else:
+                found = tuple(old.strategy.recover(readings))
+            if found:
+                yield old.name, found
+
+    def left(self) -> None:
+        """Forget strategies that are in force no more, after they were recovered on every node."""
+        self._leaving.clear()
+
+
+def _ask(running: _Running, readings: RecordedReadings) -> Report:
+    try:
+        if isinstance(running.strategy, DocumentStrategy):
+            return running.strategy.run(readings)
+        return Report(tuple(running.strategy.adjust(readings)))
+    except EvaluationError as error:
+        return Report(errors=(RoundError("", _name(readings), error.message, error.reason),))
+    except Exception as error:  # one strategy's fault must not stop the others; nothing is done
+        return Report(errors=(RoundError("", _name(readings), f"{type(error).__name__}: {error}"),))
+
+
+def _name(readings: RecordedReadings) -> str:
+    return str(readings.node["metadata"]["name"])
+
+
+def replay(
+    file: Path | Recording, registry: Registry, *, gates: Mapping[str, bool] | None = None, enable: Iterable[str] = (),
+    changes: Mapping[int, Registry] | None = None,
+) -> Iterator[Round]:
+    """Yield every round over a recording, in order of time, then of node, then of plugin.
+
+    `changes` puts other registries in force, by ns after the recording's start.
+
+    Raises:
+        PolicyError: the file cannot be read, or a plugin cannot be put in force.
+    """
+    recording = file if isinstance(file, Recording) else load(file)
+    manager = Manager(gates or {}, frozenset(enable))
+    manager.use(registry)
+    return _rounds(recording, manager, sorted((changes or {}).items(), key=lambda each: each[0]))
+
+
+def _rounds(recording: Recording, manager: Manager, changes: list[tuple[int, Registry]]) -> Iterator[Round]:
+    files = {node: dict(recording.files.get(node, {})) for node in sorted(recording.nodes)}
+    due = [(recording.start, node, name) for node in files for name in sorted(manager.intervals)]
+    heapq.heapify(due)
+
+    def applied(time: int, node: str, name: str, report: Report, *, enforced: bool = True) -> Round:
+        if enforced:
+            for adjustment in report.adjustments:
+                files[node].update(adjustment.writes)
+        return Round(
+            time, time - recording.start, node, name, report.adjustments, report.thresholds, report.errors, enforced,
+        )
+
+    while due:
+        if changes and recording.start + changes[0][0] <= due[0][0]:
+            after, registry = changes.pop(0)
+            time = recording.start + after
+            manager.use(registry)
+            for node, of_node in files.items():
+                readings = RecordedReadings(recording, node, time, of_node)
+                for name, found in manager.recover_leaving(readings):
+                    yield applied(time, node, name, Report(found))
+            manager.left()
+            known = {(node, name) for _, node, name in due}
+            for node in files:
+                for name in manager.intervals:
+                    if (node, name) not in known:
+                        heapq.heappush(due, (time, node, name))
+            continue
+        time, node, name = heapq.heappop(due)
+        if time > recording.end:
+            continue
+        if name not in manager.intervals:
+            continue
+        readings = RecordedReadings(recording, node, time, files[node])
+        report, enforced = manager.run(name, readings)
+        yield applied(time, node, name, report, enforced=enforced)
+        heapq.heappush(due, (time + manager.intervals[name], node, name))
