@@ -60,7 +60,6 @@ class NodeState:
 
     row: int
     name: str
-    removed: set[str] = field(default_factory=set)
     usage_change: dict[str, int] = field(default_factory=dict)
     requested_change: dict[str, int] = field(default_factory=dict)
     pods_change: int = 0
@@ -162,6 +161,7 @@ class DocumentPlugin:
             state = NodeState(row, cycle.snapshot.names[row])
             if not cycle.is_meant(state):
                 continue
+            cycle.take_off_leaving(state, evictor)
             is_source = compiled.source is None or cycle.holds(compiled.source, state, evictor, "nodes.source")
             if anomaly is not None:
                 now, timeout = cycle.snapshot.now, anomaly.timeout_ns
@@ -347,11 +347,18 @@ class _Cycle:
 
     # Pods
 
+    def take_off_leaving(self, state: NodeState, evictor: Evictor) -> None:
+        """Count what other plugins evicted in this cycle as gone, so that a node is not relieved twice."""
+        for pod in self.assigned.active(state.row):
+            if evictor.is_leaving(pod):
+                usage = self.pod_usage(state, pod)
+                state.move(pod.requests, {} if isinstance(usage, Unmeasured) else usage, -1)
+
     def candidates(self, state: NodeState, pods: Iterable[PodInfo], evictor: Evictor) -> list[PodInfo]:
         """Return the pods that meet all criteria and that no filter keeps."""
         found = []
         for pod in pods:
-            if not accepts_pod(self.compiled.spec.match.pods, pod, self.snapshot):
+            if evictor.is_leaving(pod) or not accepts_pod(self.compiled.spec.match.pods, pod, self.snapshot):
                 continue
             if not all(self._is_true(rule, state, pod, evictor) for rule in self.compiled.match_conditions):
                 continue

@@ -285,6 +285,10 @@ class CycleEvictor:
         """Return whether the limit of evictions from the node is used up."""
         return self._limiter.node_limit_exceeded(node)
 
+    def is_leaving(self, pod: PodInfo) -> bool:
+        """Return whether the pod was evicted in this cycle already, by whichever plugin."""
+        return self._record.evicted_by(pod.key) is not None
+
     def _ask(self, pod: PodInfo, protocol: type, question: Callable[[Any], Refusal | None]) -> Refusal | None:
         for each in self._profile.filters:
             if not isinstance(each.instance, protocol):
