@@ -26,7 +26,7 @@ from ..reload.instances import Instances
 from ..source import PolicyError
 from .profile import Active, Profile, ProfileSpec
 from .rowwise import describe, failed
-from .verdict import Failure, Filtered, Scored, Tie, Verdict
+from .verdict import NOWHERE, Failure, Filtered, Scored, Tie, Verdict
 
 
 class ReservedDevices:
@@ -80,9 +80,11 @@ def tie_break(rule: str, seed: int = 0) -> TieBreak:
 
 def decide(
     profile: Profile, pod: PodInfo, snapshot: Snapshot, *, tie_break: TieBreak = FIRST_BY_NAME,
-    exhaustive: bool = False, state: CycleState | None = None,
+    exhaustive: bool = False, state: CycleState | None = None, rows: Rows | None = None,
 ) -> Verdict:
     """Decide where a pod should run; changes nothing.
+
+    `rows` (ascending) limits the decision to some nodes: those that another component has left, for example.
 
     `exhaustive` asks every filter about every node and scores a single node too: for explanations, which want all
     reasons and not only the first. What the plugins do wrong never ends the decision: an exception, a malformed answer
@@ -90,43 +92,46 @@ def decide(
     an error at its point.
     """
     asking = _Asking(CycleState() if state is None else state, pod, snapshot)
-    verdict = Verdict(pod, profile.name, profile.generation, snapshot.names)
-    for active in profile.pre_filters:
-        refusal = asking.pre_filter(active)
-        if refusal is not None and active.enforced:
-            found = (active.name, Point.PRE_FILTER, refusal)
-            return replace(verdict, refusal=found, failures=tuple(asking.failures))
-    everything = rows = _all_rows(snapshot.size)
-    filters: list[Filtered] = []
-    for active in profile.filters:
-        if not len(rows) and not exhaustive:
-            break
-        asked = everything if exhaustive else rows
-        answer = asking.filter(active, asked)
-        refused, kept = _split(answer.passed, asked)
-        if len(refused) or answer.errors:
-            plugin = active.plugin
-            filters.append(Filtered(plugin.name, plugin.origin, answer, asked, refused, plugin.enforcement))
-        if active.enforced and len(refused):
-            rows = kept if asked is rows else rows[answer.passed[rows]]
+    refusal, filters, rows = asking.filters(profile, _all_rows(snapshot.size), exhaustive)
+    verdict = Verdict(pod, profile.name, profile.generation, snapshot.names, filters=filters, passed=rows,
+                      refusal=refusal, failures=tuple(asking.failures))
+    if refusal is not None:
+        return verdict
     tie = Tie(tie_break.rule, 1, tie_break.seed)
     if len(rows) < (1 if exhaustive else 2):
         row = int(rows[0]) if len(rows) else -1
-        return replace(verdict, filters=tuple(filters), passed=rows, failures=tuple(asking.failures), row=row,
-                       node=snapshot.names[row] if len(rows) else None, tie=tie if len(rows) else None)
-    totals = np.zeros(len(rows), np.int64)
-    scored: list[Scored] = []
-    for active in profile.scores:
-        scores = asking.score(active, rows)
-        plugin = active.plugin
-        scored.append(Scored(plugin.name, plugin.origin, active.weight, scores, plugin.enforcement))
-        if active.enforced:
-            chosen = scores.values[rows]
-            totals += chosen if active.weight == 1 else chosen * active.weight
+        return replace(verdict, row=row, node=snapshot.names[row], tie=tie) if len(rows) else verdict
+    scores, totals = asking.scores(profile, rows)
     best = rows[totals == totals.max()]
     row = tie_break.pick(best)
-    return replace(verdict, node=snapshot.names[row], row=row, filters=tuple(filters), passed=rows, totals=totals,
-                   scores=tuple(scored), failures=tuple(asking.failures), tie=replace(tie, among=len(best)))
+    return replace(verdict, node=snapshot.names[row], row=row, totals=totals, scores=scores,
+                   failures=tuple(asking.failures), tie=replace(tie, among=len(best)))
+
+
+def filter_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: Rows | None = None) -> Verdict:
+    """Return which of the nodes `among` (rows; None for all) the pod may run on: `decide` up to its filters.
+
+    The verdict chooses no node and has no scores; `passed` is its answer, unless the pod was refused as a whole.
+    """
+    asking = _Asking(CycleState(), pod, snapshot)
+    rows = _all_rows(snapshot.size) if among is None else among
+    refusal, filters, passed = asking.filters(profile, rows, exhaustive=False)
+    return Verdict(pod, profile.name, profile.generation, snapshot.names, filters=filters, passed=passed,
+                   refusal=refusal, failures=tuple(asking.failures))
+
+
+def score_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: Rows | None = None) -> Verdict:
+    """Return how good the nodes `among` (rows; None for all) are, which have passed: `decide` from its scores on.
+
+    The verdict chooses no node; `totals` is its answer, in the order of `passed`, which are the nodes asked about.
+    """
+    asking = _Asking(CycleState(), pod, snapshot)
+    rows = _all_rows(snapshot.size) if among is None else among
+    for active in profile.pre_filters:  # what they leave in the state is there for their scores; the pod has passed
+        asking.pre_filter(active)
+    scores, totals = asking.scores(profile, rows)
+    return Verdict(pod, profile.name, profile.generation, snapshot.names, passed=rows, totals=totals, scores=scores,
+                   failures=tuple(asking.failures))
 
 
 @dataclass(slots=True)
@@ -137,6 +142,44 @@ class _Asking:
     pod: PodInfo
     snapshot: Snapshot
     failures: list[Failure] = field(default_factory=list)
+
+    def filters(
+        self, profile: Profile, rows: Rows, exhaustive: bool,
+    ) -> tuple[tuple[str, Point, Refusal] | None, tuple[Filtered, ...], Rows]:
+        """Return who refused the pod as a whole, what the filters said, and which of the rows are left."""
+        for active in profile.pre_filters:
+            refusal = self.pre_filter(active)
+            if refusal is not None and active.enforced:
+                return (active.name, Point.PRE_FILTER, refusal), (), NOWHERE
+        everything = rows
+        found: list[Filtered] = []
+        for active in profile.filters:
+            if not len(rows) and not exhaustive:
+                break
+            asked = everything if exhaustive else rows
+            answer = self.filter(active, asked)
+            refused, kept = _split(answer.passed, asked)
+            if len(refused) or answer.errors:
+                plugin = active.plugin
+                found.append(Filtered(plugin.name, plugin.origin, answer, asked, refused, plugin.enforcement))
+            if active.enforced and len(refused):
+                rows = kept if asked is rows else rows[answer.passed[rows]]
+        return None, tuple(found), rows
+
+    def scores(self, profile: Profile, rows: Rows) -> tuple[tuple[Scored, ...], NDArray[np.int64]]:
+        """Return what the scorers said about the rows, and the weighted totals in their order."""
+        totals = np.zeros(len(rows), np.int64)
+        if not len(rows):
+            return (), totals
+        found: list[Scored] = []
+        for active in profile.scores:
+            scores = self.score(active, rows)
+            plugin = active.plugin
+            found.append(Scored(plugin.name, plugin.origin, active.weight, scores, plugin.enforcement))
+            if active.enforced:
+                chosen = scores.values[rows]
+                totals += chosen if active.weight == 1 else chosen * active.weight
+        return tuple(found), totals
 
     def pre_filter(self, active: Active) -> Refusal | None:
         try:
@@ -266,10 +309,10 @@ class Scheduler:
         named = self._force.profiles.get(str((pod.object.get("spec") or {}).get("schedulerName", "")))
         return named or next(iter(self._force.profiles.values()))
 
-    def decide(self, pod: PodInfo, *, exhaustive: bool = False) -> Verdict:
+    def decide(self, pod: PodInfo, *, exhaustive: bool = False, rows: Rows | None = None) -> Verdict:
         """Decide about a pod and change nothing; see `decide`."""
         snapshot = self.cluster.snapshot(self._clock())
-        return decide(self.profile_of(pod), pod, snapshot, tie_break=self._tie_break, exhaustive=exhaustive)
+        return decide(self.profile_of(pod), pod, snapshot, tie_break=self._tie_break, exhaustive=exhaustive, rows=rows)
 
     def schedule(self, pod: PodInfo) -> Verdict:
         """Decide about a pod, reserve what it needs on the node, and assume it there.
