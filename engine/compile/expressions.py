@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -55,7 +55,7 @@ class Expressions:
     thresholds: tuple[str, ...] = ()
     aggregates: dict[str, Type] = field(default_factory=dict)
     _variables: tuple[_Variable, ...] = ()
-    _scopes: dict[tuple[Slot, bool], _Scope] = field(default_factory=dict)
+    _scopes: dict[Hashable, _Scope] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._variables = tuple(self._parse_variables())
@@ -123,8 +123,11 @@ class Expressions:
     def finish(self) -> None:
         """Report the variables that can be read nowhere, with what is wrong where most is seen."""
         for variable in self._variables:
-            failures = [self._scope(slot).missing.get(variable.name) for slot in self.slots]
-            if variable.root is not None and failures and failures[0] is not None and None not in failures:
+            scopes = [self._scope(slot) for slot in self.slots]
+            failures = [scope.missing.get(variable.name) for scope in scopes]
+            if variable.root is None or not failures or failures[0] is None or None in failures:
+                continue
+            if not variable.reads & scopes[0].missing.keys():  # else it fails for another one, which is told there
                 self.problems.extend(failures[0].problems)
 
     def _parse_variables(self) -> Iterator[_Variable]:
@@ -186,7 +189,7 @@ class Expressions:
                 hint = did_you_mean(node.field, known) or (
                     "there are " + ", ".join(f"`{each}`" for each in known) if known else "declare it under `variables`"
                 )
-                message = f"no variable `{_VARIABLES}.{node.field}`"
+                message = f"no variable `{_VARIABLES}.{node.field}` at {slot.value}"
                 self.problems.add(message, _span(expression, node), help=hint, code="cel-name")
                 bad = True
             elif node.field in scope.missing:
@@ -203,7 +206,9 @@ class Expressions:
         return bad
 
     def _scope(self, slot: Slot, *, aggregates: bool = True) -> _Scope:
-        key = (slot, aggregates)
+        # Slots that see the same share what was checked for one of them; their messages name that one.
+        spec = SLOTS[slot]
+        key = (id(spec.sees), spec.by_subject, slot is Slot.WHEN, aggregates)
         if key not in self._scopes:
             self._scopes[key] = self._make_scope(slot, aggregates=aggregates)
         return self._scopes[key]

@@ -70,7 +70,7 @@ def compile_documents(
             found = Problems()
             plugin = _COMPILERS[document.kind](document, params, found)
             gathered.extend(found.found)
-            if plugin is not None and not found.errors:
+            if plugin is not None and not document.faulty and not found.errors:
                 plugins.append(plugin)
     if problems is None:
         gathered.raise_errors()

@@ -276,9 +276,8 @@ class _Filtering:
         asked = rows if decision.nodes is None else rows[decision.nodes[rows]]
         refused_by: NDArray[np.int16] | None = None
         errors = dict(decision.node_errors)
-        if errors and not ignores:
-            passed[list(errors)] = False
-        elif errors:
+        if errors:  # a condition failed: whether the document is about these nodes is not known
+            passed[list(errors)] = ignores
             asked = asked[~np.isin(asked, list(errors))]
         rules = self.plugin.compiled.filter
         for number, rule in enumerate(rules):

@@ -67,7 +67,7 @@ from .specs import (
     Threshold,
     parse_duration,
 )
-from .validation import Schema, check_schema, schema, validate, validate_against, validate_plain
+from .validation import Schema, check_schema, prune, schema, validate, validate_against, validate_plain
 
 _DESCRIPTION: Final = f"{GROUP}/description"
 _INT64_MAX: Final = 2**63 - 1
@@ -157,25 +157,32 @@ class _Fields:
 
 
 def convert(node: Node, kind: Kind, problems: Problems) -> Document | None:
-    """Return the document of a node, or None where it does not hold against its schema or cannot be converted."""
-    complaints = list(validate(node, kind.value))
-    if complaints:
-        problems.extend(complaints)
-        return None
-    top = _Fields(node, schema(kind.value), "", problems)
+    """Return the document of a node, or None where too little of it holds against its schema.
+
+    Where problems were found, the document is `faulty`: it has what is left of it.
+    """
     before = len(problems.found)
+    complaints = list(validate(node, kind.value))
+    problems.extend(complaints)
+    left = prune(node, kind.value) if complaints else node
+    if left is None:
+        return None
+    node = left
+    found = Problems()
+    top = _Fields(node, schema(kind.value), "", found)
     metadata = _metadata(top)
     spec_fields = top.sub("spec")
     assert spec_fields is not None
-    spec = _SPECS[kind](_Fields(spec_fields.node, spec_fields.schema, "spec", problems))
-    if len(problems.found) > before:
-        return None
+    spec = _SPECS[kind](_Fields(spec_fields.node, spec_fields.schema, "spec", found))
+    # What is missing now may be what was left out for its faults.
+    problems.extend(each for each in found.found if not (complaints and each.code == "missing-field"))
+    faulty = len(problems.found) > before
     name = node.at("metadata", "name")
     assert name is not None
     plain = {
         "apiVersion": f"{GROUP}/{INTERNAL}", "kind": kind.value, "metadata": _plain(metadata), "spec": _plain(spec),
     }
-    faults = list(validate_plain(plain, kind.value))
+    faults = [] if faulty else list(validate_plain(plain, kind.value))
     for fault in faults:
         problems.add(
             f"the internal form of `{metadata.name}` is not valid: {fault}", name.span,
@@ -185,7 +192,7 @@ def convert(node: Node, kind: Kind, problems: Problems) -> Document | None:
         return None
     text = json.dumps(plain, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return Document(kind, metadata, spec, name.span, digest, node.source.name, plain=plain)
+    return Document(kind, metadata, spec, name.span, digest, node.source.name, plain=plain, faulty=faulty)
 
 
 def _metadata(top: _Fields) -> Metadata:

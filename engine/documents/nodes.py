@@ -226,16 +226,18 @@ def _report(source: Source, start: int, error: Any, found: list[Problem]) -> int
     context = error.context or ""
     if context and error.context_mark is not None:
         line, column = source.position(start + error.context_mark.index)
-        context = f", {context} that begins at {line}:{column}" if context != message else ""
+        elsewhere = context != message and error.context_mark.index != (mark.index if mark else -1)
+        context = f", {context} that begins at {line}:{column}" if elsewhere else ""
     place = min(offset, max(len(source.text.rstrip()) - 1, 0)) if offset >= len(source.text.rstrip()) else offset
     hints = {
-        "found character '\\t' that cannot start any token": "indent with spaces: YAML allows no tabs there",
         "mapping values are not allowed in this context": "is the line before indented right, or a text not quoted?",
         "could not find expected ':'": "is there a `:` behind the key, or a text not quoted?",
         "did not find expected key": "is the line indented as the keys around it, or a quote not closed?",
         "found unexpected end of stream": "is a quote or bracket not closed, or the file cut off?",
     }
-    found.append(Problem(f"{message}{context}", source.span(place), hints.get(message, ""), code="yaml-syntax"))
+    tab = source.text.startswith("\t", place)
+    hint = "indent with spaces: YAML allows no tabs there" if tab else hints.get(message, "")
+    found.append(Problem(f"{message}{context}", source.span(place), hint, code="yaml-syntax"))
     return offset
 
 

@@ -517,6 +517,8 @@ class Document:
     """The mount or directory that it was loaded from; empty where files were named one by one."""
     plain: Mapping[str, Any] = field(default_factory=_nothing, repr=False)
     """The internal form as plain data, as it holds against `schemas/internal`."""
+    faulty: bool = False
+    """Whether problems were found in it: then the parts that are left are checked further, but nothing runs it."""
 
     @property
     def name(self) -> str:

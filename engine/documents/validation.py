@@ -10,6 +10,8 @@ import functools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -73,6 +75,45 @@ def _validator(name: str, version: str) -> Any:
 def validate(node: Node, schema_name: str, version: str = "v1alpha2") -> Iterator[Problem]:
     """Yield what keeps a node from holding against a schema."""
     return _complaints(_validator(schema_name, version).iter_errors(to_plain(node)), node)
+
+
+def prune(node: Node, schema_name: str, version: str = "v1alpha2") -> Node | None:
+    """Return a node without the parts that keep it from holding against a schema, so that the others can be checked.
+
+    None where what is left says too little: a part that everything hangs on is faulty.
+    """
+    for _ in range(_PRUNINGS):
+        faulty: set[tuple[str | int, ...]] = set()
+        for error in _validator(schema_name, version).iter_errors(to_plain(node)):
+            path = tuple(error.absolute_path)
+            if error.validator == "additionalProperties" and isinstance(error.instance, Mapping):
+                known = error.schema.get("properties", {})
+                faulty.update((*path, key) for key in error.instance if key not in known)
+            else:
+                faulty.add(path)
+        if not faulty:
+            return node
+        if any(len(path) < 2 or path[0] != "spec" or path[1] in _READ_ELSEWHERE for path in faulty):
+            return None
+        node = _without(node, (), faulty)
+    return None
+
+
+_PRUNINGS: Final = 5
+_READ_ELSEWHERE: Final = frozenset(("variables", "params", "paramsSchema", "paramsFrom", "aggregates", "thresholds"))
+
+
+def _without(node: Node, path: tuple[str | int, ...], faulty: AbstractSet[tuple[str | int, ...]]) -> Node:
+    value = node.value
+    if isinstance(value, Mapping):
+        value = {key: _without(each, (*path, key), faulty) for key, each in value.items() if (*path, key) not in faulty}
+    elif isinstance(value, tuple):
+        value = tuple(
+            _without(each, (*path, place), faulty) for place, each in enumerate(value) if (*path, place) not in faulty
+        )
+    else:
+        return node
+    return replace(node, value=value)
 
 
 def validate_plain(data: Any, schema_name: str, version: str = "internal") -> Iterator[str]:
@@ -212,7 +253,9 @@ def _explain(error: Any, place: Node, field: str) -> tuple[str, str, Span]:
         case "minLength" | "minItems" | "minProperties" if not value:
             return f"`{field}` is empty", "fill it in or leave it out", place.place
         case "maxLength" | "maxItems" | "maxProperties":
-            return f"`{field}` is longer than {limit}", "shorten it" if limit else "leave it out", place.place
+            if limit == 0:
+                return f"`{field}` must be empty here", "leave it out", place.place
+            return f"`{field}` is longer than {limit}", "shorten it", place.place
         case "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum":
             low, high = rule.get("minimum"), rule.get("maximum")
             bounds = f"at most {high}" if low is None else f"{low} or more" if high is None else f"{low} to {high}"
@@ -235,7 +278,7 @@ def _wanted(types: str | Sequence[str]) -> str:
 
 
 def _short(value: object) -> str:
-    text = str(value)
+    text = " ".join(str(value).split())
     return text if len(text) <= 60 else f"{text[:60]}..."
 
 

@@ -1,0 +1,327 @@
+"""SchedulerPlugin documents, run over a small cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange, Snapshot
+from koordpolicy.engine.compile import DocumentScheduler, compile_documents
+from koordpolicy.engine.compile.scheduling import normalize
+from koordpolicy.engine.documents import Normalize, load
+from koordpolicy.engine.plugins import CycleState
+from koordpolicy.engine.points import Code, Enforcement, Point
+from koordpolicy.engine.source import Source
+
+HEAD = "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {name: under-test}\nspec:\n"
+
+
+def node(name: str, *, cpu: str = "4", used: str = "", **labels: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [{
+        "kind": "Node", "metadata": {"name": name, "labels": labels},
+        "status": {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "110"}},
+    }]
+    if used:
+        usage = {"resources": {"cpu": used, "memory": "1Gi"}}
+        found.append({
+            "kind": "NodeMetric", "metadata": {"name": name},
+            "status": {"updateTime": "1970-01-01T00:00:00Z", "nodeMetric": {"nodeUsage": usage}},
+        })
+    return found
+
+
+def pod(name: str, *, cpu: str = "1", namespace: str = "default", labels: Mapping[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    metadata = {"name": name, "namespace": namespace, "labels": labels or {}}
+    return {"kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **spec}}
+
+
+def plugin(spec: str, *, shared: str = "", args: Mapping[str, Any] | None = None) -> DocumentScheduler:
+    (found,) = compile_documents(load([Source("a.yaml", f"{shared}{HEAD}{spec}")]))
+    made = found.make(args or {}, None)
+    assert isinstance(made, DocumentScheduler)
+    return made
+
+
+def filtered(asked: DocumentScheduler, item: dict[str, Any], snapshot: Snapshot) -> dict[str, str]:
+    answer = asked.filter(CycleState(), PodInfo.of(item), snapshot, np.arange(snapshot.size))
+    return {
+        name: "" if answer.passed[row] else f"{(refusal := answer.explain(row)).rule}: {refusal.message} ({refusal.code.value})"
+        for row, name in enumerate(snapshot.names)
+    }
+
+
+def scored(asked: DocumentScheduler, item: dict[str, Any], snapshot: Snapshot, rows: Sequence[int] | None = None) -> list[int]:
+    chosen = np.arange(snapshot.size) if rows is None else np.array(rows, np.intp)
+    return asked.score(CycleState(), PodInfo.of(item), snapshot, chosen).values[chosen].tolist()
+
+
+CLUSTER = [*node("a", used="1", zone="x"), *node("b", used="3", zone="x"), *node("c", zone="y"), *node("d", cpu="0", used="1", zone="y")]
+HOT = """\
+  params: {limit: 65}
+  variables:
+  - {name: cpu, expression: usage.cpu * 100 / allocatable.cpu}
+  filter:
+  - {name: cool, expression: variables.cpu < params.limit, messageExpression: "'cpu at ' + string(variables.cpu) + '%'"}
+"""
+
+
+def test_nodes_are_refused_with_the_rule_its_message_and_what_failed() -> None:
+    assert filtered(plugin(HOT), pod("p"), Cluster(CLUSTER).snapshot()) == {
+        "a": "",
+        "b": "cool: cpu at 75% (Unschedulable)",
+        "c": "cool: no metric of the node, or an expired one (PolicyError)",
+        "d": "cool: division by zero (PolicyError)",
+    }
+
+
+def test_ignored_errors_leave_the_check_out() -> None:
+    asked = plugin("  failurePolicy: Ignore\n" + HOT)
+    snapshot = Cluster(CLUSTER).snapshot()
+    assert filtered(asked, pod("p"), snapshot) == {"a": "", "b": "cool: cpu at 75% (Unschedulable)", "c": "", "d": ""}
+    answer = asked.filter(CycleState(), PodInfo.of(pod("p")), snapshot, np.arange(4))
+    assert {row: error.message for row, error in answer.errors.items()} == {
+        2: "no metric of the node, or an expired one", 3: "division by zero",
+    }
+
+
+def test_a_refusal_shows_the_values_that_led_to_it() -> None:
+    snapshot = Cluster(CLUSTER).snapshot()
+    answer = plugin(HOT).filter(CycleState(), PodInfo.of(pod("p")), snapshot, np.arange(4))
+    assert answer.explain(1).values == (("variables.cpu", 75), ("params.limit", 65))
+
+
+def test_the_first_rule_that_is_false_is_the_reason() -> None:
+    spec = (
+        "  filter:\n  - {name: one, expression: 'node.metadata.name != \"a\"', message: not a}\n"
+        "  - {name: two, expression: 'false', reason: UnschedulableAndUnresolvable}\n"
+    )
+    assert filtered(plugin(spec), pod("p"), Cluster([*node("a"), *node("b")]).snapshot()) == {
+        "a": "one: not a (Unschedulable)", "b": "two: `false` is false (UnschedulableAndUnresolvable)",
+    }
+
+
+def test_only_the_rows_that_are_asked_for_need_an_answer() -> None:
+    snapshot = Cluster(CLUSTER).snapshot()
+    answer = plugin(HOT).filter(CycleState(), PodInfo.of(pod("p")), snapshot, np.array([1, 2], np.intp))
+    assert (bool(answer.passed[1]), bool(answer.passed[2]), set(answer.errors)) == (False, False, {2})
+    assert scored(plugin("  score:\n  - {name: s, expression: allocatable.cpu, normalize: Max}\n"), pod("p"), snapshot, [0, 3]) == [100, 0]
+
+
+@pytest.mark.parametrize(("match", "about"), [
+    ("pods: {namespaces: [default]}", True), ("pods: {namespaces: [other]}", False),
+    ("pods: {labelSelector: {matchLabels: {app: web}}}", True), ("pods: {labelSelector: {matchLabels: {app: db}}}", False),
+    ("pods: {qosClasses: [LS]}", True), ("pods: {qosClasses: [BE]}", False),
+    ("pods: {priorityClasses: [koord-prod]}", True), ("pods: {priorityClasses: [high]}", True),
+    ("pods: {priorityClasses: [koord-batch]}", False),
+    ("pods: {namespaceSelector: {matchLabels: {team: red}}}", True),
+    ("pods: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}}", True),
+    ("pods: {namespaceSelector: {matchLabels: {team: blue}}}", False),
+    ("nodes: {names: [a]}", True), ("nodes: {names: [b]}", False),
+    ("nodes: {labelSelector: {matchLabels: {zone: x}}}", True), ("nodes: {labelSelector: {matchLabels: {zone: y}}}", False),
+])
+def test_match_says_which_pods_and_nodes_a_document_is_about(match: str, about: bool) -> None:
+    namespace = {"kind": "Namespace", "metadata": {"name": "default", "labels": {"team": "red"}}}
+    cluster = Cluster([*node("a", zone="x"), namespace])
+    asked = plugin(f"  match: {{{match}}}\n  filter:\n  - {{name: never, expression: 'false'}}\n  score:\n  - {{name: s, expression: '7'}}\n")
+    item = pod("p", labels={"app": "web"}, priorityClassName="high")
+    assert bool(filtered(asked, item, cluster.snapshot())["a"]) is about
+    assert scored(asked, item, cluster.snapshot()) == [7 if about else 0]
+
+
+def test_what_nodes_a_document_is_about_follows_their_labels_and_overlays() -> None:
+    cluster = Cluster([*node("a", zone="x"), *node("b", zone="y")])
+    asked = plugin("  match: {nodes: {labelSelector: {matchLabels: {zone: x}}}}\n  filter:\n  - {name: never, expression: 'false'}\n")
+
+    def refused(snapshot: Snapshot) -> list[str]:
+        return [name for name, reason in filtered(asked, pod("p"), snapshot).items() if reason]
+
+    assert refused(cluster.snapshot()) == ["a"]
+    cluster.upsert(node("b", zone="x")[0])
+    assert refused(cluster.snapshot()) == ["a", "b"]
+    over = cluster.snapshot().overlay({"a": NodeChange(node=node("a", zone="z")[0])})
+    assert refused(over) == ["b"]
+    assert refused(cluster.snapshot()) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("match", "item", "exempt"), [
+    ("{}", pod("p", namespace="kube-system"), True),
+    ("{pods: {namespaces: [kube-system]}}", pod("p", namespace="kube-system"), False),
+    ("{pods: {labelSelector: {}}}", pod("p", namespace="kube-system"), True),
+    ("{}", pod("p", priorityClassName="system-node-critical"), True),
+    ("{pods: {priorityClasses: [system-node-critical]}}", pod("p", priorityClassName="system-node-critical"), False),
+    ("{}", pod("p"), False),
+])
+def test_pods_of_the_system_are_exempt_unless_they_are_named(match: str, item: dict[str, Any], exempt: bool) -> None:
+    asked = plugin(f"  match: {match}\n  preFilter:\n  - {{name: no, expression: 'false'}}\n  filter:\n  - {{name: no, expression: 'false'}}\n")
+    snapshot = Cluster(node("a")).snapshot()
+    assert (filtered(asked, item, snapshot)["a"] == "") is exempt
+    assert (asked.pre_filter(CycleState(), PodInfo.of(item), snapshot) is None) is exempt
+
+
+def test_match_conditions_narrow_and_their_errors_follow_the_failure_policy() -> None:
+    conditions = (
+        "  matchConditions:\n  - {name: zone, expression: 'node.metadata.labels[\"zone\"] == \"x\"'}\n"
+        "  - {name: small, expression: requests.cpu < 2000}\n  filter:\n  - {name: never, expression: 'false'}\n"
+    )
+    objects = [*node("a", zone="x"), *node("b", zone="y"), *node("c")]
+    snapshot = Cluster(objects).snapshot()
+    never = "never: `false` is false (Unschedulable)"
+    failed = "matchConditions: no such key: zone (PolicyError)"
+    assert filtered(plugin(conditions), pod("p"), snapshot) == {"a": never, "b": "", "c": failed}
+    assert filtered(plugin(conditions), pod("p", cpu="2"), snapshot) == {"a": "", "b": "", "c": ""}
+    assert filtered(plugin("  failurePolicy: Ignore\n" + conditions), pod("p"), snapshot) == {"a": never, "b": "", "c": ""}
+
+
+def test_pre_filter_sees_the_pod_and_refuses_it_as_a_whole() -> None:
+    asked = plugin(
+        "  preEnqueue:\n  - {name: named, expression: pod.metadata.name != 'x'}\n"
+        "  preFilter:\n  - {name: small, expression: requests.cpu <= 2000, message: too big}\n"
+    )
+    snapshot = Cluster(node("a")).snapshot()
+
+    def reason(item: dict[str, Any]) -> tuple[str, str, Code] | None:
+        refusal = asked.pre_filter(CycleState(), PodInfo.of(item), snapshot)
+        return None if refusal is None else (refusal.rule, refusal.message, refusal.code)
+
+    assert reason(pod("p")) is None
+    assert reason(pod("p", cpu="3")) == ("small", "too big", Code.UNSCHEDULABLE)
+    assert reason(pod("x")) == ("named", "`pod.metadata.name != 'x'` is false", Code.UNSCHEDULABLE)
+
+
+def test_items_are_weighted_and_divided_by_their_weights() -> None:
+    asked = plugin("  score:\n  - {name: a, expression: '100', weight: 2}\n  - {name: b, expression: '51.9'}\n")
+    snapshot = Cluster(node("a")).snapshot()
+    scores = asked.score(CycleState(), PodInfo.of(pod("p")), snapshot, np.arange(1))
+    assert (scores.values.tolist(), {name: each.tolist() for name, each in scores.items.items()}) == ([83], {"a": [100], "b": [51]})
+
+
+def test_scores_that_are_no_numbers_or_out_of_range_are_errors_and_give_nothing() -> None:
+    spec = "  score:\n  - {name: s, expression: 'node.metadata.name == \"a\" ? 0.0 / 0.0 : node.metadata.name == \"b\" ? 1.0 / 0.0 : double(requested.pods) + 101.0'}\n"
+    snapshot = Cluster([*node("a"), *node("b"), *node("c")]).snapshot()
+    scores = plugin(spec).score(CycleState(), PodInfo.of(pod("p")), snapshot, np.arange(3))
+    assert scores.values.tolist() == [0, 0, 0]
+    assert {row: error.message for row, error in scores.errors.items()} == {
+        0: "the score is nan, not a number that counts", 1: "the score is inf, not a number that counts",
+        2: "`s` is 101, outside 0..100",
+    }
+
+
+def test_an_ignored_item_that_fails_somewhere_is_left_out_everywhere() -> None:
+    spec = "  score:\n  - {name: usage, expression: usage.cpu / 100}\n  - {name: fixed, expression: '50'}\n"
+    snapshot = Cluster([*node("a", used="1"), *node("b")]).snapshot()
+    assert scored(plugin(spec), pod("p"), snapshot) == [30, 25]
+    assert scored(plugin("  failurePolicy: Ignore\n" + spec), pod("p"), snapshot) == [50, 50]
+
+
+@pytest.mark.parametrize(("how", "values", "wanted"), [
+    (Normalize.IDENTITY, [3, 200, -1], [3, 200, -1]),
+    (Normalize.MAX, [1, 2, 3], [33, 66, 100]), (Normalize.MAX, [0, 0], [0, 0]),
+    (Normalize.MAX_REVERSE, [1, 2, 3], [67, 34, 0]), (Normalize.MAX_REVERSE, [0, 0], [100, 100]),
+    (Normalize.MIN_MAX, [1, 2, 4], [0, 33, 100]), (Normalize.MIN_MAX, [5, 5], [0, 0]),
+    (Normalize.MIN_MAX_REVERSE, [1, 2, 4], [100, 67, 0]), (Normalize.MIN_MAX_REVERSE, [5, 5], [100, 100]),
+    (Normalize.MIN_MAX, [-(2**63), 2**63 - 1], [0, 100]), (Normalize.MAX, [2**62, 2**63 - 1], [50, 100]),
+])
+def test_normalizing_is_integer_arithmetic(how: Normalize, values: list[int], wanted: list[int]) -> None:
+    assert normalize(np.array(values, np.int64), how).tolist() == wanted
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=5), st.sampled_from(list(Normalize)[1:]))
+def test_normalized_scores_are_in_range(values: list[int], how: Normalize) -> None:
+    found = normalize(np.array(values, np.int64), how)
+    assert 0 <= found.min() <= found.max() <= 100
+
+
+AGGREGATES = """\
+  aggregates:
+  - {name: mean, over: nodes, function: avg, expression: usage.cpu}
+  - {name: hottest, over: nodes, function: max, expression: usage.cpu}
+  - {name: half, over: nodes, function: percentile, percentile: 50, expression: allocatable.cpu}
+  - {name: total, over: nodes, function: sum, expression: allocatable.cpu}
+  - {name: share, over: nodes, function: sum, expression: usage.cpu * 100 / allocatable.cpu}
+  - {name: nodes, over: nodes, function: count}
+  - {name: peers, over: pods, function: count, groupBy: "node.metadata.labels['zone']", expression: "existingPod.metadata.labels['app'] == pod.metadata.labels['app']"}
+  - {name: least, over: pods, function: min, expression: existingPodInfo.requests.cpu}
+"""
+
+
+def test_aggregates_are_facts_of_the_whole() -> None:
+    bound = [pod("w1", labels={"app": "web"}, nodeName="a"), pod("w2", cpu="500m", labels={"app": "web"}, nodeName="b"),
+             pod("d1", labels={"app": "db"}, nodeName="c")]
+    snapshot = Cluster([*CLUSTER, *bound]).snapshot()
+    item = pod("p", labels={"app": "web"})
+
+    def holds(expression: str) -> set[bool]:
+        asked = plugin(f"{AGGREGATES}  filter:\n  - name: x\n    expression: |\n      {expression}\n")
+        return {reason == "" for reason in filtered(asked, item, snapshot).values()}
+
+    assert holds("aggregates.mean > 1666.6 && aggregates.mean < 1666.7") == {True}  # c has no metric
+    assert holds("aggregates.hottest == 3000 && aggregates.half == 4000 && aggregates.total == 12000") == {True}
+    assert holds("aggregates.nodes == 4 && aggregates.least == 500") == {True}
+    assert holds("aggregates.peers[node.metadata.labels['zone']] == (nodeInfo.name in ['a', 'b'] ? 2 : 0)") == {True}
+    broken = plugin(f"{AGGREGATES}  filter:\n  - {{name: x, expression: aggregates.share > 0}}\n")
+    assert filtered(broken, item, snapshot)["a"] == "x: aggregate `share`: division by zero (PolicyError)"
+
+
+def test_params_are_shared_and_overridden_in_order() -> None:
+    shared = (
+        "apiVersion: policy.koordinator.sh/v1alpha2\nkind: PolicyParams\nmetadata: {name: limits}\n"
+        "spec: {params: {low: 1, high: 2, own: 3}}\n---\n"
+    )
+    spec = (
+        "  paramsFrom: [{name: limits}]\n  params: {own: 4}\n  filter:\n"
+        "  - {name: x, expression: 'params.low == 1 && params.high == 20 && params.own == 4'}\n"
+    )
+    snapshot = Cluster(node("a")).snapshot()
+    assert filtered(plugin(spec, shared=shared, args={"high": 20}), pod("p"), snapshot) == {"a": ""}
+    with pytest.raises(ValueError, match="under-test") as caught:
+        plugin(spec, shared=shared, args={"hihg": 1, "low": "x"})
+    assert str(caught.value) == (
+        "`under-test` has no param `hihg`: did you mean `high`?; the param `low` of `under-test` is `x`, not of the type int"
+    )
+
+
+def test_params_hold_against_their_own_schema() -> None:
+    spec = (
+        "  params: {ratio: 1}\n  paramsSchema: {properties: {ratio: {type: number, maximum: 2}, zone: {type: string}}}\n"
+        "  filter:\n  - {name: x, expression: 'params.ratio * 2.0 == 3.0 || (has(params.zone) && params.zone == \"x\")'}\n"
+    )
+    snapshot = Cluster(node("a")).snapshot()
+    assert filtered(plugin(spec, args={"ratio": 1.5}), pod("p"), snapshot) == {"a": ""}
+    assert filtered(plugin(spec, args={"zone": "x"}), pod("p"), snapshot) == {"a": ""}
+    with pytest.raises(ValueError, match="3 is greater than the maximum of 2"):
+        plugin(spec, args={"ratio": 3})
+
+
+def test_the_digest_of_a_plugin_follows_shared_params() -> None:
+    def digest(value: int) -> str:
+        text = (
+            "apiVersion: policy.koordinator.sh/v1alpha2\nkind: PolicyParams\nmetadata: {name: p}\n"
+            f"spec: {{params: {{a: {value}}}}}\n---\n{HEAD}  paramsFrom: [{{name: p}}]\n"
+            "  filter: [{name: x, expression: params.a == 1}]\n"
+        )
+        (found,) = compile_documents(load([Source("a.yaml", text)]))
+        return found.digest
+
+    assert digest(1) == digest(1) != digest(2)
+
+
+def test_a_plugin_says_what_its_document_says() -> None:
+    text = HEAD.replace("under-test}", "under-test, annotations: {policy.koordinator.sh/description: For tests.}}") + (
+        "  order: 3\n  weight: 7\n  profiles: [gpu]\n  replaces: true\n  enforcement: Warn\n"
+        "  preFilter: [{name: x, expression: 'true'}]\n  score: [{name: s, expression: '1'}]\n"
+    )
+    (found,) = compile_documents(load([Source("a.yaml", text)], source_name="mount"))
+    assert (found.name, found.points, found.origin, found.source, found.description) == (
+        "under-test", (Point.PRE_FILTER, Point.SCORE), "a.yaml:3", "mount", "For tests.",
+    )
+    assert (found.order, found.weight, found.profiles, found.replaces, found.enforcement) == (
+        3, 7, frozenset({"gpu"}), True, Enforcement.WARN,
+    )

@@ -1,0 +1,207 @@
+"""Documents: loading, defaults, the internal form, ConfigMaps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from koordpolicy.engine.documents import (
+    Action,
+    Document,
+    Kind,
+    LabelSelector,
+    Metadata,
+    Normalize,
+    QoSSpec,
+    SchedulerSpec,
+    SuppressCPU,
+    format_duration,
+    load,
+    load_paths,
+    parse_duration,
+    read_configmap,
+    schema,
+    validate_plain,
+)
+from koordpolicy.engine.points import Code, Enforcement, FailurePolicy
+from koordpolicy.engine.source import PolicyError, Source, render
+
+HEAD = "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {name: zone}\n"
+ONE = HEAD + "spec:\n  filter:\n  - {name: a, expression: 'true'}\n"
+
+
+def document(text: str) -> Document:
+    loaded = load([Source("a.yaml", text)])
+    assert loaded.problems == ()
+    (found,) = loaded.documents
+    return found
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    found = document(ONE + "  score:\n  - {name: s, expression: '1'}\n")
+    assert isinstance(found.spec, SchedulerSpec)
+    assert found.metadata == Metadata("zone")
+    assert (found.spec.failure_policy, found.spec.enforcement) == (FailurePolicy.FAIL, Enforcement.ENFORCE)
+    assert (found.spec.weight, found.spec.order, found.spec.replaces, found.spec.profiles) == (1, 0, False, None)
+    (check,), (item,) = found.spec.filter, found.spec.score
+    assert (check.name, check.expression.text, check.reason, check.message) == ("a", "true", Code.UNSCHEDULABLE, "")
+    assert (check.expression.field, str(check.expression.span)) == ("spec.filter[0].expression", "a.yaml:6:28")
+    assert (item.weight, item.normalize) == (1, Normalize.IDENTITY)
+    assert (found.kind, found.origin, found.faulty) == (Kind.SCHEDULER, "a.yaml:3", False)
+
+
+def test_durations_become_nanoseconds() -> None:
+    found = document(
+        "apiVersion: policy.koordinator.sh/v1alpha2\nkind: QoSPlugin\nmetadata: {name: q}\nspec:\n  interval: 1m30s\n"
+        "  thresholds: [{name: t, expression: 'true', for: 1.5s}]\n"
+        "  actions: [{name: a, suppressCPU: {target: '1'}}]\n"
+    )
+    assert isinstance(found.spec, QoSSpec)
+    assert (found.spec.interval_ns, found.spec.window_ns) == (90_000_000_000, 10_000_000_000)
+    assert (found.spec.thresholds[0].for_ns, found.spec.thresholds[0].cool_down_ns) == (1_500_000_000, 0)
+    (action,) = found.spec.actions
+    assert isinstance(action, Action)
+    assert isinstance(action.effect, SuppressCPU)
+    assert found.plain["spec"]["actions"][0]["effect"] == {"suppressCPU": {"target": "1", "policy": "CPUSet"}}
+
+
+@pytest.mark.parametrize(("text", "nanoseconds"), [
+    ("0", 0), ("5s", 5 * 10**9), ("1h30m", 5400 * 10**9), ("1.5h", 5400 * 10**9), (".5s", 5 * 10**8), ("1us2ns", 1002),
+    ("\u00b5s", None), ("5", None), ("", None), ("-1s", None), ("1d", None), ("5s ", None), ("9999999999h", None),
+])
+def test_durations_are_read_as_go_reads_them(text: str, nanoseconds: int | None) -> None:
+    if nanoseconds is None:
+        with pytest.raises(ValueError, match="duration"):
+            parse_duration(text)
+    else:
+        assert parse_duration(text) == nanoseconds
+        assert parse_duration(format_duration(nanoseconds)) == nanoseconds
+
+
+def test_the_digest_follows_the_meaning_and_not_the_writing() -> None:
+    same = HEAD + "spec:\n  weight: 1   # the default\n  filter: [{expression: \"true\", name: a}]\n"
+    assert document(ONE).digest == document(same).digest
+    assert document(ONE).digest != document(ONE.replace("'true'", "'false'")).digest
+
+
+def test_the_internal_form_is_complete_and_holds_against_its_schema() -> None:
+    plain = json.loads(json.dumps(document(ONE).plain))
+    assert list(validate_plain(plain, "SchedulerPlugin")) == []
+    del plain["spec"]["order"]
+    assert list(validate_plain(plain, "SchedulerPlugin")) == ["`spec`: 'order' is a required property"]
+
+
+@pytest.mark.parametrize("version", ["v1alpha2", "internal"])
+@pytest.mark.parametrize("kind", [kind.value for kind in Kind])
+def test_every_kind_has_a_schema_of_both_versions(kind: str, version: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(schema(kind, version))
+
+
+def test_what_a_schema_shows_as_an_example_holds_against_it() -> None:
+    def examples(part: object) -> None:
+        if isinstance(part, list):
+            for each in part:
+                examples(each)
+        elif isinstance(part, dict):
+            shown = part.get("examples")
+            for example in shown if isinstance(shown, list) else ():
+                jsonschema.Draft202012Validator(part).validate(example)
+            for key, each in part.items():
+                if key != "examples":
+                    examples(each)
+
+    for kind in Kind:
+        examples(schema(kind.value))
+
+
+def test_a_label_selector_selects_as_kubernetes_does() -> None:
+    found = document(ONE.replace("spec:\n", (
+        "spec:\n  match:\n    nodes:\n      labelSelector:\n        matchLabels: {a: x}\n        matchExpressions:\n"
+        "        - {key: b, operator: In, values: [x, y]}\n        - {key: c, operator: NotIn, values: [x]}\n"
+        "        - {key: d, operator: Exists}\n        - {key: e, operator: DoesNotExist}\n"
+    )))
+    assert isinstance(found.spec, SchedulerSpec)
+    nodes = found.spec.match.nodes
+    assert nodes is not None
+    assert isinstance(nodes.label_selector, LabelSelector)
+    good = {"a": "x", "b": "y", "d": ""}
+    assert nodes.accepts("n", good)
+    for change in ({"a": "y"}, {"b": "z"}, {"c": "x"}, {"e": ""}):
+        assert not nodes.accepts("n", {**good, **change})
+    assert not nodes.accepts("n", {"a": "x", "b": "x"})
+
+
+def test_directories_are_walked_in_order_and_hidden_entries_left_out(tmp_path: Path) -> None:
+    for name in ("b/two.yml", "a.yaml", "..data/x.yaml", ".hidden.yaml", "notes.txt", "c.json"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(ONE.replace("zone", path.stem) if path.suffix != ".json" else "{}")
+    loaded = load_paths([tmp_path], source_name="mount")
+    assert [(each.name, each.source_name) for each in loaded.documents] == [("a", "mount"), ("two", "mount")]
+    assert [problem.message for problem in loaded.problems] == ["missing field `apiVersion`"]
+
+
+def test_one_bad_file_takes_nothing_from_the_others(tmp_path: Path) -> None:
+    (tmp_path / "binary.yaml").write_bytes(b"\x80\x81")
+    (tmp_path / "deep.yaml").write_text("[" * 10_000)
+    (tmp_path / "good.yaml").write_text(ONE)
+    (tmp_path / "gone.yaml").symlink_to(tmp_path / "nowhere")
+    loaded = load_paths([tmp_path, tmp_path / "missing"])
+    assert [each.name for each in loaded.documents] == ["zone"]
+    assert [problem.message.replace(str(tmp_path), "DIR") for problem in loaded.problems] == [
+        "there is no file or directory `DIR/missing`",
+        "byte 0x80 at offset 0 is not UTF-8",
+        "nested deeper than 64 levels",
+        "cannot read `DIR/gone.yaml`: no such file or directory",
+    ]
+
+
+MANIFEST = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: policies}
+data:
+  zone.yaml: |
+    apiVersion: policy.koordinator.sh/v1alpha2
+    kind: SchedulerPlugin
+    metadata: {name: zone}
+    spec:
+      filter:
+      - name: a
+        expresion: "true"
+  quoted.yaml: "kind: SchedulerPlugin\\napiVersion: policy.koordinator.sh/v1\\n"
+"""
+
+
+def test_documents_inside_a_configmap_are_placed_in_the_manifest() -> None:
+    held = read_configmap(Source("map.yaml", MANIFEST))
+    assert [key for key, _ in held] == ["zone.yaml", "quoted.yaml"]
+    loaded = load(source for _, source in held)
+    assert [(problem.message, str(problem.span)) for problem in loaded.problems] == [
+        ("missing field `expression` in `spec.filter[0]`", "map.yaml:11:9"),
+        ("unknown field `expresion` in `spec.filter[0]`", "map.yaml:12:9"),
+        ("`policy.koordinator.sh/v1` is not a version of policy documents", "map.yaml:13:52"),
+    ]
+    assert render(loaded.problems[1:2]) == (
+        "map.yaml:12:9: error: unknown field `expresion` in `spec.filter[0]`\n"
+        " 12 |         expresion: \"true\"\n"
+        "    |         ^^^^^^^^^ did you mean `expression`?"
+    )
+
+
+def test_a_configmap_must_be_one_that_the_api_server_takes() -> None:
+    big = "x" * (1024 * 1024)
+    text = f"kind: ConfigMap\nmetadata: {{name: m}}\ndata:\n  a/b.yaml: x\n  ..data: x\n  n: 1\n  big.yaml: {big}\n"
+    with pytest.raises(PolicyError) as caught:
+        read_configmap(Source("map.yaml", text))
+    assert [(problem.message, str(problem.span)) for problem in caught.value.problems] == [
+        ("the ConfigMap holds 1048602 bytes, but the API server takes 1048576", "map.yaml:2:18"),
+        ("`a/b.yaml` is not a key that a ConfigMap may have", "map.yaml:4:3"),
+        ("`..data` is not a key that a ConfigMap may have", "map.yaml:5:3"),
+        ("the value of `n` is not a text", "map.yaml:6:3"),
+    ]
+    with pytest.raises(PolicyError, match="there is no ConfigMap in this manifest"):
+        read_configmap(Source("map.yaml", "kind: Secret\n"))
