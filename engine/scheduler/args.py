@@ -23,11 +23,16 @@ def check_fields(args: Mapping[str, Any], fields: Mapping[str, type]) -> Mapping
         if name not in fields:
             known = f"the fields are {', '.join(f'`{each}`' for each in sorted(fields))}" if fields else "it takes none"
             raise ValueError(f"there is no argument `{name}`: {did_you_mean(name, fields) or known}")
-        wanted = fields[name]
-        right = isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
-        if not right or (wanted is list and not all(isinstance(each, str) for each in value)):
-            raise ValueError(f"`{name}` must be {_TYPES[wanted]}")
+        if not _is(value, fields[name]):
+            raise ValueError(f"`{name}` must be {_TYPES[fields[name]]}")
     return checked
+
+
+def _is(value: Any, wanted: type) -> bool:
+    if wanted is list:
+        return isinstance(value, list) and all(isinstance(each, str) for each in value)
+    # In Python true is an int, in YAML it is not.
+    return isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
 
 
 def no_args(args: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -80,11 +80,9 @@ def tie_break(rule: str, seed: int = 0) -> TieBreak:
 
 def decide(
     profile: Profile, pod: PodInfo, snapshot: Snapshot, *, tie_break: TieBreak = FIRST_BY_NAME,
-    exhaustive: bool = False, state: CycleState | None = None, rows: Rows | None = None,
+    exhaustive: bool = False, state: CycleState | None = None,
 ) -> Verdict:
     """Decide where a pod should run; changes nothing.
-
-    `rows` (ascending) limits the decision to some nodes: those that another component has left, for example.
 
     `exhaustive` asks every filter about every node and scores a single node too: for explanations, which want all
     reasons and not only the first. What the plugins do wrong never ends the decision: an exception, a malformed answer
@@ -117,7 +115,7 @@ def filter_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: R
     rows = _all_rows(snapshot.size) if among is None else among
     refusal, filters, passed = asking.filters(profile, rows, exhaustive=False)
     return Verdict(pod, profile.name, profile.generation, snapshot.names, filters=filters, passed=passed,
-                   refusal=refusal, failures=tuple(asking.failures))
+                   refusal=refusal, failures=tuple(asking.failures), considered=len(rows))
 
 
 def score_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: Rows | None = None) -> Verdict:
@@ -131,7 +129,7 @@ def score_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: Ro
         asking.pre_filter(active)
     scores, totals = asking.scores(profile, rows)
     return Verdict(pod, profile.name, profile.generation, snapshot.names, passed=rows, totals=totals, scores=scores,
-                   failures=tuple(asking.failures))
+                   failures=tuple(asking.failures), considered=len(rows))
 
 
 @dataclass(slots=True)
@@ -309,10 +307,10 @@ class Scheduler:
         named = self._force.profiles.get(str((pod.object.get("spec") or {}).get("schedulerName", "")))
         return named or next(iter(self._force.profiles.values()))
 
-    def decide(self, pod: PodInfo, *, exhaustive: bool = False, rows: Rows | None = None) -> Verdict:
+    def decide(self, pod: PodInfo, *, exhaustive: bool = False) -> Verdict:
         """Decide about a pod and change nothing; see `decide`."""
         snapshot = self.cluster.snapshot(self._clock())
-        return decide(self.profile_of(pod), pod, snapshot, tie_break=self._tie_break, exhaustive=exhaustive, rows=rows)
+        return decide(self.profile_of(pod), pod, snapshot, tie_break=self._tie_break, exhaustive=exhaustive)
 
     def schedule(self, pod: PodInfo) -> Verdict:
         """Decide about a pod, reserve what it needs on the node, and assume it there.

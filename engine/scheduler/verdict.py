@@ -112,6 +112,8 @@ class Verdict:
     totals: NDArray[np.int64] | None = field(default=None, repr=False)
     """The weighted sum of the scores for each of `passed`."""
     tie: Tie | None = None
+    considered: int = -1
+    """How many nodes were asked about; -1 for all."""
     refusal: tuple[str, Point, Refusal] | None = None
     """Which plugin refused the pod as a whole (before any node was looked at, or when reserving), and why."""
     failures: tuple[Failure, ...] = ()
@@ -122,6 +124,11 @@ class Verdict:
     def scheduled(self) -> bool:
         """Whether a node was found."""
         return self.node is not None
+
+    @property
+    def size(self) -> int:
+        """The number of nodes that were asked about."""
+        return len(self.names) if self.considered < 0 else self.considered
 
     def refusals(self) -> tuple[Refused, ...]:
         """Return which nodes were refused by whom and why, in the order of the filters, commonest reason first."""
@@ -135,7 +142,7 @@ class Verdict:
         For a pod that was refused as a whole it is that one reason, with all nodes.
         """
         if self.refusal is not None:
-            return {self.refusal[2].message: len(self.names)}
+            return {self.refusal[2].message: self.size}
         counts: dict[str, int] = {}
         for step in self.filters:
             if step.enforcement is Enforcement.ENFORCE:
@@ -185,10 +192,10 @@ class Verdict:
         if self.refusal is not None:
             plugin, _, refusal = self.refusal
             return f"{self.pod.key} is refused by `{plugin}`: {refusal.message}"
-        if not len(self.names):
+        if not self.size:
             return f"{self.pod.key} cannot be placed: there are no nodes"
         reasons = ", ".join(f"{count} {reason}" for reason, count in self.reasons().items())
-        return f"{self.pod.key} cannot be placed: 0/{len(self.names)} nodes are available: {reasons}"
+        return f"{self.pod.key} cannot be placed: 0/{self.size} nodes are available: {reasons}"
 
     def explained(self) -> Verdict:
         """Return this verdict with its explanations computed, so that it may be read when the cluster has changed.
@@ -201,7 +208,7 @@ class Verdict:
         """Return plain data; `nodes` limits the break-down of scores to the best ones, and each list of names too."""
         result: dict[str, Any] = {
             "pod": self.pod.key, "node": self.node, "profile": self.profile, "generation": self.generation,
-            "nodes": len(self.names), "passed": len(self.passed),
+            "nodes": self.size, "passed": len(self.passed),
         }
         if self.devices:
             result["devices"] = list(self.devices)
@@ -231,7 +238,7 @@ class Verdict:
     def best(self, count: int | None = None) -> list[tuple[str, int]]:
         """Return the nodes that passed with their weighted totals, best first, then by name."""
         totals = np.zeros(len(self.passed), np.int64) if self.totals is None else self.totals
-        pairs = [(self.names[row], int(total)) for row, total in zip(self.passed, totals, strict=True)]
+        pairs = [(self.names[int(row)], int(total)) for row, total in zip(self.passed, totals, strict=True)]
         return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:count]
 
     def _score_table(self, count: int | None) -> list[dict[str, Any]]:
@@ -268,6 +275,6 @@ def _grouped(step: Filtered, names: Sequence[str]) -> list[Refused]:
     found = []
     for reason, rows in groups:
         first = step.answer.explain(int(rows[0]))
-        found.append(Refused(step.plugin, first.rule, reason, first.code, tuple(names[row] for row in rows.tolist()),
+        found.append(Refused(step.plugin, first.rule, reason, first.code, tuple(names[int(row)] for row in rows),
                              first.values, step.enforcement))
     return found
