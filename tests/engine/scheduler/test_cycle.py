@@ -5,7 +5,14 @@ import pytest
 
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.points import Answer, Code, Enforcement, Point, Refusal, Scores
-from koordpolicy.engine.scheduler.cycle import ReservedDevices, Scheduler, Settings, filter_nodes, score_nodes, tie_break
+from koordpolicy.engine.scheduler.cycle import (
+    ReservedDevices,
+    Scheduler,
+    Settings,
+    filter_nodes,
+    score_nodes,
+    tie_break,
+)
 from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
 from koordpolicy.engine.scheduler.verdict import Failure
 
