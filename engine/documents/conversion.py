@@ -219,11 +219,11 @@ def _match(fields: _Fields | None) -> Match:
         return Match()
     pods, nodes = fields.sub("pods"), fields.sub("nodes")
     return Match(
-        pods and PodMatch(
+        PodMatch(
             pods.texts("namespaces"), _selector(pods.sub("namespaceSelector")), _selector(pods.sub("labelSelector")),
             pods.texts("qosClasses"), pods.texts("priorityClasses"),
-        ),
-        nodes and NodeMatch(nodes.texts("names"), _selector(nodes.sub("labelSelector"))),
+        ) if pods is not None else None,
+        NodeMatch(nodes.texts("names"), _selector(nodes.sub("labelSelector"))) if nodes is not None else None,
     )
 
 
@@ -344,7 +344,8 @@ def _evict(fields: _Fields) -> Effect:
     release = fields.sub("release")
     return Evict(
         fields.each("criteria", _criterion), fields.each("sort", _sort),
-        release and Release(release.text("resource"), release.required("amount"), release.text("measure")),
+        Release(release.text("resource"), release.required("amount"), release.text("measure"))
+        if release is not None else None,
     )
 
 
@@ -457,7 +458,7 @@ def _descheduler(fields: _Fields) -> DeschedulerSpec:
         type=kind,
         nodes=NodeRoles(
             nodes.expression("source"), nodes.expression("target"),
-            anomaly and Anomaly(int(anomaly.value("consecutive")), anomaly.duration("timeout")),
+            Anomaly(int(anomaly.value("consecutive")), anomaly.duration("timeout")) if anomaly is not None else None,
         ) if nodes else NodeRoles(),
         criteria=fields.each("criteria", _criterion),
         sort=fields.each("sort", _sort),

@@ -291,7 +291,7 @@ class _Composer:
             self.anchors = {}
         return None
 
-    def span_of(self, event: Event) -> Span:
+    def span_of(self, event: Any) -> Span:
         start, end = self.offset + event.start_mark.index, self.offset + event.end_mark.index
         line_end = self.source.text.find("\n", start)
         return Span(self.source, start, max(start + 1, end if line_end == -1 else min(end, line_end)))
@@ -305,7 +305,8 @@ class _Composer:
 
     def scalar(self, event: Any) -> Node | None:
         start, end = self.offset + event.start_mark.index, self.offset + event.end_mark.index
-        text, style = event.value, event.style or ""
+        text: str = event.value
+        style: str = event.style or ""
         if self.awaits_key():
             self.begin_field(text, Span(self.source, start, max(end, start + 1)), plain=not style)
             return None
@@ -336,7 +337,7 @@ class _Composer:
             return self.plain(text, event)
         name = tag.removeprefix(_CORE)
         if name == "str":
-            return text  # type: ignore[no-any-return]
+            return text
         value = self.plain(text, event)
         wanted: dict[str, tuple[type, ...]] = {
             "int": (int,), "float": (int, float), "bool": (bool,), "null": (type(None),),
