@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-_PIPE_WIDTH = 200
+_PIPE_WIDTH = 10_000
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

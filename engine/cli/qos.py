@@ -1,0 +1,126 @@
+"""Replay recorded metrics through the QoS plugins, and print what each would do, round by round, with its reasons.
+
+The recording holds nodes, pods and what was measured of them over time (see examples/qos-replay). What an action writes
+is in the control group files of the next round; the measured usage is the recording's and does not answer. Nothing is
+done to any machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..documents import format_duration
+from ..qos.manager import GATES, Round, replay
+from ..source import did_you_mean
+from .composition import add_policies, registry_of
+from .exits import Exit, Stop
+from .terminal import add_output, plain, table, write, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ..plugins import Adjustment
+    from . import Builtins
+
+EXAMPLES = """\
+examples:
+  koord-policy qos --replay examples/qos-replay/metrics.yaml --policies policies/qos
+  koord-policy qos --replay recording.jsonl --policies policies/qos --all --output json
+  koord-policy qos --replay recording.yaml --enable BECPUSuppress --feature-gates BECPUSuppress=true
+
+exit codes: 0 the replay went through (errors of expressions are part of it), 2 usage, 3 policies or recording are
+invalid
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.add_argument("--replay", metavar="FILE", type=Path, required=True, help="a recording (YAML, or JSON lines)")
+    add_policies(parser)
+    parser.add_argument("--enable", metavar="PLUGIN", action="append", default=[],
+                        help="a built-in plugin that waits to be named; may be repeated")
+    parser.add_argument("--feature-gates", metavar="NAME=true|false,...", default="",
+                        help="gates that differ from koordlet's defaults")
+    parser.add_argument("--all", action="store_true", help="show the rounds too in which nothing happened")
+    add_output(parser)
+
+
+def run(options: argparse.Namespace, builtins: Builtins) -> int:
+    """Run the command; see the module."""
+    if not options.replay.is_file():
+        raise Stop(f"there is no file `{options.replay}`: `--replay` takes a recording")
+    gates = dict(_gates(options.feature_gates))
+    registry = registry_of(options.policies, builtins)
+    rounds = list(replay(options.replay, registry, gates=gates, enable=options.enable))
+    shown = rounds if options.all else [each for each in rounds if each.eventful]
+    actions = sum(len(each.adjustments) for each in rounds)
+    errors = sum(len(each.errors) for each in rounds)
+    if options.output == "json":
+        write_json({
+            "rounds": len(rounds), "actions": actions, "errors": errors,
+            "log": [plain(each.to_json()) for each in shown],
+        })
+        return Exit.OK
+    rows = _merged(row for each in shown for row in _rows(each))
+    if rows:
+        table(["time", "node", "plugin", "subject", "action", "reason", "writes"], rows)
+        write()
+    write(f"{actions} actions and {errors} errors in {len(rounds)} rounds")
+    return Exit.OK
+
+
+def _gates(text: str) -> Iterator[tuple[str, bool]]:
+    for part in filter(None, text.split(",")):
+        name, _, value = part.partition("=")
+        if value not in ("true", "false"):
+            raise Stop(f"`--feature-gates {part}`: expected NAME=true or NAME=false")
+        if name not in GATES and (hint := did_you_mean(name, GATES)):
+            raise Stop(f"there is no feature gate `{name}`: {hint}")
+        yield name, value == "true"
+
+
+def _rows(each: Round) -> Iterator[Sequence[str]]:
+    head = [format_duration(each.elapsed), each.node, each.plugin]
+    mark = "" if each.enforced else "would: "
+    for adjustment in each.adjustments:
+        kind = "recover " + adjustment.kind if adjustment.recovers else adjustment.kind
+        subject = _other(adjustment.subject, each.node)
+        yield [*head, subject, mark + kind, adjustment.reason, _writes(adjustment)]
+    for error in each.errors:
+        yield [*head, _other(error.subject, each.node), "error", f"{error.item}: {error.message}".removeprefix(": "), ""]
+    if not each.eventful:
+        holding = [state.name for state in each.thresholds if state.holds]
+        yield [*head, "", "-", f"holds: {', '.join(holding)}" if holding else "", ""]
+
+
+def _writes(adjustment: Adjustment) -> str:
+    """Return what is written to the highest of the control groups, and how many more files there are."""
+    if not adjustment.writes:
+        return ""
+    name, text = min(adjustment.writes, key=lambda write: write[0].count("/"))
+    rest = len(adjustment.writes) - 1
+    return f"{name}={text.strip()}" + (f" and {rest} below it" if rest else "")
+
+
+def _merged(rows: Iterable[Sequence[str]]) -> list[list[str]]:
+    """Return the rows with repetitions in a row of time (an error of every round) as one, from first to last."""
+    merged: list[list[str]] = []
+    last: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        key = tuple(row[1:])
+        before = last.get(key)
+        if row[4] == "error" and before is not None:
+            before[0] = f"{before[0].partition(' to ')[0]} to {row[0]}"
+            continue
+        if row[4] != "error":
+            # Something else happened to the plugin's subject: an error after it is another one.
+            last = {known: each for known, each in last.items() if known[:3] != key[:3]}
+        merged.append(list(row))
+        last[key] = merged[-1]
+    return merged
+
+
+def _other(subject: str, node: str) -> str:
+    return "" if subject == node else subject

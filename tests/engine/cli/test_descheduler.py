@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Run, metric, node, pod, write_dump
+
+DRAIN = """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: DeschedulerPlugin
+metadata: {name: drain-hot}
+spec:
+  type: Balance
+  nodes:
+    source: usage.cpu * 100 / allocatable.cpu > 80
+    target: usage.cpu * 100 / allocatable.cpu < 45
+    anomaly: {consecutive: 2, timeout: 5m}
+  criteria:
+  - {name: movable, expression: podInfo.name != 'stays'}
+  sort: [{expression: podInfo.name}]
+  until: usage.cpu * 100 / allocatable.cpu <= 80
+"""
+
+
+def owned(item: dict[str, Any], used: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    item["metadata"]["ownerReferences"] = [
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": True},
+    ]
+    item["status"] = {"phase": "Running"}
+    usage = {"namespace": "shop", "name": item["metadata"]["name"], "podUsage": {"resources": {"cpu": used}}}
+    return item, usage
+
+
+@pytest.fixture
+def hot(tmp_path: Path) -> Path:
+    pods = [owned(pod(name, "500m", "hot"), "600m") for name in ("first", "second", "stays")]
+    measured = metric("hot", "3700m")
+    measured["status"]["podsMetric"] = [usage for _, usage in pods]
+    return write_dump(tmp_path / "hot.json", [
+        node("cool"), node("hot"), metric("cool", "400m"), measured, *(item for item, _ in pods),
+    ])
+
+
+@pytest.fixture
+def drain(tmp_path: Path) -> Path:
+    path = tmp_path / "drain.yaml"
+    path.write_text(DRAIN)
+    return path
+
+
+def test_what_would_be_evicted_and_what_stays_is_told(run: Run, hot: Path, drain: Path):
+    done = run("descheduler", "--once", "--dry-run", "--cluster", hot, "--policies", drain, "--cycles", "2", "-o", "json")
+    assert (done.exit, done.err) == (0, "")
+    found = done.json
+    assert [(each["pod"], each["plugin"], each["rule"]) for each in found["evicted"]] == [
+        ("shop/first", "drain-hot", "movable"),
+    ]
+    assert [(each["pod"], each["stoppedBy"]) for each in found["kept"]] == [("shop/second", "drain-hot")]
+    assert {each["node"]: each["role"] for each in found["nodeNotes"]} == {"cool": "target", "hot": "source"}
+
+
+def test_one_look_is_no_anomaly(run: Run, hot: Path, drain: Path):
+    done = run("descheduler", "--once", "--dry-run", "--cluster", hot, "--policies", drain)
+    assert done.exit == 0
+    assert "would be evicted\n" not in done.out
+    assert "drain-hot  waiting" in done.out
+    assert done.out.endswith("0 pods of 0 candidates would be evicted from 2 nodes\n")
+
+
+def test_a_configuration_is_checked_strictly(run: Run, hot: Path, tmp_path: Path):
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "apiVersion: descheduler/v1alpha2\nkind: DeschedulerConfiguration\nprofiles:\n- name: p\n  plugin:\n    balance: {}\n",
+    )
+    done = run("descheduler", "--once", "--dry-run", "--cluster", hot, "--config", path)
+    assert (done.exit, done.out) == (3, "")
+    assert f"{path}:5:3: error: " in done.err
+    assert "`plugins`" in done.err
+
+
+def test_a_cluster_of_one_node_is_left_alone(run: Run, tmp_path: Path, drain: Path):
+    dump = write_dump(tmp_path / "dump.json", [node("only")])
+    done = run("descheduler", "--once", "--dry-run", "--cluster", dump, "--policies", drain)
+    assert done.exit == 5
+    assert "the cycle ended early: the cluster size is 0 or 1" in done.out
+
+
+def test_only_one_dry_cycle_is_offered(run: Run, hot: Path, tmp_path: Path):
+    assert [run("descheduler", *arguments, "--cluster", hot).err for arguments in (
+        ("--once",), ("--once", "--dry-run", "--cycles", "0"), ("--once", "--dry-run", "--config", tmp_path / "gone"),
+    )] == [
+        "koord-policy: evicting pods in a loop is not available yet: say `--once --dry-run` to see what would be evicted\n",
+        "koord-policy: `--cycles` must be 1 or more\n",
+        f"koord-policy: there is no file `{tmp_path}/gone`: `--config` takes a DeschedulerConfiguration\n",
+    ]

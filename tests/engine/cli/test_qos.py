@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .conftest import Run
+
+RECORDING = """\
+interval: 1s
+objects:
+- {apiVersion: v1, kind: Node, metadata: {name: n}, status: {allocatable: {cpu: "4", memory: 8Gi}}}
+files: {n: {besteffort/cpu.cfs_quota_us: "-1", besteffort/cpu.cfs_period_us: "100000"}}
+samples:
+- {time: 0s, node: n, usage: {cpu: 1}}
+- {time: 1s, node: n, usage: {cpu: 1}}
+- {time: 2s, node: n, usage: {cpu: 3}}
+- {time: 3s, node: n, usage: {cpu: 3}}
+"""
+QUOTA = """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: QoSPlugin
+metadata: {name: bound}
+spec:
+  interval: 1s
+  forEach: node
+  window: 1s
+  thresholds:
+  - {name: busy, expression: usage.cpu > 2500}
+  actions:
+  - name: squeeze
+    when: thresholds.busy
+    suppressCPU: {target: "1000", policy: CFSQuota}
+"""
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    path = tmp_path / "recording.yaml"
+    path.write_text(RECORDING)
+    return path
+
+
+@pytest.fixture
+def quota(tmp_path: Path) -> Path:
+    path = tmp_path / "quota.yaml"
+    path.write_text(QUOTA)
+    return path
+
+
+def test_actions_are_told_with_their_reasons(run: Run, recording: Path, quota: Path):
+    done = run("qos", "--replay", recording, "--policies", quota)
+    assert (done.exit, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert lines[0].split() == ["time", "node", "plugin", "subject", "action", "reason", "writes"]
+    assert lines[1].split()[:4] == ["3s", "n", "bound", "suppressCPU"]
+    assert "besteffort/cpu.cfs_quota_us=100000" in lines[1]
+    assert lines[-1] == "1 actions and 0 errors in 4 rounds"
+
+
+def test_json_holds_the_eventful_rounds_or_all(run: Run, recording: Path, quota: Path):
+    found = run("qos", "--replay", recording, "--policies", quota, "--output", "json").json
+    assert {key: found[key] for key in ("rounds", "actions", "errors")} == {"rounds": 4, "actions": 1, "errors": 0}
+    assert [each["elapsedSeconds"] for each in found["log"]] == [3.0]
+    every = run("qos", "--replay", recording, "--policies", quota, "--all", "-o", "json").json["log"]
+    assert [(each["elapsedSeconds"], each["thresholds"][0]["true"]) for each in every] == [
+        (0.0, False), (1.0, False), (2.0, False), (3.0, True),
+    ]
+
+
+def test_an_error_of_many_rounds_is_one_line(run: Run, recording: Path, quota: Path):
+    quota.write_text(QUOTA.replace("usage.cpu > 2500", "usage.memory > 1"))
+    lines = run("qos", "--replay", recording, "--policies", quota).out.splitlines()
+    assert len([line for line in lines if "busy: " in line]) == 1
+    assert lines[1].startswith("0s to 3s  n     bound")
+
+
+def test_a_malformed_recording_is_invalid(run: Run, recording: Path):
+    recording.write_text(RECORDING.replace("time: 1s, node: n", "time: 1s, node: m"))
+    done = run("qos", "--replay", recording)
+    assert done.exit == 3
+    assert f"{recording}:7:3: error: `samples[1]`: there is no node `m` among the objects" in done.err
+
+
+def test_usage_errors_say_what_to_write(run: Run, recording: Path, tmp_path: Path):
+    assert [run("qos", "--replay", *arguments).err for arguments in (
+        (tmp_path / "gone",), (recording, "--feature-gates", "BECPUSuppress"),
+        (recording, "--feature-gates", "BECPUSupress=true"),
+    )] == [
+        f"koord-policy: there is no file `{tmp_path}/gone`: `--replay` takes a recording\n",
+        "koord-policy: `--feature-gates BECPUSuppress`: expected NAME=true or NAME=false\n",
+        "koord-policy: there is no feature gate `BECPUSupress`: did you mean `BECPUSuppress`?\n",
+    ]

@@ -1,0 +1,235 @@
+"""The commands `scheduler` and `explain` on the three nodes of the conftest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from .conftest import Run, metric, node, objects, pod, write_dump
+
+
+def test_pending_pods_are_placed_by_priority_and_each_counts_for_the_next(run: Run, dump: Path, policies: Path):
+    done = run("scheduler", "--cluster", dump, "--policies", policies)
+    assert (done.exit, done.err) == (0, "")
+    assert done.out == (
+        "\nplaced\n"
+        "pod         band           requests  node  score  passed\n"
+        "shop/web-3  koord-prod LS  cpu 3     cool  -      1 of 3\n"
+        "\nnot placed\n"
+        "shop/web-2  koord-prod LS  cpu 2\n"
+        "  nodes  refused by          reason            which\n"
+        "  2      NodeResourcesFit    Insufficient cpu  cool, small\n"
+        "  1      keep-off-hot-nodes  cpu at 75%        hot\n"
+        "shop/web-4  koord-prod LS  cpu 64\n"
+        "  nodes  refused by        reason            which\n"
+        "  3      NodeResourcesFit  Insufficient cpu  cool, hot and 1 more\n"
+        "\n1 of 3 pending pods placed on 3 nodes\n"
+    )
+
+
+def test_pods_with_the_same_fate_are_told_once(run: Run, tmp_path: Path):
+    pods = [pod(f"big-{number}", "9") for number in range(3)]
+    done = run("scheduler", "--cluster", write_dump(tmp_path / "dump.json", [node("only"), *pods]))
+    assert done.out == (
+        "\nnot placed\n"
+        "shop/big-0 (and 2 like it, up to big-2)  koord-prod LS  cpu 9\n"
+        "  nodes  refused by        reason            which\n"
+        "  1      NodeResourcesFit  Insufficient cpu  only\n"
+        "\n0 of 3 pending pods placed on 1 nodes\n"
+    )
+
+
+def test_decisions_are_plain_data(run: Run, dump: Path, policies: Path):
+    done = run("scheduler", "--cluster", dump, "--policies", policies, "--output", "json").json
+    assert (done["pending"], done["placed"]) == (3, 1)
+    assert [(each["pod"], each["node"]) for each in done["decisions"]] == [
+        ("shop/web-3", "cool"), ("shop/web-2", None), ("shop/web-4", None),
+    ]
+    assert done["decisions"][1]["refusals"][1] == {
+        "plugin": "keep-off-hot-nodes", "rule": "below-watermark", "reason": "cpu at 75%", "code": "Unschedulable",
+        "nodes": ["hot"], "count": 1, "values": {"variables.cpu": 75},
+    }
+
+
+def test_random_ties_follow_the_seed(run: Run, tmp_path: Path):
+    items = [*(node(f"n{number}") for number in range(8)), pod("web", "1")]
+    dump = write_dump(tmp_path / "dump.json", items)
+
+    def placed(*arguments: str) -> str:
+        return run("scheduler", "--cluster", dump, "-o", "json", *arguments).json["decisions"][0]["node"]
+
+    assert placed() == "n0"
+    drawn = [placed("--tie-break", "random", "--seed", str(seed)) for seed in range(8)]
+    assert drawn == [placed("--tie-break", "random", "--seed", str(seed)) for seed in range(8)]
+    assert len(set(drawn)) > 1
+
+
+def test_a_live_cluster_is_only_read(run: Run):
+    done = run("scheduler", "--cluster", "kube:nowhere")
+    assert (done.exit, done.err) == (2, (
+        "koord-policy: binding pods of a live cluster is not available yet: add `--dry-run` to see what would be done\n"
+    ))
+
+
+def test_malformed_objects_are_told_and_all_others_are_used(run: Run, tmp_path: Path):
+    bare = node("bare")
+    del bare["status"]
+    faulty = pod("faulty", "12Zi")
+    empty = {**pod("empty", "1"), "spec": {"containers": []}}
+    dump = write_dump(tmp_path / "dump.json", [*objects(), bare, faulty, empty])
+    done = run("scheduler", "--cluster", dump, "--output", "json")
+    assert done.exit == 0
+    assert [each["pod"] for each in done.json["decisions"]] == ["shop/web-3", "shop/web-2", "shop/web-4"]
+    assert "warning: Pod `shop/faulty`: " in done.err
+    assert "12Zi" in done.err
+    assert "warning: Pod `shop/empty`: `spec.containers` is missing or empty" in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("text", ["", "{", "\x00\x01", "[1, 2]", "kind: List\nitems: 3\n"])
+def test_a_file_that_is_no_dump_is_invalid(run: Run, tmp_path: Path, text: str):
+    path = tmp_path / "dump.yaml"
+    path.write_text(text)
+    done = run("scheduler", "--cluster", path)
+    assert done.exit == 3
+    assert str(path) in done.err
+    assert "Traceback" not in done.err
+
+
+def test_invalid_policies_decide_nothing(run: Run, dump: Path, policies: Path):
+    (policies / "bad.yaml").write_text((policies / "hot.yaml").read_text().replace("usage.cpu", "usage.cpi"))
+    done = run("scheduler", "--cluster", dump, "--policies", policies)
+    assert (done.exit, done.out) == (3, "")
+    assert f"{policies}/bad.yaml:8:34: error: no such field `cpi`" in done.err
+    assert "is declared twice" in done.err
+
+
+def test_missing_paths_are_usage_errors(run: Run, dump: Path, tmp_path: Path):
+    (tmp_path / "empty").mkdir()
+    assert [run("scheduler", *arguments).err for arguments in (
+        ("--cluster", tmp_path / "gone"), ("--cluster", dump, "--policies", tmp_path / "gone"),
+        ("--cluster", dump, "--policies", tmp_path / "empty"),
+    )] == [
+        f"koord-policy: there is no file or directory `{tmp_path}/gone`: `--cluster` takes a dump, or kube[:CONTEXT]\n",
+        f"koord-policy: there is no file or directory `{tmp_path}/gone`: name the policies with `--policies PATH`\n",
+        f"koord-policy: there is no policy document in `{tmp_path}/empty`\n",
+    ]
+
+
+def test_a_decision_is_explained(run: Run, dump: Path, policies: Path):
+    done = run("explain", "web-2", "--cluster", dump, "--policies", policies)
+    assert (done.exit, done.err) == (0, "")
+    assert done.out == (
+        "shop/web-2  koord-prod LS  requests cpu 2\n"
+        "profile default-scheduler\n"
+        "\n"
+        "shop/web-2 runs on cool: 1 of 3 nodes passed\n"
+        "\n"
+        "scores\n"
+        "plugin              weight  cool\n"
+        "NodeAffinity             1     0\n"
+        "TaintToleration          1   100\n"
+        "keep-off-hot-nodes       1    75\n"
+        "total                    3   175\n"
+        "\n"
+        "2 of 3 nodes refused\n"
+        "   1  NodeResourcesFit (resources)\n"
+        "      Insufficient cpu: small\n"
+        '        cpu = {"requested": 2000, "used": 0, "capacity": 1000}\n'
+        "   1  keep-off-hot-nodes (below-watermark)\n"
+        "      cpu at 75%: hot\n"
+        "        variables.cpu = 75\n"
+    )
+
+
+def test_a_pod_that_runs_is_decided_about_as_if_it_were_pending(run: Run, tmp_path: Path):
+    items = [node("full", cpu="1"), pod("web", "1", "full")]
+    dump = write_dump(tmp_path / "dump.json", items)
+    done = run("explain", "shop/web", "--cluster", dump)
+    assert done.exit == 0
+    assert done.out.splitlines()[1:5] == [
+        "it is on full; decided as if it were pending", "profile default-scheduler", "",
+        "shop/web runs on full: 1 of 1 nodes passed",
+    ]
+
+
+def test_a_pod_that_fits_nowhere_is_not_possible(run: Run, dump: Path, policies: Path):
+    done = run("explain", "web-4", "--cluster", dump, "--policies", policies)
+    assert done.exit == 5
+    assert "no node fits shop/web-4: none of 3 passed" in done.out
+    done = run("explain", "web-4", "--cluster", dump, "--policies", policies, "--output", "json")
+    assert (done.exit, done.json["node"]) == (5, None)
+    assert [(each["plugin"], each["nodes"]) for each in done.json["refusals"]] == [
+        ("NodeResourcesFit", ["cool", "hot", "small"]), ("keep-off-hot-nodes", ["hot"]),
+    ]
+
+
+def test_one_node_is_explained_plugin_by_plugin(run: Run, dump: Path, policies: Path):
+    done = run("explain", "web-2", "--cluster", dump, "--policies", policies, "--node", "hot")
+    assert done.exit == 5
+    assert done.out == (
+        "hot is refused for shop/web-2\n"
+        "\n"
+        "filters\n"
+        "  passed   GpuShare\n"
+        "  passed   NodeAffinity\n"
+        "  passed   NodeName\n"
+        "  passed   NodeResourcesFit\n"
+        "  passed   NodeUnschedulable\n"
+        "  passed   TaintToleration\n"
+        "  refused  keep-off-hot-nodes (below-watermark): cpu at 75%\n"
+        "           variables.cpu = 75\n"
+    )
+
+
+def test_a_node_that_passed_shows_its_scores(run: Run, tmp_path: Path, policies: Path):
+    items = [node("a"), node("b"), metric("a", "1"), metric("b", "2"), pod("web", "1")]
+    dump = write_dump(tmp_path / "dump.json", items)
+    done = run("explain", "web", "--cluster", dump, "--policies", policies, "--node", "b")
+    assert done.exit == 0
+    assert done.out.startswith("b could take shop/web\n")
+    assert done.out.splitlines()[-2:] == [
+        "keep-off-hot-nodes       1     50        50  coolest-first 50", "total 150; the best node is a with 175",
+    ]
+    found = run("explain", "web", "--cluster", dump, "--policies", policies, "--node", "a", "-o", "json").json
+    assert (found["passed"], found["chosen"], found["scores"]["keep-off-hot-nodes"]) == (True, True, 75)
+
+
+def test_a_node_that_nobody_measured_is_refused_with_the_error(run: Run, tmp_path: Path, policies: Path):
+    dump = write_dump(tmp_path / "dump.json", [node("silent"), pod("web", "1")])
+    done = run("explain", "web", "--cluster", dump, "--policies", policies)
+    assert done.exit == 5
+    assert "no metric of the node, or an expired one: silent" in done.out
+    assert "\nerrors\n  keep-off-hot-nodes at filter: no metric of the node, or an expired one on silent\n" in done.out
+
+
+def test_a_name_that_several_pods_have_needs_its_namespace(run: Run, tmp_path: Path):
+    other = pod("web", "1")
+    other["metadata"] = {**other["metadata"], "namespace": "lab"}
+    dump = write_dump(tmp_path / "dump.json", [node("n"), pod("web", "1"), other])
+    done = run("explain", "web", "--cluster", dump)
+    assert (done.exit, done.err) == (2, "koord-policy: several pods are called `web`: name one of `lab/web`, `shop/web`\n")
+
+
+def test_plugins_are_listed_with_their_state_and_origin(run: Run, policies: Path):
+    done = run("plugins", "--policies", policies, "--framework", "scheduler", "--output", "json")
+    found = {each["name"]: each for each in done.json["plugins"]}
+    assert {key: found["keep-off-hot-nodes"][key] for key in ("points", "origin", "enabled", "description")} == {
+        "points": ["filter", "score"], "origin": f"{policies}/hot.yaml:4", "enabled": True,
+        "description": "Pods avoid hot nodes.",
+    }
+    assert (found["GpuClustering"]["enabled"], found["GpuClustering"]["origin"]) == (False, "built-in")
+    lines = [line.split() for line in run("plugins", "--policies", policies).out.splitlines()]
+    assert ["scheduler", "keep-off-hot-nodes", "filter", "score", "Enforce", f"{policies}/hot.yaml:4",
+            "Pods", "avoid", "hot", "nodes."] in lines
+    assert run("plugins", "--framework", "qos", "-o", "json").json["digest"] == run("plugins", "-o", "json").json["digest"]
+
+
+def test_a_dump_may_be_a_directory_of_files(run: Run, tmp_path: Path):
+    directory = tmp_path / "dump"
+    directory.mkdir()
+    for number, item in enumerate(objects()):
+        (directory / f"{number}.json").write_text(json.dumps(item))
+    assert run("scheduler", "--cluster", directory, "-o", "json").json["placed"] == 2

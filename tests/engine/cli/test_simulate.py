@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .conftest import Run
+
+NODES = "sn,cpu_milli,memory_mib,gpu,model\nn1,8000,16384,2,T4\nn2,8000,16384,2,T4\n"
+PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n" + "".join(
+    f"p{number},1000,1024,1,500\n" for number in range(8)
+) + "huge,99000,1024,1,1000\n"
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    (tmp_path / "openb_node_list_gpu_node.csv").write_text(NODES)
+    path = tmp_path / "pods.csv"
+    path.write_text(PODS)
+    return path
+
+
+def test_a_replay_tells_allocation_by_load_and_failures(run: Run, trace: Path):
+    done = run("simulate", "--trace", trace, "--tune", "0", "--seed", "1", "--output", "json")
+    found = done.json
+    assert (done.exit, done.err, found["arrivals"], found["failed"]) == (0, "", 9, 1)
+    assert found["podsPerSecond"] > 0
+    assert found["final"] == {"cpu": 50.0, "memory": 25.0, "gpu": 100.0}
+    assert all(set(each) == {"cpu", "memory", "gpu"} for each in found["allocation"].values())
+    assert found["reasons"] == {"Insufficient GPU": 1, "Insufficient cpu": 1}
+    assert found["run"] == {"trace": str(trace), "seed": 1, "tune": 0.0, "tieBreak": "first"}
+
+
+def test_the_text_shows_a_table_per_load_and_the_reasons(run: Run, trace: Path):
+    lines = run("simulate", "--trace", trace, "--tune", "0").out.splitlines()
+    assert lines[1] == "allocation in percent of the cluster, by arrived load"
+    assert lines[2].split() == ["load", "cpu", "memory", "gpu"]
+    assert any("Insufficient GPU" in line for line in lines)
+    assert lines[-1].startswith("9 pods arrived at 2 nodes, 1 failed; ")
+
+
+def test_a_limit_ends_the_replay_early(run: Run, trace: Path):
+    assert run("simulate", "--trace", trace, "--limit", "3", "--output", "json").json["arrivals"] == 3
+
+
+def test_a_faulty_list_is_told_with_its_place(run: Run, trace: Path):
+    trace.write_text(PODS.replace("p3,1000", "p3,many"))
+    done = run("simulate", "--trace", trace)
+    assert done.exit == 3
+    assert f"{trace}:5:4: error: `cpu_milli` is `many`" in done.err
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("--tune", "lots"), "argument --tune: `lots` is no ratio from 0 to 100"),
+    (("--limit", "0"), "argument --limit: `0` is no whole number above 0"),
+    (("--nodes", "gone.csv"), "there is no file `gone.csv`"),
+])
+def test_usage_errors_name_the_option(run: Run, trace: Path, arguments: tuple[str, ...], message: str):
+    done = run("simulate", "--trace", trace, *arguments)
+    assert done.exit == 2
+    assert message in done.err
