@@ -44,14 +44,14 @@ def evaluate(
     Raises `PolicyError` for what it cannot parse, `EvaluationError` (without a place) for what has no value.
     """
     import celpy  # noqa: PLC0415 - half a second that only this function's users pay
-    from celpy import evaluation  # noqa: PLC0415
+    from celpy import celparser, evaluation  # noqa: PLC0415
 
     environment = celpy.Environment()
     try:
         tree = environment.compile(text)
-    except celpy.CELParseError as error:
+    except celparser.CELParseError as error:
         raise PolicyError([_problem(text, error)]) from None
-    wrapped = {name: _wrapped(function) for name, function in (functions or {}).items()}
+    wrapped: dict[str, Any] = {name: _wrapped(function) for name, function in (functions or {}).items()}
     try:
         program = environment.program(tree, functions=wrapped)
         value = program.evaluate({name: _to_celpy(each) for name, each in bindings.items()})

@@ -98,6 +98,20 @@ def _in_list(value: object, items: list[object]) -> bool:
     return any(equal(value, each) for each in items)
 
 
+_MISSING: Final = object()
+
+
+def _descend(value: object, fields: tuple[tuple[str, bool], ...]) -> object:
+    """Return what lies at a chain of optional fields; `null_is_absent` is told per field."""
+    for field, null_is_absent in fields:
+        if value.__class__ is not dict:
+            raise Extraordinary
+        value = value.get(field, _MISSING)
+        if value is _MISSING or (value is None and null_is_absent):
+            return _MISSING
+    return value
+
+
 def _in_map(key: object, mapping: Mapping[object, object]) -> bool:
     return has_key(mapping, key)
 
@@ -159,7 +173,7 @@ _GLOBALS: Final[dict[str, object]] = {
     "has_field": _has_field, "concatenated": _concatenated, "in_list": _in_list, "equal": equal, "in_map": _in_map,
     "index": index, "index_list": index_list, "divide_int": divide_int, "modulo_int": modulo_int,
     "divide_double": divide_double, "read_double": read_double, "read_timestamp": read_timestamp,
-    "read_duration": read_duration,
+    "read_duration": read_duration, "descend": _descend, "MISSING": _MISSING,
 }
 
 
@@ -566,7 +580,9 @@ class _Emitter:
         if node.function == "@in":
             return self._membership(nodes[0], nodes[1], reference.overloads)
         overloads = reference.overloads
-        if overloads[0].id in {"optional_orValue_value", "optional_or_optional"}:
+        if overloads[0].id == "optional_orValue_value":
+            return self._or_value(nodes[0], nodes[1])
+        if overloads[0].id == "optional_or_optional":
             raise RefusedError
         if len(overloads) != 1 or not self._certain(nodes, overloads[0]):
             if self._loops and node.function == "_+_":
@@ -579,6 +595,35 @@ class _Emitter:
             return inline
         evaluate = _bounded(overload.evaluate) if self._loops and overload.cost.per_size else overload.evaluate
         return py.Call(self._global(evaluate), arguments, [])
+
+    def _or_value(self, optional: Expr, default: Expr) -> py.expr:
+        """Return what `a.?b.?c.orValue(d)` is: the way down a chain of fields, or the default where it ends early."""
+        fields: list[tuple[str, bool]] = []
+        node = optional
+        while isinstance(node, ast.Select) and not node.test and self._is_optional(node) and not self._path(node):
+            declared = self._object(node.operand) or self._checked.environment.types.get(self._inner(node.operand).name)
+            if declared is not None and declared.absent is not None:
+                raise RefusedError
+            fields.append((node.field, declared is not None))
+            node = node.operand
+        if not fields or self._is_optional(node):
+            raise RefusedError
+        reached = _call("descend", self._value(node), self._global(tuple(reversed(fields))))
+        name = self._fresh()
+        with self._branch() as block:
+            value = self._checked_read(
+                _name(name), self._inner(optional),
+                is_object=self._inner(optional).name in self._checked.environment.types,
+            )
+            otherwise = self._value(default)
+        if block:
+            raise RefusedError
+        return py.IfExp(_compare(_walrus(name, reached), py.Is, _name("MISSING")), otherwise, value)
+
+    def _inner(self, node: Expr) -> Type:
+        """Return the type of what an optional may hold; of any other value its own."""
+        declared = self._type(node)
+        return declared.parameters[0] if declared.name == "optional_type" and declared.parameters else declared
 
     def _dispatched(self, overloads: tuple[Overload, ...], nodes: tuple[Expr, ...]) -> py.expr:
         """Return a call that finds its overload at run time; ints, the usual operands, are spared the search."""

@@ -116,7 +116,7 @@ leaves = st.one_of(
     st.sampled_from(["a.on", "b.on", "has(a.name)", "has(a.inner)", "has(a.labels.x)", "has(d.x)", "has(d.x.y)", "true",
                      "has(a.inner.requests)", "'x' in a.labels", "d.x", "a.inner == null", "d.y == null", "a == b",
                      "a.created < b.created", "a.age > duration('1h')", "b.created - a.created > a.age",
-                     "a.?inner.?name.orValue('z') == 'z'", "a.name.matches('^[ab]$')", "n in a.numbers", "1 in d"]),
+                     "a.?inner.?name.orValue('z') == 'z'", "a.?inner.labels.?x.orValue('z') == 'a'", "d.?x.?y.orValue(1) == 1", "a.?count.orValue(b.count) > 1", "a.labels.?x.orValue(a.name) == 'b'", "a.name.matches('^[ab]$')", "n in a.numbers", "1 in d"]),
 )
 expressions = st.recursive(leaves, conditions, max_leaves=6)
 
@@ -169,7 +169,7 @@ def emitted(text: str) -> bool:
 @pytest.mark.parametrize(
     "text",
     ["a.count + 1 > b.requests.cpu && a.name == 'x' || !a.on", "a.ports.all(p, b.ports.exists(q, q.name == p.name))",
-     "has(a.inner) ? a.inner.ratio < 0.5 : a.tags.filter(t, t.startsWith('x')).size() == 0",
+     "a.?inner.?name.orValue('z') == a.?name.orValue('y')", "has(a.inner) ? a.inner.ratio < 0.5 : a.tags.filter(t, t.startsWith('x')).size() == 0",
      "a.labels.exists(k, v, k in b.labels && b.labels[k] == v)", "d.x > 3 && d['y'] in d.z", "cel.bind(x, a.count, x * x)"],
 )
 def test_ordinary_policies_are_emitted(text: str) -> None:
