@@ -104,6 +104,8 @@ class Answer:
     reasons: Callable[[NDArray[np.intp]], Mapping[str, NDArray[np.intp]]] | None = None
     """Groups refused rows by reason in one pass, for those who count and do not read; a row may have several reasons.
     Without it each row is explained, and its message is its reason."""
+    codes: Callable[[NDArray[np.intp]], Mapping[Code, NDArray[np.intp]]] | None = None
+    """Splits refused rows by code in one pass; without it each row is explained."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,13 @@ class GpuShare:
         def reasons(refused: Rows) -> dict[str, Rows]:
             return _reasons(request, snapshot, refused)
 
-        return Answer(passed, explain, reasons=reasons)
+        def codes(refused: Rows) -> dict[Code, Rows]:
+            never = devices.count[refused] < request.count
+            if request.models:
+                never |= ~_accepts(request, devices.models)[devices.model[refused]]
+            return {Code.UNSCHEDULABLE: refused[~never], Code.UNRESOLVABLE: refused[never]}
+
+        return Answer(passed, explain, reasons=reasons, codes=codes)
 
     def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
         """Choose the devices, unless a plugin before this one has; the framework assumes the pod with them."""

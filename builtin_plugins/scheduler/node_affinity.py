@@ -48,7 +48,8 @@ class NodeAffinity:
             snapshot, frozenset(paths), json.dumps([selector, required], sort_keys=True),
             lambda row: matches_node(pod.object, snapshot.node(row)),
         )
-        return Answer(passed, lambda _: self._refusal, reasons=lambda refused: {_REASON: refused})
+        return Answer(passed, lambda _: self._refusal, reasons=lambda refused: {_REASON: refused},
+                      codes=lambda refused: {Code.UNRESOLVABLE: refused})
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Add up the weights of the preferred terms that take the node; the highest sum becomes 100."""

@@ -34,4 +34,5 @@ class NodeName:
         row = snapshot.index.get(pod.node_name)
         if row is not None:
             passed[row] = True
-        return Answer(passed, lambda _: self._refusal, reasons=lambda refused: {_REASON: refused})
+        return Answer(passed, lambda _: self._refusal, reasons=lambda refused: {_REASON: refused},
+                      codes=lambda refused: {Code.UNRESOLVABLE: refused})

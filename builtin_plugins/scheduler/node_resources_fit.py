@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import numpy as np
+
 from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
@@ -47,7 +49,14 @@ class NodeResourcesFit:
         def reasons(refused: Rows) -> dict[str, Rows]:
             return _reasons(wanted, snapshot, refused)
 
-        return Answer(passed, explain, reasons=reasons)
+        def codes(refused: Rows) -> dict[Code, Rows]:
+            # Not even an empty node of that size would do.
+            never = np.zeros(len(refused), np.bool_)
+            for name, amount in wanted:
+                never |= snapshot.allocatable(name)[refused] < amount
+            return {Code.UNSCHEDULABLE: refused[~never], Code.UNRESOLVABLE: refused[never]}
+
+        return Answer(passed, explain, reasons=reasons, codes=codes)
 
     def _ignores(self, name: str) -> bool:
         if name == _PODS:

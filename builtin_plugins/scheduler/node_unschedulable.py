@@ -39,4 +39,5 @@ class NodeUnschedulable:
         tolerations = (pod.object.get("spec") or {}).get("tolerations") or ()
         if any(tolerates(each, _TAINT) for each in tolerations):
             return Answer(np.ones(snapshot.size, np.bool_))
-        return Answer(~cordoned, lambda _: self._refusal, reasons=lambda refused: {_REASON: refused})
+        return Answer(~cordoned, lambda _: self._refusal, reasons=lambda refused: {_REASON: refused},
+                      codes=lambda refused: {Code.UNRESOLVABLE: refused})

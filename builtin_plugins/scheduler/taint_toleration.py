@@ -31,6 +31,7 @@ class TaintToleration:
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
         self._tolerated = DistinctAnswers(np.bool_)
         self._soft = DistinctAnswers(np.int64)
+        self._messages = DistinctAnswers(np.object_)
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
         """Refuse nodes with a NoSchedule or NoExecute taint that the pod does not tolerate."""
@@ -42,7 +43,13 @@ class TaintToleration:
             taint = untolerated(pod.object, snapshot.node(row)) or {}
             return Refusal("taints", _message(taint), Code.UNRESOLVABLE, values=(("taint", dict(taint)),))
 
-        return Answer(passed, explain)
+        def reasons(refused: Rows) -> dict[str, Rows]:
+            messages = self._messages.answer(
+                snapshot, _PATHS, _question(pod), lambda row: explain(row).message,
+            )[refused]
+            return {message: refused[messages == message] for message in sorted(set(messages.tolist()))}
+
+        return Answer(passed, explain, reasons=reasons, codes=lambda refused: {Code.UNRESOLVABLE: refused})
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Prefer nodes with few PreferNoSchedule taints that the pod does not tolerate: 100 for none."""

@@ -323,7 +323,18 @@ class _Filtering:
                     groups.setdefault(text, []).append(row)
             return {text: np.array(sorted(found), np.intp) for text, found in groups.items()}
 
-        return Answer(passed, explain, errors, reasons)
+        def codes(refused: Rows) -> dict[Code, Rows]:
+            groups: dict[Code, list[Rows]] = {}
+            failed = np.isin(refused, list(errors))
+            places = np.full(len(refused), -1, np.int16) if numbers is None else numbers[refused]
+            for number in np.unique(places[~failed]).tolist():
+                code = rules[number].code if number >= 0 else Code.ERROR
+                groups.setdefault(code, []).append(refused[~failed & (places == number)])
+            if failed.any():
+                groups.setdefault(Code.ERROR, []).append(refused[failed])
+            return {code: np.sort(np.concatenate(found)) for code, found in groups.items()}
+
+        return Answer(passed, explain, errors, reasons, codes)
 
 
 def bindings_of(program: Program, frame: NodeFrame, row: int | None) -> dict[str, object]:

@@ -22,7 +22,7 @@ from ..cluster.snapshot import Cluster, Snapshot
 from ..plugins import Count, CycleState, Handle
 from ..points import HIGHEST_SCORE, Answer, Code, Framework, Point, Refusal, Scores
 from ..registry import Live, Registry
-from ..reload.instances import Instances
+from ..reload.instances import Instances, Lease
 from ..source import PolicyError
 from .profile import Active, Profile, ProfileSpec
 from .rowwise import describe, failed
@@ -306,6 +306,12 @@ class Scheduler:
         self._refresh()
         named = self._force.profiles.get(str((pod.object.get("spec") or {}).get("schedulerName", "")))
         return named or next(iter(self._force.profiles.values()))
+
+    def hold(self, pod: PodInfo) -> tuple[Profile, Lease]:
+        """Return the profile that decides about a pod, which runs until its lease is released, whatever is reloaded."""
+        profile = self.profile_of(pod)
+        assert self._force.registry is not None
+        return profile, self._instances.lease(self._force.registry)
 
     def decide(self, pod: PodInfo, *, exhaustive: bool = False) -> Verdict:
         """Decide about a pod and change nothing; see `decide`."""

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from koordpolicy.builtin_plugins.scheduler import PLUGINS
+from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.plugins import CycleState
+from koordpolicy.engine.points import Code, Point
+
+GPU = "nvidia.com/gpu"
+MODEL = {"alibabacloud.com/gpu-card-model": "T4"}
+
+
+def node(name, cpu="4", gpus="0", labels=None, **spec):
+    return {"kind": "Node", "metadata": {"name": name, "labels": labels or {}}, "spec": spec,
+            "status": {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "9", GPU: gpus}}}
+
+
+def pod(name="p", annotations=None, cpu="3", **spec):
+    container = {"name": "main", "resources": {"requests": {"cpu": cpu, **({GPU: "1"} if annotations else {})}}}
+    return {"kind": "Pod", "metadata": {"name": name, "annotations": annotations or {}},
+            "spec": {"containers": [container], **spec}}
+
+
+CLUSTER = (
+    node("cordoned", unschedulable=True), node("small", cpu="1"), node("taken", gpus="1"), node("other", gpus="1", labels=MODEL),
+    node("tainted", taints=[{"key": "a", "value": "b", "effect": "NoSchedule"}]),
+    node("soiled", taints=[{"key": "c", "effect": "NoExecute"}]),
+    pod("here", {"alibabacloud.com/gpu-count": "1"}, nodeName="taken"),
+)
+PODS = (
+    pod(), pod(nodeName="small"), pod(nodeSelector={"zone": "z"}), pod(annotations={"alibabacloud.com/gpu-count": "1"}),
+    pod(annotations={"alibabacloud.com/gpu-count": "1", "alibabacloud.com/gpu-card-model": "A100"}),
+)
+
+
+@pytest.mark.parametrize("plugin", [plugin for plugin in PLUGINS if Point.FILTER in plugin.points], ids=lambda plugin: plugin.name)
+def test_codes_and_reasons_of_many_nodes_are_those_of_each_of_them(plugin):
+    snapshot = Cluster(CLUSTER).snapshot()
+    instance = plugin.make(plugin.check_args({}), SimpleNamespace(seed=0))
+    refusing = False
+    for each in PODS:
+        answer = instance.filter(CycleState(), PodInfo.of(each), snapshot, np.arange(snapshot.size))
+        refused = np.flatnonzero(~answer.passed)
+        if not len(refused):
+            continue
+        refusing = True
+        found = {code: rows.tolist() for code, rows in answer.codes(refused).items() if len(rows)}
+        told = {row: answer.explain(row) for row in refused.tolist()}
+        assert found == {code: rows for code in Code if (rows := [row for row in told if told[row].code is code])}
+        texts = {}
+        for reason, rows in answer.reasons(refused).items():
+            for row in rows.tolist():
+                texts[row] = f"{texts[row]}, {reason}" if row in texts else reason
+        assert texts == {row: refusal.message for row, refusal in told.items()}
+    assert refusing
