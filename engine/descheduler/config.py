@@ -350,9 +350,10 @@ def _complete(content: dict[str, Any], node: Node | None) -> Configuration:
 
 def _profile(profile: Mapping[str, Any]) -> ProfileSpec:
     plugins = profile["plugins"]
-    lists = {point: tuple(plugins[point]) for point in _POINTS}
+    deschedule, balance, evict, filters = (tuple(plugins[point]) for point in _POINTS)
     return ProfileSpec(
-        name=profile["name"], node_selector=profile.get("nodeSelector"), **lists,
+        name=profile["name"], node_selector=profile.get("nodeSelector"), deschedule=deschedule, balance=balance,
+        evict=evict, filter=filters,
         disabled=frozenset(plugins["disabled"]), args=profile["pluginConfig"],
         complete=frozenset(profile["pluginConfig"]) & frozenset(KINDS),
     )

@@ -508,8 +508,7 @@ def aggregate(errors: Iterable[str]) -> str:
 
 def ready_rows(snapshot: Snapshot, selector: Mapping[str, Any] | None = None) -> Rows:
     """Return the rows of nodes that no condition calls not ready and that a selector takes; cordoned ones stay."""
-    every = np.arange(snapshot.size, dtype=np.intp)
-    ready = np.array([row for row in every if _is_ready(snapshot.node(row))], dtype=np.intp)
+    ready = np.array([row for row in range(snapshot.size) if _is_ready(snapshot.node(row))], dtype=np.intp)
     return select_rows(snapshot, ready, selector)
 
 
@@ -522,5 +521,5 @@ def select_rows(snapshot: Snapshot, rows: Rows, selector: Mapping[str, Any] | No
     """Return those of the rows whose nodes a label selector takes; all of them without one."""
     if selector is None:
         return rows
-    taken = [row for row in rows if matches_labels(selector, snapshot.node(row)["metadata"].get("labels") or {})]
-    return np.array(taken, dtype=np.intp)
+    labels = {row: snapshot.node(row)["metadata"].get("labels") or {} for row in rows.tolist()}
+    return np.array([row for row, of_row in labels.items() if matches_labels(selector, of_row)], dtype=np.intp)

@@ -84,11 +84,10 @@ class _Timer:
 
 @dataclass(slots=True)
 class _Applied:
-    """An action that has an effect on a node, and since when it cannot be told what to do."""
+    """An action that has an effect on a node."""
 
     action: ActionProgram
     node: str
-    failing_since: int | None = None
 
 
 @dataclass(slots=True)
@@ -107,7 +106,7 @@ class Memory:
 
 
 class DocumentStrategy:
-    """A compiled QoSPlugin (fulfils `plugins.Strategy`)."""
+    """A compiled QoSPlugin: a strategy that reads more of a recording than `plugins.Readings` promises."""
 
     def __init__(self, compiled: CompiledQoS, memory: Memory | None = None) -> None:
         refuse_unavailable(compiled)
@@ -154,7 +153,8 @@ def recover_applied(
     memory: Memory, keys: Iterable[str], readings: RecordedReadings, reason: str,
 ) -> tuple[Adjustment, ...]:
     """Give back what the actions of these keys have applied on the node, and forget it."""
-    node, wanted, found = readings.node["metadata"]["name"], frozenset(keys), []
+    node, wanted = readings.node["metadata"]["name"], frozenset(keys)
+    found: list[Adjustment] = []
     for (key, subject), applied in tuple(memory.applied.items()):
         if key in wanted and applied.node == node:
             del memory.applied[key, subject]
@@ -387,6 +387,11 @@ class _Round:
             except EvaluationError as error:
                 held.errors[threshold.rule.name] = error
                 self._fail(threshold.rule.name, subject, error)
+                if self._is_stale(threshold.key, subject):
+                    # What nobody could tell for that long is no unbroken truth any more.
+                    self._memory.timers.pop((threshold.key, subject.name), None)
+            else:
+                self._memory.failing.pop((threshold.key, subject.name), None)
         bindings["thresholds"] = held
         for action in self._compiled.actions:
             self._act(action, subject, meant=meant)
@@ -456,10 +461,14 @@ class _Round:
 
     def _keep_or_recover(self, action: ActionProgram, subject: _Subject) -> None:
         """Leave what was applied in place, unless the failure has lasted too long."""
-        now = self._readings.now
-        since = self._memory.failing.setdefault((action.key, subject.name), now)
-        if now - since >= self._compiled.spec.stale_after_ns:
+        if self._is_stale(action.key, subject):
             self._recover(action, subject, "it failed for longer than `staleAfter`")
+
+    def _is_stale(self, key: str, subject: _Subject) -> bool:
+        """Return whether the item, which fails now, has failed for `staleAfter` without a break."""
+        now = self._readings.now
+        since = self._memory.failing.setdefault((key, subject.name), now)
+        return now - since >= self._compiled.spec.stale_after_ns
 
     def _recover(self, action: ActionProgram, subject: _Subject, reason: str) -> None:
         if self._memory.applied.pop((action.key, subject.name), None) is not None:

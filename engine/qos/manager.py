@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ..cel.values import EvaluationError, Timestamp
 from ..compile import CompiledQoS
-from ..plugins import Adjustment, Strategy
+from ..plugins import Adjustment
 from ..points import Enforcement, Framework
 from ..registry import Plugin, Registry
 from ..source import PolicyError, Problem, did_you_mean
@@ -139,7 +139,7 @@ class Manager:
             return None
         # What is only watched has no effects, and must not be remembered as if it had.
         memory = self.memory if plugin.enforcement is Enforcement.ENFORCE else Memory()
-        strategy: Strategy = DocumentStrategy(made, memory) if isinstance(made, CompiledQoS) else made
+        strategy: Any = DocumentStrategy(made, memory) if isinstance(made, CompiledQoS) else made
         return _Running(plugin.name, strategy, plugin.enforcement, plugin.digest)
 
     def _unknown(self, plugins: Iterable[Plugin]) -> Iterator[Problem]:

@@ -204,7 +204,7 @@ class _Builder:
                     self._complain(part, str(error))
         recording = self._recording
         recording.times = sorted(set(recording.times))
-        if not recording.times:
+        if not recording.times and not self._found:
             self._found.append(Problem("this recording has no samples", self._source.span(0), code="no-samples"))
         if self._found:
             raise PolicyError(self._found)
