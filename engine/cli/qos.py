@@ -89,7 +89,8 @@ def _rows(each: Round) -> Iterator[Sequence[str]]:
         subject = _other(adjustment.subject, each.node)
         yield [*head, subject, mark + kind, adjustment.reason, _writes(adjustment)]
     for error in each.errors:
-        yield [*head, _other(error.subject, each.node), "error", f"{error.item}: {error.message}".removeprefix(": "), ""]
+        message = f"{error.item}: {error.message}" if error.item else error.message
+        yield [*head, _other(error.subject, each.node), "error", message, ""]
     if not each.eventful:
         holding = [state.name for state in each.thresholds if state.holds]
         yield [*head, "", "-", f"holds: {', '.join(holding)}" if holding else "", ""]

@@ -113,3 +113,14 @@ def test_an_unknown_name_says_which_is_near(run: Run, dump: Path, arguments: tup
 def test_a_node_without_a_cluster_is_a_usage_error(run: Run):
     done = run("eval", "1", "--node", "n")
     assert (done.exit, done.err) == (2, "koord-policy: `--node` and `--pod` need a cluster: name it with `--cluster`\n")
+
+
+def test_the_second_engine_answers_for_one_place_at_a_time(run: Run, dump: Path):
+    assert run("eval", "[1, 2].map(x, x * x)", "--engine", "cel-python").out == "type   list(int)\nvalue  [1, 4]\n"
+    expression = "usage.cpu * 100 / allocatable.cpu"
+    ours = run("eval", expression, "--cluster", dump, "--node", "hot")
+    assert run("eval", expression, "--cluster", dump, "--node", "hot", "--engine", "cel-python") == ours
+    done = run("eval", expression, "--cluster", dump, "--engine", "cel-python")
+    assert (done.exit, done.err) == (2, (
+        "koord-policy: cel-python answers for one node at a time: name it with `--node`\n"
+    ))

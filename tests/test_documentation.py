@@ -1,0 +1,59 @@
+"""What the documentation shows can be done: its command lines run, its documents are valid, its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from koordpolicy.__main__ import builtins
+from koordpolicy.engine import cli
+from koordpolicy.engine.compile import compile_documents
+from koordpolicy.engine.documents import load
+from koordpolicy.engine.source import Source
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(kind: str) -> list[tuple[str, str]]:
+    return [
+        (page.name, block) for page in PAGES
+        for block in re.findall(rf"^```{kind}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    ]
+
+
+COMMANDS = [
+    (page, line) for page, block in blocks("sh") for line in block.splitlines() if line.startswith("koord-policy ")
+]
+
+
+@pytest.mark.parametrize(("page", "line"), COMMANDS)
+def test_a_documented_command_line_works(
+    page: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.chdir(ROOT)
+    command, _, note = line.partition("  # exit code ")
+    assert cli.main(shlex.split(command)[1:], builtins) == int(note or 0), (page, capsys.readouterr())
+    out, err = capsys.readouterr()
+    assert out
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(("page", "block"), [each for each in blocks("yaml") if "policy.koordinator.sh/" in each[1]])
+def test_a_documented_document_is_valid(page: str, block: str):
+    loaded = load([Source(page, block)])
+    assert loaded.documents
+    assert not loaded.problems
+    compile_documents(loaded)
+
+
+def test_links_between_pages_lead_somewhere():
+    broken = [
+        (page.name, target) for page in PAGES
+        for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text(encoding="utf-8"))
+        if not (page.parent / target).exists()
+    ]
+    assert broken == []
