@@ -32,13 +32,13 @@ from .checked import (
     VariableReference,
     reads_of,
 )
-from .encoding import Absent, key_of, value_at
+from .encoding import Absent, is_number, key_of, value_at
 from .environment import Scope
 from .frame import Column, Frame, Rows
 from .program import Program
 from .row_frame import RowFrame
 from .types import BOOL, DOUBLE, DYN, INT
-from .values import INT64_MAX, INT64_MIN, EvaluationError
+from .values import EvaluationError
 from .vectors import OPERATORS, UNKNOWN, NotColumnar, Operand, Vector, both, choose, either, invert, to_double, within
 
 __all__ = ["KEPT_BYTES", "ColumnPlan", "RowFrame", "evaluate"]
@@ -48,6 +48,8 @@ KEPT_BYTES: Final = 64 * 1024 * 1024
 
 _FEW_ROWS: Final = 24
 """So many rows are evaluated by row sooner than by column."""
+_FEW_CHANGES: Final = 8
+"""So many rows of a kept column are evaluated anew by row sooner than all of them by column."""
 _LONGEST_LIST: Final = 32
 _KEPT: Final = "columns"
 
@@ -95,8 +97,9 @@ class _Context:
 class _Part(Protocol):
     """A part of an expression that answers for all rows at once."""
 
-    def run(self, context: _Context) -> Operand:
+    def run(self, context: _Context, /) -> Operand:
         """Return one value for all rows, a vector, or `UNKNOWN`; raise `NotColumnar`."""
+        ...
 
 
 # --- kept results ----------------------------------------------------------------------------------------------------
@@ -286,11 +289,11 @@ def _typed(values: list[object], kind: str) -> tuple[NDArray[Any], NDArray[np.bo
     if kind == "O":
         array = np.empty(len(values), dtype=np.object_)
         array[:] = values
-        fine = [value is not _UNASKED and value.__class__ is not EvaluationError for value in values]
+        fine = [value is not _UNASKED and not isinstance(value, EvaluationError) for value in values]
     else:
         class_, dtype = _DTYPES[kind]
         if kind == "i":
-            fine = [value.__class__ is int and INT64_MIN <= value <= INT64_MAX for value in values]
+            fine = [value.__class__ is int and is_number(value) for value in values]
         else:
             fine = [value.__class__ is class_ for value in values]
         array = np.array([value if ok else 0 for value, ok in zip(values, fine, strict=True)], dtype=dtype)
@@ -392,8 +395,8 @@ class _Constant:
 
     __slots__ = ("_value",)
 
-    def __init__(self, value: Operand) -> None:
-        self._value = value
+    def __init__(self, value: Any) -> None:
+        self._value: Operand = value
 
     def run(self, _: _Context) -> Operand:
         return self._value
@@ -418,7 +421,7 @@ class _Scalar:
 
     def run(self, context: _Context) -> Operand:
         value = self.value(context)
-        if value.__class__ is EvaluationError:
+        if isinstance(value, EvaluationError):
             return UNKNOWN
         return value  # type: ignore[return-value]
 
@@ -464,7 +467,7 @@ class _Call:
         for operand in operands:
             if operand is UNKNOWN:
                 return UNKNOWN
-            if operand.__class__ is Vector:
+            if isinstance(operand, Vector):
                 some = True
         if not some:  # both branches of a condition may have been the same for all rows
             operands[0] = Vector.full(context.size, operands[0])
@@ -507,10 +510,9 @@ class _Logic:
                 continue
             if operand is stop:
                 return stop
-            if operand.__class__ is not Vector or operand.values.dtype.kind != "b":
+            if not isinstance(operand, Vector) or operand.values.dtype.kind != "b":
                 doubtful = True
                 continue
-            assert isinstance(operand, Vector)
             result = operand if result is None else self._join(result, operand)
             if result.valid is None and not (result.values if not stop else ~result.values).any():
                 return result
@@ -538,9 +540,8 @@ class _Choice:
             return self._first.run(context)
         if condition is False:
             return self._second.run(context)
-        if condition.__class__ is not Vector or condition.values.dtype.kind != "b":
+        if not isinstance(condition, Vector) or condition.values.dtype.kind != "b":
             return UNKNOWN
-        assert isinstance(condition, Vector)
         if condition.valid is None:
             if condition.values.all():
                 return self._first.run(context)
@@ -577,7 +578,7 @@ class _Distinct:
         key = (self, context.decision_key(self._decision)) if self._decision else self
         inputs = _inputs(context, self._paths, self._paths_set)
         answers = context.results.get(key)
-        if answers.__class__ is not _Answers or answers.inputs is not inputs:
+        if not isinstance(answers, _Answers) or answers.inputs is not inputs:
             answers = _Answers(inputs, self._kind)
             context.results.put(key, answers, answers.bytes)
         return answers
@@ -710,7 +711,7 @@ class ColumnPlan:
         key = (self, context.decision_key(self._decision)) if self._decision else self
         stamp = frame.stamp(self._row_paths)
         kept = context.results.get(key)
-        if kept.__class__ is _Result:
+        if isinstance(kept, _Result):
             column = self._up_to_date(kept, frame, stamp)
             if column is not None:
                 return column
@@ -730,13 +731,7 @@ class ColumnPlan:
         if isinstance(value, EvaluationError):
             failed = range(size) if rows is None else rows.tolist()
             return Column(np.zeros(size, np.object_), dict.fromkeys(failed, value))
-        if value.__class__ is bool or value.__class__ is float:
-            return Column(np.full(size, value))
-        if value.__class__ is int and INT64_MIN <= value <= INT64_MAX:
-            return Column(np.full(size, value, dtype=np.int64))
-        values = np.empty(size, dtype=np.object_)
-        values[:] = [value] * size
-        return Column(values)
+        return Column(_filled(size, value).values)
 
     def _fresh(self, context: _Context, rows: Rows | None) -> tuple[Column, bool]:
         """Return the column, and whether it holds for all rows."""
@@ -745,7 +740,7 @@ class ColumnPlan:
             operand = self.part.run(context)
         if operand is UNKNOWN:
             vector = Vector(np.zeros(size, dtype=_dtype(self._checked)), np.zeros(size, dtype=np.bool_))
-        elif operand.__class__ is Vector:
+        elif isinstance(operand, Vector):
             vector = operand
         else:
             vector = _filled(size, operand)
@@ -793,7 +788,7 @@ class ColumnPlan:
         if kept.stamp == stamp:
             return kept.column
         changed = frame.changed(self._row_paths, kept.stamp)
-        if changed is None or len(changed) > _FEW_ROWS:
+        if changed is None or len(changed) > _FEW_CHANGES:
             return None
         if len(changed):
             answer = self._by_row.reader(frame)
@@ -926,19 +921,23 @@ def _with(column: Column, rows: Sequence[int], answers: Sequence[object]) -> Col
     if not rows:
         return column
     letter = values.dtype.kind
-    fitting = {"b": bool, "i": int, "f": float}.get(letter)
-    fits = fitting is None or all(
-        answer.__class__ is fitting or answer.__class__ is EvaluationError for answer in answers
-    )
+    fits = letter == "O" or all(isinstance(answer, EvaluationError) or _letter(answer) == letter for answer in answers)
     # A value of another kind than the rest (a dyn expression's, a number beyond 64 bits) makes it a column of objects.
     values = values.copy() if fits else values.astype(np.object_)
     for row, answer in zip(rows, answers, strict=True):
-        if answer.__class__ is EvaluationError:
+        if isinstance(answer, EvaluationError):
             errors[row] = answer
             continue
         errors.pop(row, None)
         values[row] = answer
     return Column(values, errors)
+
+
+def _letter(value: object) -> str:
+    """Return numpy's letter of the kind of array that holds such values."""
+    if value.__class__ is bool:
+        return "b"
+    return "O" if not is_number(value) else "i" if value.__class__ is int else "f"
 
 
 def _bytes_of(column: Column) -> int:

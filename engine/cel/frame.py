@@ -50,36 +50,46 @@ class Frame(Protocol):
     @property
     def size(self) -> int:
         """The number of rows."""
+        ...
 
     def value(self, name: str) -> object:
         """Return a CONSTANT or DECISION variable's value."""
+        ...
 
     def row_value(self, name: str, row: int) -> object:
         """Return a ROW variable's value at a row, as plain data; raise `EvaluationError` where it has none."""
+        ...
 
     def numbers(self, path: Path) -> Numbers | None:
         """Return the numeric column at a path below a ROW variable, or None where no such column is kept."""
+        ...
 
     def codes(self, path: Path) -> Codes:
         """Return the dictionary-encoded column at a path below a ROW variable (computed once, then kept)."""
+        ...
 
     def stamp(self, paths: frozenset[Path]) -> int:
         """Return a number that grows whenever a row may have changed at one of the ROW paths."""
+        ...
 
     def changed(self, paths: frozenset[Path], since: int) -> Rows | None:
         """Return the rows that changed at one of the paths since that stamp; None if that is not known any more."""
+        ...
 
     @property
     def beneath(self) -> tuple[Frame, Rows] | None:
         """For an overlay: the frame beneath it, with the same values, and the rows in which it differs; else None."""
+        ...
 
     @property
     def memo(self) -> dict[object, object]:
         """What was computed for this one decision already."""
+        ...
 
     @property
     def kept(self) -> dict[object, object]:
         """Results kept between decisions over the same rows; whoever keeps bounds what it keeps."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

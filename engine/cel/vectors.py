@@ -52,11 +52,11 @@ class Vector:
         return vector
 
     @staticmethod
-    def full(size: int, value: object) -> Vector:
+    def full(size: int, value: Any) -> Vector:
         """Return a column that holds one value in all rows."""
         if value.__class__ is bool or value.__class__ is float:
             return Vector(np.full(size, value))
-        if value.__class__ is int:
+        if value.__class__ is int and _LOWEST <= value <= _HIGHEST:
             return Vector(np.full(size, value, dtype=np.int64), None, value, value)
         raise NotColumnar
 
@@ -73,13 +73,13 @@ Operand: TypeAlias = "Vector | Unknown | bool | int | float"
 
 def kind_of(operand: Operand) -> str:
     """Return numpy's letter of a kind: b, i or f."""
-    if operand.__class__ is Vector:
+    if isinstance(operand, Vector):
         kind: str = operand.values.dtype.kind
         if kind == "O":
             raise NotColumnar
         return kind
     letter = _LETTERS.get(operand.__class__)
-    if letter is None:
+    if letter is None or (letter == "i" and not _LOWEST <= operand <= _HIGHEST):  # type: ignore[operator]
         raise NotColumnar
     return letter
 
@@ -88,15 +88,15 @@ _LETTERS: Final[dict[type, str]] = {bool: "b", int: "i", float: "f"}
 
 
 def _values(operand: Operand) -> Any:
-    return operand.values if operand.__class__ is Vector else operand
+    return operand.values if isinstance(operand, Vector) else operand
 
 
 def _valid(operand: Operand) -> Mask | None:
-    return operand.valid if operand.__class__ is Vector else None
+    return operand.valid if isinstance(operand, Vector) else None
 
 
 def _bounds(operand: Operand) -> tuple[int, int]:
-    if operand.__class__ is Vector:
+    if isinstance(operand, Vector):
         return operand.low, operand.high
     return operand, operand  # type: ignore[return-value]
 
@@ -109,7 +109,7 @@ def _and_masks(first: Mask | None, second: Mask | None) -> Mask | None:
 
 def _doubles(operand: Operand) -> Any:
     values = _values(operand)
-    return values.astype(np.float64) if operand.__class__ is Vector else float(values)
+    return values.astype(np.float64) if isinstance(operand, Vector) else float(values)
 
 
 def _numbers(a: Operand, b: Operand) -> str:
@@ -169,7 +169,7 @@ def _divisor(a: Operand, b: Operand) -> tuple[Any, Any, Mask | None]:
     valid = _and_masks(_valid(a), _valid(b))
     low, high = _bounds(b)
     if low <= 0 <= high:
-        if b.__class__ is not Vector:
+        if not isinstance(b, Vector):
             raise NotColumnar  # every row fails
         fine = y != 0
         valid = _and_masks(valid, fine)
@@ -320,7 +320,7 @@ def to_double(a: Operand) -> Operand:
 
 def within(a: Operand, numbers: Sequence[int]) -> Operand:
     """`a in [...]` for a list of constant ints."""
-    if kind_of(a) != "i" or a.__class__ is not Vector:
+    if kind_of(a) != "i" or not isinstance(a, Vector):
         raise NotColumnar
     values = _values(a)
     found = np.zeros(len(values), dtype=np.bool_)
@@ -338,7 +338,7 @@ def choose(condition: Vector, a: Operand, b: Operand) -> Operand:
         known, taken = (b, ~condition.values) if a is UNKNOWN else (a, condition.values)
         if known is UNKNOWN:
             return UNKNOWN
-        result = known if known.__class__ is Vector else Vector.full(len(condition.values), known)
+        result = known if isinstance(known, Vector) else Vector.full(len(condition.values), known)
         assert isinstance(result, Vector)
         mask = _and_masks(_and_masks(valid, taken), result.valid)
         return Vector(result.values, mask, result.low, result.high)
@@ -387,7 +387,7 @@ def either(a: Vector, b: Vector) -> Vector:
 
 def invert(a: Operand) -> Operand:
     """`!a`."""
-    if kind_of(a) != "b" or a.__class__ is not Vector:
+    if kind_of(a) != "b" or not isinstance(a, Vector):
         raise NotColumnar
     return Vector(~a.values, a.valid)
 

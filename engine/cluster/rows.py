@@ -52,6 +52,8 @@ class NodeRow:
     taken: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The minors that each pod holds."""
     images: Mapping[str, int] | None = None
+    facts: dict[str, Any] | None = None
+    """What `info` returned, for as long as it holds."""
 
     def copy(self) -> NodeRow:
         """Return a row that can be changed without this one noticing."""
@@ -60,9 +62,15 @@ class NodeRow:
             self.total, list(self.free), self.model, dict(self.taken), self.images,
         )
 
+    def set_node(self, node: Mapping[str, Any]) -> None:
+        """Take over another version of the node object; the owner sees to what follows from it."""
+        self.node = node
+        self.images = self.facts = None
+
     def add(self, pod: PodInfo, devices: Sequence[int] = ()) -> None:
         """Put a pod onto the node; without `devices` a pod that wants some gets the first ones that fit."""
         self.pods[pod.key] = pod
+        self.facts = None
         requested = self.requested
         for name, amount in pod.requests.items():
             requested[name] += amount
@@ -76,6 +84,7 @@ class NodeRow:
     def remove(self, key: str) -> PodInfo:
         """Take a pod off the node, with all it holds."""
         pod = self.pods.pop(key)
+        self.facts = None
         requested = self.requested
         for name, amount in pod.requests.items():
             requested[name] -= amount
@@ -89,6 +98,7 @@ class NodeRow:
         if total == self.total and model == self.model:
             return False
         self.total, self.model, self.free = total, model, list(total)
+        self.facts = None
         held, self.taken = self.taken, {}
         for pod in self.pods.values():
             if pod.gpu is None or not self.free:
@@ -108,11 +118,16 @@ class NodeRow:
         ]
 
     def info(self, measured: bool) -> dict[str, Any]:
-        """Return the derived facts of the node, as expressions see them; device amounts are in thousandths."""
+        """Return the derived facts of the node, as expressions see them; device amounts are in thousandths.
+
+        Not to be written: the same answer is given until something changes.
+        """
+        if self.facts is not None and self.facts["measured"] is measured:
+            return self.facts
         labels = self.node["metadata"].get("labels") or {}
         if self.images is None:
             self.images = _images(self.node)
-        return {
+        self.facts = {
             "name": self.name,
             "pods": len(self.pods),
             "images": self.images,
@@ -126,6 +141,7 @@ class NodeRow:
             "gpuDevices": sum(1 for total in self.total if total),
             "gpuModel": self.model,
         }
+        return self.facts
 
     def estimated(self) -> MeasuredList:
         """Return the measured usage plus what pods that the metric does not show yet are expected to use.

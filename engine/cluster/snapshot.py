@@ -149,6 +149,10 @@ class Cluster:
         self._metrics: dict[str, NodeMetric] = {}
         self._fresh_from = self._fresh_until = 0
         self._now = 0
+        self._apply: Mapping[str, Callable[[str, Mapping[str, Any]], None]] = {
+            "Node": self._upsert_node, "Pod": self._upsert_pod, "NodeMetric": self._upsert_metric,
+            "Device": self._upsert_device,
+        }
         self._shape_changed()
         problems = self.upsert_all(objects)
         if problems:
@@ -226,9 +230,9 @@ class Cluster:
         """
         try:
             key = _key_of(item)
-            apply = self._APPLY.get(item["kind"])
+            apply = self._apply.get(item["kind"])
             if apply is not None:
-                apply(self, key, item)
+                apply(key, item)
         except ValueError as error:
             raise PolicyError([_problem(item, error)]) from None
         self._objects.setdefault(item["kind"], {})[key] = item
@@ -315,7 +319,7 @@ class Cluster:
         old = row.node
         allocatable = allocatable_of(node)
         devices_of(allocatable, self.object("Device", key))
-        row.node, row.images = node, None
+        row.set_node(node)
         self.version += 1
         self.node_log.note(self.version, index)
         for path, log in self._path_logs.items():
@@ -380,9 +384,6 @@ class Cluster:
         if key in self.index:
             self._set_devices(self.index[key])
 
-    _APPLY: Final[Mapping[str, Callable[[Cluster, str, Mapping[str, Any]], None]]] = {
-        "Node": _upsert_node, "Pod": _upsert_pod, "NodeMetric": _upsert_metric, "Device": _upsert_device,
-    }
 
     def _attach(self, pod: PodInfo, node: str, devices: tuple[int, ...]) -> None:
         self._bound[pod.key] = node
@@ -612,7 +613,7 @@ class Snapshot:
                 raise ValueError(f"no node `{name}`")
             row = self.row(index).copy()
             if change.node is not None:
-                row.node, row.images = change.node, None
+                row.set_node(change.node)
                 row.allocatable = allocatable_of(change.node)
                 device = self.object("Device", name)
                 row.set_devices(devices_of(row.allocatable, device), model_of(row.node, device))
@@ -694,13 +695,12 @@ class NodeFrame:
     ROW variables: node, nodeInfo, nodeMetric, allocatable, requested, usage, estimated, metricAge, devices.
     """
 
-    __slots__ = ("_beneath", "_cluster", "_infos", "_snapshot", "_values", "memo")
+    __slots__ = ("_beneath", "_cluster", "_snapshot", "_values", "memo")
 
     def __init__(self, snapshot: Snapshot, values: Mapping[str, object]) -> None:
         self._snapshot = snapshot
         self._cluster = snapshot.cluster
         self._values = values
-        self._infos: dict[int, dict[str, Any]] = {}
         self.memo: dict[object, object] = {}
         self._beneath: tuple[Frame, Rows] | None = None
         if snapshot.patched:
@@ -737,10 +737,7 @@ class NodeFrame:
             case "allocatable":
                 return at.allocatable
             case "nodeInfo":
-                info = self._infos.get(row)
-                if info is None:
-                    info = self._infos[row] = at.info(self._snapshot.is_fresh(row))
-                return info
+                return at.info(self._snapshot.is_fresh(row))
             case "usage":
                 return at.metric.usage if at.metric is not None and self._snapshot.is_fresh(row) else _UNMEASURED
             case "estimated":
