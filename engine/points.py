@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final
 
 from .cel import library
 from .cel.environment import Environment, Function, Scope, Variable
@@ -23,6 +20,11 @@ from .cel.types import BOOL, DOUBLE, DYN, INT, NULL, STRING, TIMESTAMP, Field, O
 from .cel.values import EvaluationError
 from .kubernetes import library as kubernetes_library
 from .kubernetes import types as kubernetes_types
+
+if TYPE_CHECKING:
+    # Who only checks documents does not wait for it.
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Framework(enum.Enum):
@@ -475,7 +477,24 @@ def environment(
     `params` is what `typed` says of a document's params, `aggregates` maps names to types, `thresholds` are names.
     Definitions (`variables.x`) are added by the caller, one after the other.
     """
-    found = _environment(slot, subject)
+    names = tuple(thresholds)
+    # Many documents see the same, and much is known of an environment that need not be found out again for each.
+    key = (slot, subject, params and params.signature, tuple((aggregates or {}).items()), names)
+    found = _KEPT.get(key)
+    if found is None:
+        found = _KEPT[key] = _extended(_environment(slot, subject), params, aggregates, names)
+        if len(_KEPT) > _MOST_KEPT:
+            del _KEPT[next(iter(_KEPT))]
+    return found
+
+
+_MOST_KEPT: Final = 256
+_KEPT: Final[dict[Hashable, Environment]] = {}
+
+
+def _extended(
+    found: Environment, params: Typed | None, aggregates: Mapping[str, Type] | None, names: tuple[str, ...],
+) -> Environment:
     if params is not None:
         found = found.with_types(*params.types).with_variables(
             Variable("params", params.type, _CONSTANT, "The plugin's params."),
@@ -485,7 +504,6 @@ def environment(
         found = found.with_types(declared).with_variables(
             Variable("aggregates", declared.type, _DECISION, "Facts of the whole."),
         )
-    names = tuple(thresholds)
     if names:
         declared = ObjectType("Thresholds", {name: Field(BOOL) for name in names})
         found = found.with_types(declared).with_variables(
@@ -500,6 +518,13 @@ class Typed:
 
     type: Type
     types: tuple[ObjectType, ...]
+
+    @property
+    def signature(self) -> Hashable:
+        """What is equal for params of the same types."""
+        return tuple(
+            (each.name, each.index, *((name, field.type) for name, field in each.fields.items())) for each in self.types
+        )
 
 
 def typed(values: Mapping[str, Any], schema: Any = None) -> Typed:

@@ -31,13 +31,14 @@ from .programs import (
     ActionProgram,
     CompiledDescheduler,
     CompiledQoS,
+    CompiledScheduler,
     EffectProgram,
     EvictProgram,
+    ScoreProgram,
     SortProgram,
     SuppressCPUProgram,
     ThresholdProgram,
 )
-from .scheduling import CompiledScheduler, DocumentScheduler, ScoreProgram
 
 _PLUGINS: Final = (Kind.SCHEDULER, Kind.QOS, Kind.DESCHEDULER)
 Make = Callable[[Mapping[str, Any]], Any]
@@ -141,7 +142,13 @@ def _compile_scheduler(document: Document, shared: Mapping[str, Document], probl
         (Point.PRE_ENQUEUE, spec.pre_enqueue), (Point.PRE_FILTER, spec.pre_enqueue or spec.pre_filter),
         (Point.FILTER, spec.filter), (Point.SCORE, spec.score),
     ) if used]
-    return _plugin(document, Framework.SCHEDULER, points, lambda args: DocumentScheduler(compiled, args), given)
+
+    def made(args: Mapping[str, Any]) -> object:
+        from .scheduling import DocumentScheduler  # noqa: PLC0415 - see the package
+
+        return DocumentScheduler(compiled, args)
+
+    return _plugin(document, Framework.SCHEDULER, points, made, given)
 
 
 def _sort(expressions: Expressions, keys: Iterable[SortKey], slot: Slot) -> tuple[SortProgram, ...]:

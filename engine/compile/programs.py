@@ -23,6 +23,8 @@ from ..documents import (
     Over,
     QoSSpec,
     Release,
+    SchedulerSpec,
+    ScoreItem,
     SortOrder,
 )
 from ..points import Code
@@ -57,6 +59,28 @@ class AggregateProgram:
     group_by: Program | None
     percentile: int | None
     span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreProgram:
+    """A score item, ready to run."""
+
+    item: ScoreItem
+    program: Program
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledScheduler:
+    """The programs of a SchedulerPlugin document."""
+
+    document: Document
+    spec: SchedulerSpec
+    conditions: tuple[Rule, ...]
+    aggregates: tuple[AggregateProgram, ...]
+    pre_enqueue: tuple[Rule, ...]
+    pre_filter: tuple[Rule, ...]
+    filter: tuple[Rule, ...]
+    score: tuple[ScoreProgram, ...]
 
 
 @dataclass(frozen=True, slots=True)

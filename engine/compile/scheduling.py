@@ -19,13 +19,14 @@ from ..cel.frame import Frame, Rows
 from ..cel.program import Program
 from ..cel.row_frame import RowFrame
 from ..cel.values import EvaluationError, Timestamp
+from ..cluster.facts import pod_facts, pod_values
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import NodeFrame, Snapshot
-from ..documents import Document, Normalize, Over, SchedulerSpec, ScoreItem
+from ..documents import Normalize, Over
 from ..plugins import CycleState
 from ..points import HIGHEST_SCORE, Answer, Code, FailurePolicy, Refusal, Scores
 from .aggregation import Facts, summarize
-from .programs import AggregateProgram, Rule
+from .programs import AggregateProgram, CompiledScheduler, Rule, ScoreProgram
 from .selection import accepts_pod, exempt, node_mask
 
 _Booleans = NDArray[np.bool_]
@@ -34,52 +35,6 @@ _Integers = NDArray[np.int64]
 _EXACT_DOUBLES: Final = 2.0**63
 _SAFE: Final = 2**63 // (HIGHEST_SCORE + 1)
 _MOST_VALUES: Final = 12
-
-
-@dataclass(frozen=True, slots=True)
-class ScoreProgram:
-    """A score item, ready to run."""
-
-    item: ScoreItem
-    program: Program
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledScheduler:
-    """The programs of a SchedulerPlugin document."""
-
-    document: Document
-    spec: SchedulerSpec
-    conditions: tuple[Rule, ...]
-    aggregates: tuple[AggregateProgram, ...]
-    pre_enqueue: tuple[Rule, ...]
-    pre_filter: tuple[Rule, ...]
-    filter: tuple[Rule, ...]
-    score: tuple[ScoreProgram, ...]
-
-
-def pod_facts(pod: PodInfo) -> dict[str, object]:
-    """Return what expressions read as `podInfo`; GPU amounts in thousandths of one device."""
-    gpu = pod.gpu
-    return {
-        "name": pod.name,
-        "namespace": pod.namespace,
-        "qosClass": pod.qos_class,
-        "kubernetesQoS": pod.kubernetes_qos,
-        "priority": pod.priority,
-        "priorityBand": pod.priority_band,
-        "requests": pod.requests,
-        "limits": pod.limits,
-        "gpuCount": gpu.count if gpu else 0,
-        "gpuShare": gpu.share if gpu else 0,
-        "gpuRequest": gpu.total if gpu else 0,
-        "gpuModels": sorted(gpu.models) if gpu else [],
-    }
-
-
-def pod_values(pod: PodInfo) -> dict[str, object]:
-    """Return the variables of a pod: `pod`, `podInfo`, `requests`, `limits`."""
-    return {"pod": pod.object, "podInfo": pod_facts(pod), "requests": pod.requests, "limits": pod.limits}
 
 
 class _Shared:

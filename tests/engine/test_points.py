@@ -8,9 +8,9 @@ from koordpolicy.engine import points
 from koordpolicy.engine.cel.environment import Scope
 from koordpolicy.engine.cel.program import compile  # noqa: A004
 from koordpolicy.engine.cel.types import BOOL, DOUBLE, DYN, INT, STRING, list_of, map_of
+from koordpolicy.engine.cluster.facts import pod_values
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.compile import pod_values
 from koordpolicy.engine.points import POINTS, SLOTS, Point, Slot, environment, seen, typed
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange, Snapshot
-from koordpolicy.engine.compile import DocumentScheduler, compile_documents
-from koordpolicy.engine.compile.scheduling import normalize
+from koordpolicy.engine.compile import compile_documents
+from koordpolicy.engine.compile.scheduling import DocumentScheduler, normalize
 from koordpolicy.engine.documents import Normalize, load
 from koordpolicy.engine.plugins import CycleState
 from koordpolicy.engine.points import Code, Enforcement, Point
