@@ -23,6 +23,7 @@ from .terminal import warn
 
 if TYPE_CHECKING:
     from ..cluster.pods import PodInfo
+    from ..registry import Plugin
     from . import Builtins
 
 LIVE_CLUSTER: Final = "kube"
@@ -86,7 +87,12 @@ def registry_of(paths: Sequence[str | Path], builtins: Builtins) -> Registry:
     for path in paths:
         if not any(document.source_name == str(path) for document in loaded.documents):
             raise Stop(f"there is no policy document in `{path}`")
-    return Registry.of((*builtins(), *discover(_tell), *compiled), generation=1)
+    return Registry.of((*python_plugins(builtins), *compiled), generation=1)
+
+
+def python_plugins(builtins: Builtins) -> tuple[Plugin, ...]:
+    """Return the built-in plugins and those of installed distributions; what cannot be loaded is told, and left out."""
+    return (*builtins(), *discover(_tell))
 
 
 def _tell(problem: Problem) -> None:

@@ -163,6 +163,7 @@ class Reloader:
         self._alarm = ""
         self._last_success: float | None = None
         self._last_failure: float | None = None
+        self._successes = self._failures = 0
         self._counting = threading.Lock()
         self._counted = (0, 0, 0)  # generation, decisions, errors
         self._hints: Hints | None = None
@@ -230,7 +231,7 @@ class Reloader:
             for watched in self._watched:
                 watched.force, watched.since = watched.newest, self._clock()
             self._swap(plugins)
-            self._last_success = self._clock()
+            self._succeeded()
         elif self._invalid_at_start is InvalidAtStart.REFUSE:
             raise PolicyError(problems)
         else:
@@ -287,7 +288,7 @@ class Reloader:
                 f"`{watched.mount.path}` cannot be read: {reading.stamp.reason}",
                 help="mount or restore it" if watched.unmounted else "give the process the right to read it",
                 code="unmounted" if watched.unmounted else "unreadable-source"),)
-            self._last_failure = self._clock()
+            self._failed()
             return
         watched.unmounted, watched.trouble, watched.warnings = False, (), reading.warnings
         watched.projected = watched.projected or reading.stamp.presence is Presence.PROJECTED
@@ -328,9 +329,9 @@ class Reloader:
                 for watched in unit.watched:
                     watched.problems += problems
             if refused:
-                self._last_failure = self._clock()
+                self._failed()
                 return
-        self._last_success = self._clock()
+        self._succeeded()
 
     def _units(self) -> list[_Unit]:
         if self._unit is ReloadUnit.FILE:
@@ -477,7 +478,7 @@ class Reloader:
                                       for source in each.version.files.values()})
         except PolicyError as error:
             raise PolicyError([*problems, *error.problems]) from None
-        self._last_failure = self._clock()
+        self._failed()
         for watched in self._watched:
             each = saved[watched.mount.path]
             watched.force, watched.since, watched.last_good = each.version, each.since, True
@@ -510,7 +511,7 @@ class Reloader:
         with self._counting:
             self._counted = (0, 0, 0)
         failed = f"{errors} of the first {decisions} decisions under generation {generation} had failing expressions"
-        self._last_failure = self._clock()
+        self._failed()
         previous = self._previous
         if previous is None:
             self._alarm = f"{failed}, and there is no generation to go back to"
@@ -545,6 +546,14 @@ class Reloader:
 
     # Telling.
 
+    def _succeeded(self) -> None:
+        self._last_success = self._clock()
+        self._successes += 1
+
+    def _failed(self) -> None:
+        self._last_failure = self._clock()
+        self._failures += 1
+
     def _finish(self, now: float) -> float:
         self._save(now)
         hints = self._hints
@@ -553,7 +562,7 @@ class Reloader:
         self._status = Status(
             registry.generation, registry.digest, tuple(self._source_status(each, now) for each in self._watched),
             self._last_success, self._last_failure, tuple(text for text in warnings if text),
-            hints is not None and hints.working)
+            hints is not None and hints.working, self._successes, self._failures)
         due = [now + self._interval]
         for watched in self._watched:
             if watched.changed_at is not None:

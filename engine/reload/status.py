@@ -53,6 +53,10 @@ class Status:
     """About the whole: no file events, state that cannot be written, a generation that was rolled back."""
     events: bool = False
     """Whether file events shorten the wait; if not, the sources are looked at once per interval."""
+    successes: int = 0
+    """How often `last_success` came."""
+    failures: int = 0
+    """How often `last_failure` came."""
 
     @property
     def healthy(self) -> bool:
@@ -65,5 +69,6 @@ class Status:
             "generation": self.generation, "digest": self.digest, "healthy": self.healthy,
             "sources": [source.to_json() for source in self.sources],
             "lastSuccess": self.last_success, "lastFailure": self.last_failure,
+            "successes": self.successes, "failures": self.failures,
             "warnings": list(self.warnings), "events": self.events,
         }

@@ -45,7 +45,7 @@ def test_the_first_set_is_generation_one_and_python_plugins_stand_beside_it(tmp_
         "built-in": "", "one": str(policies), "two": str(policies)}
     assert reloader.status().to_json() == {
         "generation": 1, "digest": live.registry.digest, "healthy": True, "lastSuccess": 5.0, "lastFailure": None,
-        "warnings": [], "events": False,
+        "successes": 1, "failures": 0, "warnings": [], "events": False,
         "sources": [{"path": str(policies), "digest": digest_of(policies), "since": 5.0, "newest": digest_of(policies),
                      "problems": [], "warnings": [], "unmounted": False, "lastGood": False, "mixed": False}],
     }
