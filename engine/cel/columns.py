@@ -163,7 +163,7 @@ class _Results:
 class _Inputs:
     """Rows encoded by everything that a part reads of them: equal codes, equal answers."""
 
-    __slots__ = ("_columns", "_paths", "_table", "codes", "count", "first", "stamp")
+    __slots__ = ("_columns", "_paths", "_table", "codes", "count", "stamp")
 
     def __init__(self, frame: Frame, paths: tuple[Path, ...], stamp: int) -> None:
         self._paths = paths
@@ -178,9 +178,6 @@ class _Inputs:
         codes = [table.setdefault(key, len(table)) for key in keys]
         self.codes: NDArray[np.int32] = np.array(codes, dtype=np.int32)
         self.count = len(table)
-        self.first = [0] * self.count
-        for row in range(len(codes) - 1, -1, -1):
-            self.first[codes[row]] = row
 
     def follow(self, frame: Frame, stamp: int, rows: Rows) -> bool:
         """Take over the rows that changed; return False where everything must be encoded anew."""
@@ -193,22 +190,16 @@ class _Inputs:
             code = table.get(key)
             if code is None:
                 code = table[key] = len(table)
-                self.first.append(row)
             self.codes[row] = code
-            self.first[code] = row
         self.count = len(table)
         self.stamp = stamp
         return self.count <= 2 * len(self.codes) + 64
 
-    def row_of(self, code: int) -> int | None:
-        """Return a row with this code, if there is one still."""
-        row = self.first[code]
-        if self.codes[row] != code:
-            found = np.flatnonzero(self.codes == code)
-            if not len(found):
-                return None
-            row = self.first[code] = int(found[0])
-        return row
+    def rows(self) -> NDArray[np.intp]:
+        """Return a row for each code, -1 for a code that no row has any more."""
+        found = np.full(self.count, -1, dtype=np.intp)
+        found[self.codes] = np.arange(len(self.codes))
+        return found
 
 
 def _inputs(context: _Context, paths: tuple[Path, ...], path_set: frozenset[Path]) -> _Inputs:
@@ -228,7 +219,7 @@ def _inputs(context: _Context, paths: tuple[Path, ...], path_set: frozenset[Path
 class _Answers:
     """What the row evaluator answered per code, so far; errors are answers too."""
 
-    __slots__ = ("_asked", "_by_code", "_valid_by_code", "inputs", "kind", "stamp", "values", "vector")
+    __slots__ = ("_asked", "_by_code", "_open", "_valid_by_code", "inputs", "kind", "stamp", "values", "vector")
 
     def __init__(self, inputs: _Inputs, kind: str) -> None:
         self.inputs = inputs
@@ -239,6 +230,8 @@ class _Answers:
         self.vector: Vector | None = None
         self.stamp = -1
         self._asked = -1
+        self._open: list[int] = []
+        """Codes without an answer: new ones, and those that no row had when it was their turn."""
 
     def complete(self, answer: Callable[[int], object]) -> None:
         """Ask for the codes that nobody asked for yet."""
@@ -246,16 +239,20 @@ class _Answers:
         if self._asked == inputs.stamp and self._by_code is not None:
             return
         self._asked = inputs.stamp
-        if len(values) < inputs.count:
-            values.extend([_UNASKED] * (inputs.count - len(values)))
-        elif self._by_code is not None and _UNASKED not in values:
+        grown = inputs.count - len(values)
+        if grown > 0:
+            self._open.extend(range(len(values), inputs.count))
+            values.extend([_UNASKED] * grown)
+        if self._by_code is not None and not self._open:
             return
-        for code, value in enumerate(values):
-            if value is _UNASKED:
-                row = inputs.row_of(code)
-                if row is not None:
-                    values[code] = answer(row)
-        self._by_code, self._valid_by_code = _typed(values, self.kind)
+        codes = np.array(self._open, dtype=np.intp)
+        rows = inputs.rows()[codes]
+        live = rows >= 0
+        for code, row in zip(codes[live].tolist(), rows[live].tolist(), strict=True):
+            values[code] = answer(row)
+        if self._by_code is None or grown > 0 or live.any():
+            self._by_code, self._valid_by_code = _typed(values, self.kind)
+        self._open = codes[~live].tolist()
 
     def gathered(self) -> Vector:
         """Return the answers of all rows."""
