@@ -96,7 +96,7 @@ def _to_celpy(value: object) -> Any:
     convert = kinds.get(value.__class__)
     if convert is not None:
         return convert(value)
-    if value.__class__ is list:
+    if type(value) is list:
         return celtypes.ListType([_to_celpy(each) for each in value])
     if is_map(value):
         items = value.items()  # type: ignore[attr-defined]

@@ -36,7 +36,6 @@ _TEXT_LIMIT: Final = 4_096
 """Characters of a text that a loop builds; who needs more is metered."""
 _NODE_LIMIT: Final = 4_000
 
-_SIZED: Final = frozenset({str, bytes, list, dict})
 _SCALARS: Final = {INT.name: "int", STRING.name: "str", BOOL.name: "bool", "list": "list"}
 _COMPARISONS: Final[dict[str, type[py.cmpop]]] = {
     "less": py.Lt, "less_equals": py.LtE, "greater": py.Gt, "greater_equals": py.GtE,
@@ -75,7 +74,7 @@ def _as_map(value: object) -> object:
 
 def _items(value: object) -> list[object]:
     """Return what a loop over a value of unknown kind runs over."""
-    if value.__class__ is list:
+    if type(value) is list:
         return value
     if is_map(value):
         return [key_value(key) for key in value]  # type: ignore[attr-defined]
@@ -83,7 +82,7 @@ def _items(value: object) -> list[object]:
 
 
 def _has_field(value: object, field: str) -> bool:
-    if value.__class__ is dict:
+    if type(value) is dict:
         return field in value
     raise Extraordinary
 
@@ -104,7 +103,7 @@ _MISSING: Final = object()
 def _descend(value: object, fields: tuple[tuple[str, bool], ...]) -> object:
     """Return what lies at a chain of optional fields; `null_is_absent` is told per field."""
     for field, null_is_absent in fields:
-        if value.__class__ is not dict:
+        if type(value) is not dict:
             raise Extraordinary
         value = value.get(field, _MISSING)
         if value is _MISSING or (value is None and null_is_absent):
@@ -121,7 +120,7 @@ def _bounded(evaluate: Callable[..., object]) -> Callable[..., object]:
 
     def bounded(*arguments: object) -> object:
         for each in arguments:
-            if each.__class__ in _SIZED and len(each) > _TEXT_LIMIT:
+            if isinstance(each, str | bytes | list | dict) and len(each) > _TEXT_LIMIT:
                 raise Extraordinary
         return evaluate(*arguments)
 
@@ -354,7 +353,7 @@ class _Emitter:
             return None if operand is None else (operand, node.field)
         if isinstance(node, ast.Call) and node.function == "_[_]" and isinstance(node.args[1], ast.Literal):
             key = node.args[1].value
-            if key.__class__ is str or (key.__class__ is int and not node.args[1].unsigned):
+            if type(key) is str or (type(key) is int and not node.args[1].unsigned):
                 operand = self._path(node.args[0])
                 return None if operand is None else (operand, key)
         return None
@@ -453,7 +452,7 @@ class _Emitter:
         value: py.expr
         if kind == "list":
             items, number = self._arguments((container, key))
-            if isinstance(key, ast.Literal) and key.value.__class__ is int and not key.unsigned:
+            if isinstance(key, ast.Literal) and type(key.value) is int and not key.unsigned:
                 value = _item(items, number) if key.value >= 0 else _GIVE_UP
             elif key_kind == INT.name:
                 first, again = self._kept(number)
@@ -637,7 +636,7 @@ class _Emitter:
         again = [each[1] for each in pairs]
         tests = [
             _has_class(first, "int") for (first, _), node in zip(pairs, nodes, strict=True)
-            if not (isinstance(node, ast.Literal) and node.value.__class__ is int and not node.unsigned)
+            if not (isinstance(node, ast.Literal) and type(node.value) is int and not node.unsigned)
         ]
         if not tests:
             return py.Call(dispatch, again, [])
@@ -761,7 +760,7 @@ class _Emitter:
                 return _compare(value, py.IsNot if negated else py.Is, _constant(None))
         kinds = {self._type(left).name, self._type(right).name}
         values = self._arguments((left, right))
-        text = any(isinstance(each, ast.Literal) and each.value.__class__ is str for each in (left, right))
+        text = any(isinstance(each, ast.Literal) and type(each.value) is str for each in (left, right))
         if len(kinds) == 1 and kinds <= {INT.name, UINT.name, DOUBLE.name, STRING.name, BOOL.name, BYTES.name}:
             return _compare(values[0], operator, values[1])
         if kinds == {INT.name, UINT.name} or (len(kinds) == 1 and kinds <= {TIMESTAMP.name, DURATION.name}):
@@ -810,7 +809,7 @@ class _Emitter:
 
     def _map(self, node: ast.MapLiteral) -> py.expr:
         keys = [each.key.value for each in node.entries if isinstance(each.key, ast.Literal)]
-        texts = [key for key in keys if key.__class__ is str]
+        texts = [key for key in keys if type(key) is str]
         if len(set(texts)) != len(node.entries) or any(each.optional for each in node.entries):
             raise RefusedError
         return py.Dict([_constant(key) for key in texts], self._arguments([each.value for each in node.entries]))
@@ -957,7 +956,7 @@ def _plain(node: Expr) -> object:
         case ast.ListLiteral():
             return [_plain(each) for each in node.elements]
         case ast.MapLiteral() if all(
-            isinstance(each.key, ast.Literal) and each.key.value.__class__ is str for each in node.entries
+            isinstance(each.key, ast.Literal) and type(each.key.value) is str for each in node.entries
         ):
             if len({_plain(each.key) for each in node.entries}) == len(node.entries):
                 return {_plain(each.key): _plain(each.value) for each in node.entries}

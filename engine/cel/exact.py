@@ -143,7 +143,7 @@ def _wrong_kind(value: object, expected: Type) -> EvaluationError:
 
 def _reader_of_class(kind: type, expected: Type) -> Reader:
     def read(value: object) -> object:
-        if value.__class__ is kind:
+        if type(value) is kind:
             return value
         raise _wrong_kind(value, expected)
 
@@ -151,26 +151,26 @@ def _reader_of_class(kind: type, expected: Type) -> Reader:
 
 
 def _read_uint(value: object) -> object:
-    if value.__class__ is Uint:
+    if type(value) is Uint:
         return value
-    if value.__class__ is int and 0 <= value < 2**64:
+    if type(value) is int and 0 <= value < 2**64:
         return Uint(value)
     raise _wrong_kind(value, UINT)
 
 
 def read_double(value: object) -> object:
     """Return a number of a JSON object as a double: JSON writes whole ones without a point."""
-    if value.__class__ is float:
+    if type(value) is float:
         return value
-    if value.__class__ is int:
+    if type(value) is int:
         return float(value)
     raise _wrong_kind(value, DOUBLE)
 
 
 def _read_bytes(value: object) -> object:
-    if value.__class__ is bytes:
+    if type(value) is bytes:
         return value
-    if value.__class__ is str:
+    if type(value) is str:
         try:
             return base64.b64decode(value, validate=True)
         except binascii.Error:
@@ -180,18 +180,18 @@ def _read_bytes(value: object) -> object:
 
 def read_timestamp(value: object) -> object:
     """Return a timestamp, parsed where it is a text of a JSON object."""
-    if value.__class__ is Timestamp:
+    if type(value) is Timestamp:
         return value
-    if value.__class__ is str:
+    if type(value) is str:
         return Timestamp.parse(value)
     raise _wrong_kind(value, TIMESTAMP)
 
 
 def read_duration(value: object) -> object:
     """Return a duration, parsed where it is a text of a JSON object."""
-    if value.__class__ is Duration:
+    if type(value) is Duration:
         return value
-    if value.__class__ is str:
+    if type(value) is str:
         return Duration.parse(value)
     raise _wrong_kind(value, DURATION)
 
@@ -259,7 +259,7 @@ def fits(value: object, parameter: Type) -> bool:
         return True
     kind = _CLASSES.get(parameter.name)
     if kind is not None:
-        return value.__class__ is kind
+        return type(value) is kind
     if parameter.name == "map":
         return is_map(value)
     declared = getattr(value.__class__, "cel_type", None)
@@ -276,9 +276,7 @@ def choose(overloads: Iterable[Overload], arguments: tuple[object, ...]) -> Over
 
 def size_of(value: object) -> int:
     """Return what cost rules call a value's size: characters, octets, elements, entries, else 1."""
-    if value.__class__ in {str, bytes, list, dict}:
-        return len(value)
-    return len(value) if isinstance(value, Mapping) else 1
+    return len(value) if isinstance(value, str | bytes | list | dict | Mapping) else 1
 
 
 def call_cost(cost: Cost, arguments: tuple[object, ...]) -> int:
@@ -294,11 +292,42 @@ def call_cost(cost: Cost, arguments: tuple[object, ...]) -> int:
     return total
 
 
-_SMALLER_SIDE: Final = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
-
-
 def _comparison_cost(arguments: tuple[object, ...]) -> int:
+    """Return a tenth of the smaller side."""
     return math.ceil(min(map(size_of, arguments)) * 0.1)
+
+
+def _sum_cost(arguments: tuple[object, ...]) -> int:
+    """Return a tenth of both texts together; 1 for anything else."""
+    if arguments[0].__class__ in {str, bytes}:
+        return math.ceil(sum(map(size_of, arguments)) * 0.1)
+    return 1
+
+
+def _search_cost(arguments: tuple[object, ...]) -> int:
+    """Return what searching a text for a pattern costs."""
+    return math.ceil((size_of(arguments[0]) + 1) * 0.1) * math.ceil(size_of(arguments[1]) * 0.25)
+
+
+def _traversal_cost(arguments: tuple[object, ...]) -> int:
+    """Return what looking at everything in a value costs: 1 per scalar, a tenth per character, rounded down."""
+    value = arguments[0]
+    if type(value) is str or type(value) is bytes:
+        return len(value) // 10
+    return sum(_traversal_cost((each,)) for each in value) if type(value) is list else 1
+
+
+_COSTS: Final[dict[str, Callable[[tuple[object, ...]], int]]] = {
+    **dict.fromkeys(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"), _comparison_cost),
+    **dict.fromkeys(("matches", "find", "findAll"), _search_cost),
+    **dict.fromkeys(("isSorted", "sum", "min", "max", "indexOf", "lastIndexOf"), _traversal_cost),
+    "_+_": _sum_cost, "lists.range": lambda arguments: _LIST_COST + 1 + max(arguments[0], 0),  # type: ignore[call-overload]
+}
+"""Costs that are no sum or product over the arguments' sizes."""
+_FOLDED: Final = frozenset(
+    {"int", "uint", "double", "string", "bytes", "bool", "timestamp", "duration", "type", "dyn"}
+)
+"""Functions that Kubernetes evaluates when it builds a program, if their arguments are constant."""
 
 
 # --- building --------------------------------------------------------------------------------------------------------
@@ -417,10 +446,10 @@ class _Builder:
         def lazy_local(frame: Frame) -> object:
             frame.cost += 1
             held = frame.locals[slot]
-            if held.__class__ is _Lazy:
+            if isinstance(held, _Lazy):
                 held = held.evaluate(frame)
                 frame.locals[slot] = held
-            if held.__class__ is EvaluationError:
+            if type(held) is EvaluationError:
                 raise held
             return held
 
@@ -463,33 +492,36 @@ class _Builder:
 
         def value_of(container: object) -> object:
             """The field, or _MISSING."""
-            if container.__class__ is dict or isinstance(container, Mapping):
+            if type(container) is dict or isinstance(container, Mapping):
                 value = container.get(field, _MISSING)
                 if value is None and declared is not None:
                     value = _MISSING
                 if value is _MISSING:
                     return _MISSING if absent is None else absent
                 return value if read is None else read(value)
-            if container.__class__ is list:
+            if type(container) is list:
                 raise EvaluationError("unsupported index type 'string' in list")
             if container is None and declared is not None:
                 return _MISSING
             raise EvaluationError(f"no such key: {field}")
 
+        base = self._base_cost(node.operand)
+
         def select(frame: Frame) -> object:
             container = operand(frame)
-            frame.cost += 1
+            frame.cost += base
+            if container is NONE:
+                return NONE
             try:
-                if container.__class__ is Optional:
-                    if container is NONE:
-                        return NONE
-                    value = value_of(container.value)
-                    return NONE if value is _MISSING else Optional(value)
-                value = value_of(container)
+                value = value_of(container.value if type(container) is Optional else container)
             except EvaluationError as error:
                 raise error.at(position) from None
-            if optional:
-                return NONE if value is _MISSING else Optional(value)
+            if optional or type(container) is Optional:
+                if value is _MISSING:
+                    return NONE
+                frame.cost += 1
+                return Optional(value)
+            frame.cost += 1
             if value is _MISSING:
                 raise EvaluationError(f"no such key: {field}", offset=position)
             return value
@@ -504,20 +536,22 @@ class _Builder:
         field, position = node.field, node.position
         declared = self._object(node.operand) is not None
         lenient = self.environment.has_on_scalars
+        base = self._base_cost(node.operand)
 
         def presence(frame: Frame) -> object:
             container = operand(frame)
-            if container.__class__ is Optional:
+            frame.cost += base
+            if type(container) is Optional:
                 if container is NONE:
                     return False
                 container = container.value
-            if container.__class__ is dict or isinstance(container, Mapping):
+            if type(container) is dict or isinstance(container, Mapping):
                 try:
                     value = container.get(field, _MISSING)
                 except EvaluationError as error:
                     raise error.at(position) from None
                 return value is not _MISSING and not (declared and value is None)
-            if container.__class__ is list:
+            if type(container) is list:
                 raise EvaluationError("unsupported index type 'string' in list", offset=position)
             if lenient or (container is None and declared):
                 return False
@@ -548,11 +582,10 @@ class _Builder:
 
         def softly(container: object, key: object) -> object:
             """The element as an optional: only absence is none, another fault stays a fault."""
-            if container.__class__ is list:
-                number = key if key.__class__ in {int, Uint, float} else None
-                if number is None:
+            if type(container) is list:
+                if isinstance(key, bool) or not isinstance(key, int | float):
                     raise no_overload()
-                if float(number).is_integer() and not 0 <= number < len(container):
+                if float(key).is_integer() and not 0 <= key < len(container):
                     return NONE
             elif is_map(container):
                 if find(container, key, _MISSING) is _MISSING:  # type: ignore[arg-type]
@@ -561,14 +594,21 @@ class _Builder:
                 raise no_overload()
             return Optional(value_of(container, key))
 
+        base = self._base_cost(node.args[0])
+
         def at(frame: Frame) -> object:
             container = operand(frame)
             key = key_step(frame)
-            frame.cost += 1
+            frame.cost += base
+            if container is NONE:
+                return NONE
             try:
-                if container.__class__ is Optional:
-                    return NONE if container is NONE else softly(container.value, key)
-                return softly(container, key) if optional else value_of(container, key)
+                if optional or type(container) is Optional:
+                    found = softly(container.value if type(container) is Optional else container, key)
+                    frame.cost += found is not NONE
+                    return found
+                frame.cost += 1
+                return value_of(container, key)
             except EvaluationError as error:
                 raise error.at(position) from None
 
@@ -603,7 +643,7 @@ class _Builder:
                 if error.final:
                     raise
                 return error
-            return value if value.__class__ is bool else no_overload().at(position)
+            return value if type(value) is bool else no_overload().at(position)
 
         def logic(frame: Frame) -> object:
             first = operand(left, frame)
@@ -612,9 +652,9 @@ class _Builder:
             second = operand(right, frame)
             if second is decisive:
                 return decisive
-            if first.__class__ is not bool:
+            if type(first) is not bool:
                 raise first  # type: ignore[misc]
-            if second.__class__ is not bool:
+            if type(second) is not bool:
                 raise second  # type: ignore[misc]
             return second
 
@@ -645,17 +685,20 @@ class _Builder:
             return lazy(self, arguments_nodes, position)
         steps = tuple(self.build(each) for each in arguments_nodes)
         overloads = reference.overloads
-        comparison = node.function in _SMALLER_SIDE
+        priced = _COSTS.get(node.function)
         only = overloads[0] if len(overloads) == 1 and self._certain(arguments_nodes, overloads[0]) else None
-        # A list of constants is no work at run time: Kubernetes folds it.
-        free = node.function == "@in" and is_constant(arguments_nodes[1])
+        free = self._folded(node) or (node.function == "@in" and self._folded_list(arguments_nodes[1]))
 
         def call(frame: Frame) -> object:
-            arguments = tuple([step(frame) for step in steps])
+            try:
+                arguments = tuple([step(frame) for step in steps])
+            except EvaluationError:
+                frame.cost += 1
+                raise
             try:
                 overload = only if only is not None else choose(overloads, arguments)
                 if not free:
-                    frame.charge(_comparison_cost(arguments) if comparison else call_cost(overload.cost, arguments))
+                    frame.charge(call_cost(overload.cost, arguments) if priced is None else priced(arguments))
                 return overload.evaluate(*arguments)
             except EvaluationError as error:
                 raise error.at(position) from None
@@ -664,6 +707,30 @@ class _Builder:
                 raise no_overload().at(position) from None
 
         return call
+
+    def _folded(self, node: Expr) -> bool:
+        """Whether Kubernetes computes a node when it builds the program, so that it costs nothing at run time."""
+        match node:
+            case ast.Literal():
+                return True
+            case ast.ListLiteral():
+                return not node.optional and all(map(self._folded, node.elements))
+            case ast.MapLiteral():
+                return all(
+                    not each.optional and self._folded(each.key) and self._folded(each.value) for each in node.entries
+                )
+            case ast.Call(target=None) if node.function in _FOLDED:
+                return all(map(self._folded, node.args))
+            case _:
+                return isinstance(self.references.get(node.id), TypeReference)
+
+    def _folded_list(self, node: Expr) -> bool:
+        return isinstance(node, ast.ListLiteral) and self._folded(node)
+
+    def _base_cost(self, node: Expr) -> int:
+        """Return what a chain of fields costs that does not begin at a variable."""
+        chain = isinstance(node, ast.Call) and node.function in {"_[_]", "_[?_]"}
+        return 0 if chain or isinstance(node, ast.Select | ast.Ident) else 1
 
     def _certain(self, nodes: tuple[Expr, ...], overload: Overload) -> bool:
         """Whether the arguments' static types alone prove that the overload fits."""
@@ -678,7 +745,7 @@ class _Builder:
     # literals
 
     def _list(self, node: ast.ListLiteral) -> Step:
-        cost = 0 if is_constant(node) else _LIST_COST
+        cost = 0 if self._folded(node) else _LIST_COST
         steps = tuple((self.build(each), number in node.optional) for number, each in enumerate(node.elements))
         position = node.position
 
@@ -689,7 +756,7 @@ class _Builder:
                 value = step(frame)
                 if not optional:
                     items.append(value)
-                elif value.__class__ is not Optional:
+                elif type(value) is not Optional:
                     raise no_overload().at(position)
                 elif value is not NONE:
                     items.append(value.value)
@@ -698,7 +765,7 @@ class _Builder:
         return build_list
 
     def _map(self, node: ast.MapLiteral) -> Step:
-        cost = 0 if is_constant(node) else _MAP_COST
+        cost = 0 if self._folded(node) else _MAP_COST
         steps = tuple(
             (self.build(each.key), self.build(each.value), each.optional, each.key.position, each.position)
             for each in node.entries
@@ -714,7 +781,7 @@ class _Builder:
                     raise error.at(key_position) from None
                 value = value_step(frame)
                 if optional:
-                    if value.__class__ is not Optional:
+                    if type(value) is not Optional:
                         raise no_overload().at(position)
                     if value is NONE:
                         continue
@@ -768,7 +835,7 @@ class _Builder:
         def holds(frame: Frame) -> bool:
             assert predicate is not None
             value = predicate(frame)
-            if value.__class__ is not bool:
+            if type(value) is not bool:
                 raise no_overload().at(position)
             return value is True
 
@@ -780,11 +847,14 @@ class _Builder:
                 def quantifier(frame: Frame) -> object:
                     failure: EvaluationError | None = None
                     frame.cost += 1
-                    for pair in items(frame):
+                    pairs = iter(items(frame))
+                    for pair in pairs:
                         frame.charge(per_item)
                         try:
                             assign(frame, pair)
                             if holds(frame) is decisive:
+                                if next(pairs, None) is not None:
+                                    frame.cost += per_item - 1  # the condition is asked once more
                                 return decisive
                         except EvaluationError as error:
                             if error.final:
@@ -850,7 +920,7 @@ class _Builder:
                     for pair in items(frame):
                         assign(frame, pair)
                         if predicate is None or holds(frame):
-                            frame.charge(2)
+                            frame.charge(3)
                             mapped[key_of(frame.locals[first])] = transform(frame)
                         else:
                             frame.turn()
@@ -901,7 +971,7 @@ class _Builder:
 
         def pairs(frame: Frame) -> Iterable[tuple[object, object]]:
             container = source(frame)
-            if container.__class__ is list:
+            if type(container) is list:
                 items: list[object] = container
                 return enumerate(items) if two else ((each, None) for each in items)
             if is_map(container):
@@ -911,7 +981,7 @@ class _Builder:
                 return ((key_value(each), None) for each in mapping)
             raise no_overload().at(position)
 
-        return pairs, *readers
+        return pairs, readers[0], readers[1]
 
     def _bind(self, node: ast.Bind) -> Step:
         init = self.build(node.init)
@@ -938,16 +1008,17 @@ class _Builder:
 
         def optional_map(frame: Frame) -> object:
             held = target(frame)
-            frame.charge(1)
-            if held.__class__ is not Optional:
+            frame.charge(2)
+            if type(held) is not Optional:
                 raise no_overload().at(position)
             if held is NONE:
                 return NONE
+            frame.charge(2)
             frame.locals[slot] = held.value
             value = body(frame)
             if not flat:
                 return Optional(value)
-            if value.__class__ is not Optional:
+            if type(value) is not Optional:
                 raise no_overload().at(position)
             return value
 
@@ -985,7 +1056,7 @@ def _sort_by(
             keyed.append((transform(frame), frame.locals[slot]))
         try:
             for (left, _), (right, _) in itertools.pairwise(keyed):
-                if left.__class__ is not right.__class__:
+                if type(left) is not right.__class__:
                     raise no_overload()
             order = functools.cmp_to_key(compare)
             keyed.sort(key=lambda pair: order(pair[0]))
@@ -1008,8 +1079,7 @@ def _or_value(builder: _Builder, nodes: tuple[Expr, ...], position: int) -> Step
 
     def or_value(frame: Frame) -> object:
         held = target(frame)
-        frame.cost += 1
-        if held.__class__ is not Optional:
+        if type(held) is not Optional:
             raise no_overload().at(position)
         return default(frame) if held is NONE else held.value
 
@@ -1021,10 +1091,9 @@ def _or(builder: _Builder, nodes: tuple[Expr, ...], position: int) -> Step:
 
     def or_(frame: Frame) -> object:
         held = target(frame)
-        frame.cost += 1
         if held is NONE:
             held = other(frame)
-        if held.__class__ is not Optional:
+        if type(held) is not Optional:
             raise no_overload().at(position)
         return held
 

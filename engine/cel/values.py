@@ -221,7 +221,7 @@ def type_of_value(value: object) -> Type:
 
 def is_map(value: object) -> bool:
     """Whether a value is a map (a dict, or what a caller passes in its place)."""
-    return value.__class__ is dict or isinstance(value, Mapping)
+    return type(value) is dict or isinstance(value, Mapping)
 
 
 def key_of(value: object) -> object:
@@ -236,7 +236,7 @@ def key_of(value: object) -> object:
 
 def key_value(key: object) -> object:
     """Return the value that a dict's key stands for."""
-    return key.value if key.__class__ is BoolKey else key
+    return key.value if type(key) is BoolKey else key
 
 
 _MISSING: Final = object()
@@ -263,7 +263,7 @@ def has_key(mapping: Mapping[object, object], key: object) -> bool:
 
 def index(container: object, key: object) -> object:
     """Return `container[key]` for values of any kind."""
-    if container.__class__ is list:
+    if type(container) is list:
         return index_list(container, key)
     if is_map(container):
         value = find(container, key, _MISSING)  # type: ignore[arg-type]
@@ -287,7 +287,7 @@ def index_list(items: list[object], key: object) -> object:
 
 def whole(number: object) -> int | None:
     """Return a number of any kind as an int if it is whole."""
-    if number.__class__ is float:
+    if type(number) is float:
         return int(number) if number.is_integer() else None
     return int(number)  # type: ignore[call-overload,no-any-return]
 

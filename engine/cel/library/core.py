@@ -221,7 +221,7 @@ OPERATORS: Final = (
     Function("_/_", _DIVIDE, "Quotient; of integers truncated toward zero.", "-7 / 2 == -3"),
     Function("_%_", _MODULO, "Remainder, with the sign of the dividend.", "-7 % 2 == -1"),
     Function("-_", _NEGATE, "Negation.", "-(1 + 1) == -2"),
-    Function("!_", (Overload("logical_not", (BOOL,), BOOL, lambda a: not a, cost=Cost(0)),), "Not.", "!false"),
+    Function("!_", (Overload("logical_not", (BOOL,), BOOL, lambda a: not a),), "Not.", "!false"),
     Function("_==_", (Overload("equals", (A, A), BOOL, equal),), "Equal.", "[1, 2] == [1, 2]"),
     Function("_!=_", (Overload("not_equals", (A, A), BOOL, lambda a, b: not equal(a, b)),), "Not equal.", "'a' != 'b'"),
     Function("_<_", _relation("less", lambda order: order < 0), "Less.", "1 < 2"),

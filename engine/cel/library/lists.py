@@ -26,14 +26,17 @@ _T: Final = variable("T")
 _LIST: Final = list_of(_T)
 _LARGEST: Final = 100_000
 """Elements of a list that a function may build out of a number."""
-_TRAVERSAL: Final = Cost(1, ((0, 1.0),))
+_TRAVERSAL: Final = Cost(11, ((0, 1.0),))
+"""A new list, and a look at every element."""
+_PAIRS: Final = Cost(11, ((0, 2.0), (0, 1.0)), product=True)
+"""A new list, and every element compared with every other."""
 
 
 def _distinct(items: list[object]) -> list[object]:
     result: list[object] = []
     texts: set[object] = set()
     for each in items:
-        if each.__class__ is str:
+        if type(each) is str:
             if each not in texts:
                 texts.add(each)
                 result.append(each)
@@ -46,10 +49,10 @@ def _flatten(items: list[object], depth: int = 1) -> list[object]:
     if depth < 0:
         raise EvaluationError("level must be non-negative")
     result = items
-    while depth > 0 and any(each.__class__ is list for each in result):
+    while depth > 0 and any(type(each) is list for each in result):
         flatter: list[object] = []
         for each in result:
-            if each.__class__ is list:
+            if type(each) is list:
                 flatter.extend(each)
             else:
                 flatter.append(each)
@@ -70,7 +73,7 @@ def _slice(items: list[object], start: int, end: int) -> list[object]:
 def sort(items: list[object]) -> list[object]:
     """Return the elements in ascending order; all must be of one comparable kind."""
     for each in items:
-        if each.__class__ is not items[0].__class__:
+        if type(each) is not items[0].__class__:
             raise no_overload()
         compare(each, items[0])
     return sorted(items, key=functools.cmp_to_key(compare))
@@ -84,7 +87,7 @@ def _range(count: int) -> list[object]:
 
 LISTS: Final = (
     Function(
-        "distinct", (Overload("list_distinct", (_LIST,), _LIST, _distinct, member=True, cost=_TRAVERSAL),),
+        "distinct", (Overload("list_distinct", (_LIST,), _LIST, _distinct, member=True, cost=_PAIRS),),
         "The elements without repetitions.", "[1, 1, 2].distinct() == [1, 2]",
     ),
     Function(
@@ -102,7 +105,7 @@ LISTS: Final = (
     Function(
         "sort",
         tuple(
-            Overload(f"list_{kind}_sort", (list_of(kind),), list_of(kind), sort, member=True, cost=_TRAVERSAL)
+            Overload(f"list_{kind}_sort", (list_of(kind),), list_of(kind), sort, member=True, cost=_PAIRS)
             for kind in (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
         ),
         "The elements in ascending order.", "[3, 1, 2].sort() == [1, 2, 3]",
@@ -123,7 +126,7 @@ LISTS: Final = (
         "The last element, if there is one.", "[7, 8].last().value() == 8",
     ),
     Function(
-        "lists.range", (Overload("lists_range", (INT,), list_of(INT), _range, cost=Cost(1)),),
+        "lists.range", (Overload("lists_range", (INT,), list_of(INT), _range, cost=Cost(11)),),
         "The numbers from 0 up to n.", "lists.range(3) == [0, 1, 2]",
     ),
 )

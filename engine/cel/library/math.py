@@ -30,7 +30,7 @@ def _extreme(sign: int, name: str) -> Callable[..., object]:
         return best
 
     def evaluate(*values: object) -> object:
-        if len(values) == 1 and values[0].__class__ is list:
+        if len(values) == 1 and type(values[0]) is list:
             if not values[0]:
                 raise EvaluationError(f"math.{name}() argument must not be empty")
             return pick(*values[0])

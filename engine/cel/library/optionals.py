@@ -17,7 +17,7 @@ def _of_non_zero_value(value: object) -> Optional:
     """Return none for null, false, zero numbers and spans, and for empty texts, lists and maps."""
     if value is None or value is False or value is NONE:
         return NONE
-    if value.__class__ is Duration or value.__class__ is Timestamp:
+    if type(value) is Duration or type(value) is Timestamp:
         return NONE if value.ns == 0 else Optional(value)
     if isinstance(value, int | float | str | bytes | list) or is_map(value):
         return Optional(value) if value else NONE
@@ -27,7 +27,7 @@ def _of_non_zero_value(value: object) -> Optional:
 def _unwrap(items: list[object]) -> list[object]:
     result = []
     for each in items:
-        if each.__class__ is not Optional:
+        if type(each) is not Optional:
             raise no_overload()
         if each is not NONE:
             result.append(each.value)
@@ -77,7 +77,7 @@ OPTIONALS: Final = (
     ),
     Function(
         "optional.unwrap",
-        (Overload("optional_unwrap", (list_of(_OPTIONAL),), list_of(_T), _unwrap, cost=Cost(1, ((0, 1.0),))),),
+        (Overload("optional_unwrap", (list_of(_OPTIONAL),), list_of(_T), _unwrap, cost=_FREE),),
         "The values that are there.", "optional.unwrap([optional.of(1), optional.none()]) == [1]",
     ),
     Function(
@@ -85,7 +85,7 @@ OPTIONALS: Final = (
         (
             Overload(
                 "optional_unwrapOpt", (list_of(_OPTIONAL),), list_of(_T), _unwrap, member=True,
-                cost=Cost(1, ((0, 1.0),)),
+                cost=_FREE,
             ),
         ),
         "The values that are there.", "[optional.of(1), optional.none()].unwrapOpt() == [1]",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from ..environment import Cost, Function, Overload
+from ..environment import Cost, Function, Overload, validator
 from ..types import BOOL, STRING
 from ..values import EvaluationError
 
@@ -63,8 +63,11 @@ REGEX: Final = (
     Function(
         "matches",
         (
-            Overload("matches", (STRING, STRING), BOOL, matches, cost=_COST),
-            Overload("matches_string", (STRING, STRING), BOOL, matches, member=True, cost=_COST),
+            Overload("matches", (STRING, STRING), BOOL, matches, cost=_COST, validate=validator(1, searcher)),
+            Overload(
+                "matches_string", (STRING, STRING), BOOL, matches, member=True, cost=_COST,
+                validate=validator(1, searcher),
+            ),
         ),
         "Whether a regular expression (RE2) is found anywhere in a text.", "'web-12'.matches('^web-[0-9]+$')",
     ),

@@ -9,12 +9,13 @@ from ..types import BOOL, list_of, variable
 from ..values import equal
 
 _T: Final = list_of(variable("T"))
-_COST: Final = Cost(0, ((0, 1.0), (1, 1.0)), product=True)
+_COST: Final = Cost(1, ((0, 1.0), (1, 1.0)), product=True)
+_TWICE: Final = Cost(1, ((0, 1.0), (1, 2.0)), product=True)
 
 
 def _contains(items: list[object], part: list[object]) -> bool:
-    if all(each.__class__ is str for each in part):  # hashable, and equal to nothing of another kind
-        texts = {each for each in items if each.__class__ is str}
+    if all(type(each) is str for each in part):  # hashable, and equal to nothing of another kind
+        texts = {each for each in items if type(each) is str}
         return texts.issuperset(part)
     return all(any(equal(each, other) for other in items) for each in part)
 
@@ -33,7 +34,7 @@ SETS: Final = (
         "Whether a list holds every element of another.", "sets.contains([1, 2, 3], [2, 1])",
     ),
     Function(
-        "sets.equivalent", (Overload("list_sets_equivalent_list", (_T, _T), BOOL, _equivalent, cost=_COST),),
+        "sets.equivalent", (Overload("list_sets_equivalent_list", (_T, _T), BOOL, _equivalent, cost=_TWICE),),
         "Whether two lists hold the same elements, however often.", "sets.equivalent([1, 2, 2], [2, 1])",
     ),
     Function(

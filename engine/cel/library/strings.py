@@ -107,7 +107,7 @@ def _split(text: str, separator: str, count: int = -1) -> list[str]:
 def _join(parts: list[object], separator: str = "") -> str:
     length = 0
     for part in parts:
-        if part.__class__ is not str:
+        if type(part) is not str:
             raise EvaluationError("no such overload: only texts can be joined")
         length += len(part) + len(separator)
     if length > _LARGEST:
@@ -145,7 +145,7 @@ def _special(number: float) -> str | None:
 
 
 def _is_whole(value: object) -> bool:
-    return value.__class__ is int or value.__class__ is Uint
+    return type(value) is int or type(value) is Uint
 
 
 def _text(value: object, *, nested: bool, old: bool) -> str:
@@ -198,7 +198,7 @@ def _map_text(mapping: Mapping[object, object], *, old: bool) -> str:
 def _decimal(value: object) -> str:
     if _is_whole(value):
         return str(int(value))  # type: ignore[call-overload]
-    if value.__class__ is float:
+    if type(value) is float:
         special = _special(value)
         if special is not None:
             return special
@@ -208,7 +208,7 @@ def _decimal(value: object) -> str:
 
 
 def _number(value: object, clause: str) -> float:
-    if value.__class__ is float or _is_whole(value):
+    if type(value) is float or _is_whole(value):
         return float(value)  # type: ignore[arg-type]
     raise EvaluationError(
         f"error during formatting: {clause} clause can only be used on doubles, was given {_name(value)}",
@@ -230,7 +230,7 @@ def _scientific(value: object, precision: int, *, old: bool) -> str:
 
 
 def _binary(value: object) -> str:
-    if value.__class__ is bool:
+    if type(value) is bool:
         return "1" if value else "0"
     if _is_whole(value):
         return f"{value:b}"
@@ -250,9 +250,9 @@ def _octal(value: object) -> str:
 def _hex(value: object) -> str:
     if _is_whole(value):
         return f"{value:x}"
-    if value.__class__ is str:
+    if type(value) is str:
         return value.encode("utf-8").hex()
-    if value.__class__ is bytes:
+    if type(value) is bytes:
         return value.hex()
     raise EvaluationError(
         "error during formatting: only integers, byte buffers, and strings can be formatted as hex, was given "

@@ -61,7 +61,7 @@ def _extreme(name: str, sign: int) -> Callable[[list[object]], object]:
 
 
 def _is_nan(value: object) -> bool:
-    return value.__class__ is float and value != value  # noqa: PLR0124
+    return type(value) is float and value != value  # noqa: PLR0124
 
 
 def _index_of(items: list[object], value: object) -> int:

@@ -162,7 +162,7 @@ NETWORK: Final = (
         "Whether a text is an IP address.", "isIP('::1') && !isIP('10.0.0.256')",
     ),
     Function(
-        "ip.isCanonical", (Overload("ip_is_canonical", (STRING,), BOOL, _is_canonical, cost=_COST),),
+        "ip.isCanonical", (Overload("ip_is_canonical", (STRING,), BOOL, _is_canonical, cost=Cost(0, ((0, 0.2),))),),
         "Whether an address is written in its shortest form.", "ip.isCanonical('2001:db8::abcd')",
     ),
     Function(
@@ -195,15 +195,21 @@ NETWORK: Final = (
         "containsIP",
         (
             Overload("cidr_contains_ip", (_CIDR, _IP), BOOL, _contains_ip, member=True),
-            Overload("cidr_contains_ip_string", (_CIDR, STRING), BOOL, _from_text(ip, _contains_ip), member=True),
+            Overload(
+                "cidr_contains_ip_string", (_CIDR, STRING), BOOL, _from_text(ip, _contains_ip), member=True,
+                cost=Cost(1, ((1, 0.1),)),
+            ),
         ),
         "Whether an address lies in a block.", "cidr('192.168.0.0/24').containsIP('192.168.0.1')",
     ),
     Function(
         "containsCIDR",
         (
-            Overload("cidr_contains_cidr", (_CIDR, _CIDR), BOOL, _contains_cidr, member=True),
-            Overload("cidr_contains_cidr_string", (_CIDR, STRING), BOOL, _from_text(cidr, _contains_cidr), member=True),
+            Overload("cidr_contains_cidr", (_CIDR, _CIDR), BOOL, _contains_cidr, member=True, cost=Cost(3)),
+            Overload(
+                "cidr_contains_cidr_string", (_CIDR, STRING), BOOL, _from_text(cidr, _contains_cidr), member=True,
+                cost=Cost(3, ((1, 0.1),)),
+            ),
         ),
         "Whether a block lies in a block.", "cidr('192.168.0.0/16').containsCIDR('192.168.10.0/24')",
     ),
@@ -227,7 +233,6 @@ NETWORK: Final = (
             Overload("cidr_to_string", (_CIDR,), STRING, str),
         ),
     ),
-    # Types are values too.
 )
 
 NETWORK_TYPES: Final = (_IP, _CIDR)
