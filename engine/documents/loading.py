@@ -77,20 +77,35 @@ def load_paths(
 
 def files_of(path: Path, problems: list[Problem]) -> Iterator[Path]:
     """Yield the policy files of a path (see `load_paths`); one that does not exist is a problem."""
-    if not path.is_dir():
-        if path.exists():
-            yield path
-        else:
-            problems.append(Problem(f"there is no file or directory `{path}`", code="unreadable"))
+    if path.is_dir():
+        yield from _files_below(path, problems, ())
+    elif path.exists():
+        yield path
+    else:
+        problems.append(Problem(f"there is no file or directory `{path}`", code="unreadable"))
+
+
+def _files_below(directory: Path, problems: list[Problem], above: tuple[Path, ...]) -> Iterator[Path]:
+    try:
+        entries, real = sorted(directory.iterdir()), directory.resolve()
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        problems.append(Problem(f"cannot read the directory `{directory}`: {reason}", code="unreadable"))
         return
-    for entry in sorted(path.iterdir()):
+    if real in above:  # a link that leads back up
+        return
+    for entry in entries:
         # `..data` and `..2024_...` are how the kubelet keeps versions: the links beside them lead there.
         if entry.name.startswith("."):
             continue
         if entry.is_dir():
-            yield from files_of(entry, problems)
+            yield from _files_below(entry, problems, (*above, real))
         elif entry.suffix in SUFFIXES:
-            yield entry
+            # A pipe that somebody names is read; one that lies about may never end.
+            if entry.exists() and not entry.is_file():
+                problems.append(Problem(f"cannot read `{entry}`: it is not a file", code="unreadable"))
+            else:
+                yield entry
 
 
 def _kind_of(node: Node, problems: Problems) -> Kind | None:

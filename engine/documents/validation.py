@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from ..source import Problem, Span, did_you_mean
+from .holding import Holds, predicate
 from .nodes import Node, to_plain
 
 # Beside this package's parent, in the work tree as in a wheel: `schemas` stands where `engine` does.
@@ -72,9 +73,17 @@ def _validator(name: str, version: str) -> Any:
     return jsonschema.Draft202012Validator(schema(name, version))
 
 
+@functools.cache
+def _predicate(name: str, version: str) -> Holds:
+    return predicate(schema(name, version))
+
+
 def validate(node: Node, schema_name: str, version: str = "v1alpha2") -> Iterator[Problem]:
     """Yield what keeps a node from holding against a schema."""
-    return _complaints(_validator(schema_name, version).iter_errors(to_plain(node)), node)
+    data = to_plain(node)
+    if _predicate(schema_name, version)(data):
+        return iter(())
+    return _complaints(_validator(schema_name, version).iter_errors(data), node)
 
 
 def prune(node: Node, schema_name: str, version: str = "v1alpha2") -> Node | None:
@@ -118,6 +127,8 @@ def _without(node: Node, path: tuple[str | int, ...], faulty: AbstractSet[tuple[
 
 def validate_plain(data: Any, schema_name: str, version: str = "internal") -> Iterator[str]:
     """Yield what keeps plain data from holding against a schema, as text with the path."""
+    if _predicate(schema_name, version)(data):
+        return
     for error in _validator(schema_name, version).iter_errors(data):
         yield f"`{path_text(error.absolute_path)}`: {error.message}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import jsonschema
@@ -142,6 +143,18 @@ def test_directories_are_walked_in_order_and_hidden_entries_left_out(tmp_path: P
     loaded = load_paths([tmp_path], source_name="mount")
     assert [(each.name, each.source_name) for each in loaded.documents] == [("a", "mount"), ("two", "mount")]
     assert [problem.message for problem in loaded.problems] == ["missing field `apiVersion`"]
+
+
+def test_links_that_lead_back_up_and_pipes_do_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "a.yaml").write_text(ONE)
+    (tmp_path / "deep" / "up").symlink_to(tmp_path)
+    os.mkfifo(tmp_path / "pipe.yaml")
+    loaded = load_paths([tmp_path])
+    assert [each.name for each in loaded.documents] == ["zone"]
+    assert [problem.message.replace(str(tmp_path), "DIR") for problem in loaded.problems] == [
+        "cannot read `DIR/pipe.yaml`: it is not a file",
+    ]
 
 
 def test_one_bad_file_takes_nothing_from_the_others(tmp_path: Path) -> None:
