@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from koordpolicy.engine.descheduler import config
+from koordpolicy.engine.descheduler.arguments import complete, read_low_node_load
+from koordpolicy.engine.descheduler.framework import Limits, ProfileSpec
+from koordpolicy.engine.documents.validation import validate_plain
+from koordpolicy.engine.source import PolicyError, Source
+
+PROJECT = Path(__file__).parents[3]
+HEAD = "apiVersion: descheduler/v1alpha2\nkind: DeschedulerConfiguration\n"
+
+
+def read(text: str) -> config.Configuration:
+    return config.read(Source("c.yaml", HEAD + text))
+
+
+def complaints(text: str) -> list[str]:
+    with pytest.raises(PolicyError) as caught:
+        config.read(Source("c.yaml", text))
+    return [problem.render().split("\n")[0] for problem in caught.value.problems]
+
+
+def test_an_empty_configuration_has_koordinators_defaults():
+    found = read("")
+    assert found == config.default()
+    assert found.profiles == (ProfileSpec(
+        "koord-descheduler", evict=("MigrationController",), filter=("MigrationController",),
+    ),)
+    assert {key: value for key, value in found.plain.items() if key not in ("profiles", "clientConnection")} == {
+        "apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerConfiguration",
+        "leaderElection": {
+            "leaderElect": True, "leaseDuration": 15 * 10**9, "renewDeadline": 10 * 10**9, "retryPeriod": 2 * 10**9,
+            "resourceLock": "leases", "resourceName": "koord-descheduler", "resourceNamespace": "koordinator-system",
+        },
+        "enableProfiling": True, "enableContentionProfiling": True, "deschedulingInterval": 0, "dryRun": False,
+        "healthzBindAddress": "0.0.0.0:10251", "metricsBindAddress": "0.0.0.0:10251",
+    }
+
+
+def test_the_example_is_read_and_its_arguments_are_in_internal_form():
+    found = config.load(PROJECT / "examples" / "descheduler" / "config.yaml")
+    (profile,) = found.profiles
+    assert (found.interval, found.dry_run, found.limits) == (30 * 10**9, True, Limits(3, None, 25))
+    assert (profile.balance, profile.complete) == (("LowNodeLoad",), frozenset(("LowNodeLoad",)))
+    assert [pool["name"] for pool in profile.args["LowNodeLoad"]["nodePools"]] == ["__default_node_pool__"]
+    assert read_low_node_load(profile.args["LowNodeLoad"]).pools[0].high == {"cpu": 75, "memory": 80}
+
+
+@pytest.mark.parametrize(("given", "names"), [
+    ("{}", ["MigrationController"]),
+    ("{enabled: [{name: A}, {name: MigrationController}]}", ["MigrationController", "A"]),
+    ("{disabled: [{name: '*'}], enabled: [{name: A}]}", ["A"]),
+    ("{disabled: [{name: MigrationController}], enabled: [{name: A}, {name: MigrationController}]}",
+     ["A", "MigrationController"]),
+    ("{enabled: [{name: A}, {name: A}]}", ["MigrationController", "A", "A"]),
+])
+def test_plugins_are_merged_into_the_defaults(given, names):
+    assert list(read(f"profiles: [{{plugins: {{filter: {given}}}}}]\n").profiles[0].filter) == names
+
+
+@pytest.mark.parametrize(("given", "address"), [
+    ("':8080'", "0.0.0.0:8080"), ("127.0.0.1", "127.0.0.1:10251"), ("'::1'", "[::1]:10251"), ("localhost:1", "localhost:1"),
+])
+def test_addresses_are_completed(given, address):
+    assert read(f"healthzBindAddress: {given}\n").plain["healthzBindAddress"] == address
+
+
+def test_decoding_is_strict_and_every_fault_has_its_place():
+    assert complaints(HEAD + (
+        "dryrun: true\n"
+        "deschedulingInterval: 30\n"
+        "maxNoOfPodsToEvictTotal: -1\n"
+        "profiles:\n"
+        "- name: a\n"
+        "  pluginConfig:\n"
+        "  - name: LowNodeLoad\n"
+        "    args: {lowThreshold: {cpu: 1}, nodeFit: yes}\n"
+    )) == [
+        "c.yaml:3:1: error: unknown field `dryrun`",
+        "c.yaml:4:23: error: `deschedulingInterval` is the number `30`, not a text",
+        "c.yaml:5:26: error: `maxNoOfPodsToEvictTotal` is -1",
+        "c.yaml:10:12: error: unknown field `lowThreshold`",
+        "c.yaml:10:45: error: `nodeFit` is the text `yes`, not `true` or `false`",
+    ]
+
+
+def test_what_the_schema_cannot_say_has_its_place_too():
+    assert complaints(HEAD + (
+        "healthzBindAddress: '1.2.3.4:5:6'\n"
+        "leaderElection: {leaseDuration: 5s}\n"
+        "profiles:\n"
+        "- name: a\n"
+        "  pluginConfig:\n"
+        "  - name: LowNodeLoad\n"
+        "    args:\n"
+        "      lowThresholds: {cpu: 80}\n"
+        "      highThresholds: {cpu: 70}\n"
+        "      nodePools:\n"
+        "      - {name: gpu, lowThresholds: {cpu: 1}, anomalyCondition: {consecutiveNormalities: -1}}\n"
+        "- name: a\n"
+        "- {}\n"
+    )) == [
+        "c.yaml:3:1: error: healthzBindAddress: Invalid value: `1.2.3.4:5:6`: must be a valid socket address (host:port)",
+        "c.yaml:4:18: error: leaderElection.leaseDuration: Invalid value: LeaseDuration must be greater than RenewDeadline",
+        "c.yaml:10:23: error: profiles[0].pluginConfig[0].args.lowThresholds.cpu: the threshold of `cpu` must not be above"
+        " the 70 of `highThresholds`",
+        "c.yaml:13:65: error: profiles[0].pluginConfig[0].args.nodePools[0].anomalyCondition.consecutiveNormalities:"
+        " anomalyDetectionThresholds: consecutiveNormalities must be greater than 0",
+        "c.yaml:14:3: error: profiles[1].name: Duplicate value: `a` names an earlier profile too",
+        "c.yaml:15:3: error: profiles[2].name: Required value: each of several profiles needs a name",
+    ]
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("apiVersion: descheduler/v1\nkind: DeschedulerConfiguration\n", "no kind `DeschedulerConfiguration` is registered"),
+    ("apiVersion: descheduler/v1alpha2\nkind: Other\n", "couldn't decode as `DeschedulerConfiguration`, got kind `Other`"),
+    ("a: 1\n", "this is no `DeschedulerConfiguration`"),
+    (HEAD + "---\n" + HEAD, "holds one document, not 2"),
+    (HEAD + "dryRun: true\ndryRun: false\n", "dryRun"),
+    ("[", "c.yaml:1:"),
+])
+def test_what_is_no_configuration_is_refused(text, message):
+    assert any(message in line for line in complaints(text))
+
+
+def test_arguments_that_are_converted_twice_grow_no_second_pool():
+    once = complete("LowNodeLoad", {"nodePools": [{"name": "gpu"}]})
+    written = {"nodePools": once["nodePools"]}
+    for pool in written["nodePools"]:
+        pool["anomalyCondition"] = {**pool["anomalyCondition"], "timeout": "1m"}
+    assert [pool["name"] for pool in complete("LowNodeLoad", written)["nodePools"]] == ["__default_node_pool__", "gpu"]
+
+
+def test_the_internal_form_of_arguments_holds_against_its_schema():
+    args = complete("LowNodeLoad", {"nodePools": [{"name": "gpu", "nodeSelector": {"matchLabels": {"a": "b"}}}]})
+    assert list(validate_plain(args, "LowNodeLoadArgs")) == []
