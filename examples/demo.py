@@ -78,8 +78,8 @@ def show_load(snapshot: Snapshot, before: list[int]) -> None:
         percent = 100 * int(usage.values[row]) // int(snapshot.allocatable("cpu")[row]) if measured else 0
         note = "cordoned" if snapshot.node_info(row)["unschedulable"] else "" if measured else "no metric"
         rows.append([
-            name, snapshot.node_info(row)["zone"], f"{before[row]:>3}%", bar(before[row]),
-            f"{after[row]:>3}%", bar(after[row]), f"{percent:>3}%" if measured else "", bar(percent, 12), note,
+            name, snapshot.node_info(row)["zone"], f"{before[row]:>3}%", bar(before[row], 18),
+            f"{after[row]:>3}%", bar(after[row], 18), f"{percent:>3}%" if measured else "", bar(percent, 12), note,
         ])
     table(["node", "zone", "", "before", "", "after", "", "measured", ""], rows)
 

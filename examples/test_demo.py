@@ -22,7 +22,7 @@ def test_the_demo_shows_placements_refusals_load_and_an_explanation(capsys: pyte
     assert "no metric" in out
     assert "cordoned" in out
     assert "█" in out
-    assert max(map(len, out.splitlines())) <= 120
+    assert max(map(len, out.splitlines())) <= 100
 
 
 def test_the_example_cluster_is_what_its_generator_writes(tmp_path: Path) -> None:

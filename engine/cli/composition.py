@@ -16,6 +16,7 @@ from ..cluster.snapshot import Cluster
 from ..compile import compile_documents
 from ..documents import Documents, load_paths
 from ..plugins import discover
+from ..points import Framework
 from ..registry import Live, Registry
 from ..source import PolicyError, Problem, Problems, Severity, did_you_mean, in_order, render
 from .exits import Exit, Stop
@@ -24,11 +25,13 @@ from .terminal import warn
 if TYPE_CHECKING:
     from ..cluster.pods import PodInfo
     from ..registry import Plugin
+    from ..scheduler.cycle import Settings
     from . import Builtins
 
 LIVE_CLUSTER: Final = "kube"
 """What `--cluster` says for the cluster that the kubeconfig names, with an optional `:CONTEXT`."""
 
+DEFAULT_PROFILE: Final = "default-scheduler"
 _STAMPS: Final = (("status", "updateTime"), ("metadata", "creationTimestamp"))
 
 
@@ -52,6 +55,33 @@ def add_cluster(parser: argparse.ArgumentParser, *, required: bool = True) -> No
         help="the moment of the decision, such as 2026-01-31T12:00:00Z. Default: of a dump the newest time in it "
              "(updates of NodeMetrics, creation of objects), of a live cluster the present",
     )
+
+
+def add_choice(parser: argparse.ArgumentParser) -> None:
+    """Add what says how a scheduler decides: `--profile`, `--tie-break` and `--seed`."""
+    parser.add_argument("--profile", metavar="NAME", default=DEFAULT_PROFILE,
+                        help=f"the scheduling profile; some policies are active in theirs only (default: "
+                             f"{DEFAULT_PROFILE})")
+    parser.add_argument("--tie-break", choices=("first", "random"), default="first",
+                        help="among the best nodes take the first by name, or draw one (default: first)")
+    parser.add_argument("--seed", type=int, default=0, help="of what is left to chance (default: 0)")
+
+
+def settings_of(options: argparse.Namespace, registry: Registry) -> Settings:
+    """Return the settings that the options of `add_choice` ask for.
+
+    Raises:
+        Stop: no policy names that profile, and it is not the default.
+    """
+    from ..scheduler.cycle import Settings  # noqa: PLC0415 - not every command schedules
+    from ..scheduler.profile import ProfileSpec  # noqa: PLC0415
+
+    plugins = registry.of_framework(Framework.SCHEDULER)
+    known = {DEFAULT_PROFILE, *(name for plugin in plugins for name in plugin.profiles or ())}
+    if options.profile not in known:
+        hint = did_you_mean(options.profile, known) or f"there are {', '.join(f'`{name}`' for name in sorted(known))}"
+        raise Stop(f"no policy names the profile `{options.profile}`: {hint}")
+    return Settings((ProfileSpec(options.profile),), tie_break=options.tie_break, seed=options.seed)
 
 
 def load_documents(paths: Sequence[str | Path]) -> Documents:

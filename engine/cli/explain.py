@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING, Any
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import NodeChange
 from ..points import Enforcement
-from ..scheduler.cycle import TIE_BREAKS, Scheduler, Settings, decide, tie_break
-from .composition import add_cluster, add_policies, cluster_of, live_of, moment_of, node_of, pod_of
+from ..scheduler.cycle import Scheduler, Settings, decide, tie_break
+from .composition import (
+    add_choice,
+    add_cluster,
+    add_policies,
+    cluster_of,
+    live_of,
+    moment_of,
+    node_of,
+    pod_of,
+    settings_of,
+)
 from .exits import Exit
 from .terminal import add_output, heading, table, write, write_json
 from .verdicts import (
@@ -53,9 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--node", metavar="NAME", help="explain this node only, plugin by plugin")
     parser.add_argument("--best", type=int, default=5, metavar="N",
                         help="show the scores of so many nodes (default: 5)")
-    parser.add_argument("--tie-break", choices=TIE_BREAKS, default="first",
-                        help="among the best nodes take the first by name, or draw one (default: first)")
-    parser.add_argument("--seed", type=int, default=0, help="of what is left to chance (default: 0)")
+    add_choice(parser)
     add_output(parser)
 
 
@@ -67,7 +75,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.node is not None:
         node_of(cluster, options.node)
     now = moment_of(options.now, options.cluster, cluster)
-    settings = Settings(tie_break=options.tie_break, seed=options.seed)
+    settings = settings_of(options, live.registry)
     verdict, profile = explain(pod, cluster, live, now, settings)
     if options.node is not None:
         return _explain_node(verdict, profile, options)

@@ -9,8 +9,17 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ..scheduler.cycle import TIE_BREAKS, Scheduler, Settings
-from .composition import LIVE_CLUSTER, add_cluster, add_policies, cluster_of, live_of, moment_of
+from ..scheduler.cycle import Scheduler
+from .composition import (
+    LIVE_CLUSTER,
+    add_choice,
+    add_cluster,
+    add_policies,
+    cluster_of,
+    live_of,
+    moment_of,
+    settings_of,
+)
 from .exits import Exit, Stop
 from .terminal import add_output, heading, progress, table, write, write_json
 from .verdicts import names, request, show_errors, verdict_json
@@ -20,6 +29,7 @@ if TYPE_CHECKING:
 
     from ..cluster.snapshot import Cluster
     from ..registry import Live
+    from ..scheduler.cycle import Settings
     from ..scheduler.verdict import Verdict
     from . import Builtins
 
@@ -39,9 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_policies(parser)
     parser.add_argument("--dry-run", action="store_true",
                         help="needed with a live cluster: pods are bound in memory only")
-    parser.add_argument("--tie-break", choices=TIE_BREAKS, default="first",
-                        help="among the best nodes take the first by name, or draw one (default: first)")
-    parser.add_argument("--seed", type=int, default=0, help="of what is left to chance (default: 0)")
+    add_choice(parser)
     add_output(parser)
 
 
@@ -52,7 +60,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     live = live_of(options.policies, builtins)
     cluster = cluster_of(options.cluster)
     now = moment_of(options.now, options.cluster, cluster)
-    verdicts = schedule_pending(cluster, live, now, Settings(tie_break=options.tie_break, seed=options.seed))
+    verdicts = schedule_pending(cluster, live, now, settings_of(options, live.registry))
     if options.output == "json":
         write_json({
             "pending": len(verdicts),
@@ -125,6 +133,7 @@ def show_unplaced(unplaced: Sequence[Verdict]) -> None:
             plugin, _, refusal = verdict.refusal
             write(f"  the pod as a whole is refused by {plugin}: {refusal.message}")
             continue
-        rows = [[f"  {len(refused.nodes)}", refused.plugin, refused.reason, names(refused.nodes, 2)]
+        size = len(verdict.names)
+        rows = [[f"  {len(refused.nodes)}", refused.plugin, refused.reason, names(refused.nodes, 2, all_of=size)]
                 for refused in verdict.refusals()]
         table(["  nodes", "refused by", "reason", "which"], rows)

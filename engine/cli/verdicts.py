@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..kubernetes.vocabulary import GPU_CORE, GPU_MEMORY_RATIO
 from ..points import Enforcement
 from .terminal import amount, heading, plain, table, write
 
@@ -14,20 +15,25 @@ if TYPE_CHECKING:
     from ..points import Refusal
     from ..scheduler.verdict import Refused, Verdict
 
-_NAMES_SHOWN = 4
+_NAMES_SHOWN = 3
 _VALUE_WIDTH = 60
 
 
-def names(nodes: Sequence[str], shown: int = _NAMES_SHOWN) -> str:
-    """Return the first names and how many more there are."""
+def names(nodes: Sequence[str], shown: int = _NAMES_SHOWN, *, all_of: int = 0) -> str:
+    """Return the first names and how many more there are; `all` where several are all of `all_of`."""
+    if len(nodes) == all_of > 1:
+        return "all"
     rest = len(nodes) - shown
     return ", ".join(nodes[:shown]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def request(pod: PodInfo) -> str:
     """Return what a pod asks for: `cpu 0.5, memory 1Gi, gpu 2`; resources without their domain."""
+    requests = pod.requests
     asked = [
-        f"{name.rpartition('/')[2]} {amount(name, value)}" for name, value in sorted(pod.requests.items()) if value
+        f"{name.rpartition('/')[2]} {amount(name, value)}" for name, value in sorted(requests.items())
+        # Koordinator's pods always ask for both; a share of a GPU is one thing to people.
+        if value and not (name == GPU_MEMORY_RATIO and value == requests[GPU_CORE])
     ]
     return ", ".join(asked) or "nothing"
 
@@ -99,7 +105,7 @@ def show_refusals(verdict: Verdict) -> None:
         count = len({node for refused in reasons for node in refused.nodes})
         write(f"{count:>4}  {plugin}{f' ({rule})' if rule else ''}{_mark(enforcement)}")
         for refused in reasons:
-            write(f"      {refused.reason}: {names(refused.nodes)}")
+            write(f"      {refused.reason}: {names(refused.nodes, all_of=len(verdict.names))}")
             show_values(refused.values, "        ", leaves=True)
 
 

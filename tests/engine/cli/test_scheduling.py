@@ -24,7 +24,7 @@ def test_pending_pods_are_placed_by_priority_and_each_counts_for_the_next(run: R
         "  1      keep-off-hot-nodes  cpu at 75%        hot\n"
         "shop/web-4  koord-prod LS  cpu 64\n"
         "  nodes  refused by        reason            which\n"
-        "  3      NodeResourcesFit  Insufficient cpu  cool, hot and 1 more\n"
+        "  3      NodeResourcesFit  Insufficient cpu  all\n"
         "\n1 of 3 pending pods placed on 3 nodes\n"
     )
 
@@ -233,3 +233,19 @@ def test_a_dump_may_be_a_directory_of_files(run: Run, tmp_path: Path):
     for number, item in enumerate(objects()):
         (directory / f"{number}.json").write_text(json.dumps(item))
     assert run("scheduler", "--cluster", directory, "-o", "json").json["placed"] == 2
+
+
+def test_policies_of_another_profile_count_in_that_profile_only(run: Run, dump: Path, policies: Path):
+    path = policies / "hot.yaml"
+    path.write_text(path.read_text().replace("spec:\n", "spec:\n  profiles: [careful]\n"))
+
+    def refusing(*arguments: str) -> list[str]:
+        found = run("explain", "web-4", "--cluster", dump, "--policies", policies, "-o", "json", *arguments).json
+        return [each["plugin"] for each in found["refusals"]]
+
+    assert refusing() == ["NodeResourcesFit"]
+    assert refusing("--profile", "careful") == ["NodeResourcesFit", "keep-off-hot-nodes"]
+    done = run("explain", "web-4", "--cluster", dump, "--policies", policies, "--profile", "carefull")
+    assert (done.exit, done.err) == (2, (
+        "koord-policy: no policy names the profile `carefull`: did you mean `careful`?\n"
+    ))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 from koordpolicy.engine.cli import COMMANDS
 
@@ -18,6 +19,16 @@ def test_help_imports_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "loaded: []"
     assert done.stderr == ""
+
+
+def test_checking_valid_documents_imports_nothing_that_decides(policies: Path):
+    program = (
+        "import sys\nfrom koordpolicy.__main__ import main\n"
+        f"sys.argv = ['koord-policy', 'lint', {str(policies)!r}]\nmain()\n"
+        f"print('loaded:', [each for each in {HEAVY} if each in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "0 errors, 0 warnings in 1 document of 1 file\nloaded: ['yaml']\n"
 
 
 def test_help_names_every_command_and_every_exit_code(run: Run):
