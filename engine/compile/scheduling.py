@@ -6,9 +6,9 @@ match, params) is fixed when it is made; what one decision needs more than once 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,13 @@ from ..cluster.facts import pod_facts, pod_values
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import NodeFrame, Snapshot
 from ..documents import Normalize, Over
-from ..plugins import CycleState
 from ..points import HIGHEST_SCORE, Answer, Code, FailurePolicy, Refusal, Scores
 from .aggregation import Facts, summarize
 from .programs import AggregateProgram, CompiledScheduler, Rule, ScoreProgram
 from .selection import accepts_pod, exempt, node_mask
+
+State: TypeAlias = MutableMapping[object, Any]
+"""What is remembered during one decision (`plugins.CycleState`)."""
 
 _Booleans = NDArray[np.bool_]
 _Integers = NDArray[np.int64]
@@ -64,16 +66,16 @@ class DocumentScheduler:
         self._spec = compiled.spec
         self._ignore = compiled.spec.failure_policy is FailurePolicy.IGNORE
 
-    def pre_enqueue(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
+    def pre_enqueue(self, state: State, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Return why the pod must wait, or None."""
         return self._check_pod(self._compiled.pre_enqueue, state, pod, snapshot)
 
-    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
+    def pre_filter(self, state: State, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Return why the pod cannot be placed at all, or None; what must hold before queueing must hold here too."""
         rules = (*self._compiled.pre_enqueue, *self._compiled.pre_filter)
         return self._check_pod(rules, state, pod, snapshot)
 
-    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
+    def filter(self, state: State, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
         """Return which nodes the pod may run on: those for which every check is true, and those it is not about."""
         size = snapshot.size
         if exempt(self._spec.match.pods, pod):
@@ -87,7 +89,7 @@ class DocumentScheduler:
             return Answer(np.ones(size, np.bool_), errors=errors)
         return _Filtering(self, decision, size).run(rows)
 
-    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
+    def score(self, state: State, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         """Return the weighted mean of the items, 0 for nodes that the document is not about."""
         decision = self._decision(state, pod, snapshot)
         size = snapshot.size
@@ -122,7 +124,7 @@ class DocumentScheduler:
         return self._ignore
 
     def _check_pod(
-        self, rules: tuple[Rule, ...], state: CycleState, pod: PodInfo, snapshot: Snapshot,
+        self, rules: tuple[Rule, ...], state: State, pod: PodInfo, snapshot: Snapshot,
     ) -> Refusal | None:
         if not rules or exempt(self._spec.match.pods, pod):
             return None
@@ -143,7 +145,7 @@ class DocumentScheduler:
             return refusal_of(rule, decision.frame, None)
         return None
 
-    def _decision(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> _Decision:
+    def _decision(self, state: State, pod: PodInfo, snapshot: Snapshot) -> _Decision:
         known = state.get(self)
         if isinstance(known, _Decision):
             return known
