@@ -106,10 +106,10 @@ def test_what_the_schema_cannot_say_has_its_place_too():
     )) == [
         "c.yaml:3:1: error: healthzBindAddress: Invalid value: `1.2.3.4:5:6`: must be a valid socket address (host:port)",
         "c.yaml:4:18: error: leaderElection.leaseDuration: Invalid value: LeaseDuration must be greater than RenewDeadline",
-        "c.yaml:10:23: error: profiles[0].pluginConfig[0].args.lowThresholds.cpu: the threshold of `cpu` must not be above"
-        " the 70 of `highThresholds`",
-        "c.yaml:13:65: error: profiles[0].pluginConfig[0].args.nodePools[0].anomalyCondition.consecutiveNormalities:"
-        " anomalyDetectionThresholds: consecutiveNormalities must be greater than 0",
+        ("c.yaml:10:23: error: profiles[0].pluginConfig[0].args.lowThresholds.cpu: the threshold of `cpu` must not be above"
+         " the 70 of `highThresholds`"),
+        ("c.yaml:13:65: error: profiles[0].pluginConfig[0].args.nodePools[0].anomalyCondition.consecutiveNormalities:"
+         " anomalyDetectionThresholds: consecutiveNormalities must be greater than 0"),
         "c.yaml:14:3: error: profiles[1].name: Duplicate value: `a` names an earlier profile too",
         "c.yaml:15:3: error: profiles[2].name: Required value: each of several profiles needs a name",
     ]
