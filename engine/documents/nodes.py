@@ -25,6 +25,10 @@ LARGEST_FILE: Final = 10 * 1024 * 1024
 """Bytes; more than any set of policies needs, and ten times what a ConfigMap may hold."""
 DEEPEST: Final = 64
 """How deep mappings and lists may nest."""
+_MOST_NODES: Final = 250_000
+_MOST_PROBLEMS: Final = 200
+_MOST_RESTARTS: Final = 20
+"""How often reading goes on after a syntax error: each time costs as much as reading the rest of the file."""
 _MOST_EXPANDED: Final = 100_000
 """How many nodes the aliases of one file may stand for together."""
 
@@ -183,8 +187,10 @@ def read(source: Source, problems: Problems | None = None) -> tuple[Node, ...]:
         )
     else:
         start: int | None = 0
-        while start is not None:
+        for _ in range(_MOST_RESTARTS):
             start = _read_from(source, start, nodes, found)
+            if start is None:
+                break
     if problems is None:
         gathered.raise_errors()
     return tuple(node for node in nodes if node.value is not None)
@@ -271,14 +277,25 @@ class _Composer:
         self.open: list[_Open] = []
         self.anchors: dict[str, Node | None] = {}
         self.expanded = 0
+        self.events = 0
+        self.before = len(found)
 
     def problem(self, message: str, span: Span, hint: str = "", code: str = "yaml-syntax") -> None:
         self.found.append(Problem(message, span, hint, code=code))
+        if len(self.found) - self.before >= _MOST_PROBLEMS:
+            raise _StopReading
 
     def take(self, event: Event) -> Node | None:
         """Take one event; returns a document when it is complete."""
         import yaml.events as kinds  # noqa: PLC0415
 
+        self.events += 1
+        if self.events > _MOST_NODES:
+            self.problem(
+                f"there are more than {_MOST_NODES} nodes in this file", self.span_of(event),
+                "split it into several files", "too-large",
+            )
+            raise _StopReading
         if isinstance(event, kinds.ScalarEvent):
             return self.scalar(event)
         if isinstance(event, kinds.CollectionStartEvent):

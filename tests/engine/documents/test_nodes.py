@@ -65,6 +65,21 @@ def test_what_is_nested_ten_thousand_deep_is_refused_at_once(text: str) -> None:
     assert time.perf_counter() - started < 1
 
 
+@pytest.mark.parametrize(("text", "message"), [
+    ("[" + "a," * 4_000_000 + "]", "there are more than 250000 nodes in this file"),
+    ("a: 1\n" * 1_000_000, "the key `a` is here twice, first at 1:1"),
+    ("---\n[\n" * 1_000_000, "did not find expected node content"),
+    ("!x a\n---\n" * 500_000, "the tag `!x` is not supported"),
+], ids=["nodes", "keys", "errors", "tags"])
+def test_ten_megabytes_of_nonsense_are_refused_soon(text: str, message: str) -> None:
+    problems = Problems()
+    started = time.perf_counter()
+    read(Source("a.yaml", text), problems)
+    assert time.perf_counter() - started < 10
+    assert message in problems.found[0].message
+    assert len(problems.found) <= 200
+
+
 def test_a_file_beyond_the_limit_is_not_read_whole(tmp_path: Path) -> None:
     path = tmp_path / "big.yaml"
     with path.open("wb") as file:
