@@ -84,6 +84,13 @@ def settings_of(options: argparse.Namespace, registry: Registry) -> Settings:
     return Settings((ProfileSpec(options.profile),), tie_break=options.tie_break, seed=options.seed)
 
 
+def count(text: str) -> int:
+    """Read an option's value that is a whole number above 0."""
+    if not (text.isascii() and text.isdecimal()) or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"`{text}` is no whole number above 0")
+    return int(text)
+
+
 def load_documents(paths: Sequence[str | Path]) -> Documents:
     """Read policy files and directories.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..descheduler import config
 from ..descheduler.documents import Memory
 from ..descheduler.framework import CycleResult, build_profiles, run_cycle
-from .composition import add_cluster, add_policies, cluster_of, moment_of, registry_of
+from .composition import add_cluster, add_policies, cluster_of, count, moment_of, registry_of
 from .exits import Exit, Stop
 from .terminal import add_output, heading, table, write, write_json
 from .verdicts import names
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", type=Path, help="a DeschedulerConfiguration (descheduler/v1alpha2)")
     parser.add_argument("--once", action="store_true", help="run one cycle and end")
     parser.add_argument("--dry-run", action="store_true", help="evict nothing, and say what would be evicted")
-    parser.add_argument("--cycles", type=int, default=1, metavar="N",
+    parser.add_argument("--cycles", type=count, default=1, metavar="N",
                         help="look so many times at the same cluster and print the last cycle: what must be found "
                              "several times in a row (`anomaly`) is found then (default: 1)")
     add_output(parser)
@@ -49,8 +49,6 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
     if not (options.once and options.dry_run):
         raise Stop("evicting pods in a loop is not available yet: say `--once --dry-run` to see what would be evicted")
-    if options.cycles < 1:
-        raise Stop("`--cycles` must be 1 or more")
     if options.config is not None and not options.config.is_file():
         raise Stop(f"there is no file `{options.config}`: `--config` takes a DeschedulerConfiguration")
     configuration = config.load(options.config) if options.config is not None else config.default()
@@ -94,8 +92,8 @@ def _show(result: CycleResult) -> None:
         table(["plugin", "rule", "subject", "what failed"], [
             [each.plugin, each.rule, each.subject, each.message] for each in result.failures
         ])
-    count = len(result.evicted)
-    write(f"\n{count} pod{'' if count == 1 else 's'} of {len(result.outcomes)} candidates would be evicted "
+    evicted = len(result.evicted)
+    write(f"\n{evicted} pod{'' if evicted == 1 else 's'} of {len(result.outcomes)} candidates would be evicted "
           f"from {result.nodes} nodes")
     if result.error:
         write(f"the cycle ended early: {result.error}")

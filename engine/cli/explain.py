@@ -18,6 +18,7 @@ from .composition import (
     add_cluster,
     add_policies,
     cluster_of,
+    count,
     live_of,
     moment_of,
     node_of,
@@ -61,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_cluster(parser)
     add_policies(parser)
     parser.add_argument("--node", metavar="NAME", help="explain this node only, plugin by plugin")
-    parser.add_argument("--best", type=int, default=5, metavar="N",
+    parser.add_argument("--best", type=count, default=5, metavar="N",
                         help="show the scores of so many nodes (default: 5)")
     add_choice(parser)
     add_output(parser)

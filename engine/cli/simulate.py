@@ -20,7 +20,7 @@ from ..scheduler.cycle import TIE_BREAKS, Settings
 from ..scheduler.fragmentation import typical_pods
 from ..scheduler.profile import Choice, ProfileSpec
 from ..scheduler.simulate import Failed, Result, simulate
-from .composition import add_policies, live_of
+from .composition import add_policies, count, live_of
 from .exits import Exit, Stop
 from .terminal import add_output, heading, progress, table, write, write_json
 
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                              "repeated. Where `typicalPods` is an argument that is not given, it is the trace's")
     parser.add_argument("--fragmentation", action="store_true",
                         help="measure after each arrival how much idle GPU the next pods could not use")
-    parser.add_argument("--limit", type=_count, metavar="N", help="stop after so many pods")
+    parser.add_argument("--limit", type=count, metavar="N", help="stop after so many pods")
     add_output(parser)
 
 
@@ -75,12 +75,6 @@ def _ratio(text: str) -> float:
     if not 0 <= value <= 100:
         raise argparse.ArgumentTypeError(f"`{text}` is no ratio from 0 to 100")
     return value
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"`{text}` is no whole number above 0")
-    return int(text)
 
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
