@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from ..cel.values import EvaluationError
 from ..cluster.pods import PodInfo, canonical_amount
 from ..compile import CompiledQoS, EvictProgram, SuppressCPUProgram
-from ..documents import Effect, Evict, SuppressCPU
+from ..documents import Effect, Evict, Release, SuppressCPU
 from ..kubernetes.vocabulary import (
     BATCH,
     EVICTION_POLICY_ANNOTATION,
@@ -112,20 +112,13 @@ def evict(program: EvictProgram, item: str, given: Round, criteria: str) -> Effe
             return ()
         first = given.candidates[:1]
         return tuple(Adjustment("evict", pod.key, f"evicted by {criteria}", item) for pod in first)
-    count: Callable[[PodInfo], float]
-    if release.measure == "Requests":
-        def count(pod: PodInfo) -> float:
-            return request_of(pod.object, release.resource)[1]
-    else:
-        def count(pod: PodInfo) -> float:
-            return given.readings.pod_usage(pod.key, release.resource)
     released, found = 0.0, []
     for pod in (*(p for p in given.candidates if p.key in given.evicted),
                 *(p for p in given.candidates if p.key not in given.evicted)):
         if released >= given.target:
             break
         try:
-            amount = count(pod)
+            amount = _counts_for(pod, release, given.readings)
         except EvaluationError:
             continue  # what was not measured releases nothing that anyone could count on
         released += amount
@@ -134,6 +127,12 @@ def evict(program: EvictProgram, item: str, given: Round, criteria: str) -> Effe
             values = {"released": amount, "toRelease": given.target, "resource": release.resource}
             found.append(Adjustment("evict", pod.key, reason, item, values))
     return tuple(found)
+
+
+def _counts_for(pod: PodInfo, release: Release, readings: Readings) -> float:
+    if release.measure == "Requests":
+        return request_of(pod.object, release.resource)[1]
+    return readings.pod_usage(pod.key, release.resource)
 
 
 def eviction_allowed(pod: Mapping[str, Any], policy: str) -> bool:
