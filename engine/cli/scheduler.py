@@ -1,7 +1,8 @@
 """Schedule the pending pods of a cluster under policies, and say where each would run and why.
 
 Pods are taken as kube-scheduler takes them: by priority, then by arrival. Each placement counts for the pods after it.
-Nothing is written to the cluster: pods are bound onto the snapshot in memory.
+Nothing is written to the cluster: pods are bound onto the snapshot in memory. With `--extender`, kube-scheduler places
+the pods and asks here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ..scheduler.cycle import Scheduler
+from . import extender
 from .composition import (
     LIVE_CLUSTER,
     add_choice,
@@ -33,28 +35,35 @@ if TYPE_CHECKING:
     from ..scheduler.verdict import Verdict
     from . import Builtins
 
-EXAMPLES = """\
+EXAMPLES = f"""\
 examples:
   koord-policy scheduler --cluster examples/cluster --policies policies/scheduler
   koord-policy scheduler --cluster kube:staging --policies policies/scheduler --dry-run
   kubectl get nodes,pods,nodemetrics -A -o json > dump.json && koord-policy scheduler --cluster dump.json --output json
 
+{extender.EXAMPLES}
 exit codes: 0 whatever was placed, 2 usage, 3 policies or the dump are invalid
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    add_cluster(parser)
+    add_cluster(parser, required=False)
     add_policies(parser)
     parser.add_argument("--dry-run", action="store_true",
                         help="needed with a live cluster: pods are bound in memory only")
     add_choice(parser)
     add_output(parser)
+    extender.add_arguments(parser)
 
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
+    if options.extender:
+        return extender.run(options, builtins)
+    extender.refuse_options(options)
+    if options.cluster is None:
+        raise Stop("which cluster? name a dump or kube[:CONTEXT] with `--cluster` (only `--extender` can do without)")
     if options.cluster.partition(":")[0] == LIVE_CLUSTER and not options.dry_run:
         raise Stop("binding pods of a live cluster is not available yet: add `--dry-run` to see what would be done")
     live = live_of(options.policies, builtins)

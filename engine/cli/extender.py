@@ -1,0 +1,209 @@
+"""The part of `koord-policy scheduler` that serves kube-scheduler as an extender."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import ssl
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ..points import Framework
+from ..source import did_you_mean
+from .composition import LIVE_CLUSTER, cluster_of, moment_of, python_plugins
+from .exits import Exit, Stop
+from .terminal import warn, write
+
+if TYPE_CHECKING:
+    from ..registry import Plugin
+    from ..scheduler.server import Loaded
+    from . import Builtins
+
+EXAMPLES: Final = """\
+as an extender:
+  koord-policy scheduler --extender --policies policies/scheduler --cluster examples/cluster
+  koord-policy scheduler --extender --bind 0.0.0.0:8443 --policies /etc/policies --cluster kube \\
+      --tls-cert tls.crt --tls-key tls.key --client-ca ca.crt --state-dir /var/lib/koord-policy
+"""
+
+_ADDRESS: Final = "127.0.0.1:8888"
+_MEGABYTE: Final = 1024 * 1024
+_OPTIONS: Final = ("bind", "enable", "priorities", "state_dir", "invalid_at_start", "max_error_rate",
+                   "tls_cert", "tls_key", "client_ca", "max_body")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare `--extender` and the options that go with it."""
+    group = parser.add_argument_group(
+        "extender", "kube-scheduler asks over HTTP which nodes a pod may run on and how good they are. It has applied "
+        "its own filters by then, so only the documents decide here, and the built-in plugins that --enable names. "
+        "See docs/extender.md",
+    )
+    group.add_argument("--extender", action="store_true", help="serve the extender protocol until SIGTERM")
+    group.add_argument("--bind", metavar="HOST:PORT", type=_address,
+                       help=f"where to listen; port 0 takes a free one and says which (default: {_ADDRESS})")
+    group.add_argument("--enable", metavar="PLUGIN", action="append",
+                       help="a built-in plugin that decides too; may be repeated")
+    group.add_argument("--priorities", choices=("MinMax", "Max"),
+                       help="how totals become 0..10 over the nodes of a request: the whole range between the lowest "
+                            "and the highest, or in proportion to the highest (default: MinMax)")
+    group.add_argument("--state-dir", metavar="DIR", type=Path, help="where the last good policies are kept")
+    group.add_argument("--invalid-at-start", choices=("refuse", "last-good"),
+                       help="what to do when the policies are invalid at start (default: refuse)")
+    group.add_argument("--max-error-rate", metavar="RATE", type=_rate,
+                       help="roll policies back if more than this part (0..1) of their first 100 calls had failing "
+                            "expressions")
+    group.add_argument("--tls-cert", metavar="FILE", help="serve https with this certificate (PEM)")
+    group.add_argument("--tls-key", metavar="FILE", help="its private key")
+    group.add_argument("--client-ca", metavar="FILE", help="let in only clients with a certificate of this authority")
+    group.add_argument("--max-body", metavar="MIB", type=_megabytes, help="largest body that is taken (default: 64)")
+
+
+def refuse_options(options: argparse.Namespace) -> None:
+    """Raise `Stop` for options that mean nothing without `--extender`."""
+    for name in _OPTIONS:
+        if getattr(options, name) is not None:
+            raise Stop(f"`--{name.replace('_', '-')}` goes with `--extender`")
+
+
+def run(options: argparse.Namespace, builtins: Builtins) -> int:
+    """Serve until a signal ends it."""
+    from ..scheduler.server import DEFAULT_MAX_BODY, Server  # noqa: PLC0415 - 150 ms that only servers pay
+
+    if options.output != "text" or options.dry_run:
+        raise Stop("`--output` and `--dry-run` mean nothing to an extender: it writes nothing, see its /status")
+    if not options.policies and not options.enable:
+        raise Stop("nothing would decide: name policies with `--policies`, or built-in plugins with `--enable`")
+    host, port = options.bind or _address(_ADDRESS)
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    tls = _tls(options)
+    if tls is None and host not in ("127.0.0.1", "::1", "localhost"):
+        warn(f"warning: {host} can be reached from elsewhere, and whoever reaches it is answered: use `--tls-cert`, "
+             "`--tls-key` and `--client-ca`")
+    max_body = DEFAULT_MAX_BODY if options.max_body is None else options.max_body
+    server = Server(loader(options, builtins), max_body=max_body, tls=tls)
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        await server.run(host, port, stop, bound=_say_bound, ready=_say_ready)
+
+    asyncio.run(serve())
+    return Exit.OK
+
+
+def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Loaded]:
+    """Return what loads policies and cluster; it raises `Stop` and `PolicyError` as other commands do."""
+
+    def load() -> Loaded:
+        from ..cluster.snapshot import Cluster  # noqa: PLC0415 - as above
+        from ..registry import Live  # noqa: PLC0415
+        from ..reload.building import Builder  # noqa: PLC0415
+        from ..reload.reloader import InvalidAtStart, Reloader  # noqa: PLC0415
+        from ..scheduler.cycle import Scheduler, Settings  # noqa: PLC0415
+        from ..scheduler.extender import Extender, Priorities  # noqa: PLC0415
+        from ..scheduler.profile import ProfileSpec  # noqa: PLC0415
+        from ..scheduler.server import Loaded  # noqa: PLC0415
+
+        live = Live()
+        reloader = Reloader(
+            live, options.policies, Builder(), python_plugins=_enabled(python_plugins(builtins), options.enable or ()),
+            state_dir=options.state_dir, invalid_at_start=InvalidAtStart(options.invalid_at_start or "refuse"),
+            max_error_rate=options.max_error_rate,
+        )
+        reloader.begin(time.monotonic())
+        cluster, clock = Cluster(), time.time_ns
+        if options.cluster is not None:
+            cluster = cluster_of(options.cluster)
+            if options.now is not None or options.cluster.partition(":")[0] != LIVE_CLUSTER:
+                # The metrics of a dump are fresh at the moment of the dump, and at no other.
+                moment = moment_of(options.now, options.cluster, cluster)
+                clock = lambda: moment  # noqa: E731
+        settings = Settings((ProfileSpec(options.profile),), seed=options.seed)
+        extender = Extender(Scheduler(cluster, live, settings, clock=clock), clock=clock, timer=time.monotonic,
+                            priorities=Priorities(options.priorities or "MinMax"))
+        reloader.start()
+        return Loaded(extender, reloader, options.cluster or "the nodes of the requests")
+
+    return load
+
+
+def _enabled(plugins: tuple[Plugin, ...], names: tuple[str, ...] | list[str]) -> tuple[Plugin, ...]:
+    """Return the Python plugins, the scheduler's active by themselves only where they are named."""
+    known = [plugin.name for plugin in plugins if plugin.framework is Framework.SCHEDULER]
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"there are {', '.join(f'`{each}`' for each in sorted(known))}"
+            raise Stop(f"`--enable`: there is no plugin `{name}`: {hint}")
+    return tuple(
+        replace(plugin, enabled=plugin.name in names) if plugin.framework is Framework.SCHEDULER else plugin
+        for plugin in plugins
+    )
+
+
+def _tls(options: argparse.Namespace) -> ssl.SSLContext | None:
+    from ..scheduler.server import tls_context  # noqa: PLC0415
+
+    if (options.tls_cert is None) != (options.tls_key is None):
+        raise Stop("`--tls-cert` and `--tls-key` go together")
+    if options.tls_cert is None:
+        if options.client_ca is not None:
+            raise Stop("`--client-ca` needs `--tls-cert` and `--tls-key`: without them nobody is asked who they are")
+        return None
+    for file in filter(None, (options.tls_cert, options.tls_key, options.client_ca)):
+        if not Path(file).is_file():
+            raise Stop(f"there is no file `{file}`")
+    try:
+        return tls_context(options.tls_cert, options.tls_key, options.client_ca)
+    except ssl.SSLError as error:
+        raise Stop(f"the files of `--tls-cert`, `--tls-key` and `--client-ca` cannot be used: {error}") from None
+
+
+def _say_bound(url: str) -> None:
+    write(f"listening on {url}")
+    _flush()
+
+
+def _say_ready(loaded: Loaded) -> None:
+    extender = loaded.extender
+    profile = extender.scheduler.profiles[0]
+    write(f"ready: generation {profile.generation}, plugins {', '.join(profile.plugins()) or 'none'}; "
+          f"{len(extender.cluster.names)} nodes from {loaded.source}")
+    _flush()
+
+
+def _flush() -> None:
+    sys.stdout.flush()  # whoever started us waits for this line, also through a pipe
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"`{text}` is no address such as {_ADDRESS}")
+    return host, int(port)
+
+
+def _rate(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"`{text}` is no number from 0 to 1")
+    return value
+
+
+def _megabytes(text: str) -> int:
+    """Return bytes."""
+    if not (text.isascii() and text.isdigit()) or not 0 < int(text) <= 1024:
+        raise argparse.ArgumentTypeError(f"`{text}` is no whole number from 1 to 1024")
+    return int(text) * _MEGABYTE

@@ -1,0 +1,613 @@
+"""kube-scheduler's extender protocol, v1: bodies in, answers out (docs/extender.md says what means what).
+
+kube-scheduler asks twice about a pod: `filter`, which of these nodes it may run on, then `prioritize`, how good those
+are, from 0 to 10. Both calls are answered under one generation of the policies. Nothing here knows of HTTP, and all of
+it belongs to one thread, which owns the cluster.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import logging
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cel.frame import Rows
+from ..cluster.pods import PodInfo, json_kind
+from ..cluster.snapshot import Cluster, Snapshot
+from ..points import Code, Enforcement, Point
+from ..reload.instances import Lease
+from ..source import PolicyError
+from .cycle import Scheduler, filter_nodes, score_nodes
+from .profile import Profile
+from .rowwise import describe
+from .verdict import Filtered, Verdict
+
+HIGHEST_PRIORITY: Final = 10
+"""The protocol's MaxExtenderPriority."""
+MOST_PINS: Final = 1024
+"""How many pods may be between their two calls."""
+PIN_SECONDS: Final = 60.0
+"""How long the second call is waited for: kube-scheduler makes none where a single node is left."""
+NODE_SECONDS: Final = 3600.0
+"""How long a node that came with a request is remembered after the last request that named it."""
+RECENT: Final = 64
+"""How many decisions are remembered."""
+
+_LOG: Final = logging.getLogger(__name__)
+_LONGEST_UID: Final = 256
+_LONGEST_MESSAGE: Final = 1024
+_BEST: Final = 10
+_NAMES_SHOWN: Final = 5
+_REASONS_SHOWN: Final = 20
+
+
+class Malformed(ValueError):
+    """A body that is no question of the protocol; the message says what is wrong with it, and where."""
+
+
+class Verb(enum.Enum):
+    """What is asked."""
+
+    FILTER = "filter"
+    PRIORITIZE = "prioritize"
+
+
+class Priorities(enum.Enum):
+    """How exact totals become 0..10 over the nodes of one request, rounded down.
+
+    MIN_MAX: `10 * (total - lowest) // (highest - lowest)`: all levels are in use, the best nodes alone get 10; 0 where
+    all are equal. MAX: `10 * total // highest`: proportions stay, and small differences vanish; 0 where the highest is.
+    """
+
+    MIN_MAX = "MinMax"
+    MAX = "Max"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """ExtenderArgs: a pod, and the nodes that are left, by name or whole (`nodeCacheCapable: false`)."""
+
+    pod: PodInfo
+    names: Sequence[str]
+    nodes: Sequence[Mapping[str, Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Nodes that one plugin refused for one reason; `nodes` are the first of them."""
+
+    plugin: str
+    reason: str
+    count: int
+    nodes: tuple[str, ...]
+    enforcement: Enforcement
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What was decided, for status and metrics.
+
+    `result` is `ok`, `refused` (a filter that left no node) or `error`. `errors` counts what failed by plugin and
+    point; for a plugin that raised, once. `best` are the best nodes with their exact totals, priorities and scores per
+    plugin; `totals` are those of all nodes, in the order of `rows`.
+    """
+
+    verb: Verb
+    pod: str
+    uid: str
+    result: str
+    at: int
+    """Nanoseconds since the epoch, by the clock of decisions."""
+    generation: int = 0
+    profile: str = ""
+    pinned: bool = False
+    """Whether the generation was held since the pod's first call."""
+    asked: int = 0
+    passed: int = 0
+    unknown: int = 0
+    refusals: tuple[Told, ...] = ()
+    refused_by: Mapping[str, int] = field(default_factory=dict)
+    """How many nodes each plugin refused, enforced refusals only."""
+    unenforced: tuple[tuple[str, Enforcement, int], ...] = ()
+    """Plugins that only warn or audit, and how many nodes they would have refused."""
+    errors: Mapping[tuple[str, Point], int] = field(default_factory=dict)
+    failures: tuple[tuple[str, str], ...] = ()
+    """Plugin and message of what failed."""
+    best: tuple[tuple[str, int, int, Mapping[str, int]], ...] = ()
+    names: Sequence[str] = field(default=(), repr=False)
+    rows: Rows = field(default_factory=lambda: np.zeros(0, np.intp), repr=False)
+    totals: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
+
+    def to_json(self, *, every: bool = False) -> dict[str, Any]:
+        """Return plain data; `every` adds the exact totals of all nodes."""
+        result: dict[str, Any] = {
+            "verb": self.verb.value, "pod": self.pod, "uid": self.uid, "result": self.result, "at": self.at / 1e9,
+            "generation": self.generation, "profile": self.profile, "pinned": self.pinned, "nodes": self.asked,
+            "unknownNodes": self.unknown,
+        }
+        if self.verb is Verb.FILTER:
+            result["passed"] = self.passed
+            result["refusals"] = [
+                {"plugin": each.plugin, "reason": each.reason, "count": each.count, "nodes": list(each.nodes),
+                 "enforcement": each.enforcement.value} for each in self.refusals
+            ]
+        else:
+            result["best"] = [
+                {"node": name, "total": total, "priority": priority, "plugins": dict(scores)}
+                for name, total, priority, scores in self.best
+            ]
+            if every:
+                pairs = zip(self.rows.tolist(), self.totals.tolist(), strict=True)
+                result["totals"] = {self.names[row]: total for row, total in pairs}
+        result["errors"] = [{"plugin": plugin, "message": message} for plugin, message in self.failures]
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer as JSON, and what is remembered of it."""
+
+    body: bytes
+    record: Record
+
+
+def read_question(body: bytes) -> Question:
+    """Read ExtenderArgs; keys of the envelope count in any case, as for Go (older types had lower-case ones).
+
+    Raises:
+        Malformed: it is none.
+    """
+    try:
+        data = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
+    except UnicodeDecodeError as error:
+        raise Malformed(f"the body is not UTF-8 at byte {error.start}") from None
+    except RecursionError:
+        raise Malformed("the body is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise Malformed(f"the body is no JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    except Malformed:
+        raise
+    except ValueError as error:  # a number with thousands of digits
+        raise Malformed(f"the body is no JSON that can be read: {error}") from None
+    if not isinstance(data, dict):
+        raise Malformed(f"the body must be an object with `Pod` and `Nodes` or `NodeNames`, not {json_kind(data)}")
+    fields = _folded(data)
+    names, nodes = fields.get("nodenames"), fields.get("nodes")
+    if names is not None and nodes is not None:
+        raise Malformed("both `Nodes` and `NodeNames` are given: kube-scheduler sends one of them")
+    pod = _pod_of(fields.get("pod"))
+    if names is not None:
+        return Question(pod, _names_of(names))
+    if nodes is not None:
+        items = _nodes_of(nodes)
+        return Question(pod, [str(item["metadata"]["name"]) for item in items], items)
+    raise Malformed("`Nodes` and `NodeNames` are both missing: there is nothing to choose from")
+
+
+def _folded(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.lower(): value for key, value in data.items()}
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise Malformed(f"the body is no JSON: `{text}` is no number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise Malformed(f"the body holds the number `{text[:40]}`, which is out of range")
+    return value
+
+
+def _pod_of(pod: object) -> PodInfo:
+    if not isinstance(pod, dict):
+        raise Malformed("`Pod` is missing" if pod is None else f"`Pod` must be an object, not {json_kind(pod)}")
+    try:
+        # Go leaves the kind out of what it sends; expressions see objects as the API server serves them.
+        info = PodInfo.of({"apiVersion": "v1", "kind": "Pod", **pod})
+    except ValueError as error:
+        raise Malformed(f"`Pod`: {error}") from None
+    if len(info.uid) > _LONGEST_UID or len(info.key) > 2 * _LONGEST_UID:
+        raise Malformed(f"`Pod`: its name or `metadata.uid` is longer than {_LONGEST_UID} characters")
+    return info
+
+
+def _names_of(names: object) -> list[str]:
+    if not isinstance(names, list):
+        raise Malformed(f"`NodeNames` must be a list of texts, not {json_kind(names)}")
+    if not set(map(type, names)) <= {str}:
+        place = next(place for place, name in enumerate(names) if not isinstance(name, str))
+        raise Malformed(f"`NodeNames[{place}]` must be a text, not {json_kind(names[place])}")
+    return names
+
+
+def _nodes_of(nodes: object) -> list[dict[str, Any]]:
+    if not isinstance(nodes, dict):
+        raise Malformed(f"`Nodes` must be a list of nodes, not {json_kind(nodes)}")
+    items = _folded(nodes).get("items")
+    if items is None:
+        return []  # how Go writes an empty list
+    if not isinstance(items, list):
+        raise Malformed(f"`Nodes.items` must be a list, not {json_kind(items)}")
+    for place, item in enumerate(items):
+        if not isinstance(item, dict):
+            raise Malformed(f"`Nodes.items[{place}]` must be an object, not {json_kind(item)}")
+        metadata = item.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        if not isinstance(name, str) or not name:
+            raise Malformed(f"`Nodes.items[{place}].metadata.name` is missing")
+    return items
+
+
+def rescale(totals: NDArray[np.int64], how: Priorities) -> NDArray[np.int64]:
+    """Return the totals, which are not negative, as priorities from 0 to 10; see `Priorities` for the formulas."""
+    if not len(totals):
+        return totals
+    low = int(totals.min()) if how is Priorities.MIN_MAX else 0
+    span = int(totals.max()) - low
+    if span == 0:
+        return np.zeros(len(totals), np.int64)
+    return HIGHEST_PRIORITY * (totals - low) // span
+
+
+@dataclass(slots=True)
+class _Pin:
+    """The profile that a pod met at its first call, and what holds it."""
+
+    profile: Profile
+    lease: Lease
+    until: float
+
+
+@dataclass(slots=True)
+class _SentNode:
+    """A node that came with a request: which version of it, and when it came last."""
+
+    version: object
+    node: Mapping[str, Any]
+    seen: float
+    fault: str = ""
+    """Why it cannot be used; the cluster may hold an older version of it then."""
+
+
+class Extender:
+    """Answers kube-scheduler's questions about a cluster; for one thread, which owns the cluster.
+
+    `timer` tells seconds of a clock that only goes forward; `clock` is the time of decisions, in nanoseconds since the
+    epoch.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, *, clock: Callable[[], int], timer: Callable[[], float],
+        priorities: Priorities = Priorities.MIN_MAX, most_pins: int = MOST_PINS, pin_seconds: float = PIN_SECONDS,
+        node_seconds: float = NODE_SECONDS,
+    ) -> None:
+        self.recent: tuple[Record, ...] = ()
+        """The last decisions, newest last; rebound as a whole, so that other threads may read it."""
+        self._scheduler = scheduler
+        self._clock = clock
+        self._timer = timer
+        self._priorities = priorities
+        self._most_pins = most_pins
+        self._pin_seconds = pin_seconds
+        self._node_seconds = node_seconds
+        self._pins: OrderedDict[str, _Pin] = OrderedDict()
+        self._sent: dict[str, _SentNode] = {}
+        self._sweep_at = timer() + node_seconds
+        self._hosts: tuple[Sequence[str], list[str]] = ((), [])
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """What decides."""
+        return self._scheduler
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster that decisions are about."""
+        return self._scheduler.cluster
+
+    @property
+    def pins(self) -> int:
+        """How many pods hold a generation for their second call."""
+        return len(self._pins)
+
+    def answer(self, verb: Verb, body: bytes) -> Reply:
+        """Answer one call. What goes wrong in a decision is in the answer, as far as the protocol has a place for it.
+
+        Raises:
+            Malformed: the body is no question.
+        """
+        question = read_question(body)
+        try:
+            reply = self._filter(question) if verb is Verb.FILTER else self._prioritize(question)
+        except RecursionError:
+            raise Malformed("the body is nested too deeply") from None
+        except Exception as error:  # whatever it was, kube-scheduler is told, and the next pod gets its turn
+            _LOG.exception("deciding about %s failed", question.pod.key)
+            reply = self._broken(verb, question, describe(error))
+        self.recent = (*self.recent[1 - RECENT:], reply.record)
+        return reply
+
+    def close(self) -> None:
+        """Release what is held for pods that were not asked about again."""
+        while self._pins:
+            self._pins.popitem()[1].lease.release()
+
+    # The two verbs
+
+    def _filter(self, question: Question) -> Reply:
+        failed, snapshot, rows, places = self._look_up(question)
+        profile = self._pin(question.pod)
+        verdict = filter_nodes(profile, question.pod, snapshot, among=rows)
+        if not len(verdict.passed) or verdict.refusal is not None:
+            self._unpin(question.pod)
+        unresolvable: dict[str, str] = {}
+        told = _refuse(verdict, rows, failed, unresolvable)
+        good = np.zeros(snapshot.size + 1, np.bool_)  # the last one stands for nodes that are not known
+        if verdict.refusal is None:
+            good[verdict.passed] = True
+        passed = good[places].tolist()
+        if question.nodes is None:
+            names: list[str] | None = [name for name, fits in zip(question.names, passed, strict=True) if fits]
+            nodes = None
+        else:
+            names = None
+            items = [node for node, fits in zip(question.nodes, passed, strict=True) if fits]
+            nodes = {"metadata": {}, "items": items}
+        record = self._record(
+            Verb.FILTER, question, verdict, failed_nodes=int((places < 0).sum()),
+            result="ok" if any(passed) or not passed else "refused", refusals=told,
+        )
+        return Reply(_filter_result(nodes, names, failed, unresolvable), record)
+
+    def _prioritize(self, question: Question) -> Reply:
+        _, snapshot, rows, places = self._look_up(question)
+        profile, pinned = self._pinned(question.pod)
+        try:
+            verdict = score_nodes(profile, question.pod, snapshot, among=rows)
+        finally:
+            self._unpin(question.pod)
+        assert verdict.totals is not None
+        priorities = rescale(verdict.totals, self._priorities)
+        scale = np.zeros(snapshot.size + 1, np.int64)
+        scale[rows] = priorities
+        record = self._record(
+            Verb.PRIORITIZE, question, verdict, failed_nodes=int((places < 0).sum()), result="ok",
+            pinned=pinned, priorities=priorities,
+        )
+        return Reply(self._host_priorities(snapshot, question.names, places, scale), record)
+
+    def _broken(self, verb: Verb, question: Question, message: str) -> Reply:
+        record = Record(verb, question.pod.key, question.pod.uid, "error", self._clock(), asked=len(question.names),
+                        failures=(("koord-policy", message),))
+        if verb is Verb.FILTER:
+            return Reply(_filter_result(None, None, {}, {}, f"koord-policy: {message}"), record)
+        # This answer has no place for an error; kube-scheduler goes on without priorities that say nothing.
+        hosts = [{"Host": name, "Score": 0} for name in question.names]
+        return Reply(json.dumps(hosts).encode(), record)
+
+    # Which generation
+
+    def _pin(self, pod: PodInfo) -> Profile:
+        key = pod.uid or pod.key
+        self._expire_pins()
+        self._unpin(pod)
+        profile, lease = self._scheduler.hold(pod)
+        self._pins[key] = _Pin(profile, lease, self._timer() + self._pin_seconds)
+        if len(self._pins) > self._most_pins:
+            self._pins.popitem(last=False)[1].lease.release()
+        return profile
+
+    def _pinned(self, pod: PodInfo) -> tuple[Profile, bool]:
+        self._expire_pins()
+        pin = self._pins.get(pod.uid or pod.key)
+        return (pin.profile, True) if pin is not None else (self._scheduler.profile_of(pod), False)
+
+    def _unpin(self, pod: PodInfo) -> None:
+        pin = self._pins.pop(pod.uid or pod.key, None)
+        if pin is not None:
+            pin.lease.release()
+
+    def _expire_pins(self) -> None:
+        now = self._timer()
+        while self._pins and next(iter(self._pins.values())).until <= now:
+            self._pins.popitem(last=False)[1].lease.release()
+
+    # Which nodes
+
+    def _look_up(self, question: Question) -> tuple[dict[str, str], Snapshot, Rows, Rows]:
+        """Return why nodes cannot be used, the snapshot, the rows asked about, and the row of each name (or -1)."""
+        faults = self._take_in(question.nodes) if question.nodes is not None else {}
+        snapshot = self.cluster.snapshot(self._clock())
+        index = snapshot.index
+        found = list(map(index.get, question.names))
+        failed: dict[str, str] = {}
+        if None in found or faults:
+            known = "the state that it was started with" if len(index) else "its state, which is empty"
+            for place, row in enumerate(found):
+                name = question.names[place]
+                if row is None or name in faults:
+                    found[place] = -1
+                    failed[name] = faults.get(name) or f"koord-policy: node `{name[:256]}` is not in {known}"
+        places: Rows = np.array(found, dtype=np.intp)
+        rows = np.unique(places[places >= 0])
+        return failed, snapshot, rows, places
+
+    def _take_in(self, nodes: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+        """Bring the cluster up to the nodes that came; return why some of them cannot be used, by name."""
+        now = self._timer()
+        fresh: list[tuple[str, Mapping[str, Any]]] = []
+        faults: dict[str, str] = {}
+        for node in nodes:
+            metadata = node["metadata"]
+            name, version = metadata["name"], (metadata.get("uid"), metadata.get("resourceVersion"))
+            sent = self._sent.get(name)
+            same = sent is not None and (sent.version == version if version[1] else sent.node == node)
+            if sent is not None and same:
+                sent.seen = now
+                if sent.fault:
+                    faults[name] = sent.fault
+                continue
+            self._sent[name] = _SentNode(version, node, now)
+            fresh.append((name, {"apiVersion": "v1", "kind": "Node", **node}))
+        if fresh:
+            # All new ones at once: each that comes alone would sort all rows again.
+            self.cluster.upsert_all(node for name, node in fresh if name not in self.cluster.index)
+        for name, node in fresh:
+            if self.cluster.object("Node", name) is not node:
+                try:
+                    self.cluster.upsert(node)
+                except PolicyError as error:
+                    # What is known of an older version of it would be a guess.
+                    fault = "; ".join(problem.message for problem in error.problems)
+                    faults[name] = self._sent[name].fault = f"koord-policy: {fault}"[:_LONGEST_MESSAGE]
+        if now >= self._sweep_at:
+            self._forget_nodes(now)
+        return faults
+
+    def _forget_nodes(self, now: float) -> None:
+        self._sweep_at = now + self._node_seconds / 10
+        for name, sent in list(self._sent.items()):
+            if sent.seen + self._node_seconds <= now:
+                del self._sent[name]
+                self.cluster.delete("Node", name)
+
+    # Answers and records
+
+    def _host_priorities(
+        self, snapshot: Snapshot, names: Sequence[str], places: Rows, scale: NDArray[np.int64],
+    ) -> bytes:
+        if self._hosts[0] is not snapshot.names:
+            # Thousands of names are escaped once, not once per call.
+            self._hosts = snapshot.names, [f'{{"Host":{json.dumps(name)},"Score":' for name in snapshot.names]
+        begun = self._hosts[1]
+        scores = scale[places].tolist()
+        parts = [
+            f"{begun[row]}{score}}}" if row >= 0 else f'{{"Host":{json.dumps(name)},"Score":0}}'
+            for row, score, name in zip(places.tolist(), scores, names, strict=True)
+        ]
+        return f"[{','.join(parts)}]".encode()
+
+    def _record(
+        self, verb: Verb, question: Question, verdict: Verdict, *, failed_nodes: int, result: str,
+        refusals: tuple[Told, ...] = (), pinned: bool = False, priorities: NDArray[np.int64] | None = None,
+    ) -> Record:
+        errors = _errors(verdict)
+        failures = tuple((each.plugin, each.message[:_LONGEST_MESSAGE]) for each in verdict.errors()) if errors else ()
+        refused_by: dict[str, int] = {}
+        if verdict.refusal is not None:
+            refused_by[verdict.refusal[0]] = len(question.names) - failed_nodes
+        for step in verdict.filters:
+            if step.enforcement is Enforcement.ENFORCE and len(step.refused):
+                refused_by[step.plugin] = len(step.refused)
+        record = Record(
+            verb, question.pod.key, question.pod.uid, result, self._clock(), verdict.generation, verdict.profile,
+            pinned, len(question.names), len(verdict.passed), failed_nodes, refusals, refused_by,
+            tuple((step.plugin, step.enforcement, len(step.refused)) for step in verdict.filters
+                  if step.enforcement is not Enforcement.ENFORCE and len(step.refused)),
+            errors, failures[:_REASONS_SHOWN],
+        )
+        if priorities is None or verdict.totals is None:
+            return record
+        return replace(record, best=_best(verdict, verdict.totals, priorities), names=verdict.names,
+                       rows=verdict.passed, totals=verdict.totals)
+
+
+def _filter_result(
+    nodes: object, names: list[str] | None, failed: Mapping[str, str], unresolvable: Mapping[str, str],
+    error: str = "",
+) -> bytes:
+    return json.dumps({
+        "Nodes": nodes, "NodeNames": names, "FailedNodes": failed, "FailedAndUnresolvableNodes": unresolvable,
+        "Error": error,
+    }).encode()
+
+
+def _refuse(
+    verdict: Verdict, rows: Rows, failed: dict[str, str], unresolvable: dict[str, str],
+) -> tuple[Told, ...]:
+    """Add each refused node to one of the two maps with `plugin: reason`; return the refusals, grouped."""
+    names = verdict.names
+    if verdict.refusal is not None:
+        plugin, _, refusal = verdict.refusal
+        into = unresolvable if refusal.code is Code.UNRESOLVABLE else failed
+        message = _message(plugin, refusal.message, refusal.code)
+        into.update((names[row], message) for row in rows.tolist())
+        shown = tuple(names[row] for row in rows[:_NAMES_SHOWN].tolist())
+        return (Told(plugin, refusal.message[:_LONGEST_MESSAGE], len(rows), shown, Enforcement.ENFORCE),)
+    told: list[Told] = []
+    for step in verdict.filters:
+        if not len(step.refused):
+            continue
+        reasons, codes = _explained(step)
+        for reason, found in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))[:_REASONS_SHOWN]:
+            shown = tuple(names[row] for row in found[:_NAMES_SHOWN].tolist())
+            told.append(Told(step.plugin, reason[:_LONGEST_MESSAGE], len(found), shown, step.enforcement))
+        if step.enforcement is not Enforcement.ENFORCE:
+            continue
+        texts: dict[int, str] = {}
+        for reason, found in reasons.items():
+            for row in found.tolist():
+                texts[row] = f"{texts[row]}, {reason}" if row in texts else reason
+        for code, found in codes.items():
+            into = unresolvable if code is Code.UNRESOLVABLE else failed
+            written: dict[str, str] = {}
+            for row in found.tolist():
+                text = texts.get(row, "")
+                message = written.get(text) or written.setdefault(text, _message(step.plugin, text, code))
+                into[names[row]] = message
+    return tuple(told)
+
+
+def _explained(step: Filtered) -> tuple[Mapping[str, Rows], Mapping[Code, Rows]]:
+    """Return the refused rows by reason and by code: in one pass where the plugin can do that, else row by row."""
+    answer, refused = step.answer, step.refused
+    if answer.reasons is not None and answer.codes is not None:
+        return answer.reasons(refused), answer.codes(refused)
+    texts: dict[str, list[int]] = {}
+    codes: dict[Code, list[int]] = {}
+    for row in refused.tolist():
+        refusal = answer.explain(row)
+        texts.setdefault(refusal.message or refusal.rule, []).append(row)
+        codes.setdefault(refusal.code, []).append(row)
+    return ({text: np.array(rows, np.intp) for text, rows in texts.items()},
+            {code: np.array(rows, np.intp) for code, rows in codes.items()})
+
+
+def _message(plugin: str, reason: str, code: Code) -> str:
+    mark = f"{code.value}: " if code is Code.ERROR else ""
+    return f"{plugin}: {mark}{reason}"[:_LONGEST_MESSAGE]
+
+
+def _errors(verdict: Verdict) -> dict[tuple[str, Point], int]:
+    found: dict[tuple[str, Point], int] = {}
+    for failure in verdict.failures:
+        found[failure.plugin, failure.point] = found.get((failure.plugin, failure.point), 0) + 1
+    for step in verdict.filters:
+        if step.answer.errors:
+            found[step.plugin, Point.FILTER] = found.get((step.plugin, Point.FILTER), 0) + len(step.answer.errors)
+    for scored in verdict.scores:
+        if scored.scores.errors:
+            found[scored.plugin, Point.SCORE] = found.get((scored.plugin, Point.SCORE), 0) + len(scored.scores.errors)
+    return found
+
+
+def _best(
+    verdict: Verdict, totals: NDArray[np.int64], priorities: NDArray[np.int64],
+) -> tuple[tuple[str, int, int, Mapping[str, int]], ...]:
+    rows = verdict.passed
+    # Rows are sorted by name, and a stable sort keeps that order among equals.
+    first = np.argsort(-totals, kind="stable")[:_BEST].tolist()
+    return tuple(
+        (verdict.names[rows[place]], int(totals[place]), int(priorities[place]),
+         {step.plugin: int(step.scores.values[rows[place]]) for step in verdict.scores})
+        for place in first
+    )

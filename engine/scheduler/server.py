@@ -1,0 +1,310 @@
+"""The extender over HTTP: /filter and /prioritize for kube-scheduler, /healthz, /readyz, /metrics and /status beside.
+
+The border to aiohttp and prometheus_client. One thread of its own makes all decisions and owns the cluster; the event
+loop only moves bytes, so that health checks are answered while decisions are made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+
+from ..reload.reloader import Reloader
+from .extender import Extender, Malformed, Record, Verb
+
+DEFAULT_MAX_BODY: Final = 64 * 1024 * 1024
+"""Bytes."""
+
+_LOG: Final = logging.getLogger(__name__)
+_BODY_SECONDS: Final = 30.0
+_MOST_WAITING: Final = 32
+_SHUTDOWN_SECONDS: Final = 5.0
+_BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What is there once policies and cluster are: what answers, and what keeps the policies up to date."""
+
+    extender: Extender
+    reloader: Reloader
+    source: str = ""
+    """Where the cluster's state comes from, for people."""
+
+
+class Metrics:
+    """What Prometheus scrapes, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.loaded: Loaded | None = None
+        self._decisions = Counter(
+            "koord_policy_decisions", "Calls by verb and result (ok, refused, error, malformed)", ["verb", "result"],
+            registry=self.registry)
+        self._seconds = Histogram(
+            "koord_policy_decision_duration_seconds", "From the body to the answer, in the thread that decides",
+            ["verb"], buckets=_BUCKETS, registry=self.registry)
+        self._refusals = Counter(
+            "koord_policy_refusals", "Nodes that plugins refused", ["plugin"], registry=self.registry)
+        self._reported = Counter(
+            "koord_policy_unenforced_refusals", "Nodes that plugins with enforcement Warn or Audit would refuse",
+            ["plugin", "enforcement"], registry=self.registry)
+        self._errors = Counter(
+            "koord_policy_expression_errors", "Evaluations that failed, counted by node, and failures of plugins",
+            ["plugin", "point"], registry=self.registry)
+        self._unknown = Counter(
+            "koord_policy_unknown_nodes", "Nodes of requests that the cluster's state does not hold",
+            registry=self.registry)
+        self.registry.register(self)
+
+    def observe(self, record: Record, seconds: float) -> None:
+        """Count a decision."""
+        verb = record.verb.value
+        self._decisions.labels(verb, record.result).inc()
+        self._seconds.labels(verb).observe(seconds)
+        self._unknown.inc(record.unknown)
+        for plugin, count in record.refused_by.items():
+            self._refusals.labels(plugin).inc(count)
+        for plugin, enforcement, count in record.unenforced:
+            self._reported.labels(plugin, enforcement.value).inc(count)
+        for (plugin, point), count in record.errors.items():
+            self._errors.labels(plugin, point.value).inc(count)
+
+    def malformed(self, verb: Verb) -> None:
+        """Count a call whose body was no question."""
+        self._decisions.labels(verb.value, "malformed").inc()
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield what stands elsewhere and is read when somebody asks."""
+        loaded = self.loaded
+        yield GaugeMetricFamily("koord_policy_ready", "Whether policies and cluster are there", int(loaded is not None))
+        if loaded is None:
+            return
+        status = loaded.reloader.status()
+        reloads = CounterMetricFamily("koord_policy_reloads", "Versions of policies by what came of them",
+                                      labels=["result"])
+        reloads.add_metric(["success"], status.successes)
+        reloads.add_metric(["failure"], status.failures)
+        yield reloads
+        yield GaugeMetricFamily("koord_policy_last_reload_success_timestamp_seconds",
+                                "When policies were last put in force", status.last_success or 0)
+        yield GaugeMetricFamily("koord_policy_policies_healthy", "Whether what runs is what the directories hold",
+                                int(status.healthy))
+        yield GaugeMetricFamily("koord_policy_generation", "The generation of policies in force", status.generation)
+        info = InfoMetricFamily("koord_policy_config", "The hash of the policies in force")
+        info.add_metric([], {"hash": status.digest})
+        yield info
+        yield GaugeMetricFamily("koord_policy_nodes", "Nodes in the cluster's state",
+                                len(loaded.extender.cluster.names))
+        yield GaugeMetricFamily("koord_policy_pinned_pods", "Pods between their two calls", loaded.extender.pins)
+
+
+class Server:
+    """Serves until it is told to stop.
+
+    `load` is called in the thread that decides, which from then on owns what it returns; while it runs, /healthz is
+    answered and /readyz says no.
+    """
+
+    def __init__(
+        self, load: Callable[[], Loaded], *, max_body: int = DEFAULT_MAX_BODY, tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.metrics = Metrics()
+        self._load = load
+        self._max_body = max_body
+        self._tls = tls
+        self._loaded: Loaded | None = None
+        self._waiting = 0
+        self._decider = ThreadPoolExecutor(1, thread_name_prefix="decide")
+
+    async def run(
+        self, host: str, port: int, stop: asyncio.Event, *, bound: Callable[[str], None] = lambda _: None,
+        ready: Callable[[Loaded], None] = lambda _: None,
+    ) -> None:
+        """Serve on that address until `stop` is set; port 0 takes a free one.
+
+        `bound` is told the URL once the port is open, `ready` what was loaded. Raises what `load` raises, and `OSError`
+        where the address cannot be had.
+        """
+        loop = asyncio.get_running_loop()
+        async with self._listening(host, port) as url:
+            bound(url)
+            try:
+                self._loaded = self.metrics.loaded = await loop.run_in_executor(self._decider, self._load)
+                ready(self._loaded)
+                await stop.wait()
+            finally:
+                loaded, self._loaded, self.metrics.loaded = self._loaded, None, None
+                if loaded is not None:
+                    await loop.run_in_executor(self._decider, _close, loaded)
+                self._decider.shutdown(wait=False, cancel_futures=True)
+
+    @asynccontextmanager
+    async def _listening(self, host: str, port: int) -> AsyncIterator[str]:
+        # aiohttp refuses a body of exactly its limit.
+        app = web.Application(client_max_size=self._max_body + 1, middlewares=[_explain_errors])
+        app.router.add_post("/filter", self._filter)
+        app.router.add_post("/prioritize", self._prioritize)
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/status", self._status)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, host, port, ssl_context=self._tls)
+            await site.start()
+            address = runner.addresses[0]
+            shown = f"[{address[0]}]" if ":" in address[0] else address[0]
+            yield f"{'https' if self._tls is not None else 'http'}://{shown}:{address[1]}"
+        finally:
+            await runner.cleanup()
+
+    # kube-scheduler's calls
+
+    async def _filter(self, request: web.Request) -> web.Response:
+        return await self._answer(Verb.FILTER, request)
+
+    async def _prioritize(self, request: web.Request) -> web.Response:
+        return await self._answer(Verb.PRIORITIZE, request)
+
+    async def _answer(self, verb: Verb, request: web.Request) -> web.Response:
+        loaded = self._loaded
+        if loaded is None:
+            return _refuse(503, "policies and cluster are not loaded yet")
+        if self._waiting >= _MOST_WAITING:
+            return _refuse(503, f"{self._waiting} calls are waiting already")
+        if (request.content_length or 0) > self._max_body:
+            return _refuse(413, f"the body has {request.content_length} bytes, at most {self._max_body} are taken "
+                                "(`--max-body`)")
+        self._waiting += 1
+        try:
+            try:
+                async with asyncio.timeout(_BODY_SECONDS):
+                    body = await request.read()
+            except TimeoutError:
+                return _refuse(408, f"the body did not arrive within {_BODY_SECONDS:g} s")
+            loop = asyncio.get_running_loop()
+            answer = await loop.run_in_executor(self._decider, self._decide, loaded, verb, body)
+        except Malformed as error:
+            self.metrics.malformed(verb)
+            return _refuse(400, str(error))
+        finally:
+            self._waiting -= 1
+        return web.Response(body=answer, content_type="application/json")
+
+    def _decide(self, loaded: Loaded, verb: Verb, body: bytes) -> bytes:
+        started = time.perf_counter()
+        reply = loaded.extender.answer(verb, body)
+        record = reply.record
+        self.metrics.observe(record, time.perf_counter() - started)
+        loaded.reloader.observe(record.generation, 1, 1 if record.errors else 0)
+        return reply.body
+
+    # What people and probes ask
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        if self._loaded is None:
+            return _refuse(503, "policies and cluster are not loaded yet")
+        return web.Response(text="ok\n")
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(self.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _status(self, request: web.Request) -> web.Response:
+        loaded = self._loaded
+        if loaded is None:
+            return web.json_response({"ready": False})
+        return web.json_response(status_of(loaded, request.query.get("pod")))
+
+
+def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
+    """Return how the extender stands and what it decided last, newest first; of one `pod` with all exact totals."""
+    extender = loaded.extender
+    scheduler = extender.scheduler
+    fault = scheduler.fault
+    return {
+        "ready": True,
+        "generation": scheduler.profiles[0].generation,
+        "profiles": [
+            {"name": profile.name, "generation": profile.generation,
+             "preFilters": [each.name for each in profile.pre_filters],
+             "filters": [each.name for each in profile.filters],
+             "scores": [{"plugin": each.name, "weight": each.weight} for each in profile.scores]}
+            for profile in scheduler.profiles
+        ],
+        "fault": None if fault is None else [problem.message for problem in fault.problems],
+        "trouble": list(scheduler.trouble),
+        "cluster": {"source": loaded.source, "nodes": len(extender.cluster.names)},
+        "pinnedPods": extender.pins,
+        "policies": loaded.reloader.status().to_json(),
+        "decisions": [
+            record.to_json(every=pod is not None) for record in reversed(extender.recent)
+            if pod is None or pod in (record.pod, record.uid)
+        ],
+    }
+
+
+def tls_context(certificate: str, key: str, client_ca: str | None = None) -> ssl.SSLContext:
+    """Return a server's context, TLS 1.2 at least; with `client_ca` only clients with a certificate of it get in.
+
+    Raises `OSError` or `ssl.SSLError` for files that cannot be used.
+    """
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key)
+    if client_ca is not None:
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _close(loaded: Loaded) -> None:
+    loaded.reloader.close()
+    loaded.extender.close()
+    loaded.extender.scheduler.close()
+
+
+def _refuse(status: int, reason: str, **headers: str) -> web.Response:
+    body = json.dumps({"error": reason}).encode()
+    return web.Response(body=body, status=status, content_type="application/json", headers=headers)
+
+
+@web.middleware
+async def _explain_errors(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+) -> web.StreamResponse:
+    """Answer what goes wrong with a reason, and nothing of the inside."""
+    path = request.path[:100]
+    try:
+        return await handler(request)
+    except web.HTTPNotFound:
+        return _refuse(404, f"there is no `{path}`: ask /filter, /prioritize, /healthz, /readyz, /metrics or /status")
+    except web.HTTPMethodNotAllowed as error:
+        allowed = ", ".join(sorted(error.allowed_methods))
+        return _refuse(405, f"`{path}` takes {allowed}, not {request.method[:20]}", Allow=allowed)
+    except web.HTTPRequestEntityTooLarge:
+        limit = request.client_max_size - 1
+        return _refuse(413, f"the body has more than {limit} bytes, which is all that is taken (`--max-body`)")
+    except web.HTTPException as error:
+        return _refuse(error.status, error.reason)
+    except (asyncio.CancelledError, ConnectionError):
+        raise
+    except Exception:
+        _LOG.exception("answering %s failed", path)
+        return _refuse(500, "an unexpected error, which is in the log")
