@@ -122,6 +122,9 @@ class Exact:
             value = self._step(frame)
         except RecursionError:
             raise EvaluationError("the expression is nested too deeply", offset=self.checked.root.position) from None
+        except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError):
+            # Only inputs that are not plain data get here (a mapping of its own kind that fails in its own way).
+            raise EvaluationError("an input is not plain data", offset=self.checked.root.position) from None
         return value, frame.cost
 
     def within(self, outer: Frame) -> object:
@@ -163,7 +166,10 @@ def read_double(value: object) -> object:
     if type(value) is float:
         return value
     if type(value) is int:
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise EvaluationError("a number is too large for a double") from None
     raise _wrong_kind(value, DOUBLE)
 
 
@@ -685,7 +691,7 @@ class _Builder:
             return lazy(self, arguments_nodes, position)
         steps = tuple(self.build(each) for each in arguments_nodes)
         overloads = reference.overloads
-        priced = _COSTS.get(node.function)
+        priced = _COSTS.get(reference.function)
         only = overloads[0] if len(overloads) == 1 and self._certain(arguments_nodes, overloads[0]) else None
         free = self._folded(node) or (node.function == "@in" and self._folded_list(arguments_nodes[1]))
 

@@ -304,3 +304,15 @@ def test_no_name_of_an_expression_reaches_python() -> None:
     program = compile_program("d.__class__ == 1 || d.x.__init__.__globals__ == 2", ENVIRONMENT)
     with pytest.raises(EvaluationError, match="no such key: __class__"):
         program.call({"x": {}})
+
+
+def test_not_even_a_strange_input_gets_a_python_error_through() -> None:
+    class Strange(dict[str, object]):
+        def get(self, key: str, default: object = None) -> Any:
+            raise RuntimeError if key == "runtime" else ZeroDivisionError
+
+        __getitem__ = get
+
+    for thing_ in (Strange(), object(), 10**400, {"ratio": 10**400}):
+        with pytest.raises(EvaluationError):
+            compile_program("a.ratio > 1.0", ENVIRONMENT).call(thing_)
