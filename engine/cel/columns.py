@@ -219,82 +219,93 @@ def _inputs(context: _Context, paths: tuple[Path, ...], path_set: frozenset[Path
 class _Answers:
     """What the row evaluator answered per code, so far; errors are answers too."""
 
-    __slots__ = ("_asked", "_by_code", "_open", "_valid_by_code", "inputs", "kind", "stamp", "values", "vector")
+    __slots__ = ("_asked_at", "_by_code", "_kind", "_open", "_valid", "_vector", "_vector_stamp", "inputs", "values")
 
     def __init__(self, inputs: _Inputs, kind: str) -> None:
         self.inputs = inputs
-        self.kind = kind
         self.values: list[object] = []
-        self._by_code: NDArray[Any] | None = None
-        self._valid_by_code: NDArray[np.bool_] | None = None
-        self.vector: Vector | None = None
-        self.stamp = -1
-        self._asked = -1
+        self._kind = kind
+        self._by_code: NDArray[Any] = np.empty(0, dtype=_DTYPES.get(kind, np.object_))
+        self._valid: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
+        """By code: whether there is an answer, and it is a value of the kind."""
         self._open: list[int] = []
         """Codes without an answer: new ones, and those that no row had when it was their turn."""
+        self._asked_at = -1
+        self._vector: Vector | None = None
+        self._vector_stamp = -1
+
+    def extend(self) -> list[object]:
+        """Make room for new codes; return the answers by code, `_UNASKED` where there is none yet."""
+        known, count = len(self.values), self.inputs.count
+        if count > known:
+            self._open.extend(range(known, count))
+            self.values.extend([_UNASKED] * (count - known))
+            if count > len(self._valid):
+                # Twice as many as needed: inputs that come and go must not cost a copy each time.
+                self._by_code = np.concatenate((self._by_code, np.zeros(2 * count, dtype=self._by_code.dtype)))
+                self._valid = np.concatenate((self._valid, np.zeros(2 * count, dtype=np.bool_)))
+        return self.values
 
     def complete(self, answer: Callable[[int], object]) -> None:
-        """Ask for the codes that nobody asked for yet."""
-        values, inputs = self.values, self.inputs
-        if self._asked == inputs.stamp and self._by_code is not None:
+        """Ask for the codes that rows have and nobody asked for yet."""
+        inputs = self.inputs
+        if self._asked_at == inputs.stamp:
             return
-        self._asked = inputs.stamp
-        grown = inputs.count - len(values)
-        if grown > 0:
-            self._open.extend(range(len(values), inputs.count))
-            values.extend([_UNASKED] * grown)
-        if self._by_code is not None and not self._open:
+        self._asked_at = inputs.stamp
+        values = self.extend()
+        if not self._open:
             return
         codes = np.array(self._open, dtype=np.intp)
         rows = inputs.rows()[codes]
         live = rows >= 0
-        for code, row in zip(codes[live].tolist(), rows[live].tolist(), strict=True):
-            values[code] = answer(row)
-        if self._by_code is None or grown > 0 or live.any():
-            self._by_code, self._valid_by_code = _typed(values, self.kind)
+        asked = codes[live].tolist()
+        for code, row in zip(asked, rows[live].tolist(), strict=True):
+            if values[code] is _UNASKED:
+                values[code] = answer(row)
         self._open = codes[~live].tolist()
+        self._take_over(asked)
+
+    def _take_over(self, codes: Sequence[int]) -> None:
+        """Write answers into the arrays."""
+        values = self.values
+        if self._kind == "?":
+            kinds = {_letter(values[code]) for code in codes if not isinstance(values[code], EvaluationError)}
+            if not kinds:
+                return
+            kind = kinds.pop() if len(kinds) == 1 else "O"
+            if self._valid.any() and self._by_code.dtype.kind != kind:
+                kind = "O"
+            self._by_code = self._by_code.astype(_DTYPES.get(kind, np.object_))
+        kind = self._by_code.dtype.kind
+        for code in codes:
+            value = values[code]
+            if not isinstance(value, EvaluationError) and (kind == "O" or _letter(value) == kind):
+                self._by_code[code] = value
+                self._valid[code] = True
 
     def gathered(self) -> Vector:
         """Return the answers of all rows."""
-        if self.vector is None or self.stamp != self.inputs.stamp:
-            assert self._by_code is not None
-            codes = self.inputs.codes
-            valid = None if self._valid_by_code is None else self._valid_by_code[codes]
-            if self._by_code.dtype.kind == "i":
-                low, high = int(self._by_code.min()), int(self._by_code.max())
-                self.vector = Vector(self._by_code[codes], valid, low, high)
+        inputs = self.inputs
+        if self._vector is None or self._vector_stamp != inputs.stamp:
+            codes = inputs.codes
+            valid = self._valid[codes]
+            values = self._by_code[codes]
+            mask = None if valid.all() else valid
+            if values.dtype.kind == "i":
+                self._vector = Vector(values, mask, int(values.min(initial=0)), int(values.max(initial=0)))
             else:
-                self.vector = Vector(self._by_code[codes], valid)
-            self.stamp = self.inputs.stamp
-        return self.vector
+                self._vector = Vector(values, mask)
+            self._vector_stamp = inputs.stamp
+        return self._vector
 
     @property
     def bytes(self) -> int:
         """About how much memory this takes."""
-        return 500 + 100 * len(self.values) + 9 * len(self.inputs.codes)
+        return 500 + 100 * self.inputs.count + 9 * len(self.inputs.codes)
 
 
 _UNASKED: Final = object()
-_DTYPES: Final[Mapping[str, tuple[type, Any]]] = {"b": (bool, np.bool_), "i": (int, np.int64), "f": (float, np.float64)}
-
-
-def _typed(values: list[object], kind: str) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Return answers as an array of a kind, and which of them are of it (None: all)."""
-    if kind == "?":
-        found = {value.__class__ for value in values} - {EvaluationError, _UNASKED.__class__}
-        kind = next((letter for letter, (class_, _) in _DTYPES.items() if found == {class_}), "O")
-    if kind == "O":
-        array = np.empty(len(values), dtype=np.object_)
-        array[:] = values
-        fine = [value is not _UNASKED and not isinstance(value, EvaluationError) for value in values]
-    else:
-        class_, dtype = _DTYPES[kind]
-        if kind == "i":
-            fine = [value.__class__ is int and is_number(value) for value in values]
-        else:
-            fine = [value.__class__ is class_ for value in values]
-        array = np.array([value if ok else 0 for value, ok in zip(values, fine, strict=True)], dtype=dtype)
-    return array, None if all(fine) else np.array(fine, dtype=np.bool_)
+_DTYPES: Final[Mapping[str, Any]] = {"b": np.bool_, "i": np.int64, "f": np.float64}
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------
@@ -763,9 +774,7 @@ class ColumnPlan:
                 self._whole = _Distinct(self._checked, self._checked.root)
             answers = self._whole.answers(context)
             codes = answers.inputs.codes[rows].tolist()
-            values = answers.values
-            if len(values) < answers.inputs.count:
-                values.extend([_UNASKED] * (answers.inputs.count - len(values)))
+            values = answers.extend()
             found = []
             for row, code in zip(rows.tolist(), codes, strict=True):
                 value = values[code]
