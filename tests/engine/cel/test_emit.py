@@ -145,7 +145,7 @@ def thing(depth: int = 1) -> st.SearchStrategy[Any]:
     return st.fixed_dictionaries({}, optional=parts)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(expressions, field(thing()), field(thing()), wild, field(st.integers(-2, 3)))
 def test_the_emitted_function_answers_as_the_exact_evaluator_does(text: str, a: object, b: object, d: object, n: object) -> None:
     try:
