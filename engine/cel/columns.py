@@ -916,7 +916,7 @@ def _filled(size: int, value: object) -> Vector:
         return Vector.full(size, value)
     except NotColumnar:
         values = np.empty(size, dtype=np.object_)
-        values[:] = [value] * size
+        values.fill(value)
         return Vector(values)
 
 

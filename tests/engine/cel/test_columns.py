@@ -2,11 +2,12 @@ import math
 from random import Random
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpolicy.engine.cel.columns import RowFrame, evaluate
-from koordpolicy.engine.cel.environment import Environment, Scope, Variable
+from koordpolicy.engine.cel.environment import Environment, Function, Overload, Scope, Variable
 from koordpolicy.engine.cel.library import STANDARD, table
 from koordpolicy.engine.cel.program import compile as compile_program
 from koordpolicy.engine.cel.types import BOOL, DOUBLE, DYN, INT, STRING, Field, ObjectType, list_of, map_of
@@ -159,3 +160,48 @@ def test_by_column_is_by_row_for_values_and_errors(text, seed):
     wanted = np.arange(0, len(rows), 2)
     some = by_column(program, frame.with_values(values), wanted)
     assert [some[row] for row in wanted] == [expected[row] for row in wanted]
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("p.o", [[1, 2]] * 30),
+    ("[k, 3]", [[5, 3]] * 30),
+    ("r.l", [[1, 2]] * 30),
+    ("{'a': r.s}", [{"a": "x"}] * 30),
+    ("r.s + t", ["xy"] * 30),
+    ("k", [5] * 30),
+    ("p.none", [("error", "no such key: none", 1, "")] * 30),
+])
+def test_values_of_any_kind_fill_a_column(text, expected):
+    rows = [{"r": {"l": [1, 2], "s": "x"}}] * 30
+    column = evaluate(compile_program(text, ENVIRONMENT), RowFrame(rows, {"p": {"o": [1, 2]}, "k": 5, "t": "y"}))
+    assert [shown(column.errors[row]) if row in column.errors else value for row, value in enumerate(column.values)] == expected
+
+
+def test_answers_are_kept_for_what_was_seen_and_asked_once_for_what_is_new():
+    calls = []
+
+    def probe(text):
+        calls.append(text)
+        return len(text)
+
+    own = Function("probe", (Overload("probe_string", (STRING,), INT, probe),))
+    program = compile_program("probe(r.s) + probe(t)", ENVIRONMENT.with_functions(own))
+    rows = [{"r": {"s": "ab" if number % 2 else "c"}} for number in range(40)]
+    frame = RowFrame(rows, {"t": "xyz"})
+    assert by_column(program, frame) == [("int", 5 if number % 2 else 4) for number in range(40)]
+    assert sorted(calls) == ["ab", "c", "xyz"]
+    evaluate(program, frame.with_values({"t": "wxyz"}))
+    assert sorted(calls) == ["ab", "c", "wxyz", "xyz"]
+
+
+def test_what_is_not_pure_is_asked_for_every_row():
+    calls = []
+
+    def draw(text):
+        calls.append(text)
+        return len(calls)
+
+    own = Function("draw", (Overload("draw_string", (STRING,), INT, draw, pure=False),))
+    program = compile_program("draw(r.s)", ENVIRONMENT.with_functions(own))
+    column = evaluate(program, RowFrame([{"r": {"s": "a"}}] * 30, {}))
+    assert column.values.tolist() == list(range(1, 31))
