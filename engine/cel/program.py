@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from ..source import Source
 from .ast import Expr, Literal, children
 from .checked import Checked, DefinitionReference, VariableReference
 from .checker import check
-from .emit import RefusedError, emit
 from .environment import Environment
-from .exact import Exact, exact_of
 from .parser import parse
 from .types import Type
 from .values import EvaluationError
+
+if TYPE_CHECKING:
+    from .exact import Exact
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class Program:
 
         It is bounded: an evaluation beyond the environment's cost limit is an error with the reason `CostLimit`.
         """
+        from .emit import RefusedError, emit  # noqa: PLC0415 - who only checks does not pay for evaluators
+
         names, evaluate, limit = self.variables, self._exact.evaluate, self.checked.environment.limits.cost
 
         def exactly(*values: object) -> object:
@@ -66,6 +70,8 @@ class Program:
 
     @cached_property
     def _exact(self) -> Exact:
+        from .exact import exact_of  # noqa: PLC0415
+
         return exact_of(self.checked)
 
     def evaluate(self, bindings: Mapping[str, object]) -> object:
@@ -91,6 +97,8 @@ class Program:
 
         They stand in source order, the whole expression first. Literals and what happens inside of loops are left out.
         """
+        from .exact import Exact  # noqa: PLC0415
+
         trace: dict[int, object] = {}
         try:
             Exact(self.checked, traced=True).evaluate(bindings, self.checked.environment.limits.cost, trace)
