@@ -191,8 +191,8 @@ class Evictor(Protocol):
         """
         ...
 
-    def keep(self, pod: PodInfo, refusal: Refusal) -> None:
-        """Note that a candidate stays, and why, where the plugin itself decided that."""
+    def keep(self, pod: PodInfo, refusal: Refusal, *, rule: str = "") -> None:
+        """Note that a candidate that `rule` chose stays, and why, where the plugin itself decided that."""
         ...
 
     def observe(self, node: str, role: str, message: str = "") -> None:

@@ -416,13 +416,13 @@ class _Mover:
                 stop = f"no room for more {short} on the nodes with low load"
             if stop:
                 for other in candidates[position:]:
-                    self._evictor.keep(other, Refusal(phase, stop))
+                    self._evictor.keep(other, Refusal(phase, stop), rule=phase)
                 return
             if not self._may_go(pod):
                 continue
             reason = eviction_reason(source, self._thresholds, prod=prod)
             if self._args.dry_run:
-                self._evictor.keep(pod, Refusal(phase, f"only noted, the plugin's dryRun is on: {reason}"))
+                self._evictor.keep(pod, Refusal("dryRun", f"only noted: {reason}"), rule=phase)
             elif not self._evictor.evict(pod, reason, rule=phase):
                 continue
             metric = source.pod_metrics.get(pod.key)

@@ -132,10 +132,11 @@ class DocumentPlugin:
             for position, pod in enumerate(ordered):
                 if cycle.stays(state, evictor):
                     for other in ordered[position:]:
-                        evictor.keep(other, Refusal("until", f"node `{state.name}` needs to give up no more pods"))
+                        stop = Refusal("until", f"node `{state.name}` needs to give up no more pods")
+                        evictor.keep(other, stop, rule=cycle.chosen_by)
                     break
                 if targets is not None and not cycle.place(pod, targets, evictor):
-                    evictor.keep(pod, Refusal("nodes.target", "no target node takes it"))
+                    evictor.keep(pod, Refusal("nodes.target", "no target node takes it"), rule=cycle.chosen_by)
                     continue
                 cycle.evict(state, pod, evictor, budget)
 
@@ -418,16 +419,19 @@ class _Cycle:
                 evictor.keep(pod, Refusal("sort", f"`sort` failed: {error.message}", error=error))
         return [pod for _, pod in sorted(sortable, key=lambda each: each[0])]
 
+    @property
+    def chosen_by(self) -> str:
+        """The names of the criteria, which all candidates meet."""
+        return ", ".join(rule.name for rule in self.compiled.criteria) or "nodes.source"
+
     def evict(self, state: NodeState, pod: PodInfo, evictor: Evictor, budget: _Budget) -> None:
         """Evict a candidate within the document's limits."""
         over = budget.refusal(pod)
         if over:
-            evictor.keep(pod, Refusal("limits", over))
+            evictor.keep(pod, Refusal("limits", over), rule=self.chosen_by)
             return
-        rules = self.compiled.criteria
-        names = ", ".join(rule.name for rule in rules) or "nodes.source"
-        messages = [text for rule in rules if (text := self._reason(rule, state, pod))]
-        if evictor.evict(pod, "; ".join(messages) or names, rule=names):
+        messages = [text for rule in self.compiled.criteria if (text := self._reason(rule, state, pod))]
+        if evictor.evict(pod, "; ".join(messages) or self.chosen_by, rule=self.chosen_by):
             budget.done(pod)
             usage = self.pod_usage(state, pod)
             state.move(pod.requests, {} if isinstance(usage, Unmeasured) else usage, -1)

@@ -268,9 +268,9 @@ class CycleEvictor:
         ))
         return True
 
-    def keep(self, pod: PodInfo, refusal: Refusal) -> None:
+    def keep(self, pod: PodInfo, refusal: Refusal, *, rule: str = "") -> None:
         """Note that the asking plugin itself lets a candidate stay."""
-        self._note(pod, rule="", by=self._plugin, stopped_rule=refusal.rule, message=refusal.message)
+        self._note(pod, rule=rule, by=self._plugin, stopped_rule=refusal.rule, message=refusal.message)
 
     def observe(self, node: str, role: str, message: str = "") -> None:
         """Note what the asking plugin found a node to be."""

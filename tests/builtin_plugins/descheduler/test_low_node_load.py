@@ -40,7 +40,7 @@ class Evictor:
             self.evicted.append((pod.name, rule))
         return self.evicts
 
-    def keep(self, pod: PodInfo, refusal: Refusal) -> None:
+    def keep(self, pod: PodInfo, refusal: Refusal, *, rule: str = "") -> None:
         self.kept[pod.name] = refusal.rule
 
     def observe(self, node: str, role: str, message: str = "") -> None:
