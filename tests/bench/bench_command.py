@@ -1,0 +1,35 @@
+"""The command from a cold start: `--help`, and `lint` of 200 documents, each in a process of its own."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from .bench_reload import texts
+from .figure import Figure
+
+RUNS = 7
+
+
+def main() -> Iterator[Figure]:
+    """Yield the medians of a few runs each."""
+    yield Figure("command: --help, cold", seconds("--help") * 1000, "ms", 150)
+    with tempfile.TemporaryDirectory() as directory:
+        for number, text in enumerate(texts()):
+            (Path(directory) / f"{number:03}.yaml").write_text(text)
+        yield Figure("command: lint of 200 documents, cold", seconds("lint", directory), "s", 1)
+
+
+def seconds(*arguments: str) -> float:
+    """Return the median time of the command with these arguments, from start to end of its process."""
+    taken = []
+    for _ in range(RUNS):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "koordpolicy", *arguments], stdout=subprocess.DEVNULL, check=True)
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)
