@@ -37,6 +37,8 @@ _Integers = NDArray[np.int64]
 _EXACT_DOUBLES: Final = 2.0**63
 _SAFE: Final = 2**63 // (HIGHEST_SCORE + 1)
 _MOST_VALUES: Final = 12
+_FEW: Final = 100
+"""Up to so many rows are faster asked one by one: a column answers for all rows, whichever are asked for."""
 
 
 class _Shared:
@@ -267,31 +269,33 @@ class _Filtering:
                 return Refusal("matchConditions", found.message, Code.ERROR, found)
             return refusal_of(rules[number], frame, row, error)
 
-        def reasons(refused: Rows) -> dict[str, Rows]:
-            groups: dict[str, list[int]] = {}
+        def ruled(refused: Rows) -> tuple[Rows, list[tuple[Rule, Rows]]]:
+            """Return the rows that failed, and by rule those that it refused."""
+            failed = np.isin(refused, list(errors)) if errors else np.zeros(len(refused), np.bool_)
             places = np.full(len(refused), -1, np.int16) if numbers is None else numbers[refused]
-            for number in np.unique(places).tolist():
-                mine = refused[places == number]
-                texts = {row: errors[row].message for row in mine.tolist() if row in errors}
-                if number >= 0:
-                    rest = np.array([row for row in mine.tolist() if row not in texts], np.intp)
-                    texts |= messages_of(rules[number], frame, rest)
-                for row, text in texts.items():
-                    groups.setdefault(text, []).append(row)
-            return {text: np.array(sorted(found), np.intp) for text, found in groups.items()}
+            split = ((rule, refused[~failed & (places == number)]) for number, rule in enumerate(rules))
+            return refused[failed], [(rule, mine) for rule, mine in split if len(mine)]
+
+        def grouped(refused: Rows, words: Callable[[Rule, NodeFrame, Rows], Mapping[str, Rows]]) -> dict[str, Rows]:
+            groups: dict[str, list[Rows]] = {}
+            failed, split = ruled(refused)
+            for row in failed.tolist():
+                groups.setdefault(errors[row].message, []).append(np.array([row], np.intp))
+            for rule, mine in split:
+                for text, found in words(rule, frame, mine).items():
+                    groups.setdefault(text, []).append(found)
+            return {text: found[0] if len(found) == 1 else np.sort(np.concatenate(found))
+                    for text, found in groups.items()}
 
         def codes(refused: Rows) -> dict[Code, Rows]:
-            groups: dict[Code, list[Rows]] = {}
-            failed = np.isin(refused, list(errors))
-            places = np.full(len(refused), -1, np.int16) if numbers is None else numbers[refused]
-            for number in np.unique(places[~failed]).tolist():
-                code = rules[number].code if number >= 0 else Code.ERROR
-                groups.setdefault(code, []).append(refused[~failed & (places == number)])
-            if failed.any():
-                groups.setdefault(Code.ERROR, []).append(refused[failed])
+            failed, split = ruled(refused)
+            groups: dict[Code, list[Rows]] = {Code.ERROR: [failed]} if len(failed) else {}
+            for rule, mine in split:
+                groups.setdefault(rule.code, []).append(mine)
             return {code: np.sort(np.concatenate(found)) for code, found in groups.items()}
 
-        return Answer(passed, explain, errors, reasons, codes)
+        return Answer(passed, explain, errors, lambda refused: grouped(refused, messages_of), codes,
+                      lambda refused: grouped(refused, _fixed_message))
 
 
 def bindings_of(program: Program, frame: NodeFrame, row: int | None) -> dict[str, object]:
@@ -310,31 +314,43 @@ def bindings_of(program: Program, frame: NodeFrame, row: int | None) -> dict[str
     return found
 
 
-def messages_of(rule: Rule, frame: NodeFrame, rows: Rows) -> dict[int, str]:
-    """Return what `refusal_of` says of rows that a rule refused without an error, all in one pass."""
-    message = rule.message or f"`{one_line(rule.expression.text)}` is false"
-    found = dict.fromkeys(rows.tolist(), message)
-    if rule.message_program is not None and found:
-        column = evaluate(rule.message_program, frame, rows)
-        for row in found:
-            if row not in column.errors:
-                found[row] = str(column.values[row]).strip() or message
-    return found
+def messages_of(rule: Rule, frame: NodeFrame, rows: Rows) -> dict[str, Rows]:
+    """Return what `refusal_of` says of rows (some) that a rule refused without an error, all in one pass."""
+    if rule.message_program is None:
+        return _fixed_message(rule, frame, rows)
+    groups: dict[str, list[int]] = {}
+    column = None if len(rows) <= _FEW else evaluate(rule.message_program, frame, rows)
+    for row in rows.tolist():
+        if column is None:
+            text = _written(rule.message_program, frame, row)
+        else:
+            text = "" if row in column.errors else str(column.values[row]).strip()
+        groups.setdefault(text or message_of(rule), []).append(row)
+    return {text: np.array(found, np.intp) for text, found in groups.items()}
+
+
+def _written(program: Program, frame: NodeFrame, row: int | None) -> str:
+    try:
+        return str(program.evaluate(bindings_of(program, frame, row))).strip()
+    except EvaluationError:
+        return ""  # a message that cannot be made must not hide the refusal
+
+
+def _fixed_message(rule: Rule, _: NodeFrame, rows: Rows) -> dict[str, Rows]:
+    return {message_of(rule): rows}
+
+
+def message_of(rule: Rule) -> str:
+    """Return what a rule says where no message is computed."""
+    return rule.message or f"`{one_line(rule.expression.text)}` is false"
 
 
 def refusal_of(rule: Rule, frame: NodeFrame, row: int | None, error: EvaluationError | None = None) -> Refusal:
     """Return why a rule refused, with its message and the values of its sub-expressions."""
     if error is not None:
         return Refusal(rule.name, error.message, Code.ERROR, error, values_of(rule.program, frame, row))
-    message = rule.message
-    if rule.message_program is not None:
-        try:
-            written = rule.message_program.evaluate(bindings_of(rule.message_program, frame, row))
-        except EvaluationError:
-            written = ""  # a message that cannot be made must not hide the refusal
-        message = str(written).strip() or message
-    message = message or f"`{one_line(rule.expression.text)}` is false"
-    return Refusal(rule.name, message, rule.code, values=values_of(rule.program, frame, row))
+    message = "" if rule.message_program is None else _written(rule.message_program, frame, row)
+    return Refusal(rule.name, message or message_of(rule), rule.code, values=values_of(rule.program, frame, row))
 
 
 def one_line(text: str) -> str:

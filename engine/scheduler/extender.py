@@ -38,6 +38,8 @@ PIN_SECONDS: Final = 60.0
 """How long the second call is waited for: kube-scheduler makes none where a single node is left."""
 NODE_SECONDS: Final = 3600.0
 """How long a node that came with a request is remembered after the last request that named it."""
+MOST_WORDED: Final = 100
+"""Over how many refused nodes per filter messages are computed; the others get the rule's fixed words."""
 RECENT: Final = 64
 """How many decisions are remembered."""
 
@@ -47,6 +49,8 @@ _LONGEST_MESSAGE: Final = 1024
 _BEST: Final = 10
 _NAMES_SHOWN: Final = 5
 _REASONS_SHOWN: Final = 20
+_HOST: Final = '{"Host":'
+_SCORES: Final = tuple(f',"Score":{priority}}}' for priority in range(HIGHEST_PRIORITY + 1))
 
 
 class Malformed(ValueError):
@@ -302,7 +306,7 @@ class Extender:
         self._pins: OrderedDict[str, _Pin] = OrderedDict()
         self._sent: dict[str, _SentNode] = {}
         self._sweep_at = timer() + node_seconds
-        self._hosts: tuple[Sequence[str], list[str]] = ((), [])
+        self._quoted: tuple[Sequence[str], Sequence[str]] = ((), ())
 
     @property
     def scheduler(self) -> Scheduler:
@@ -344,29 +348,26 @@ class Extender:
     # The two verbs
 
     def _filter(self, question: Question) -> Reply:
-        failed, snapshot, rows, places = self._look_up(question)
+        unusable, snapshot, rows, places = self._look_up(question)
         profile = self._pin(question.pod)
         verdict = filter_nodes(profile, question.pod, snapshot, among=rows)
-        if not len(verdict.passed) or verdict.refusal is not None:
+        if not len(verdict.passed):
             self._unpin(question.pod)
-        unresolvable: dict[str, str] = {}
-        told = _refuse(verdict, rows, failed, unresolvable)
+        quoted = self._quote(snapshot)
+        refused = _Refused(quoted, [f"{json.dumps(name)}:{json.dumps(why)}" for name, why in unusable.items()])
+        told = _refuse(verdict, rows, refused)
         good = np.zeros(snapshot.size + 1, np.bool_)  # the last one stands for nodes that are not known
-        if verdict.refusal is None:
-            good[verdict.passed] = True
-        passed = good[places].tolist()
+        good[verdict.passed] = True
+        passed = good[places]
         if question.nodes is None:
-            names: list[str] | None = [name for name, fits in zip(question.names, passed, strict=True) if fits]
-            nodes = None
+            nodes, names = "null", f"[{','.join(map(quoted.__getitem__, places[passed].tolist()))}]"
         else:
-            names = None
-            items = [node for node, fits in zip(question.nodes, passed, strict=True) if fits]
-            nodes = {"metadata": {}, "items": items}
-        record = self._record(
-            Verb.FILTER, question, verdict, failed_nodes=int((places < 0).sum()),
-            result="ok" if any(passed) or not passed else "refused", refusals=told,
-        )
-        return Reply(_filter_result(nodes, names, failed, unresolvable), record)
+            items = [node for node, fits in zip(question.nodes, passed.tolist(), strict=True) if fits]
+            nodes, names = json.dumps({"metadata": {}, "items": items}), "null"
+        result = "refused" if len(places) and not passed.any() else "ok"
+        record = self._record(Verb.FILTER, question, verdict, unknown=int((places < 0).sum()), result=result,
+                              refusals=told)
+        return Reply(_filter_result(nodes, names, refused.failed, refused.unresolvable), record)
 
     def _prioritize(self, question: Question) -> Reply:
         _, snapshot, rows, places = self._look_up(question)
@@ -377,22 +378,34 @@ class Extender:
             self._unpin(question.pod)
         assert verdict.totals is not None
         priorities = rescale(verdict.totals, self._priorities)
-        scale = np.zeros(snapshot.size + 1, np.int64)
+        scale = np.zeros(snapshot.size + 1, np.int64)  # the last one stands for nodes that are not known
         scale[rows] = priorities
-        record = self._record(
-            Verb.PRIORITIZE, question, verdict, failed_nodes=int((places < 0).sum()), result="ok",
-            pinned=pinned, priorities=priorities,
-        )
-        return Reply(self._host_priorities(snapshot, question.names, places, scale), record)
+        quoted, scores = self._quote(snapshot), scale[places]
+        known = places >= 0
+        names = map(quoted.__getitem__, places[known].tolist())
+        hosts = [f"{_HOST}{name}{score}" for name, score in zip(names, map(_SCORES.__getitem__, scores[known].tolist()),
+                                                                strict=True)]
+        if not known.all():
+            hosts += (f"{_HOST}{json.dumps(question.names[place])}{_SCORES[0]}"
+                      for place in np.flatnonzero(~known).tolist())
+        record = self._record(Verb.PRIORITIZE, question, verdict, unknown=len(places) - int(known.sum()), result="ok",
+                              pinned=pinned, priorities=priorities)
+        return Reply(f"[{','.join(hosts)}]".encode(), record)
 
     def _broken(self, verb: Verb, question: Question, message: str) -> Reply:
         record = Record(verb, question.pod.key, question.pod.uid, "error", self._clock(), asked=len(question.names),
                         failures=(("koord-policy", message),))
         if verb is Verb.FILTER:
-            return Reply(_filter_result(None, None, {}, {}, f"koord-policy: {message}"), record)
+            return Reply(_filter_result("null", "null", error=f"koord-policy: {message}"), record)
         # This answer has no place for an error; kube-scheduler goes on without priorities that say nothing.
         hosts = [{"Host": name, "Score": 0} for name in question.names]
         return Reply(json.dumps(hosts).encode(), record)
+
+    def _quote(self, snapshot: Snapshot) -> Sequence[str]:
+        """Return the nodes' names by row, as JSON: thousands of names are escaped once, not once per call."""
+        if self._quoted[0] is not snapshot.names:
+            self._quoted = snapshot.names, [json.dumps(name) for name in snapshot.names]
+        return self._quoted[1]
 
     # Which generation
 
@@ -438,8 +451,9 @@ class Extender:
                     found[place] = -1
                     failed[name] = faults.get(name) or f"koord-policy: node `{name[:256]}` is not in {known}"
         places: Rows = np.array(found, dtype=np.intp)
-        rows = np.unique(places[places >= 0])
-        return failed, snapshot, rows, places
+        asked = np.zeros(snapshot.size, np.bool_)
+        asked[places[places >= 0]] = True
+        return failed, snapshot, np.flatnonzero(asked), places
 
     def _take_in(self, nodes: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         """Bring the cluster up to the nodes that came; return why some of them cannot be used, by name."""
@@ -482,35 +496,21 @@ class Extender:
 
     # Answers and records
 
-    def _host_priorities(
-        self, snapshot: Snapshot, names: Sequence[str], places: Rows, scale: NDArray[np.int64],
-    ) -> bytes:
-        if self._hosts[0] is not snapshot.names:
-            # Thousands of names are escaped once, not once per call.
-            self._hosts = snapshot.names, [f'{{"Host":{json.dumps(name)},"Score":' for name in snapshot.names]
-        begun = self._hosts[1]
-        scores = scale[places].tolist()
-        parts = [
-            f"{begun[row]}{score}}}" if row >= 0 else f'{{"Host":{json.dumps(name)},"Score":0}}'
-            for row, score, name in zip(places.tolist(), scores, names, strict=True)
-        ]
-        return f"[{','.join(parts)}]".encode()
-
     def _record(
-        self, verb: Verb, question: Question, verdict: Verdict, *, failed_nodes: int, result: str,
+        self, verb: Verb, question: Question, verdict: Verdict, *, unknown: int, result: str,
         refusals: tuple[Told, ...] = (), pinned: bool = False, priorities: NDArray[np.int64] | None = None,
     ) -> Record:
         errors = _errors(verdict)
         failures = tuple((each.plugin, each.message[:_LONGEST_MESSAGE]) for each in verdict.errors()) if errors else ()
         refused_by: dict[str, int] = {}
         if verdict.refusal is not None:
-            refused_by[verdict.refusal[0]] = len(question.names) - failed_nodes
+            refused_by[verdict.refusal[0]] = len(question.names) - unknown
         for step in verdict.filters:
             if step.enforcement is Enforcement.ENFORCE and len(step.refused):
                 refused_by[step.plugin] = len(step.refused)
         record = Record(
             verb, question.pod.key, question.pod.uid, result, self._clock(), verdict.generation, verdict.profile,
-            pinned, len(question.names), len(verdict.passed), failed_nodes, refusals, refused_by,
+            pinned, len(question.names), len(verdict.passed), unknown, refusals, refused_by,
             tuple((step.plugin, step.enforcement, len(step.refused)) for step in verdict.filters
                   if step.enforcement is not Enforcement.ENFORCE and len(step.refused)),
             errors, failures[:_REASONS_SHOWN],
@@ -522,56 +522,89 @@ class Extender:
 
 
 def _filter_result(
-    nodes: object, names: list[str] | None, failed: Mapping[str, str], unresolvable: Mapping[str, str],
-    error: str = "",
+    nodes: str, names: str, failed: Iterable[str] = (), unresolvable: Iterable[str] = (), error: str = "",
 ) -> bytes:
-    return json.dumps({
-        "Nodes": nodes, "NodeNames": names, "FailedNodes": failed, "FailedAndUnresolvableNodes": unresolvable,
-        "Error": error,
-    }).encode()
+    """Return ExtenderFilterResult; all parts are JSON already, those of the maps are `"name":"message"`."""
+    return (
+        f'{{"Nodes":{nodes},"NodeNames":{names},"FailedNodes":{{{",".join(failed)}}},'
+        f'"FailedAndUnresolvableNodes":{{{",".join(unresolvable)}}},"Error":{json.dumps(error)}}}'
+    ).encode()
 
 
-def _refuse(
-    verdict: Verdict, rows: Rows, failed: dict[str, str], unresolvable: dict[str, str],
-) -> tuple[Told, ...]:
-    """Add each refused node to one of the two maps with `plugin: reason`; return the refusals, grouped."""
-    names = verdict.names
+@dataclass(slots=True)
+class _Refused:
+    """Refused nodes as they go into the answer."""
+
+    quoted: Sequence[str]
+    """The nodes' names by row, as JSON."""
+    failed: list[str] = field(default_factory=list)
+    unresolvable: list[str] = field(default_factory=list)
+
+    def add(self, plugin: str, reason: str, code: Code, rows: Rows) -> None:
+        """Add nodes that are refused for one reason."""
+        # Written once per reason, not once per node: 5,000 nodes may be refused.
+        message = f":{json.dumps(_message(plugin, reason, code))}"
+        quoted = self.quoted
+        into = self.unresolvable if code is Code.UNRESOLVABLE else self.failed
+        into.extend([quoted[row] + message for row in rows.tolist()])
+
+
+def _refuse(verdict: Verdict, rows: Rows, refused: _Refused) -> tuple[Told, ...]:
+    """Add each refused node with `plugin: reason`; return the refusals, grouped."""
     if verdict.refusal is not None:
         plugin, _, refusal = verdict.refusal
-        into = unresolvable if refusal.code is Code.UNRESOLVABLE else failed
-        message = _message(plugin, refusal.message, refusal.code)
-        into.update((names[row], message) for row in rows.tolist())
-        shown = tuple(names[row] for row in rows[:_NAMES_SHOWN].tolist())
-        return (Told(plugin, refusal.message[:_LONGEST_MESSAGE], len(rows), shown, Enforcement.ENFORCE),)
+        refused.add(plugin, refusal.message, refusal.code, rows)
+        return (_told(plugin, refusal.message, rows, verdict.names, Enforcement.ENFORCE),)
     told: list[Told] = []
     for step in verdict.filters:
         if not len(step.refused):
             continue
         reasons, codes = _explained(step)
-        for reason, found in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))[:_REASONS_SHOWN]:
-            shown = tuple(names[row] for row in found[:_NAMES_SHOWN].tolist())
-            told.append(Told(step.plugin, reason[:_LONGEST_MESSAGE], len(found), shown, step.enforcement))
-        if step.enforcement is not Enforcement.ENFORCE:
-            continue
-        texts: dict[int, str] = {}
-        for reason, found in reasons.items():
-            for row in found.tolist():
-                texts[row] = f"{texts[row]}, {reason}" if row in texts else reason
-        for code, found in codes.items():
-            into = unresolvable if code is Code.UNRESOLVABLE else failed
-            written: dict[str, str] = {}
-            for row in found.tolist():
-                text = texts.get(row, "")
-                message = written.get(text) or written.setdefault(text, _message(step.plugin, text, code))
-                into[names[row]] = message
+        ordered = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
+        told += (_told(step.plugin, reason, found, verdict.names, step.enforcement)
+                 for reason, found in ordered[:_REASONS_SHOWN])
+        if step.enforcement is Enforcement.ENFORCE:
+            joined = _joined(reasons, len(step.refused))
+            for code, coded in codes.items():
+                is_coded = np.zeros(len(verdict.names), np.bool_)
+                is_coded[coded] = True
+                for reason, found in joined.items():
+                    refused.add(step.plugin, reason, code, found[is_coded[found]])
     return tuple(told)
 
 
+def _told(plugin: str, reason: str, rows: Rows, names: Sequence[str], enforcement: Enforcement) -> Told:
+    first = tuple(names[row] for row in rows[:_NAMES_SHOWN].tolist())
+    return Told(plugin, reason[:_LONGEST_MESSAGE], len(rows), first, enforcement)
+
+
+def _joined(reasons: Mapping[str, Rows], count: int) -> Mapping[str, Rows]:
+    """Return the reasons so that each of `count` rows has one: several of a row are joined by commas."""
+    if sum(map(len, reasons.values())) == count:
+        return reasons
+    texts: dict[int, str] = {}
+    for reason, rows in reasons.items():
+        for row in rows.tolist():
+            texts[row] = f"{texts[row]}, {reason}" if row in texts else reason
+    groups: dict[str, list[int]] = {}
+    for row, text in texts.items():
+        groups.setdefault(text, []).append(row)
+    return {text: np.array(rows, np.intp) for text, rows in groups.items()}
+
+
 def _explained(step: Filtered) -> tuple[Mapping[str, Rows], Mapping[Code, Rows]]:
-    """Return the refused rows by reason and by code: in one pass where the plugin can do that, else row by row."""
+    """Return the refused rows by reason and by code: in one pass where the plugin can do that, else row by row.
+
+    Messages that are computed are so for the first `MOST_WORDED` nodes; the others get the rule's fixed words.
+    """
     answer, refused = step.answer, step.refused
     if answer.reasons is not None and answer.codes is not None:
-        return answer.reasons(refused), answer.codes(refused)
+        if answer.brief is None or len(refused) <= MOST_WORDED:
+            return answer.reasons(refused), answer.codes(refused)
+        reasons = dict(answer.reasons(refused[:MOST_WORDED]))
+        for reason, rows in answer.brief(refused[MOST_WORDED:]).items():
+            reasons[reason] = np.concatenate((reasons[reason], rows)) if reason in reasons else rows
+        return reasons, answer.codes(refused)
     texts: dict[str, list[int]] = {}
     codes: dict[Code, list[int]] = {}
     for row in refused.tolist():
