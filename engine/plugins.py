@@ -205,6 +205,7 @@ class Evictor(Protocol):
 
     def node_limit_exceeded(self, node: str) -> bool:
         """Return whether no more pods may be evicted from the node in this cycle."""
+        ...
 
     def is_leaving(self, pod: PodInfo) -> bool:
         """Return whether the pod was evicted in this cycle already, by whichever plugin."""
