@@ -559,7 +559,11 @@ def _refuse(verdict: Verdict, rows: Rows, refused: _Refused) -> tuple[Told, ...]
     for step in verdict.filters:
         if not len(step.refused):
             continue
-        reasons, codes = _explained(step)
+        try:
+            reasons, codes = _explained(step)
+        except Exception as error:  # the border between framework and plugin: a refusal stands without its reason
+            reasons = {f"why is not known: {describe(error)}": step.refused}
+            codes = {Code.ERROR: step.refused}
         ordered = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
         told += (_told(step.plugin, reason, found, verdict.names, step.enforcement)
                  for reason, found in ordered[:_REASONS_SHOWN])
