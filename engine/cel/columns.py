@@ -34,12 +34,28 @@ from .checked import (
 )
 from .encoding import Absent, is_number, key_of, value_at
 from .environment import Scope
-from .frame import Column, Frame, Rows
+from .frame import Column, Frame, Numbers, Rows
 from .program import Program
 from .row_frame import RowFrame
 from .types import BOOL, DOUBLE, DYN, INT
 from .values import EvaluationError
-from .vectors import OPERATORS, UNKNOWN, NotColumnar, Operand, Vector, both, choose, either, invert, to_double, within
+from .vectors import (
+    OPERATORS,
+    UNKNOWN,
+    Failure,
+    Mask,
+    NotColumnar,
+    Operand,
+    Unknown,
+    Vector,
+    alike,
+    and_masks,
+    choose,
+    decided,
+    invert,
+    to_double,
+    within,
+)
 
 __all__ = ["KEPT_BYTES", "ColumnPlan", "RowFrame", "evaluate"]
 
@@ -219,7 +235,10 @@ def _inputs(context: _Context, paths: tuple[Path, ...], path_set: frozenset[Path
 class _Answers:
     """What the row evaluator answered per code, so far; errors are answers too."""
 
-    __slots__ = ("_asked_at", "_by_code", "_kind", "_open", "_valid", "_vector", "_vector_stamp", "inputs", "values")
+    __slots__ = (
+        "_asked_at", "_by_code", "_error", "_fails", "_kind", "_open", "_valid", "_vector", "_vector_stamp", "inputs",
+        "values",
+    )
 
     def __init__(self, inputs: _Inputs, kind: str) -> None:
         self.inputs = inputs
@@ -228,6 +247,9 @@ class _Answers:
         self._by_code: NDArray[Any] = np.empty(0, dtype=_DTYPES.get(kind, np.object_))
         self._valid: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
         """By code: whether there is an answer, and it is a value of the kind."""
+        self._error: EvaluationError | None = None
+        self._fails: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
+        """By code: whether the answer is `_error`, the first that there was."""
         self._open: list[int] = []
         """Codes without an answer: new ones, and those that no row had when it was their turn."""
         self._asked_at = -1
@@ -244,6 +266,7 @@ class _Answers:
                 # Twice as many as needed: inputs that come and go must not cost a copy each time.
                 self._by_code = np.concatenate((self._by_code, np.zeros(2 * count, dtype=self._by_code.dtype)))
                 self._valid = np.concatenate((self._valid, np.zeros(2 * count, dtype=np.bool_)))
+                self._fails = np.concatenate((self._fails, np.zeros(2 * count, dtype=np.bool_)))
         return self.values
 
     def complete(self, answer: Callable[[int], object]) -> None:
@@ -268,6 +291,12 @@ class _Answers:
     def _take_over(self, codes: Sequence[int]) -> None:
         """Write answers into the arrays."""
         values = self.values
+        for code in codes:
+            value = values[code]
+            if isinstance(value, EvaluationError) and not value.final:
+                if self._error is None:
+                    self._error = value
+                self._fails[code] = alike(self._error, value)
         if self._kind == "?":
             kinds = {_letter(values[code]) for code in codes if not isinstance(values[code], EvaluationError)}
             if not kinds:
@@ -295,6 +324,8 @@ class _Answers:
                 self._vector = Vector(values, mask, int(values.min(initial=0)), int(values.max(initial=0)))
             else:
                 self._vector = Vector(values, mask)
+            if mask is not None and self._error is not None:
+                self._vector = self._vector.failing(self._error, self._fails[codes])
             self._vector_stamp = inputs.stamp
         return self._vector
 
@@ -430,34 +461,54 @@ class _Scalar:
     def run(self, context: _Context) -> Operand:
         value = self.value(context)
         if isinstance(value, EvaluationError):
-            return UNKNOWN
+            return UNKNOWN if value.final else Failure(value)
         return value  # type: ignore[return-value]
 
 
 class _NumberPath:
     """A numeric column of the frame."""
 
-    __slots__ = ("_kind", "_path")
+    __slots__ = ("_answer", "_kind", "_path")
 
-    def __init__(self, path: Path, kind: str) -> None:
+    def __init__(self, checked: Checked, node: Expr, path: Path, kind: str) -> None:
+        self._answer = _ByRow(Program.of(_below(checked, node)))
         self._path = path
         self._kind = kind
 
     def run(self, context: _Context) -> Operand:
         memo = context.memo
-        vector = memo.get(self)
+        key = (self._path, self._kind)
+        vector = memo.get(key)
         if vector is None:
             numbers = context.frame.numbers(self._path)
             if numbers is None:
-                raise NotColumnar
+                if self._kind == "?":
+                    raise NotColumnar
+                # By its type it should be a number: no row has one.
+                nothing = np.zeros(context.size, dtype=_DTYPES[self._kind])
+                numbers = Numbers(nothing, np.zeros(context.size, dtype=np.bool_))
             vector = Vector.of(numbers)
             found = vector.values.dtype.kind
             if self._kind == "f" and found == "i":
                 vector = to_double(vector)
             elif self._kind not in ("?", found):
                 raise NotColumnar
-            memo[self] = vector
-        return vector  # type: ignore[return-value]
+            memo[key] = vector
+        assert isinstance(vector, Vector)
+        return vector if vector.valid is None else self._failing(context, vector, vector.valid)
+
+    def _failing(self, context: _Context, vector: Vector, valid: Mask) -> Vector:
+        """Return the column with the error of the first row that has no number, in all rows that are like it."""
+        known = context.memo.get(self)
+        if known is None:
+            known = vector
+            row = int(valid.argmin())
+            value = self._answer.reader(context.frame)(row)
+            if isinstance(value, EvaluationError) and not value.final:
+                codes = context.frame.codes(self._path).values
+                known = vector.failing(value, (codes == codes[row]) & ~valid)
+            context.memo[self] = known
+        return known  # type: ignore[return-value]
 
 
 class _Call:
@@ -471,15 +522,26 @@ class _Call:
 
     def run(self, context: _Context) -> Operand:
         operands = [part.run(context) for part in self._arguments]
+        error: EvaluationError | None = None
+        failed: Mask | None = None
+        certain: Mask | None = None
         some = False
         for operand in operands:
-            if operand is UNKNOWN:
-                return UNKNOWN
             if isinstance(operand, Vector):
                 some = True
+                if operand.valid is not None:
+                    if error is None and operand.error is not None:
+                        # The leftmost error is the result, where all that stands left of it has a value.
+                        error, failed = operand.error, and_masks(certain, operand.failed)
+                    certain = and_masks(certain, operand.valid)
+            elif isinstance(operand, Failure):
+                return Failure(operand.error, and_masks(certain, operand.rows))
+            elif operand is UNKNOWN:
+                return UNKNOWN if error is None else Failure(error, failed)
         if not some:  # both branches of a condition may have been the same for all rows
             operands[0] = Vector.full(context.size, operands[0])
-        return self._function(*operands)
+        result = self._function(*operands)
+        return result if error is None or not isinstance(result, Vector) else result.failing(error, failed)
 
 
 class _Within:
@@ -493,43 +555,81 @@ class _Within:
 
     def run(self, context: _Context) -> Operand:
         item = self._item.run(context)
-        return UNKNOWN if item is UNKNOWN else within(item, self._numbers)
+        if isinstance(item, Failure | Unknown):
+            return item
+        found = within(item, self._numbers)
+        if isinstance(item, Vector) and isinstance(found, Vector) and item.error is not None:
+            return found.failing(item.error, item.failed)
+        return found
 
 
 class _Logic:
     """A chain of `&&` or `||`; what is cheap is looked at first, and nothing more once all rows are decided."""
 
-    __slots__ = ("_join", "_parts", "_stop")
+    __slots__ = ("_conjunction", "_parts")
 
     def __init__(self, parts: Sequence[_Part], *, conjunction: bool) -> None:
         rank = {_Constant: 0, _Scalar: 1}
-        self._parts = sorted(parts, key=lambda part: rank.get(part.__class__, 2 if _columnar(part) else 3))
-        self._join = both if conjunction else either
-        self._stop = not conjunction
+        self._parts = sorted(
+            enumerate(parts), key=lambda each: rank.get(each[1].__class__, 2 if _columnar(each[1]) else 3),
+        )
+        self._conjunction = conjunction
 
     def run(self, context: _Context) -> Operand:
-        result: Vector | None = None
-        stop = self._stop
-        doubtful = False
-        for part in self._parts:
+        conjunction = self._conjunction
+        stop = not conjunction
+        stopped: Mask | None = None
+        """Rows that one operand has decided, whatever the others are (None: none)."""
+        known: Mask | None = None
+        """Rows in which all operands so far are known (None: all)."""
+        failures: list[tuple[int, EvaluationError, Mask | None]] = []
+        for position, part in self._parts:
             operand = part.run(context)
-            if operand is UNKNOWN or operand is (not stop):
-                doubtful = doubtful or operand is UNKNOWN
-                continue
             if operand is stop:
                 return stop
-            if not isinstance(operand, Vector) or operand.values.dtype.kind != "b":
-                doubtful = True
+            if operand is conjunction:
                 continue
-            result = operand if result is None else self._join(result, operand)
-            if result.valid is None and not (result.values if not stop else ~result.values).any():
-                return result
-        if not doubtful:
-            return not stop if result is None else result
-        if result is None:
-            return UNKNOWN
-        nowhere = np.zeros(context.size, dtype=np.bool_)
-        return self._join(result, Vector(nowhere, nowhere))
+            if isinstance(operand, Vector) and operand.values.dtype.kind == "b":
+                true, false = decided(operand)
+                hits = false if conjunction else true
+                stopped = hits if stopped is None else stopped | hits
+                if operand.valid is not None:
+                    sure = operand.valid
+                    if operand.error is not None and operand.failed is not None:
+                        failures.append((position, operand.error, operand.failed))
+                        sure = sure | operand.failed
+                    known = and_masks(known, sure)
+                if stopped.all():
+                    return stop
+            elif isinstance(operand, Failure):
+                failures.append((position, operand.error, operand.rows))
+                known = and_masks(known, operand.rows)
+            else:
+                known = np.zeros(context.size, dtype=np.bool_)
+        if stopped is None and known is None and not failures:
+            return conjunction
+        return self._result(context.size, stopped, known, failures)
+
+    def _result(
+        self, size: int, stopped: Mask | None, known: Mask | None,
+        failures: Sequence[tuple[int, EvaluationError, Mask | None]],
+    ) -> Operand:
+        if stopped is None:
+            stopped = np.zeros(size, dtype=np.bool_)
+        values = ~stopped if self._conjunction else stopped
+        if known is None and not failures:
+            return Vector(values)
+        if known is None:
+            known = np.ones(size, dtype=np.bool_)
+        neutral = known & ~stopped
+        if not failures:
+            return Vector(values, stopped | neutral)
+        # Of several errors the leftmost is the result.
+        _, error, rows = min(failures, key=lambda each: each[0])
+        failed = neutral if rows is None else neutral & rows
+        for _, _, more in failures:
+            neutral = np.zeros(size, dtype=np.bool_) if more is None else neutral & ~more
+        return Vector(values, stopped | neutral).failing(error, failed)
 
 
 class _Choice:
@@ -548,6 +648,8 @@ class _Choice:
             return self._first.run(context)
         if condition is False:
             return self._second.run(context)
+        if isinstance(condition, Failure):
+            return condition
         if not isinstance(condition, Vector) or condition.values.dtype.kind != "b":
             return UNKNOWN
         if condition.valid is None:
@@ -615,17 +717,26 @@ class _Guard:
 class _Definition:
     """`variables.x`: evaluated once per decision, whoever reads it."""
 
-    __slots__ = ("_plan",)
+    __slots__ = ("_plan", "_position")
 
-    def __init__(self, plan: ColumnPlan) -> None:
+    def __init__(self, plan: ColumnPlan, position: int) -> None:
         self._plan = plan
+        self._position = position
 
     def run(self, context: _Context) -> Operand:
         memo = context.memo
         operand = memo.get(self._plan)
         if operand is None:
             operand = memo[self._plan] = self._plan.part.run(context)
+        # The place of a definition's own fault lies in another text: here it is that of the name.
+        if isinstance(operand, Failure):
+            return Failure(self._here(operand.error), operand.rows)
+        if isinstance(operand, Vector) and operand.error is not None:
+            return operand.failing(self._here(operand.error), operand.failed)
         return operand  # type: ignore[return-value]
+
+    def _here(self, error: EvaluationError) -> EvaluationError:
+        return EvaluationError(error.message, offset=self._position, reason=error.reason)
 
 
 _KINDS: Final = {BOOL: "b", INT: "i", DOUBLE: "f", DYN: "?"}
@@ -746,27 +857,33 @@ class ColumnPlan:
         size = context.size
         with np.errstate(all="ignore"):
             operand = self.part.run(context)
-        if operand is UNKNOWN:
-            vector = Vector(np.zeros(size, dtype=_dtype(self._checked)), np.zeros(size, dtype=np.bool_))
-        elif isinstance(operand, Vector):
+        if isinstance(operand, Vector):
             vector = operand
+        elif isinstance(operand, Failure | Unknown):
+            vector = Vector(np.zeros(size, dtype=_dtype(self._checked)), np.zeros(size, dtype=np.bool_))
+            if isinstance(operand, Failure):
+                failed = np.ones(size, dtype=np.bool_) if operand.rows is None else operand.rows
+                vector = vector.failing(operand.error, failed)
         else:
             vector = _filled(size, operand)
-        if vector.borrowed:
-            vector = Vector(vector.values.copy(), vector.valid)
+        values = vector.values.copy() if vector.borrowed else vector.values
         if vector.valid is None:
-            return Column(vector.values), True
-        doubtful = np.flatnonzero(~vector.valid)
+            return Column(values), True
+        doubtful, column = ~vector.valid, Column(values)
+        if vector.error is not None and vector.failed is not None:
+            column = Column(values, dict.fromkeys(np.flatnonzero(vector.failed).tolist(), vector.error))
+            doubtful &= ~vector.failed
+        handed = np.flatnonzero(doubtful)
         complete = True
         if rows is not None:
-            wanted = np.intersect1d(doubtful, rows, assume_unique=True)
-            complete = len(wanted) == len(doubtful)
-            doubtful = wanted
-        if not len(doubtful):
-            return Column(vector.values), complete
-        return self._handed_over(context, vector, doubtful), complete
+            wanted = np.intersect1d(handed, rows, assume_unique=True)
+            complete = len(wanted) == len(handed)
+            handed = wanted
+        if not len(handed):
+            return column, complete
+        return self._handed_over(context, column, handed), complete
 
-    def _handed_over(self, context: _Context, vector: Vector, rows: Rows) -> Column:
+    def _handed_over(self, context: _Context, column: Column, rows: Rows) -> Column:
         """Return the column, with the row evaluator's answers in these rows."""
         answer = self._by_row.reader(context.frame)
         if len(rows) > _FEW_ROWS:
@@ -783,7 +900,7 @@ class ColumnPlan:
                 found.append(value)
         else:
             found = [answer(row) for row in rows.tolist()]
-        return _with(Column(vector.values), rows.tolist(), found)
+        return _with(column, rows.tolist(), found)
 
     def _row_by_row(self, frame: Frame, rows: Sequence[int], size: int) -> Column:
         answer = self._by_row.reader(frame)
@@ -829,11 +946,11 @@ class ColumnPlan:
             return _Scalar(Program.of(_below(checked, node)))
         reference = checked.references.get(node.id)
         if isinstance(reference, DefinitionReference):
-            return _Definition(_plan_of(checked.environment.definitions[reference.name]))
+            return _Definition(_plan_of(checked.environment.definitions[reference.name]), node.position)
         path = _exact_path(checked, node)
         if path is not None:
             kind = _KINDS.get(checked.types[node.id], "b")
-            return _Distinct(checked, node) if kind == "b" else _NumberPath(path, kind)
+            return _Distinct(checked, node) if kind == "b" else _NumberPath(checked, node, path, kind)
         if isinstance(node, Call):
             return self._call(node, reference)
         return _Distinct(checked, node)
@@ -947,4 +1064,4 @@ def _letter(value: object) -> str:
 
 
 def _bytes_of(column: Column) -> int:
-    return 1_000 + column.values.nbytes + 300 * len(column.errors)
+    return 1_000 + column.values.nbytes + 100 * len(column.errors)

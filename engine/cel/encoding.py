@@ -72,10 +72,11 @@ class NumberColumn:
 
     @classmethod
     def of(cls, values: Sequence[object]) -> NumberColumn | None:
-        """Return the values as a column; None where fewer than half of them are numbers."""
+        """Return the values as a column; None where there are no numbers, or more of something else."""
         ints = sum(1 for value in values if value.__class__ is int and is_number(value))
         floats = sum(1 for value in values if value.__class__ is float)
-        if 2 * (ints + floats) < len(values) or ints + floats == 0:
+        absent = sum(1 for value in values if value.__class__ is Absent)
+        if ints + floats == 0 or 2 * (ints + floats) < len(values) - absent:
             return None
         kind = int if ints >= floats else float
         present = np.array([value.__class__ is kind and is_number(value) for value in values], dtype=np.bool_)
@@ -194,7 +195,7 @@ def _follow(
     kept.stamp = stamp
     column = kept.column
     if column is None:
-        return True
+        return not any(is_number(value(row)) for row in rows.tolist())
     for row in rows.tolist():
         column.write(row, value(row))
     return not (isinstance(column, CodeColumn) and column.overgrown)

@@ -3,6 +3,10 @@
 A row is vouched for where the result is exactly what CEL gives: the inputs were there, nothing overflowed, nothing was
 divided by zero, no NaN was ordered. What happens in the other rows is not told here: they are evaluated by row.
 Int columns carry bounds, so that most overflows are ruled out by arithmetic on two numbers instead of on all rows.
+
+No error is made here. But one that the row evaluator gave for an *input* (a field that the pod does not have, a metric
+that half of the nodes lack) is carried to the rows where it is certain to be the result, so that what fails in all
+rows alike is not evaluated in each of them.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .frame import Numbers
+from .values import EvaluationError
 
 _LOWEST: Final = -(2**63)
 _HIGHEST: Final = 2**63 - 1
@@ -32,10 +37,11 @@ class Vector:
     """One value per row, of dtype bool, int64, float64 or object, and the rows that it vouches for (None: all).
 
     `low` and `high` bound all values of an int column, those of other rows included. `borrowed`: the array belongs to
-    a frame, which may write it after the decision.
+    a frame, which may write it after the decision. Where `error` is given, it is the result in the rows `failed`, none
+    of which is vouched for.
     """
 
-    __slots__ = ("borrowed", "high", "low", "valid", "values")
+    __slots__ = ("borrowed", "error", "failed", "high", "low", "valid", "values")
 
     def __init__(self, values: Values, valid: Mask | None = None, low: int = _LOWEST, high: int = _HIGHEST) -> None:
         self.values = values
@@ -43,6 +49,14 @@ class Vector:
         self.low = low
         self.high = high
         self.borrowed = False
+        self.error: EvaluationError | None = None
+        self.failed: Mask | None = None
+
+    def failing(self, error: EvaluationError | None, rows: Mask | None) -> Vector:
+        """Return this column with an error in some rows that it does not vouch for."""
+        vector = Vector(self.values, self.valid, self.low, self.high)
+        vector.borrowed, vector.error, vector.failed = self.borrowed, error, rows
+        return vector
 
     @staticmethod
     def of(numbers: Numbers) -> Vector:
@@ -61,6 +75,16 @@ class Vector:
         raise NotColumnar
 
 
+class Failure:
+    """A column without values: an error in some rows (None: in all), and nothing known of the others."""
+
+    __slots__ = ("error", "rows")
+
+    def __init__(self, error: EvaluationError, rows: Mask | None = None) -> None:
+        self.error = error
+        self.rows = rows
+
+
 class Unknown:
     """Stands for a column that vouches for no row."""
 
@@ -68,7 +92,7 @@ class Unknown:
 
 
 UNKNOWN: Final = Unknown()
-Operand: TypeAlias = "Vector | Unknown | bool | int | float"
+Operand: TypeAlias = "Vector | Failure | Unknown | bool | int | float"
 
 
 def kind_of(operand: Operand) -> str:
@@ -101,7 +125,8 @@ def _bounds(operand: Operand) -> tuple[int, int]:
     return operand, operand  # type: ignore[return-value]
 
 
-def _and_masks(first: Mask | None, second: Mask | None) -> Mask | None:
+def and_masks(first: Mask | None, second: Mask | None) -> Mask | None:
+    """Return the rows of both; None stands for all."""
     if first is None:
         return second
     return first if second is None else first & second
@@ -124,35 +149,35 @@ def add(a: Operand, b: Operand) -> Operand:
     """`a + b`."""
     kind = _numbers(a, b)
     x, y = _values(a), _values(b)
-    valid = _and_masks(_valid(a), _valid(b))
+    valid = and_masks(_valid(a), _valid(b))
     if kind == "f":
         return Vector(x + y, valid)
     (low, high), (low2, high2) = _bounds(a), _bounds(b)
     if low + low2 >= _LOWEST and high + high2 <= _HIGHEST:
         return Vector(x + y, valid, low + low2, high + high2)
     total = x + y
-    return Vector(total, _and_masks(valid, ((x ^ total) & (y ^ total)) >= 0))
+    return Vector(total, and_masks(valid, ((x ^ total) & (y ^ total)) >= 0))
 
 
 def subtract(a: Operand, b: Operand) -> Operand:
     """`a - b`."""
     kind = _numbers(a, b)
     x, y = _values(a), _values(b)
-    valid = _and_masks(_valid(a), _valid(b))
+    valid = and_masks(_valid(a), _valid(b))
     if kind == "f":
         return Vector(x - y, valid)
     (low, high), (low2, high2) = _bounds(a), _bounds(b)
     if low - high2 >= _LOWEST and high - low2 <= _HIGHEST:
         return Vector(x - y, valid, low - high2, high - low2)
     difference = x - y
-    return Vector(difference, _and_masks(valid, ((x ^ y) & (x ^ difference)) >= 0))
+    return Vector(difference, and_masks(valid, ((x ^ y) & (x ^ difference)) >= 0))
 
 
 def multiply(a: Operand, b: Operand) -> Operand:
     """`a * b`."""
     kind = _numbers(a, b)
     x, y = _values(a), _values(b)
-    valid = _and_masks(_valid(a), _valid(b))
+    valid = and_masks(_valid(a), _valid(b))
     if kind == "f":
         return Vector(x * y, valid)
     (low, high), (low2, high2) = _bounds(a), _bounds(b)
@@ -160,23 +185,23 @@ def multiply(a: Operand, b: Operand) -> Operand:
     least, most = min(corners), max(corners)
     if least >= _LOWEST and most <= _HIGHEST:
         return Vector(x * y, valid, least, most)
-    return Vector(x * y, _and_masks(valid, np.abs(_doubles(a) * _doubles(b)) < _SAFE_PRODUCT))
+    return Vector(x * y, and_masks(valid, np.abs(_doubles(a) * _doubles(b)) < _SAFE_PRODUCT))
 
 
 def _divisor(a: Operand, b: Operand) -> tuple[Any, Any, Mask | None]:
     """Return dividend and divisor of two int operands, the divisor without zeros, and the rows to vouch for."""
     x, y = _values(a), _values(b)
-    valid = _and_masks(_valid(a), _valid(b))
+    valid = and_masks(_valid(a), _valid(b))
     low, high = _bounds(b)
     if low <= 0 <= high:
         if not isinstance(b, Vector):
             raise NotColumnar  # every row fails
         fine = y != 0
-        valid = _and_masks(valid, fine)
+        valid = and_masks(valid, fine)
         y = np.where(fine, y, 1)
     if low <= -1 <= high and _bounds(a)[0] == _LOWEST:
         fine = (x != _LOWEST) | (y != -1)
-        valid = _and_masks(valid, fine)
+        valid = and_masks(valid, fine)
         y = np.where(fine, y, 1)
     return x, y, valid
 
@@ -185,7 +210,7 @@ def divide(a: Operand, b: Operand) -> Operand:
     """`a / b`: ints truncate toward zero."""
     if _numbers(a, b) == "f":
         x, y = _values(a), _values(b)
-        return Vector(np.divide(x, y), _and_masks(_valid(a), _valid(b)))
+        return Vector(np.divide(x, y), and_masks(_valid(a), _valid(b)))
     x, y, valid = _divisor(a, b)
     (low, high), (low2, high2) = _bounds(a), _bounds(b)
     if low >= 0 and low2 >= 0:
@@ -224,14 +249,14 @@ def negate(a: Operand) -> Operand:
         return Vector(-values, valid)
     low, high = _bounds(a)
     if low == _LOWEST:
-        valid = _and_masks(valid, values != _LOWEST)
+        valid = and_masks(valid, values != _LOWEST)
     return Vector(-values, valid, max(-high, _LOWEST), min(-low, _HIGHEST))
 
 
 def _comparison(function: Callable[[Any, Any], Any], *, ordered: bool) -> Callable[[Operand, Operand], Operand]:
     def compare(a: Operand, b: Operand) -> Operand:
         first, second = kind_of(a), kind_of(b)
-        valid = _and_masks(_valid(a), _valid(b))
+        valid = and_masks(_valid(a), _valid(b))
         if first == second != "f":
             return Vector(function(_values(a), _values(b)), valid)
         if "b" in (first, second):
@@ -240,7 +265,7 @@ def _comparison(function: Callable[[Any, Any], Any], *, ordered: bool) -> Callab
         if ordered:
             nan = np.isnan(x) | np.isnan(y)
             if np.any(nan):
-                valid = _and_masks(valid, np.broadcast_to(~nan, np.broadcast(x, y).shape))
+                valid = and_masks(valid, np.broadcast_to(~nan, np.broadcast(x, y).shape))
         return Vector(function(x, y), valid)
 
     return compare
@@ -255,13 +280,13 @@ def _extreme(function: Callable[[Any, Any], Any], *, greatest: bool) -> Callable
             if _numbers(result, operand) == "f":
                 x, y = _values(result), _values(operand)
                 fine = ~(np.isnan(x) | np.isnan(y))
-                valid = _and_masks(_and_masks(_valid(result), _valid(operand)), fine)
+                valid = and_masks(and_masks(_valid(result), _valid(operand)), fine)
                 result = Vector(function(x, y), valid)
                 continue
             (low, high), (low2, high2) = _bounds(result), _bounds(operand)
             choose = max if greatest else min
             result = Vector(
-                function(_values(result), _values(operand)), _and_masks(_valid(result), _valid(operand)),
+                function(_values(result), _values(operand)), and_masks(_valid(result), _valid(operand)),
                 choose(low, low2), choose(high, high2),
             )
         return result
@@ -279,7 +304,7 @@ def absolute(a: Operand) -> Operand:
     low, high = _bounds(a)
     valid = _valid(a)
     if low == _LOWEST:
-        valid = _and_masks(valid, _values(a) != _LOWEST)
+        valid = and_masks(valid, _values(a) != _LOWEST)
     least = 0 if low <= 0 <= high else min(abs(low), abs(high))
     return Vector(np.abs(_values(a)), valid, least, min(max(abs(low), abs(high)), _HIGHEST))
 
@@ -307,7 +332,7 @@ def to_int(a: Operand) -> Operand:
         return a
     values = _values(a)
     fine = np.abs(values) < _SAFE_DOUBLE  # false for NaN
-    return Vector(np.where(fine, values, 0.0).astype(np.int64), _and_masks(_valid(a), fine))
+    return Vector(np.where(fine, values, 0.0).astype(np.int64), and_masks(_valid(a), fine))
 
 
 def to_double(a: Operand) -> Operand:
@@ -329,31 +354,65 @@ def within(a: Operand, numbers: Sequence[int]) -> Operand:
     return Vector(found, _valid(a))
 
 
+def alike(first: EvaluationError, second: EvaluationError) -> bool:
+    """Whether nobody can tell two errors apart."""
+    return first is second or (
+        first.message == second.message and first.offset == second.offset and first.reason == second.reason
+    )
+
+
 def choose(condition: Vector, a: Operand, b: Operand) -> Operand:
-    """`condition ? a : b`, both branches known (or unknown) for all rows."""
-    if condition.values.dtype.kind != "b":
-        raise NotColumnar
-    valid = condition.valid
-    if a is UNKNOWN or b is UNKNOWN:
-        known, taken = (b, ~condition.values) if a is UNKNOWN else (a, condition.values)
-        if known is UNKNOWN:
-            return UNKNOWN
-        result = known if isinstance(known, Vector) else Vector.full(len(condition.values), known)
-        assert isinstance(result, Vector)
-        mask = _and_masks(_and_masks(valid, taken), result.valid)
-        return Vector(result.values, mask, result.low, result.high)
+    """`condition ? a : b`, both branches known (or not) for all rows."""
+    true, false = decided(condition)
+    failures = [(condition.error, condition.failed)]
+    for branch, taken in ((a, true), (b, false)):
+        if isinstance(branch, Failure):
+            failures.append((branch.error, and_masks(taken, branch.rows)))
+        elif isinstance(branch, Vector) and branch.error is not None:
+            failures.append((branch.error, and_masks(taken, branch.failed)))
+    error, failed = _largest(failures)
+    known = [(branch, taken) for branch, taken in ((a, true), (b, false)) if not isinstance(branch, Failure | Unknown)]
+    if not known:
+        return UNKNOWN if error is None else Failure(error, failed)
+    if len(known) == 1:
+        [(branch, taken)] = known
+        values = branch.values if isinstance(branch, Vector) else np.full(len(true), branch)
+        kind = kind_of(branch)
+        valid = and_masks(taken, _valid(branch))
+        bounds = _bounds(branch) if kind == "i" else (_LOWEST, _HIGHEST)
+        return Vector(values, valid, *bounds).failing(error, failed)
     kind = kind_of(a)
     if kind != kind_of(b):
         raise NotColumnar
     values = np.where(condition.values, _values(a), _values(b))
+    valid = condition.valid
     first, second = _valid(a), _valid(b)
     if first is not None or second is not None:
-        branch = np.where(condition.values, True if first is None else first, True if second is None else second)
-        valid = _and_masks(valid, branch)
+        branches = np.where(condition.values, True if first is None else first, True if second is None else second)
+        valid = and_masks(valid, branches)
     if kind == "i":
         (low, high), (low2, high2) = _bounds(a), _bounds(b)
-        return Vector(values, valid, min(low, low2), max(high, high2))
-    return Vector(values, valid)
+        return Vector(values, valid, min(low, low2), max(high, high2)).failing(error, failed)
+    return Vector(values, valid).failing(error, failed)
+
+
+def _largest(
+    failures: Sequence[tuple[EvaluationError | None, Mask | None]],
+) -> tuple[EvaluationError | None, Mask | None]:
+    """Return the failure of the most rows, joined with those that are like it; the others are forgotten."""
+    best: tuple[EvaluationError | None, Mask | None] = (None, None)
+    most = -1
+    for error, rows in failures:
+        if error is not None and rows is not None:
+            count = int(np.count_nonzero(rows))
+            if count > most:
+                best, most = (error, rows), count
+    error, rows = best
+    if error is not None:
+        for other, more in failures:
+            if other is not None and more is not None and more is not rows and alike(error, other):
+                rows = more if rows is None else rows | more
+    return error, rows
 
 
 def decided(operand: Vector) -> tuple[Mask, Mask]:
@@ -365,24 +424,6 @@ def decided(operand: Vector) -> tuple[Mask, Mask]:
         return values, ~values
     true = values & operand.valid
     return true, operand.valid & ~values
-
-
-def both(a: Vector, b: Vector) -> Vector:
-    """`a && b`: false wherever either is known to be false."""
-    if a.valid is None and b.valid is None:
-        return Vector(a.values & b.values)
-    (true, false), (true2, false2) = decided(a), decided(b)
-    true, false = true & true2, false | false2
-    return Vector(true, true | false)
-
-
-def either(a: Vector, b: Vector) -> Vector:
-    """`a || b`: true wherever either is known to be true."""
-    if a.valid is None and b.valid is None:
-        return Vector(a.values | b.values)
-    (true, false), (true2, false2) = decided(a), decided(b)
-    true, false = true | true2, false & false2
-    return Vector(true, true | false)
 
 
 def invert(a: Operand) -> Operand:

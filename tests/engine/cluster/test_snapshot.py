@@ -132,6 +132,16 @@ def test_what_was_not_measured_or_not_lately_is_an_error_and_never_zero():
     assert caught.value.reason == "NoMetric"
 
 
+def test_metrics_that_come_later_are_seen():
+    cluster = Cluster([node(f"n{number:02}") for number in range(30)])
+    text = "usage.cpu * 100 / allocatable.cpu"
+    assert answers(cluster.snapshot(T0), text) == ["NoMetric"] * 30
+    assert cluster.snapshot(T0).usage("cpu").present.tolist() == [False] * 30
+    cluster.upsert(metric("n03"))
+    assert answers(cluster.snapshot(T0), text) == ["NoMetric"] * 3 + [25] + ["NoMetric"] * 26
+    assert np.flatnonzero(cluster.snapshot(T0).usage("cpu").present).tolist() == [3]
+
+
 @pytest.mark.parametrize(("item", "message"), [
     ({"kind": "Node", "metadata": {"name": "n1"}, "status": {}}, "Node `n1`: `status.allocatable` is missing"),
     (node("n1", cpu="12Zi"), "Node `n1`: `status.allocatable.cpu`: `12Zi` is not a quantity"),
