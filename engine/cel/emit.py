@@ -48,7 +48,9 @@ _STANDARD: Final = {overload.id: overload for function in CORE for overload in f
 _INT_ARITHMETIC: Final[dict[str, type[py.operator]]] = {
     "add_int64": py.Add, "subtract_int64": py.Sub, "multiply_int64": py.Mult,
 }
-_INT_ORDER: Final = tuple(f"{word}_int64" for word in _COMPARISONS)
+_INT_OPERATIONS: Final[Mapping[str, Callable[[int, int], int]]] = {
+    "add_int64": int.__add__, "subtract_int64": int.__sub__, "multiply_int64": int.__mul__,
+}
 _DOUBLE_ARITHMETIC: Final[dict[str, type[py.operator]]] = {
     "add_double": py.Add, "subtract_double": py.Sub, "multiply_double": py.Mult,
 }
@@ -77,13 +79,7 @@ def _items(value: object) -> list[object]:
     if type(value) is list:
         return value
     if is_map(value):
-        return [key_value(key) for key in value]  # type: ignore[attr-defined]
-    raise Extraordinary
-
-
-def _has_field(value: object, field: str) -> bool:
-    if type(value) is dict:
-        return field in value
+        return [key if key.__class__ is str else key_value(key) for key in value]  # type: ignore[attr-defined]
     raise Extraordinary
 
 
@@ -143,6 +139,14 @@ def dispatcher(overloads: tuple[Overload, ...]) -> Callable[..., object]:
     return dispatch
 
 
+def _usual(overloads: tuple[Overload, ...]) -> Overload | None:
+    """Return the overload that most calls with arguments of unknown kinds mean: that of ints, or else of texts."""
+    kinds = [(each, {parameter.name for parameter in each.parameters}) for each in overloads if each.parameters]
+    ints = (each for each, names in kinds if names == {INT.name})
+    plain = (each for each, names in kinds if names <= {INT.name, STRING.name})
+    return next(ints, None) or next(plain, None)
+
+
 def emit(checked: Checked, names: tuple[str, ...], otherwise: Callable[..., object]) -> Callable[..., object]:
     """Return a function of the variables `names` that gives the expression's value.
 
@@ -169,7 +173,7 @@ def emit(checked: Checked, names: tuple[str, ...], otherwise: Callable[..., obje
 _GLOBALS: Final[dict[str, object]] = {
     "__builtins__": {}, "Exception": Exception, "int": int, "str": str, "bool": bool, "list": list, "dict": dict,
     "float": float, "len": len, "enumerate": enumerate, "give_up": _give_up, "as_map": _as_map, "items": _items,
-    "has_field": _has_field, "concatenated": _concatenated, "in_list": _in_list, "equal": equal, "in_map": _in_map,
+    "concatenated": _concatenated, "in_list": _in_list, "equal": equal, "in_map": _in_map,
     "index": index, "index_list": index_list, "divide_int": divide_int, "modulo_int": modulo_int,
     "divide_double": divide_double, "read_double": read_double, "read_timestamp": read_timestamp,
     "read_duration": read_duration, "descend": _descend, "MISSING": _MISSING,
@@ -215,6 +219,14 @@ def _has_class(value: py.expr, kind: str) -> py.Compare:
     return _compare(py.Attribute(value, "__class__", py.Load()), py.Is, _name(kind))
 
 
+def _all_of(tests: Sequence[py.expr]) -> py.expr:
+    """Return whether all hold. All are computed: what they keep is read by what follows."""
+    joined = tests[0]
+    for each in tests[1:]:
+        joined = py.BinOp(joined, py.BitAnd(), each)
+    return joined
+
+
 def _negated(value: py.expr) -> py.expr:
     return py.UnaryOp(py.Not(), value)
 
@@ -238,6 +250,7 @@ class _Emitter:
         self._any_loop = False
         self._definitions: dict[Checked, str] = {}
         self._nodes = 0
+        self._unchecked: set[int] = set()
         self._root_uses = _uses_of_definitions(checked)
 
     def function_body(self) -> list[py.stmt]:
@@ -265,6 +278,8 @@ class _Emitter:
         """Return an expression that computes and keeps a value, and one that reads it again."""
         if isinstance(value, py.Name | py.Constant):
             return value, value
+        if isinstance(value, py.NamedExpr):
+            return value, _name(value.target.id)
         name = self._fresh()
         return _walrus(name, value), _name(name)
 
@@ -437,7 +452,8 @@ class _Emitter:
         operand = self._value(node.operand)
         if self._type(node.operand).name == "map":
             return _compare(field, py.In, operand)
-        return _call("has_field", operand, field)
+        first, again = self._kept(operand)
+        return py.IfExp(_has_class(first, "dict"), _compare(field, py.In, again), _GIVE_UP)
 
     def _index(self, node: ast.Call, *, chain: bool) -> py.expr:
         container, key = node.args
@@ -468,8 +484,19 @@ class _Emitter:
         else:
             if declared is not None:
                 raise RefusedError
-            value = _call("index", *self._arguments((container, key)))
+            value = self._dynamic_index(*self._arguments((container, key)))
         return self._read(value, node, path, chain=chain)
+
+    def _dynamic_index(self, container: py.expr, key: py.expr) -> py.expr:
+        """Return an element of what may be a list or a map, under a key of any kind."""
+        (first, again), (key_first, key_again) = self._kept(container), self._kept(key)
+        if not isinstance(key, py.Constant):
+            test = _all_of([_has_class(first, "dict"), _has_class(key_first, "str")])
+        elif type(key.value) is int and key.value >= 0:
+            test = _has_class(first, "list")
+        else:
+            return _call("index", container, key)
+        return py.IfExp(test, _item(again, key_again), _call("index", again, key_again))
 
     def _definition(self, checked: Checked) -> py.expr:
         """Return a definition's value: computed where it is first needed, then kept."""
@@ -586,14 +613,9 @@ class _Emitter:
         if len(overloads) != 1 or not self._certain(nodes, overloads[0]):
             if self._loops and node.function == "_+_":
                 raise RefusedError  # texts that grow in a loop are metered
-            return self._dispatched(overloads, nodes)
-        overload = overloads[0]
-        arguments = self._arguments(nodes)
-        inline = self._inline(overload.id, arguments, nodes) if _STANDARD.get(overload.id) is overload else None
-        if inline is not None:
-            return inline
-        evaluate = _bounded(overload.evaluate) if self._loops and overload.cost.per_size else overload.evaluate
-        return py.Call(self._global(evaluate), arguments, [])
+            return self._dispatched(node, overloads, nodes)
+        self._leave_unchecked(overloads[0], nodes)
+        return self._applied(node, overloads[0], self._arguments(nodes), nodes)
 
     def _or_value(self, optional: Expr, default: Expr) -> py.expr:
         """Return what `a.?b.?c.orValue(d)` is: the way down a chain of fields, or the default where it ends early."""
@@ -624,28 +646,80 @@ class _Emitter:
         declared = self._type(node)
         return declared.parameters[0] if declared.name == "optional_type" and declared.parameters else declared
 
-    def _dispatched(self, overloads: tuple[Overload, ...], nodes: tuple[Expr, ...]) -> py.expr:
-        """Return a call that finds its overload at run time; ints, the usual operands, are spared the search."""
+    def _dispatched(self, node: Expr, overloads: tuple[Overload, ...], nodes: tuple[Expr, ...]) -> py.expr:
+        """Return a call that finds its overload at run time; ints and texts are spared the search."""
+        usual = _usual(overloads)
+        self._leave_unchecked(usual, nodes)
         values = self._arguments(nodes)
-        dispatch = self._global(dispatcher(overloads))
-        ids = {each.id for each in overloads if _STANDARD.get(each.id) is each}
-        id_ = next((each for each in (*_INT_ARITHMETIC, *_INT_ORDER) if each in ids), None)
-        if id_ is None or len(values) != 2:
+        found = dispatcher(overloads)
+        measured = any(each.cost.per_size for each in overloads)
+        dispatch = self._global(_bounded(found) if self._loops and measured else found)
+        if usual is None:
             return py.Call(dispatch, values, [])
         pairs = [self._kept(each) for each in values]
         again = [each[1] for each in pairs]
         tests = [
-            _has_class(first, "int") for (first, _), node in zip(pairs, nodes, strict=True)
-            if not (isinstance(node, ast.Literal) and type(node.value) is int and not node.unsigned)
+            _has_class(first, _SCALARS[parameter.name])
+            for (first, _), node, parameter in zip(pairs, nodes, usual.parameters, strict=True)
+            if not (isinstance(first, py.Name | py.Constant) and self._type(node) == parameter)
         ]
         if not tests:
             return py.Call(dispatch, again, [])
-        test: py.expr = tests[0]
-        for each in tests[1:]:
-            test = py.BinOp(test, py.BitAnd(), each)
-        inline = self._inline(id_, again, nodes)
-        assert inline is not None
-        return py.IfExp(test, inline, py.Call(dispatch, again, []))
+        return py.IfExp(_all_of(tests), self._applied(node, usual, again, nodes), py.Call(dispatch, again, []))
+
+    def _applied(
+        self, node: Expr, overload: Overload, arguments: list[py.expr], nodes: tuple[Expr, ...],
+    ) -> py.expr:
+        """Return the Python expression of an overload for arguments of its types."""
+        inline = self._inline(node, overload.id, arguments, nodes) if _STANDARD.get(overload.id) is overload else None
+        if inline is not None:
+            return inline
+        evaluate = _bounded(overload.evaluate) if self._loops and overload.cost.per_size else overload.evaluate
+        return py.Call(self._global(evaluate), arguments, [])
+
+    def _leave_unchecked(self, overload: Overload | None, nodes: tuple[Expr, ...]) -> None:
+        """Note what needs no check of its range: a number times a literal fits only if the number itself does."""
+        if overload is not _STANDARD["multiply_int64"]:
+            return
+        for node, other in (nodes, nodes[::-1]):
+            if isinstance(node, ast.Literal) and node.value:
+                self._unchecked.add(id(other))
+
+    def _range(self, node: Expr) -> tuple[int, int] | None:
+        """Return between what an int lies for certain, None where nothing is known.
+
+        A number that is read may be anything: only what was computed here was held to 64 bits.
+        """
+        if isinstance(node, ast.Literal):
+            return (node.value, node.value) if type(node.value) is int else None
+        reference = self._checked.references.get(node.id)
+        if not isinstance(node, ast.Call) or not isinstance(reference, CallReference) or id(node) in self._unchecked:
+            return None
+        if not all(_STANDARD.get(each.id) is each for each in reference.overloads):
+            return None
+        last = node.args[-1] if node.args else None
+        divisor = last.value if isinstance(last, ast.Literal) and type(last.value) is int else 0
+        match node.function:
+            case "_+_" | "_-_" | "_*_":
+                return INT64_MIN, INT64_MAX
+            case "_%_" if divisor > 0:
+                return 1 - divisor, divisor - 1
+            case "_/_":
+                dividend = self._range(node.args[0])
+                if dividend is None or divisor <= 0:
+                    return None if dividend is None else (INT64_MIN, INT64_MAX)
+                return divide_int(dividend[0], divisor), divide_int(dividend[1], divisor)
+            case _:
+                return None
+
+    def _fits(self, id_: str, nodes: tuple[Expr, ...]) -> bool:
+        """Whether the result of an operation on ints certainly lies within 64 bits."""
+        left, right = map(self._range, nodes)
+        if left is None or right is None:
+            return False
+        operation = _INT_OPERATIONS[id_]
+        ends = [operation(one, other) for one in left for other in right]
+        return min(ends) >= INT64_MIN and max(ends) <= INT64_MAX
 
     def _arguments(self, nodes: Sequence[Expr]) -> list[py.expr]:
         return self._in_order([partial(self._value, node) for node in nodes])
@@ -679,10 +753,15 @@ class _Emitter:
                 return False
         return True
 
-    def _inline(self, id_: str, arguments: list[py.expr], nodes: tuple[Expr, ...]) -> py.expr | None:
+    def _inline(
+        self, node: Expr, id_: str, arguments: list[py.expr], nodes: tuple[Expr, ...],
+    ) -> py.expr | None:
         """Return the Python operation that an overload is, or None where it is a call."""
         if id_ in _INT_ARITHMETIC:
-            first, again = self._kept(py.BinOp(arguments[0], _INT_ARITHMETIC[id_](), arguments[1]))
+            result = py.BinOp(arguments[0], _INT_ARITHMETIC[id_](), arguments[1])
+            if id(node) in self._unchecked or self._fits(id_, nodes):
+                return result
+            first, again = self._kept(result)
             in_range = py.Compare(
                 _constant(INT64_MIN), [py.LtE(), py.LtE()], [first, _constant(INT64_MAX)],
             )
@@ -760,17 +839,23 @@ class _Emitter:
                 return _compare(value, py.IsNot if negated else py.Is, _constant(None))
         kinds = {self._type(left).name, self._type(right).name}
         values = self._arguments((left, right))
-        text = any(isinstance(each, ast.Literal) and type(each.value) is str for each in (left, right))
         if len(kinds) == 1 and kinds <= {INT.name, UINT.name, DOUBLE.name, STRING.name, BOOL.name, BYTES.name}:
             return _compare(values[0], operator, values[1])
         if kinds == {INT.name, UINT.name} or (len(kinds) == 1 and kinds <= {TIMESTAMP.name, DURATION.name}):
             return _compare(values[0], operator, values[1])
-        if text and kinds <= {"dyn", STRING.name}:
+        if kinds == {"dyn", STRING.name}:
             return _compare(values[0], operator, values[1])
         if self._loops and not kinds & {"dyn", INT.name, STRING.name, BOOL.name}:
             raise RefusedError  # large structures compared in a loop are metered
-        result = _call("equal", *values)
-        return _negated(result) if negated else result
+        pairs = [self._kept(each) for each in values]
+        result: py.expr = _call("equal", *(again for _, again in pairs))
+        if negated:
+            result = _negated(result)
+        if not kinds <= {"dyn", INT.name}:
+            return _negated(_call("equal", *values)) if negated else _call("equal", *values)
+        kind = "int" if INT.name in kinds else "str"
+        tests = [_has_class(first, kind) for first, _ in pairs if not isinstance(first, py.Constant)]
+        return py.IfExp(_all_of(tests), _compare(pairs[0][1], operator, pairs[1][1]), result)
 
     def _is_null_allowed(self, node: Expr) -> bool:
         """Whether a null there is a value: a variable or an element, not a declared field."""
@@ -787,6 +872,10 @@ class _Emitter:
                 value = self._value(item)
                 keys = frozenset(plain) if len(plain) > 3 else tuple(plain)
                 return _compare(value, py.In, self._global(keys))
+            if (item_kind, classes) == ("dyn", {str}):
+                first, again = self._kept(self._value(item))
+                known = _compare(again, py.In, self._global(frozenset(plain)))
+                return _joined([_has_class(first, "str"), known], both=True)
         values = self._arguments((item, container))
         if kind == "list":
             if self._loops:
@@ -802,8 +891,11 @@ class _Emitter:
             if item_kind == STRING.name:
                 return _compare(values[0], py.In, values[1])
             return _call("in_map", *values)
-        dispatch = dispatcher(overloads)
-        return py.Call(self._global(_bounded(dispatch) if self._loops else dispatch), values, [])
+        found = dispatcher(overloads)
+        dispatch = self._global(_bounded(found) if self._loops else found)
+        (first, again), (second, second_again) = map(self._kept, values)
+        test = _all_of([_has_class(first, "str"), _has_class(second, "dict")])
+        return py.IfExp(test, _compare(again, py.In, second_again), py.Call(dispatch, [again, second_again], []))
 
     # literals, loops
 
