@@ -22,7 +22,7 @@ from .terminal import warn, write
 
 if TYPE_CHECKING:
     from ..registry import Plugin
-    from ..scheduler.server import Loaded
+    from ..scheduler.server import Loaded, Server
     from . import Builtins
 
 EXAMPLES: Final = """\
@@ -74,20 +74,17 @@ def refuse_options(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Serve until a signal ends it."""
-    from ..scheduler.server import DEFAULT_MAX_BODY, Server  # noqa: PLC0415 - 150 ms that only servers pay
-
-    if options.output != "text" or options.dry_run:
-        raise Stop("`--output` and `--dry-run` mean nothing to an extender: it writes nothing, see its /status")
+    if options.output != "text" or options.dry_run or options.tie_break != "first":
+        raise Stop("`--output`, `--dry-run` and `--tie-break` mean nothing to an extender: kube-scheduler chooses, "
+                   "and what was answered is in /status")
     if not options.policies and not options.enable:
         raise Stop("nothing would decide: name policies with `--policies`, or built-in plugins with `--enable`")
     host, port = options.bind or _address(_ADDRESS)
+    server = server_of(options, builtins)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    tls = _tls(options)
-    if tls is None and host not in ("127.0.0.1", "::1", "localhost"):
+    if options.tls_cert is None and host not in ("127.0.0.1", "::1", "localhost"):
         warn(f"warning: {host} can be reached from elsewhere, and whoever reaches it is answered: use `--tls-cert`, "
              "`--tls-key` and `--client-ca`")
-    max_body = DEFAULT_MAX_BODY if options.max_body is None else options.max_body
-    server = Server(loader(options, builtins), max_body=max_body, tls=tls)
 
     async def serve() -> None:
         stop = asyncio.Event()
@@ -98,6 +95,14 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 
     asyncio.run(serve())
     return Exit.OK
+
+
+def server_of(options: argparse.Namespace, builtins: Builtins) -> Server:
+    """Return the server that the options ask for; raises `Stop` for files of TLS that cannot be used."""
+    from ..scheduler.server import DEFAULT_MAX_BODY, Server  # noqa: PLC0415 - 150 ms that only servers pay
+
+    max_body = DEFAULT_MAX_BODY if options.max_body is None else options.max_body
+    return Server(loader(options, builtins), max_body=max_body, tls=_tls(options))
 
 
 def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Loaded]:

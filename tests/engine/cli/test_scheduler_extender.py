@@ -1,0 +1,505 @@
+"""The extender as kube-scheduler meets it: real sockets, real reloads, a free port."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import http.client
+import json
+import os
+import re
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+import trustme
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from koordpolicy.__main__ import builtins
+from koordpolicy.engine.cli import extender, scheduler
+from koordpolicy.engine.scheduler.server import Server
+
+from .conftest import node, pod
+
+MEBIBYTE = 1024 * 1024
+
+
+class Client:
+    """Asks a server as kube-scheduler does: one connection, JSON both ways."""
+
+    def __init__(self, url, context=None):
+        self.url, address = url, urlsplit(url)
+        if address.scheme == "https":
+            self.connection = http.client.HTTPSConnection(address.hostname, address.port, timeout=30, context=context)
+        else:
+            self.connection = http.client.HTTPConnection(address.hostname, address.port, timeout=30)
+
+    def __call__(self, method, path, body=None):
+        if isinstance(body, dict):
+            body = json.dumps(body).encode()
+        try:
+            self.connection.request(method, path, body, {"Content-Type": "application/json"} if body is not None else {})
+            response = self.connection.getresponse()
+            text, kind = response.read().decode(), response.headers.get_content_type()
+            return response.status, json.loads(text) if kind == "application/json" else text
+        except Exception:
+            self.connection.close()
+            raise
+
+    def metric(self, name, **labels):
+        """Return a sample's value; 0 where there is none."""
+        status, text = self("GET", "/metrics")
+        assert status == 200
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == name and labels.items() <= sample.labels.items():
+                    return sample.value
+        return 0
+
+    def until(self, fulfils, path="/status"):
+        """Ask until the answer is as wished, for at most 20 seconds."""
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            status, answer = self("GET", path)
+            if status == 200 and fulfils(answer):
+                return answer
+        raise AssertionError(f"still {answer}")
+
+
+@contextmanager
+def running(server, *, ready=True, context=None):
+    """Run a server in a thread of its own until the block ends; raise what ends it before, or then."""
+    loop, stop, bound, loaded, urls, faults = asyncio.new_event_loop(), asyncio.Event(), threading.Event(), threading.Event(), [], []
+
+    def tell(url):
+        urls.append(url)
+        bound.set()
+
+    def serve():
+        try:
+            loop.run_until_complete(server.run("127.0.0.1", 0, stop, bound=tell, ready=lambda _: loaded.set()))
+        except Exception as error:
+            faults.append(error)
+        bound.set()
+        loaded.set()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        assert bound.wait(30)
+        assert not ready or loaded.wait(30)
+        if not faults:
+            client = Client(urls[0], context)
+            try:
+                yield client
+            finally:
+                client.connection.close()
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+        loop.close()
+    if faults:
+        raise faults[0]
+
+
+@contextmanager
+def serving(*arguments, context=None):
+    """Serve what a command line asks for."""
+    parser = argparse.ArgumentParser()
+    scheduler.add_arguments(parser)
+    options = parser.parse_args(["--extender", *map(str, arguments)])
+    with running(extender.server_of(options, builtins), context=context) as client:
+        yield client
+
+
+def document(threshold=100, name="small-enough"):
+    return (
+        "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\n"
+        f"metadata: {{name: {name}}}\nspec:\n"
+        "  filter:\n"
+        f"  - {{name: cores, expression: allocatable.cpu <= {threshold}, messageExpression: \"string(allocatable.cpu) + 'm is too much'\"}}\n"
+        "  score:\n"
+        f"  - {{name: cores, expression: {threshold} > 5000 ? allocatable.cpu / 100 : 100 - allocatable.cpu / 100}}\n"
+    ).replace("expression: " + str(threshold) + " >", f"expression: \"{threshold} >").replace("allocatable.cpu / 100}\n", "allocatable.cpu / 100\"}\n")
+
+
+@pytest.fixture
+def policies(tmp_path):
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    (folder / "policy.yaml").write_text(document(4000))
+    return folder
+
+
+@pytest.fixture
+def dump(tmp_path):
+    file = tmp_path / "cluster.yaml"
+    items = [node("one", cpu="1"), node("two", cpu="2"), node("four"), node("eight", cpu="8")]
+    file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": items}))
+    return file
+
+
+@pytest.fixture
+def client(policies, dump):
+    with serving("--policies", policies, "--cluster", dump) as client:
+        yield client
+
+
+def question(*names, uid="u1", name="p", **rest):
+    asked = pod(name, "1")
+    asked["metadata"]["uid"] = uid
+    return {"Pod": asked, "Nodes": None, "NodeNames": list(names)} | rest
+
+
+def test_names_are_filtered_and_prioritized(client):
+    assert client("POST", "/filter", question("eight", "two", "one", "gone")) == (200, {
+        "Nodes": None, "NodeNames": ["two", "one"],
+        "FailedNodes": {"eight": "small-enough: 8000m is too much",
+                        "gone": "koord-policy: node `gone` is not in the state that it was started with"},
+        "FailedAndUnresolvableNodes": {}, "Error": "",
+    })
+    assert client("POST", "/prioritize", question("two", "one")) == (
+        200, [{"Host": "two", "Score": 0}, {"Host": "one", "Score": 10}])
+
+
+def test_whole_nodes_are_filtered_and_prioritized(policies):
+    nodes = [{key: value for key, value in node(name, cpu=cpu).items() if key not in ("kind", "apiVersion")}
+             for name, cpu in (("a", "1"), ("b", "8"))]
+    with serving("--policies", policies) as client:
+        status, answer = client("POST", "/filter", question(NodeNames=None, Nodes={"metadata": {}, "items": nodes}))
+        assert (status, answer["Nodes"], answer["NodeNames"]) == (200, {"metadata": {}, "items": nodes[:1]}, None)
+        assert answer["FailedNodes"] == {"b": "small-enough: 8000m is too much"}
+        assert client("POST", "/prioritize", question(NodeNames=None, Nodes={"items": nodes})) == (
+            200, [{"Host": "a", "Score": 10}, {"Host": "b", "Score": 0}])
+
+
+def test_an_edit_is_in_force_for_the_next_pod_and_not_between_the_calls_of_one(client, policies):
+    best = {"NodeNames": ["one", "two"]}
+    assert client("POST", "/filter", question("one", "two", "eight"))[1]["NodeNames"] == best["NodeNames"]
+    beside = policies.parent / "beside.yaml"
+    beside.write_text(document(9000))
+    beside.rename(policies / "policy.yaml")
+    client.until(lambda status: status["policies"]["generation"] == 2)
+    assert client("POST", "/filter", question("one", "two", "eight", uid="u2"))[1]["NodeNames"] == ["one", "two", "eight"]
+    old, new = [{"Host": "one", "Score": 10}, {"Host": "two", "Score": 0}], [{"Host": "one", "Score": 0}, {"Host": "two", "Score": 10}]
+    assert client("POST", "/prioritize", question("one", "two"))[1] == old
+    assert client("POST", "/prioritize", question("one", "two", uid="u2"))[1] == new
+    decisions = client("GET", "/status")[1]["decisions"]
+    assert [(each["uid"], each["generation"], each["pinned"]) for each in decisions] == [
+        ("u2", 2, True), ("u1", 1, True), ("u2", 2, False), ("u1", 1, False)]
+
+
+def test_an_invalid_edit_leaves_what_runs_and_is_told(client, policies):
+    (policies / "policy.yaml").write_text(document(4000).replace("allocatable.cpu <=", "allocatable.cpuu <="))
+    status = client.until(lambda status: not status["policies"]["healthy"])
+    assert "cpuu" in status["policies"]["sources"][0]["problems"][0]["message"]
+    assert client("POST", "/filter", question("one", "eight"))[1]["NodeNames"] == ["one"]
+    assert client.metric("koord_policy_reloads_total", result="failure") == 1
+    assert client.metric("koord_policy_policies_healthy") == 0
+
+
+def test_every_call_is_answered_while_policies_are_reloaded(client, policies):
+    for number in range(1, 6):
+        (policies / "policy.yaml").write_text(document(4000 + number))
+        answers = set()
+
+        def in_force(status, wanted=number + 1, answers=answers):
+            answers.add(json.dumps(client("POST", "/filter", question("one", "eight", uid=str(len(answers))))[1]["NodeNames"]))
+            return status["policies"]["generation"] >= wanted
+
+        client.until(in_force)
+        assert answers == {'["one"]'}
+
+
+@pytest.mark.parametrize(("verb", "body", "reason"), [
+    ("/filter", b"{", "the body is no JSON: Expecting property name enclosed in double quotes at line 1, column 2"),
+    ("/filter", b"\xff", "the body is not UTF-8 at byte 0"),
+    ("/prioritize", b"", "the body is no JSON: Expecting value at line 1, column 1"),
+    ("/prioritize", b"[" * 50_000, "the body is nested too deeply"),
+    ("/filter", b'{"Pod":{"metadata":{"name":"p"},"spec":{"containers":[]}},"NodeNames":[]}',
+     "`Pod`: `spec.containers` is missing or empty: a pod has at least one container"),
+    ("/filter", b'{"Pod":{"metadata":{"name":"p"},"spec":{"containers":[{"resources":{"requests":{"cpu":"12Zi"}}}]}},"NodeNames":[]}', None),
+    ("/filter", b'{"NodeNames":[NaN]}', "the body is no JSON: `NaN` is no number"),
+])
+def test_a_malformed_body_is_answered_with_400_and_a_reason(client, verb, body, reason):
+    status, answer = client("POST", verb, body)
+    assert (status, set(answer)) == (400, {"error"})
+    assert "Traceback" not in answer["error"]
+    if reason is not None:
+        assert answer["error"] == reason
+    assert client.metric("koord_policy_decisions_total", result="malformed", verb=verb[1:]) == 1
+    assert client("POST", "/filter", question("one"))[0] == 200
+
+
+def test_a_body_that_is_too_large_is_answered_with_413(policies, dump):
+    with serving("--policies", policies, "--cluster", dump, "--max-body", "1") as client:
+        status, answer = client("POST", "/filter", b" " * (MEBIBYTE + 1))
+        assert (status, answer) == (413, {"error": f"the body has {MEBIBYTE + 1} bytes, at most {MEBIBYTE} are taken (`--max-body`)"})
+        exact = json.dumps(question("one")).encode().ljust(MEBIBYTE)
+        assert client("POST", "/filter", exact)[0] == 200
+        # Without a length, what arrives is counted.
+        chunks = (b" " * 65_536 for _ in range(17))
+        client.connection.request("POST", "/filter", chunks, encode_chunked=True, headers={"Transfer-Encoding": "chunked"})
+        response = client.connection.getresponse()
+        assert (response.status, json.loads(response.read())) == (
+            413, {"error": f"the body has more than {MEBIBYTE} bytes, which is all that is taken (`--max-body`)"})
+
+
+def test_unknown_paths_and_wrong_methods_are_told_what_there_is(client):
+    assert client("GET", "/nothing") == (
+        404, {"error": "there is no `/nothing`: ask /filter, /prioritize, /healthz, /readyz, /metrics or /status"})
+    assert client("POST", "/bind", b"{}")[0] == 404
+    assert client("GET", "/filter") == (405, {"error": "`/filter` takes POST, not GET"})
+    assert client("DELETE", "/status") == (405, {"error": "`/status` takes GET, HEAD, not DELETE"})
+
+
+def test_status_tells_what_runs_and_what_was_decided(client, policies, dump):
+    client("POST", "/filter", question("one", "eight"))
+    client("POST", "/prioritize", question("one", "two"))
+    status = client("GET", "/status")[1]
+    assert status["profiles"] == [{
+        "name": "default-scheduler", "generation": 1, "preFilters": [], "filters": ["small-enough"],
+        "scores": [{"plugin": "small-enough", "weight": 1}]}]
+    assert status["cluster"] == {"source": str(dump), "nodes": 4}
+    assert (status["ready"], status["fault"], status["trouble"], status["pinnedPods"]) == (True, None, [], 0)
+    assert (status["policies"]["generation"], status["policies"]["sources"][0]["path"]) == (1, str(policies))
+    prioritized, filtered = status["decisions"]
+    assert filtered["refusals"] == [{
+        "plugin": "small-enough", "reason": "8000m is too much", "count": 1, "nodes": ["eight"], "enforcement": "Enforce"}]
+    assert prioritized["best"] == [
+        {"node": "one", "total": 90, "priority": 10, "plugins": {"small-enough": 90}},
+        {"node": "two", "total": 80, "priority": 0, "plugins": {"small-enough": 80}}]
+    assert "totals" not in prioritized
+    assert [each.get("totals") for each in client("GET", "/status?pod=shop/p")[1]["decisions"]] == [{"one": 90, "two": 80}, None]
+    assert client("GET", "/status?pod=shop/other")[1]["decisions"] == []
+
+
+def test_metrics_count_what_was_decided(client):
+    client("POST", "/filter", question("one", "eight", "gone"))
+    client("POST", "/filter", question("eight"))
+    client("POST", "/prioritize", question("one", "two"))
+    found = {
+        name: client.metric(name, **labels) for name, labels in {
+            "koord_policy_refusals_total": {"plugin": "small-enough"}, "koord_policy_unknown_nodes_total": {},
+            "koord_policy_generation": {}, "koord_policy_ready": {}, "koord_policy_nodes": {}, "koord_policy_config_info": {},
+            "koord_policy_decision_duration_seconds_count": {"verb": "filter"},
+        }.items()
+    }
+    assert found == {
+        "koord_policy_refusals_total": 2, "koord_policy_unknown_nodes_total": 1, "koord_policy_generation": 1,
+        "koord_policy_ready": 1, "koord_policy_nodes": 4, "koord_policy_config_info": 1,
+        "koord_policy_decision_duration_seconds_count": 2,
+    }
+    counted = {(verb, result): client.metric("koord_policy_decisions_total", verb=verb, result=result)
+               for verb in ("filter", "prioritize") for result in ("ok", "refused")}
+    assert counted == {("filter", "ok"): 1, ("filter", "refused"): 1, ("prioritize", "ok"): 1, ("prioritize", "refused"): 0}
+    assert client.metric("koord_policy_last_reload_success_timestamp_seconds") > 1e9
+    digest = client("GET", "/status")[1]["policies"]["digest"]
+    assert client.metric("koord_policy_config_info", hash=digest) == 1
+
+
+def test_failing_expressions_are_counted_by_plugin_and_point(tmp_path, dump):
+    (tmp_path / "p.yaml").write_text(document(4000).replace("allocatable.cpu <= 4000", "\"node.metadata.labels['zone'] == 'a'\""))
+    with serving("--policies", tmp_path / "p.yaml", "--cluster", dump) as client:
+        client("POST", "/filter", question("one", "two"))
+        assert client.metric("koord_policy_expression_errors_total", plugin="small-enough", point="filter") == 2
+
+
+def test_built_in_plugins_decide_only_where_they_are_named(policies, dump):
+    wants = question("one", "two", Pod=pod("p", "1500m"))
+    with serving("--policies", policies, "--cluster", dump) as client:
+        assert client("POST", "/filter", wants)[1]["NodeNames"] == ["one", "two"]
+    with serving("--cluster", dump, "--enable", "NodeResourcesFit") as client:
+        answer = client("POST", "/filter", wants)[1]
+        assert (answer["NodeNames"], answer["FailedAndUnresolvableNodes"]) == (["two"], {"one": "NodeResourcesFit: Insufficient cpu"})
+        assert client("GET", "/status")[1]["profiles"][0]["filters"] == ["NodeResourcesFit"]
+
+
+def test_priorities_may_keep_their_proportions(policies, dump):
+    with serving("--policies", policies, "--cluster", dump, "--priorities", "Max") as client:
+        assert client("POST", "/prioritize", question("one", "two"))[1] == [{"Host": "one", "Score": 10}, {"Host": "two", "Score": 8}]
+
+
+def test_health_is_answered_and_readiness_is_not_while_policies_and_cluster_are_loaded():
+    go_on, found = threading.Event(), []
+
+    def load():
+        assert go_on.wait(30)
+        raise OSError("it was only a test")
+
+    def meet():
+        with running(Server(load), ready=False) as client:
+            try:
+                found.extend([client("GET", "/healthz"), client("GET", "/readyz"), client("POST", "/filter", question("one")),
+                              client("GET", "/status"), client.metric("koord_policy_ready")])
+            finally:
+                go_on.set()
+
+    with pytest.raises(OSError, match="it was only a test"):
+        meet()
+    waiting = 503, {"error": "policies and cluster are not loaded yet"}
+    assert found == [(200, "ok\n"), waiting, waiting, (200, {"ready": False}), 0]
+
+
+def test_a_server_that_is_ready_says_so(client):
+    assert client("GET", "/readyz") == (200, "ok\n")
+    assert client("GET", "/healthz") == (200, "ok\n")
+
+
+def test_health_is_answered_while_a_decision_is_made(policies, dump):
+    entered, go_on = threading.Event(), threading.Event()
+    parser = argparse.ArgumentParser()
+    scheduler.add_arguments(parser)
+    load = extender.loader(parser.parse_args(["--extender", "--policies", str(policies), "--cluster", str(dump)]), builtins)
+
+    class Slow:
+        def __init__(self, extender):
+            self.scheduler, self.cluster, self.close = extender.scheduler, extender.cluster, extender.close
+            self.pins, self.recent, self.asked = 0, (), extender
+
+        def answer(self, verb, body):
+            entered.set()
+            assert go_on.wait(30)
+            return self.asked.answer(verb, body)
+
+    def slowly():
+        loaded = load()
+        return type(loaded)(Slow(loaded.extender), loaded.reloader)
+
+    answers = []
+    with running(Server(slowly)) as client:
+        other = Client(client.url)
+        asking = threading.Thread(target=lambda: answers.append(other("POST", "/filter", question("one"))[0]))
+        asking.start()
+        assert entered.wait(30)
+        assert client("GET", "/healthz")[0] == 200
+        assert client("GET", "/readyz")[0] == 200
+        go_on.set()
+        asking.join()
+        other.connection.close()
+    assert answers == [200]
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """Return files of a server's certificate, and the authorities of servers, clients and strangers."""
+    folder = tmp_path_factory.mktemp("tls")
+    servers, clients, strangers = trustme.CA(), trustme.CA(), trustme.CA()
+    issued = servers.issue_cert("127.0.0.1")
+    issued.private_key_pem.write_to_path(folder / "tls.key")
+    for number, part in enumerate(issued.cert_chain_pems):
+        part.write_to_path(folder / "tls.crt", append=number > 0)
+    clients.cert_pem.write_to_path(folder / "ca.crt")
+
+    def context(authority=None):
+        made = ssl.create_default_context()
+        servers.configure_trust(made)
+        if authority is not None:
+            authority.issue_cert("kube-scheduler@example.com").configure_cert(made)
+        return made
+
+    return folder, context, clients, strangers
+
+
+def test_tls_is_served_to_those_who_trust_it(policies, dump, certificates):
+    folder, context, _, _ = certificates
+    with serving("--policies", policies, "--cluster", dump, "--tls-cert", folder / "tls.crt", "--tls-key", folder / "tls.key",
+                 context=context()) as client:
+        assert client.url.startswith("https://127.0.0.1:")
+        assert client("POST", "/filter", question("one"))[1]["NodeNames"] == ["one"]
+        with pytest.raises(ssl.SSLCertVerificationError):
+            Client(client.url, ssl.create_default_context())("GET", "/healthz")
+
+
+def test_with_a_client_ca_only_its_clients_get_in(policies, dump, certificates):
+    folder, context, clients, strangers = certificates
+    options = ("--tls-cert", folder / "tls.crt", "--tls-key", folder / "tls.key", "--client-ca", folder / "ca.crt")
+    with serving("--policies", policies, "--cluster", dump, *options, context=context(clients)) as client:
+        assert client("POST", "/filter", question("one"))[1]["NodeNames"] == ["one"]
+        for refused in (context(), context(strangers)):
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                Client(client.url, refused)("GET", "/healthz")
+        assert client("GET", "/healthz")[0] == 200
+
+
+# The command line
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--bind", "nowhere"], "`nowhere` is no address such as 127.0.0.1:8888"),
+    (["--bind", "127.0.0.1:99999"], "`127.0.0.1:99999` is no address such as 127.0.0.1:8888"),
+    ([], "nothing would decide: name policies with `--policies`, or built-in plugins with `--enable`"),
+    (["--enable", "x", "--tls-cert", "a"], "`--tls-cert` and `--tls-key` go together"),
+    (["--enable", "x", "--client-ca", "a"], "`--client-ca` needs `--tls-cert` and `--tls-key`: without them nobody is asked who they are"),
+    (["--enable", "x", "--tls-cert", "/nowhere", "--tls-key", "/nowhere"], "there is no file `/nowhere`"),
+    (["--enable", "NodeResourceFit", "--bind", "127.0.0.1:0"], "`--enable`: there is no plugin `NodeResourceFit`: did you mean `NodeResourcesFit`?"),
+    (["--enable", "x", "--output", "json"], "`--output`, `--dry-run` and `--tie-break` mean nothing to an extender"),
+    (["--max-body", "0"], "`0` is no whole number from 1 to 1024"),
+    (["--max-error-rate", "2"], "`2` is no number from 0 to 1"),
+])
+def test_options_that_cannot_be_meant_are_refused(run, arguments, message):
+    done = run("scheduler", "--extender", *arguments)
+    assert done.exit == 2
+    assert message in done.err
+
+
+def test_options_of_the_extender_go_with_it(run):
+    done = run("scheduler", "--cluster", "c.yaml", "--state-dir", "s")
+    assert (done.exit, done.err) == (2, "koord-policy: `--state-dir` goes with `--extender`\n")
+    assert "which cluster?" in run("scheduler").err
+
+
+def test_policies_that_are_invalid_at_start_end_the_command(run, policies, dump):
+    (policies / "policy.yaml").write_text(document(4000).replace("allocatable.cpu <=", "allocatable.cpuu <="))
+    done = run("scheduler", "--extender", "--bind", "127.0.0.1:0", "--policies", policies, "--cluster", dump)
+    assert done.exit == 3
+    assert "policy.yaml:6:" in done.err
+    assert "cpuu" in done.err
+
+
+def test_the_last_good_policies_are_taken_where_that_is_asked_for(policies, dump, tmp_path):
+    options = ("--policies", policies, "--cluster", dump, "--state-dir", tmp_path / "state", "--invalid-at-start", "last-good")
+    with serving(*options) as client:
+        assert client("POST", "/filter", question("one", "eight"))[1]["NodeNames"] == ["one"]
+    (policies / "policy.yaml").write_text("kind: Nonsense\n")
+    with serving(*options) as client:
+        assert client("POST", "/filter", question("one", "eight"))[1]["NodeNames"] == ["one"]
+        assert client("GET", "/status")[1]["policies"]["sources"][0]["lastGood"] is True
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_command_says_where_it_listens_and_ends_on_a_signal(policies, dump, number):
+    command = [sys.executable, "-m", "koordpolicy", "scheduler", "--extender", "--bind", "127.0.0.1:0", "--policies", str(policies),
+               "--cluster", str(dump)]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "", "PYTHONWARNINGS": "default"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            found = re.fullmatch(r"listening on (http://127\.0\.0\.1:\d+)\n", process.stdout.readline())
+            assert process.stdout.readline() == f"ready: generation 1, plugins small-enough; 4 nodes from {dump}\n"
+            client = Client(found[1])
+            assert client("POST", "/filter", question("one"))[1]["NodeNames"] == ["one"]
+            client.connection.close()
+            process.send_signal(number)
+            out, err = process.communicate(timeout=20)
+        except BaseException:
+            process.kill()
+            raise
+    assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_an_address_that_is_taken_is_told(run, policies):
+    with running(Server(lambda: None, max_body=1), ready=False) as client:
+        port = urlsplit(client.url).port
+        done = run("scheduler", "--extender", "--bind", f"127.0.0.1:{port}", "--policies", policies)
+    assert done.exit == 1
+    assert "address already in use" in done.err
