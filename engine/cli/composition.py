@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -148,8 +148,13 @@ def cluster_of(source: str) -> Cluster:
         Stop: there is no such source, no node in it, or the live cluster does not answer.
         PolicyError: a file is no dump.
     """
+    return cluster_from(objects_of(source), source)
+
+
+def cluster_from(objects: Iterable[Mapping[str, Any]], source: str) -> Cluster:
+    """Return a cluster of objects; see `cluster_of`."""
     cluster = Cluster()
-    problems = cluster.upsert_all(_objects(source))
+    problems = cluster.upsert_all(objects)
     if problems:
         warn(render([replace(problem, severity=Severity.WARNING) for problem in problems]))
     if not cluster.names:
@@ -157,12 +162,16 @@ def cluster_of(source: str) -> Cluster:
     return cluster
 
 
-def _objects(source: str) -> Iterable[Mapping[str, Any]]:
+def objects_of(source: str, note: Callable[[str], None] = warn) -> Iterable[Mapping[str, Any]]:
+    """Return the objects of the cluster that `--cluster` names; what a live one does not show is told to `note`.
+
+    Raises as `cluster_of` does.
+    """
     kind, _, context = source.partition(":")
     if kind == LIVE_CLUSTER:
         from ..cluster import api  # noqa: PLC0415 - the client takes a second to import
 
-        return api.load(context or None, note=warn)
+        return api.load(context or None, note=note)
     if not Path(source).exists():
         raise Stop(f"there is no file or directory `{source}`: `--cluster` takes a dump, or kube[:CONTEXT]")
     from ..cluster import files  # noqa: PLC0415

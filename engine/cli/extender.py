@@ -9,14 +9,14 @@ import signal
 import ssl
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..points import Framework
 from ..source import did_you_mean
-from .composition import LIVE_CLUSTER, cluster_of, moment_of, python_plugins
+from .composition import LIVE_CLUSTER, cluster_from, moment_of, objects_of, python_plugins
 from .exits import Exit, Stop
 from .terminal import warn, write
 
@@ -34,8 +34,9 @@ as an extender:
 
 _ADDRESS: Final = "127.0.0.1:8888"
 _MEGABYTE: Final = 1024 * 1024
+_REFRESH_SECONDS: Final = 30.0
 _OPTIONS: Final = ("bind", "enable", "priorities", "state_dir", "invalid_at_start", "max_error_rate",
-                   "tls_cert", "tls_key", "client_ca", "max_body")
+                   "refresh", "tls_cert", "tls_key", "client_ca", "max_body")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--max-error-rate", metavar="RATE", type=_rate,
                        help="roll policies back if more than this part (0..1) of their first 100 calls had failing "
                             "expressions")
+    group.add_argument("--refresh", metavar="SECONDS", type=_seconds,
+                       help=f"how often a live cluster is listed again; 0 for never (default: {_REFRESH_SECONDS:g})")
     group.add_argument("--tls-cert", metavar="FILE", help="serve https with this certificate (PEM)")
     group.add_argument("--tls-key", metavar="FILE", help="its private key")
     group.add_argument("--client-ca", metavar="FILE", help="let in only clients with a certificate of this authority")
@@ -109,14 +112,15 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
     """Return what loads policies and cluster; it raises `Stop` and `PolicyError` as other commands do."""
 
     def load() -> Loaded:
-        from ..cluster.snapshot import Cluster  # noqa: PLC0415 - as above
+        from ..cluster.listing import Listing  # noqa: PLC0415 - as above
+        from ..cluster.snapshot import Cluster  # noqa: PLC0415
         from ..registry import Live  # noqa: PLC0415
         from ..reload.building import Builder  # noqa: PLC0415
         from ..reload.reloader import InvalidAtStart, Reloader  # noqa: PLC0415
         from ..scheduler.cycle import Scheduler, Settings  # noqa: PLC0415
         from ..scheduler.extender import Extender, Priorities  # noqa: PLC0415
         from ..scheduler.profile import ProfileSpec  # noqa: PLC0415
-        from ..scheduler.server import Loaded  # noqa: PLC0415
+        from ..scheduler.server import Loaded, Refresh  # noqa: PLC0415
 
         live = Live()
         reloader = Reloader(
@@ -125,20 +129,43 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
             max_error_rate=options.max_error_rate,
         )
         reloader.begin(time.monotonic())
-        cluster, clock = Cluster(), time.time_ns
+        cluster, clock, refresh = Cluster(), time.time_ns, None
         if options.cluster is not None:
-            cluster = cluster_of(options.cluster)
-            if options.now is not None or options.cluster.partition(":")[0] != LIVE_CLUSTER:
+            live_cluster = options.cluster.partition(":")[0] == LIVE_CLUSTER
+            notes: list[str] = []
+            objects = tuple(objects_of(options.cluster, notes.append))
+            for text in notes:
+                warn(text)
+            cluster = cluster_from(objects, options.cluster)
+            if options.now is not None or not live_cluster:
                 # The metrics of a dump are fresh at the moment of the dump, and at no other.
                 moment = moment_of(options.now, options.cluster, cluster)
                 clock = lambda: moment  # noqa: E731
+            if live_cluster and options.refresh != 0:
+                relist = relisting(lambda note: objects_of(options.cluster, note), notes)
+                refresh = Refresh(relist, Listing(objects), options.refresh or _REFRESH_SECONDS)
         settings = Settings((ProfileSpec(options.profile),), seed=options.seed)
         extender = Extender(Scheduler(cluster, live, settings, clock=clock), clock=clock, timer=time.monotonic,
                             priorities=Priorities(options.priorities or "MinMax"))
         reloader.start()
-        return Loaded(extender, reloader, options.cluster or "the nodes of the requests")
+        return Loaded(extender, reloader, options.cluster or "the nodes of the requests", refresh)
 
     return load
+
+
+def relisting(
+    objects: Callable[[Callable[[str], None]], Iterable[Mapping[str, Any]]], notes: Collection[str],
+) -> Callable[[], Iterable[Mapping[str, Any]]]:
+    """Return what lists again; what was not missing at first (`notes`) must not be missing then.
+
+    A kind that cannot be listed for once would look as if all its objects were gone.
+    """
+
+    def missing(text: str) -> None:
+        if text not in notes:
+            raise OSError(text)
+
+    return lambda: objects(missing)
 
 
 def _enabled(plugins: tuple[Plugin, ...], names: tuple[str, ...] | list[str]) -> tuple[Plugin, ...]:
@@ -204,6 +231,16 @@ def _rate(text: str) -> float:
         value = -1.0
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"`{text}` is no number from 0 to 1")
+    return value
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if value != 0 and not 1 <= value <= 86_400:
+        raise argparse.ArgumentTypeError(f"`{text}` is no number of seconds from 1 to 86400, and not 0")
     return value
 
 

@@ -11,16 +11,17 @@ import json
 import logging
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
+from ..cluster.listing import Listing, apply
 from ..reload.reloader import Reloader
 from .extender import Extender, Malformed, Record, Verb
 
@@ -31,17 +32,28 @@ _LOG: Final = logging.getLogger(__name__)
 _BODY_SECONDS: Final = 30.0
 _MOST_WAITING: Final = 32
 _SHUTDOWN_SECONDS: Final = 5.0
+_CHANGES_AT_ONCE: Final = 100
 _BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 @dataclass(frozen=True, slots=True)
+class Refresh:
+    """How the cluster's state is kept up to date: `relist` is called every `seconds`, in a thread that may wait."""
+
+    relist: Callable[[], Iterable[Mapping[str, Any]]]
+    listing: Listing
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Loaded:
-    """What is there once policies and cluster are: what answers, and what keeps the policies up to date."""
+    """What is there once policies and cluster are: what answers, and what keeps both up to date."""
 
     extender: Extender
     reloader: Reloader
     source: str = ""
     """Where the cluster's state comes from, for people."""
+    refresh: Refresh | None = None
 
 
 class Metrics:
@@ -67,7 +79,19 @@ class Metrics:
         self._unknown = Counter(
             "koord_policy_unknown_nodes", "Nodes of requests that the cluster's state does not hold",
             registry=self.registry)
+        self._refreshes = Counter(
+            "koord_policy_cluster_refreshes", "Listings of the cluster by what came of them", ["result"],
+            registry=self.registry)
+        self._refreshed = Gauge(
+            "koord_policy_last_cluster_refresh_success_timestamp_seconds", "When the cluster was last listed",
+            registry=self.registry)
         self.registry.register(self)
+
+    def refreshed(self, now: float | None) -> None:
+        """Count a listing that worked at `now` (seconds since the epoch), or (None) one that failed."""
+        self._refreshes.labels("failure" if now is None else "success").inc()
+        if now is not None:
+            self._refreshed.set(now)
 
     def observe(self, record: Record, seconds: float) -> None:
         """Count a decision."""
@@ -139,13 +163,18 @@ class Server:
         where the address cannot be had.
         """
         loop = asyncio.get_running_loop()
+        refreshing: asyncio.Task[None] | None = None
         async with self._listening(host, port) as url:
             bound(url)
             try:
                 self._loaded = self.metrics.loaded = await loop.run_in_executor(self._decider, self._load)
                 ready(self._loaded)
+                if self._loaded.refresh is not None:
+                    refreshing = asyncio.create_task(self._keep_fresh(self._loaded, self._loaded.refresh))
                 await stop.wait()
             finally:
+                if refreshing is not None:
+                    refreshing.cancel()
                 loaded, self._loaded, self.metrics.loaded = self._loaded, None, None
                 if loaded is not None:
                     await loop.run_in_executor(self._decider, _close, loaded)
@@ -171,6 +200,23 @@ class Server:
             yield f"{'https' if self._tls is not None else 'http'}://{shown}:{address[1]}"
         finally:
             await runner.cleanup()
+
+    async def _keep_fresh(self, loaded: Loaded, refresh: Refresh) -> None:
+        loop, cluster = asyncio.get_running_loop(), loaded.extender.cluster
+        while True:
+            await asyncio.sleep(refresh.seconds)
+            try:
+                changes = await asyncio.to_thread(lambda: refresh.listing.changes(refresh.relist()))
+                # A few at a time: decisions have their turn in between.
+                for first in range(0, len(changes), _CHANGES_AT_ONCE):
+                    few = changes[first:first + _CHANGES_AT_ONCE]
+                    for problem in await loop.run_in_executor(self._decider, apply, cluster, few):
+                        _LOG.warning("%s", problem.message)
+            except Exception as error:
+                _LOG.warning("listing %s failed, decisions go on with what is known: %s", loaded.source, error)
+                self.metrics.refreshed(None)
+            else:
+                self.metrics.refreshed(time.time())
 
     # kube-scheduler's calls
 

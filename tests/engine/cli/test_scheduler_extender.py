@@ -24,7 +24,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cli import extender, scheduler
-from koordpolicy.engine.scheduler.server import Server
+from koordpolicy.engine.cluster.listing import Listing
+from koordpolicy.engine.scheduler.server import Loaded, Refresh, Server
 
 from .conftest import node, pod
 
@@ -109,13 +110,17 @@ def running(server, *, ready=True, context=None):
         raise faults[0]
 
 
-@contextmanager
-def serving(*arguments, context=None):
-    """Serve what a command line asks for."""
+def arguments(*words):
+    """Return the options of a command line."""
     parser = argparse.ArgumentParser()
     scheduler.add_arguments(parser)
-    options = parser.parse_args(["--extender", *map(str, arguments)])
-    with running(extender.server_of(options, builtins), context=context) as client:
+    return parser.parse_args(["--extender", *map(str, words)])
+
+
+@contextmanager
+def serving(*words, context=None):
+    """Serve what a command line asks for."""
+    with running(extender.server_of(arguments(*words), builtins), context=context) as client:
         yield client
 
 
@@ -355,9 +360,7 @@ def test_a_server_that_is_ready_says_so(client):
 
 def test_health_is_answered_while_a_decision_is_made(policies, dump):
     entered, go_on = threading.Event(), threading.Event()
-    parser = argparse.ArgumentParser()
-    scheduler.add_arguments(parser)
-    load = extender.loader(parser.parse_args(["--extender", "--policies", str(policies), "--cluster", str(dump)]), builtins)
+    load = extender.loader(arguments("--policies", policies, "--cluster", dump), builtins)
 
     class Slow:
         def __init__(self, extender):
@@ -385,6 +388,54 @@ def test_health_is_answered_while_a_decision_is_made(policies, dump):
         asking.join()
         other.connection.close()
     assert answers == [200]
+
+
+class Listed:
+    """Lists a cluster that tests change; `None` fails."""
+
+    def __init__(self, *objects):
+        self.objects = objects
+
+    def __call__(self):
+        if self.objects is None:
+            raise OSError("nobody answers")
+        return self.objects
+
+
+def test_a_cluster_that_is_listed_again_is_followed_between_decisions(policies, dump):
+    load = extender.loader(arguments("--policies", policies, "--cluster", dump), builtins)
+    listed = Listed(*yaml.safe_load(dump.read_text())["items"])
+
+    def following():
+        loaded = load()
+        return Loaded(loaded.extender, loaded.reloader, "the test", Refresh(listed, Listing(listed()), 0.001))
+
+    with running(Server(following)) as client:
+        listed.objects = (node("one", cpu="9"), node("new", cpu="3"))
+        client.until(lambda status: status["cluster"]["nodes"] == 2)
+        answer = client("POST", "/filter", question("one", "two", "new"))[1]
+        assert (answer["NodeNames"], sorted(answer["FailedNodes"])) == (["new"], ["one", "two"])
+        assert client.metric("koord_policy_last_cluster_refresh_success_timestamp_seconds") > 1e9
+        listed.objects = None
+        while not client.metric("koord_policy_cluster_refreshes_total", result="failure"):
+            pass
+        assert client("POST", "/filter", question("new"))[1]["NodeNames"] == ["new"]
+        listed.objects = (node("newer", cpu="3"),)
+        client.until(lambda status: status["cluster"]["nodes"] == 1)
+
+
+def test_a_kind_that_cannot_be_listed_for_once_is_a_failure_and_not_gone():
+    def objects(note):
+        note("the cluster has no devices")
+        note(said[0])
+        return ()
+
+    said = ["the cluster has no devices"]
+    relist = extender.relisting(objects, ["the cluster has no devices"])
+    assert relist() == ()
+    said[0] = "nodemetrics cannot be listed: 500"
+    with pytest.raises(OSError, match="nodemetrics cannot be listed"):
+        relist()
 
 
 # TLS
@@ -435,7 +486,7 @@ def test_with_a_client_ca_only_its_clients_get_in(policies, dump, certificates):
 # The command line
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
+@pytest.mark.parametrize(("words", "message"), [
     (["--bind", "nowhere"], "`nowhere` is no address such as 127.0.0.1:8888"),
     (["--bind", "127.0.0.1:99999"], "`127.0.0.1:99999` is no address such as 127.0.0.1:8888"),
     ([], "nothing would decide: name policies with `--policies`, or built-in plugins with `--enable`"),
@@ -445,10 +496,11 @@ def test_with_a_client_ca_only_its_clients_get_in(policies, dump, certificates):
     (["--enable", "NodeResourceFit", "--bind", "127.0.0.1:0"], "`--enable`: there is no plugin `NodeResourceFit`: did you mean `NodeResourcesFit`?"),
     (["--enable", "x", "--output", "json"], "`--output`, `--dry-run` and `--tie-break` mean nothing to an extender"),
     (["--max-body", "0"], "`0` is no whole number from 1 to 1024"),
+    (["--refresh", "0.5"], "`0.5` is no number of seconds from 1 to 86400, and not 0"),
     (["--max-error-rate", "2"], "`2` is no number from 0 to 1"),
 ])
-def test_options_that_cannot_be_meant_are_refused(run, arguments, message):
-    done = run("scheduler", "--extender", *arguments)
+def test_options_that_cannot_be_meant_are_refused(run, words, message):
+    done = run("scheduler", "--extender", *words)
     assert done.exit == 2
     assert message in done.err
 
@@ -498,7 +550,7 @@ def test_the_command_says_where_it_listens_and_ends_on_a_signal(policies, dump, 
 
 
 def test_an_address_that_is_taken_is_told(run, policies):
-    with running(Server(lambda: None, max_body=1), ready=False) as client:
+    with serving("--policies", policies) as client:
         port = urlsplit(client.url).port
         done = run("scheduler", "--extender", "--bind", f"127.0.0.1:{port}", "--policies", policies)
     assert done.exit == 1
