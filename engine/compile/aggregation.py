@@ -108,7 +108,12 @@ def _one(aggregate: AggregateProgram, values: Sequence[Any]) -> Any:
 
 
 def _sum(values: Sequence[Any]) -> Any:
-    total = math.fsum(values) if any(isinstance(value, float) for value in values) else sum(values)
-    if isinstance(total, int) and not INT64_MIN <= total <= INT64_MAX:
+    if any(isinstance(value, float) for value in values):
+        try:
+            return math.fsum(values)
+        except (OverflowError, ValueError):
+            return sum(values)  # beyond the doubles, or of both infinities: what doubles add up to
+    total = sum(values)
+    if not INT64_MIN <= total <= INT64_MAX:
         raise EvaluationError("integer overflow")
     return total

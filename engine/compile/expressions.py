@@ -170,7 +170,7 @@ class Expressions:
         self, expression: Expression, root: Expr, slot: Slot, results: tuple[Type, ...], *, aggregates: bool,
     ) -> Program | None:
         scope = self._scope(slot, aggregates=aggregates)
-        if self._report_missing(expression, root, slot, scope):
+        if self._report_missing(expression, root, slot, aggregates=aggregates):
             return None
         try:
             checked = check(expression.source, root, scope.environment, expected=results)
@@ -180,8 +180,9 @@ class Expressions:
             return None
         return Program(checked)
 
-    def _report_missing(self, expression: Expression, root: Expr, slot: Slot, scope: _Scope) -> bool:
+    def _report_missing(self, expression: Expression, root: Expr, slot: Slot, *, aggregates: bool) -> bool:
         """Report the variables that an expression reads and cannot; returns whether there are any."""
+        scope = self._scope(slot, aggregates=aggregates)
         known = [each.name for each in self._variables]
         bad = False
         for node in _reads(root):
@@ -194,7 +195,8 @@ class Expressions:
                 bad = True
             elif node.field in scope.missing:
                 bad = True
-                elsewhere = [s for s in self.slots if node.field not in self._scope(s).missing]
+                # Before all aggregates are known, no scope with them may be made: it would be kept.
+                elsewhere = [s for s in self.slots if node.field not in self._scope(s, aggregates=aggregates).missing]
                 if elsewhere or (not aggregates_seen(slot)):
                     why = scope.missing[node.field].problems[0].message
                     self.problems.add(

@@ -2,37 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..cel.types import BOOL, DOUBLE, INT, STRING, Type
 from ..documents import Document, ParamsSpec, PluginSpec
 from ..points import Typed, typed
-from ..source import Problems, did_you_mean
+from ..source import Problems, Span, did_you_mean
 
 
 def gather(
-    spec: PluginSpec, shared: Mapping[str, Document], problems: Problems,
+    document: Document, shared: Mapping[str, Document], problems: Problems,
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return a document's params with those that it takes over (its own win), and the schema that they hold against."""
+    """Return a document's params with those that it takes over (its own win), and the schema that they hold against.
+
+    What does not hold is told where it comes from: at the reference that brought it, else at the document's name.
+    """
+    spec = document.spec
+    assert isinstance(spec, PluginSpec)
+    origins: dict[str, Span] = {}
     params: dict[str, Any] = {}
     properties: dict[str, Any] = {}
     for reference in spec.params_from:
-        document = shared.get(reference.name)
-        if document is None or not isinstance(document.spec, ParamsSpec):
+        other = shared.get(reference.name)
+        if other is None or not isinstance(other.spec, ParamsSpec):
             problems.add(
                 f"there is no PolicyParams document `{reference.name}`", reference.span,
                 help=did_you_mean(reference.name, shared), code="unknown-params",
             )
             continue
-        params |= document.spec.params
-        properties |= (document.spec.params_schema or {}).get("properties", {})
+        params |= other.spec.params
+        origins |= dict.fromkeys(other.spec.params, reference.span)
+        declared = other.spec.params_schema
+        properties |= declared.get("properties", {}) if isinstance(declared, Mapping) else {}
     params |= spec.params
     own = spec.params_schema if isinstance(spec.params_schema, Mapping) else {}
     properties |= own.get("properties", {})
     if not own and not properties:
         return params, None
-    return params, {**own, "properties": properties}
+    schema = {**own, "properties": properties}
+    if spec.params_from and not document.faulty and not problems.errors:
+        for path, message in _faults(params, schema):
+            place = origins.get(path[0], document.span) if path and path[0] not in spec.params else document.span
+            problems.add(f"params of `{document.name}`: {message}", place, code="invalid-value",
+                         help="change it where it is declared, or give the param another value here")
+    return params, schema
 
 
 def type_of(params: Mapping[str, Any], schema: Mapping[str, Any] | None) -> Typed:
@@ -61,13 +75,18 @@ def override(
             faults.append(f"the param `{key}` of `{name}` is `{value}`, not of the type {field.type}")
     merged = {**params, **given}
     if schema is not None and not faults:
-        import jsonschema  # noqa: PLC0415
-
-        validator = jsonschema.Draft202012Validator(schema)
-        faults.extend(f"params of `{name}`: {error.message}" for error in validator.iter_errors(merged))
+        faults.extend(f"params of `{name}`: {message}" for _, message in _faults(merged, schema))
     if faults:
         raise ValueError("; ".join(faults))
     return merged
+
+
+def _faults(params: Mapping[str, Any], schema: Any) -> Iterator[tuple[tuple[Any, ...], str]]:
+    """Yield what keeps params from holding against a schema: the path, and what is wrong there."""
+    import jsonschema  # noqa: PLC0415
+
+    for error in jsonschema.Draft202012Validator(schema).iter_errors(params):
+        yield tuple(error.absolute_path), error.message
 
 
 def _fits(value: object, wanted: Type, declared: object) -> bool:

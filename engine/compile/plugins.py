@@ -99,8 +99,8 @@ def _plugin(document: Document, framework: Framework, points: Sequence[Point], m
     def made(args: Mapping[str, Any], handle: Any) -> Any:  # noqa: ARG001 - documents need nothing of their host
         return make(merged(args))
 
-    # Shared params are part of what is decided: a change of theirs is a change of the plugin.
-    text = f"{document.digest} {sorted(params.items(), key=lambda item: item[0])!r}"
+    # Shared params and their types are part of what is decided: a change of theirs is a change of the plugin.
+    text = f"{document.digest} {sorted(params.items(), key=lambda item: item[0])!r} {schema!r}"
     return Plugin(
         document.name, framework, tuple(points), made, document.origin,
         hashlib.sha256(text.encode()).hexdigest(),
@@ -117,7 +117,7 @@ def _slots(*choices: tuple[Slot, object]) -> tuple[Slot, ...]:
 def _compile_scheduler(document: Document, shared: Mapping[str, Document], problems: Problems) -> Plugin | None:
     spec = document.spec
     assert isinstance(spec, SchedulerSpec)
-    given = gather(spec, shared, problems)
+    given = gather(document, shared, problems)
     slots = _slots(
         (Slot.FILTER, spec.filter), (Slot.SCORE, spec.score), (Slot.PRE_FILTER, spec.pre_filter),
         (Slot.PRE_ENQUEUE, spec.pre_enqueue),
@@ -164,7 +164,7 @@ def _key(document: Document, *parts: str) -> str:
 def _compile_qos(document: Document, shared: Mapping[str, Document], problems: Problems) -> Plugin | None:
     spec = document.spec
     assert isinstance(spec, QoSSpec)
-    given = gather(spec, shared, problems)
+    given = gather(document, shared, problems)
     names = tuple(each.name for each in spec.thresholds)
     evicting = any(isinstance(each.effect, Evict) for each in spec.actions)
     slots = (Slot.THRESHOLD, *_slots((Slot.QOS_CRITERIA, evicting)))
@@ -222,7 +222,7 @@ def _effect(effect: object, spec: QoSSpec, expressions: Expressions) -> EffectPr
 def _compile_descheduler(document: Document, shared: Mapping[str, Document], problems: Problems) -> Plugin | None:
     spec = document.spec
     assert isinstance(spec, DeschedulerSpec)
-    given = gather(spec, shared, problems)
+    given = gather(document, shared, problems)
     slots = (Slot.CRITERIA, *_slots((Slot.SOURCE, spec.nodes.source)))
     expressions = Expressions(spec, type_of(*given), slots, problems)
     over = {Over.NODES: Slot.DESCHEDULER_NODES, Over.PODS: Slot.DESCHEDULER_PODS}

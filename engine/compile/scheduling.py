@@ -260,10 +260,12 @@ class _Filtering:
             refused_by[bad] = number
             asked = asked[good]
         numbers, frame = refused_by, decision.frame
+        # An error that is ignored refuses nothing: a later rule may, for a reason of its own.
+        blamed = {} if ignores else errors
 
         def explain(row: int) -> Refusal:
             number = -1 if numbers is None else int(numbers[row])
-            error = errors.get(row)
+            error = blamed.get(row)
             if number < 0:
                 found = error or EvaluationError("not refused")
                 return Refusal("matchConditions", found.message, Code.ERROR, found)
@@ -271,7 +273,7 @@ class _Filtering:
 
         def ruled(refused: Rows) -> tuple[Rows, list[tuple[Rule, Rows]]]:
             """Return the rows that failed, and by rule those that it refused."""
-            failed = np.isin(refused, list(errors)) if errors else np.zeros(len(refused), np.bool_)
+            failed = np.isin(refused, list(blamed)) if blamed else np.zeros(len(refused), np.bool_)
             places = np.full(len(refused), -1, np.int16) if numbers is None else numbers[refused]
             split = ((rule, refused[~failed & (places == number)]) for number, rule in enumerate(rules))
             return refused[failed], [(rule, mine) for rule, mine in split if len(mine)]
@@ -280,7 +282,7 @@ class _Filtering:
             groups: dict[str, list[Rows]] = {}
             failed, split = ruled(refused)
             for row in failed.tolist():
-                groups.setdefault(errors[row].message, []).append(np.array([row], np.intp))
+                groups.setdefault(blamed[row].message, []).append(np.array([row], np.intp))
             for rule, mine in split:
                 for text, found in words(rule, frame, mine).items():
                     groups.setdefault(text, []).append(found)

@@ -89,6 +89,11 @@ class _Fields:
         node = self.node.fields.get(name)
         return self.schema["properties"][name].get("default") if node is None else to_plain(node)
 
+    def whole(self, name: str) -> Any:
+        """Return a whole number, which may be written `5.0`; None where it has no default either."""
+        value = self.value(name)
+        return None if value is None else int(value)
+
     def text(self, name: str) -> str:
         return str(self.value(name) or "")
 
@@ -134,13 +139,14 @@ class _Fields:
             named = item.node.fields.get("name")
             if named is None:
                 continue
-            first = seen.setdefault(named.text, named.span)
-            if first is not named.span and first != named.span:
-                line = first.place[1]
-                self.problem(
-                    f"`{self.path_of(name)}` has two items named `{named.text}`, the first in line {line}", named.span,
-                    "rename one", code="duplicate-name",
-                )
+            if named.text not in seen:
+                seen[named.text] = named.span
+                continue
+            line = seen[named.text].place[1]
+            self.problem(
+                f"`{self.path_of(name)}` has two items named `{named.text}`, the first in line {line}", named.span,
+                "rename one", code="duplicate-name",
+            )
         return tuple(make(item) for item in found)
 
     def texts(self, name: str) -> frozenset[str] | None:
@@ -228,19 +234,25 @@ def _match(fields: _Fields | None) -> Match:
 
 
 def _params(fields: _Fields) -> Mapping[str, Any]:
-    node = fields.node.fields.get("params")
-    if node is None:
-        return NOTHING
-    for below in node.walk():
+    node, declared = fields.node.fields.get("params"), fields.node.fields.get("paramsSchema")
+    for below in node.walk() if node is not None else ():
         if isinstance(below.scalar, int) and below.scalar > _INT64_MAX:
             message = f"`{below.text}` is more than an expression can count to"
             fields.problem(message, below.span, f"at most {_INT64_MAX}")
-    params: dict[str, Any] = to_plain(node)
-    declared = fields.node.fields.get("paramsSchema")
+    params: dict[str, Any] = to_plain(node) if node is not None else {}
     if declared is not None:
-        fault = check_schema(declared, to_plain(declared))
-        fields.problems.extend([fault] if fault else validate_against(node, params, to_plain(declared)))
-    return params
+        rules = to_plain(declared)
+        fault = check_schema(declared, rules)
+        if "paramsFrom" in fields.node.fields and isinstance(rules, Mapping):
+            # What is said of all params together holds once those of others are there, which compiling sees to.
+            rules = {key: rule for key, rule in rules.items() if key in _OF_SINGLE_PARAMS}
+        fields.problems.extend([fault] if fault else validate_against(node or declared, params, rules))
+    return params or NOTHING
+
+
+_OF_SINGLE_PARAMS: Final = frozenset((
+    "$schema", "$id", "$defs", "properties", "patternProperties", "additionalProperties",
+))
 
 
 def _aggregate(item: _Fields) -> Aggregate:
@@ -251,7 +263,7 @@ def _aggregate(item: _Fields) -> Aggregate:
         )
     return Aggregate(
         item.text("name"), Over(item.value("over")), function, item.expression("expression"),
-        item.expression("groupBy"), item.value("percentile"), item.node.fields["name"].span,
+        item.expression("groupBy"), item.whole("percentile"), item.node.fields["name"].span,
     )
 
 
@@ -273,7 +285,7 @@ def _common(fields: _Fields) -> dict[str, Any]:
         "failure_policy": FailurePolicy(fields.value("failurePolicy")),
         "enforcement": Enforcement(fields.value("enforcement")),
         "profiles": fields.texts("profiles"),
-        "order": fields.value("order"),
+        "order": fields.whole("order"),
         "replaces": fields.value("replaces"),
     }
 
@@ -287,7 +299,7 @@ def _check(item: _Fields) -> Check:
 
 def _score(item: _Fields) -> ScoreItem:
     return ScoreItem(
-        item.text("name"), item.required("expression"), int(item.value("weight")), Normalize(item.value("normalize")),
+        item.text("name"), item.required("expression"), item.whole("weight"), Normalize(item.value("normalize")),
         item.node.fields["name"].span,
     )
 
@@ -321,7 +333,7 @@ def _scheduler(fields: _Fields) -> SchedulerSpec:
         fields.problem("the plugin does nothing", fields.node.place, f"give it one of {listed}", "missing-field")
     return SchedulerSpec(
         **_common(fields),
-        weight=int(fields.value("weight")),
+        weight=fields.whole("weight"),
         pre_enqueue=fields.each("preEnqueue", _check),
         pre_filter=fields.each("preFilter", _check),
         filter=fields.each("filter", _check),
@@ -458,13 +470,13 @@ def _descheduler(fields: _Fields) -> DeschedulerSpec:
         type=kind,
         nodes=NodeRoles(
             nodes.expression("source"), nodes.expression("target"),
-            Anomaly(int(anomaly.value("consecutive")), anomaly.duration("timeout")) if anomaly is not None else None,
+            Anomaly(anomaly.whole("consecutive"), anomaly.duration("timeout")) if anomaly is not None else None,
         ) if nodes else NodeRoles(),
         criteria=fields.each("criteria", _criterion),
         sort=fields.each("sort", _sort),
         until=fields.expression("until"),
         limits=EvictionLimits(
-            limits.value("perNode"), limits.value("perNamespace"), limits.value("total"),
+            limits.whole("perNode"), limits.whole("perNamespace"), limits.whole("total"),
         ) if limits else EvictionLimits(),
     )
 

@@ -17,7 +17,7 @@ from koordpolicy.engine.compile.scheduling import DocumentScheduler, normalize
 from koordpolicy.engine.documents import Normalize, load
 from koordpolicy.engine.plugins import CycleState
 from koordpolicy.engine.points import Code, Enforcement, Point
-from koordpolicy.engine.source import Source
+from koordpolicy.engine.source import PolicyError, Problems, Source
 
 HEAD = "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {name: under-test}\nspec:\n"
 
@@ -89,6 +89,21 @@ def test_ignored_errors_leave_the_check_out() -> None:
     assert {row: error.message for row, error in answer.errors.items()} == {
         2: "no metric of the node, or an expired one", 3: "division by zero",
     }
+
+
+def test_an_ignored_error_is_not_blamed_for_what_a_later_rule_refuses() -> None:
+    spec = (
+        "  failurePolicy: Ignore\n  filter:\n  - {name: measured, expression: usage.cpu > 0}\n"
+        "  - {name: never, expression: 'false', reason: UnschedulableAndUnresolvable}\n"
+    )
+    asked, snapshot, rows = plugin(spec), Cluster([*node("a", used="1"), *node("b")]).snapshot(), np.arange(2)
+    never = "never: `false` is false (UnschedulableAndUnresolvable)"
+    assert filtered(asked, pod("p"), snapshot) == {"a": never, "b": never}
+    answer = asked.filter(CycleState(), PodInfo.of(pod("p")), snapshot, rows)
+    assert (answer.reasons, answer.codes) != (None, None)
+    assert {reason: found.tolist() for reason, found in answer.reasons(rows).items()} == {"`false` is false": [0, 1]}  # type: ignore[misc]
+    assert {code: found.tolist() for code, found in answer.codes(rows).items()} == {Code.UNRESOLVABLE: [0, 1]}  # type: ignore[misc]
+    assert list(answer.errors) == [1]
 
 
 def test_a_refusal_shows_the_values_that_led_to_it() -> None:
@@ -325,3 +340,64 @@ def test_a_plugin_says_what_its_document_says() -> None:
     assert (found.order, found.weight, found.profiles, found.replaces, found.enforcement) == (
         3, 7, frozenset({"gpu"}), True, Enforcement.WARN,
     )
+
+
+@pytest.mark.parametrize(("function", "expression", "holds"), [
+    ("sum", "1e308", "aggregates.s == double('inf')"),
+    ("avg", "1e308", "aggregates.s == double('inf')"),
+    ("sum", 'nodeInfo.name == "a" ? double("inf") : double("-inf")', "aggregates.s != aggregates.s"),
+    ("percentile, percentile: 50.0", "allocatable.cpu", "aggregates.s == 4000"),
+])
+def test_aggregates_of_the_largest_doubles_are_what_doubles_add_up_to(function: str, expression: str, holds: str) -> None:
+    spec = (
+        f"  aggregates:\n  - {{name: s, over: nodes, function: {function}, expression: '{expression}'}}\n"
+        f"  filter:\n  - {{name: x, expression: \"{holds}\"}}\n"
+    )
+    assert filtered(plugin(spec), pod("p"), Cluster([*node("a"), *node("b")]).snapshot()) == {"a": "", "b": ""}
+
+
+def shared_params(spec: str) -> str:
+    return f"apiVersion: policy.koordinator.sh/v1alpha2\nkind: PolicyParams\nmetadata: {{name: p}}\nspec: {spec}\n---\n"
+
+
+@pytest.mark.parametrize(("shared", "own", "told"), [
+    ("{params: {x: abc}}", "paramsSchema: {properties: {x: {type: integer}}}", "a.yaml:10:23: 'abc' is not of type 'integer'"),
+    ("{params: {x: 1}, paramsSchema: {properties: {x: {type: integer}}}}", "params: {x: abc}", "a.yaml:8:18: 'abc' is not of type 'integer'"),
+    ("{params: {y: 1}}", "paramsSchema: {required: [x]}", "a.yaml:8:18: 'x' is a required property"),
+    ("{params: {x: 1}}", "paramsSchema: {required: [x]}", ""),
+])
+def test_shared_and_own_params_hold_against_the_schema_together(shared: str, own: str, told: str) -> None:
+    spec = f"  paramsFrom: [{{name: p}}]\n  {own}\n  filter:\n  - {{name: x, expression: 'true'}}\n"
+    problems = Problems()
+    compile_documents(load([Source("a.yaml", f"{shared_params(shared)}{HEAD}{spec}")]), problems)
+    assert [f"{each.span}: {each.message}" for each in problems.found] == (
+        [told.replace(": '", ": params of `under-test`: '", 1)] if told else []
+    )
+
+
+def test_a_param_that_the_schema_requires_is_missed_also_where_there_are_no_params() -> None:
+    with pytest.raises(PolicyError, match="missing field `x`"):
+        plugin("  paramsSchema: {required: [x]}\n  filter:\n  - {name: x, expression: 'true'}\n")
+
+
+def test_a_shared_param_of_another_type_makes_another_plugin() -> None:
+    def digest(kind: str) -> str:
+        shared = shared_params(f"{{params: {{x: 1}}, paramsSchema: {{properties: {{x: {{type: {kind}}}}}}}}}")
+        spec = "  paramsFrom: [{name: p}]\n  filter:\n  - {name: x, expression: string(params.x) == '1'}\n"
+        return compile_documents(load([Source("a.yaml", f"{shared}{HEAD}{spec}")]))[0].digest
+
+    assert digest("integer") != digest("number")
+
+
+def test_that_a_variable_cannot_be_read_in_an_aggregate_is_told_once() -> None:
+    spec = (
+        "  variables:\n  - {name: many, expression: aggregates.nodes > 1}\n"
+        "  aggregates:\n  - {name: busy, over: nodes, function: count, expression: variables.many}\n"
+        "  - {name: nodes, over: nodes, function: count}\n"
+        "  filter:\n  - {name: x, expression: aggregates.nodes > 1 && variables.many}\n"
+    )
+    with pytest.raises(PolicyError) as caught:
+        plugin(spec)
+    assert [each.message for each in caught.value.problems] == [
+        "`variables.many` cannot be read at aggregates over nodes: no variable `aggregates` at aggregates over nodes",
+    ]

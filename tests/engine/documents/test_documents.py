@@ -218,3 +218,14 @@ def test_a_configmap_must_be_one_that_the_api_server_takes() -> None:
     ]
     with pytest.raises(PolicyError, match="there is no ConfigMap in this manifest"):
         read_configmap(Source("map.yaml", "kind: Secret\n"))
+
+
+def test_whole_numbers_may_be_written_as_floats_and_are_whole_from_then_on() -> None:
+    found = document(ONE.replace("spec:\n", "spec:\n  order: 3.0\n  weight: 2.0\n")).spec
+    assert isinstance(found, SchedulerSpec)
+    assert [(value, type(value)) for value in (found.order, found.weight)] == [(3, int), (2, int)]
+
+
+def test_an_item_that_is_repeated_by_an_alias_has_its_name_twice() -> None:
+    loaded = load([Source("a.yaml", HEAD + "spec:\n  filter:\n  - &a {name: a, expression: 'true'}\n  - *a\n")])
+    assert [each.message for each in loaded.problems] == ["`spec.filter` has two items named `a`, the first in line 6"]
