@@ -36,7 +36,8 @@ _ADDRESS: Final = "127.0.0.1:8888"
 _MEGABYTE: Final = 1024 * 1024
 _REFRESH_SECONDS: Final = 30.0
 _OPTIONS: Final = ("bind", "enable", "priorities", "state_dir", "invalid_at_start", "max_error_rate",
-                   "refresh", "tls_cert", "tls_key", "client_ca", "max_body")
+                   "refresh", "tls_cert", "tls_key", "client_ca", "health_bind",
+                   "max_body")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--tls-cert", metavar="FILE", help="serve https with this certificate (PEM)")
     group.add_argument("--tls-key", metavar="FILE", help="its private key")
     group.add_argument("--client-ca", metavar="FILE", help="let in only clients with a certificate of this authority")
+    group.add_argument("--health-bind", metavar="HOST:PORT", type=_address,
+                       help="answer /healthz, /readyz and /metrics there too, without TLS: probes and Prometheus have "
+                            "no client certificate")
     group.add_argument("--max-body", metavar="MIB", type=_megabytes, help="largest body that is taken (default: 64)")
 
 
@@ -105,7 +109,7 @@ def server_of(options: argparse.Namespace, builtins: Builtins) -> Server:
     from ..scheduler.server import DEFAULT_MAX_BODY, Server  # noqa: PLC0415 - 150 ms that only servers pay
 
     max_body = DEFAULT_MAX_BODY if options.max_body is None else options.max_body
-    return Server(loader(options, builtins), max_body=max_body, tls=_tls(options))
+    return Server(loader(options, builtins), max_body=max_body, tls=_tls(options), health=options.health_bind)
 
 
 def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Loaded]:

@@ -13,7 +13,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -144,11 +144,14 @@ class Server:
 
     def __init__(
         self, load: Callable[[], Loaded], *, max_body: int = DEFAULT_MAX_BODY, tls: ssl.SSLContext | None = None,
+        health: tuple[str, int] | None = None,
     ) -> None:
+        """`health` is an address at which probes and Prometheus are answered without TLS, and nobody else is."""
         self.metrics = Metrics()
         self._load = load
         self._max_body = max_body
         self._tls = tls
+        self._health = health
         self._loaded: Loaded | None = None
         self._waiting = 0
         self._decider = ThreadPoolExecutor(1, thread_name_prefix="decide")
@@ -186,20 +189,19 @@ class Server:
         app = web.Application(client_max_size=self._max_body + 1, middlewares=[_explain_errors])
         app.router.add_post("/filter", self._filter)
         app.router.add_post("/prioritize", self._prioritize)
+        app.router.add_get("/status", self._status)
+        async with AsyncExitStack() as open_ports:
+            if self._health is not None:
+                probes = web.Application(middlewares=[_explain_errors])
+                self._add_probes(probes)
+                await open_ports.enter_async_context(_serving(probes, *self._health, None))
+            self._add_probes(app)
+            yield await open_ports.enter_async_context(_serving(app, host, port, self._tls))
+
+    def _add_probes(self, app: web.Application) -> None:
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
-        app.router.add_get("/status", self._status)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, host, port, ssl_context=self._tls)
-            await site.start()
-            address = runner.addresses[0]
-            shown = f"[{address[0]}]" if ":" in address[0] else address[0]
-            yield f"{'https' if self._tls is not None else 'http'}://{shown}:{address[1]}"
-        finally:
-            await runner.cleanup()
 
     async def _keep_fresh(self, loaded: Loaded, refresh: Refresh) -> None:
         loop, cluster = asyncio.get_running_loop(), loaded.extender.cluster
@@ -279,6 +281,20 @@ class Server:
         return web.json_response(status_of(loaded, request.query.get("pod")))
 
 
+@asynccontextmanager
+async def _serving(app: web.Application, host: str, port: int, tls: ssl.SSLContext | None) -> AsyncIterator[str]:
+    """Serve until the block ends; yield the URL."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port, ssl_context=tls).start()
+        address = runner.addresses[0]
+        shown = f"[{address[0]}]" if ":" in address[0] else address[0]
+        yield f"{'http' if tls is None else 'https'}://{shown}:{address[1]}"
+    finally:
+        await runner.cleanup()
+
+
 def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
     """Return how the extender stands and what it decided last, newest first; of one `pod` with all exact totals."""
     extender = loaded.extender
@@ -340,7 +356,8 @@ async def _explain_errors(
     try:
         return await handler(request)
     except web.HTTPNotFound:
-        return _refuse(404, f"there is no `{path}`: ask /filter, /prioritize, /healthz, /readyz, /metrics or /status")
+        known = sorted(route.canonical for route in request.app.router.resources())
+        return _refuse(404, f"there is no `{path}`: ask {', '.join(known)}")
     except web.HTTPMethodNotAllowed as error:
         allowed = ", ".join(sorted(error.allowed_methods))
         return _refuse(405, f"`{path}` takes {allowed}, not {request.method[:20]}", Allow=allowed)

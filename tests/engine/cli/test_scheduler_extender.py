@@ -9,6 +9,7 @@ import json
 import os
 import re
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -259,7 +260,7 @@ def test_a_body_that_is_too_large_is_answered_with_413(policies, dump):
 
 def test_unknown_paths_and_wrong_methods_are_told_what_there_is(client):
     assert client("GET", "/nothing") == (
-        404, {"error": "there is no `/nothing`: ask /filter, /prioritize, /healthz, /readyz, /metrics or /status"})
+        404, {"error": "there is no `/nothing`: ask /filter, /healthz, /metrics, /prioritize, /readyz, /status"})
     assert client("POST", "/bind", b"{}")[0] == 404
     assert client("GET", "/filter") == (405, {"error": "`/filter` takes POST, not GET"})
     assert client("DELETE", "/status") == (405, {"error": "`/status` takes GET, HEAD, not DELETE"})
@@ -481,6 +482,22 @@ def test_with_a_client_ca_only_its_clients_get_in(policies, dump, certificates):
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 Client(client.url, refused)("GET", "/healthz")
         assert client("GET", "/healthz")[0] == 200
+
+
+def test_probes_without_a_certificate_have_an_address_of_their_own(policies, dump, certificates):
+    folder, context, clients, _ = certificates
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    options = ("--tls-cert", folder / "tls.crt", "--tls-key", folder / "tls.key", "--client-ca", folder / "ca.crt",
+               "--health-bind", f"127.0.0.1:{port}")
+    with serving("--policies", policies, "--cluster", dump, *options, context=context(clients)) as client:
+        probe = Client(f"http://127.0.0.1:{port}")
+        assert client("POST", "/filter", question("one"))[0] == 200
+        assert probe("GET", "/readyz") == (200, "ok\n")
+        assert probe.metric("koord_policy_decisions_total", verb="filter", result="ok") == 1
+        assert probe("GET", "/status") == (404, {"error": "there is no `/status`: ask /healthz, /metrics, /readyz"})
+        assert probe("POST", "/filter", question("one"))[0] == 404
+        probe.connection.close()
 
 
 # The command line
