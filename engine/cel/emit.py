@@ -139,9 +139,13 @@ def dispatcher(overloads: tuple[Overload, ...]) -> Callable[..., object]:
     return dispatch
 
 
-def _usual(overloads: tuple[Overload, ...]) -> Overload | None:
+def _usual(overloads: tuple[Overload, ...], count: int) -> Overload | None:
     """Return the overload that most calls with arguments of unknown kinds mean: that of ints, or else of texts."""
-    kinds = [(each, {parameter.name for parameter in each.parameters}) for each in overloads if each.parameters]
+    if not count:
+        return None
+    # Without a checker a call may have too few arguments, or too many.
+    fitting = [each for each in overloads if len(each.parameters) == count]
+    kinds = [(each, {parameter.name for parameter in each.parameters}) for each in fitting]
     ints = (each for each, names in kinds if names == {INT.name})
     plain = (each for each, names in kinds if names <= {INT.name, STRING.name})
     return next(ints, None) or next(plain, None)
@@ -648,7 +652,7 @@ class _Emitter:
 
     def _dispatched(self, node: Expr, overloads: tuple[Overload, ...], nodes: tuple[Expr, ...]) -> py.expr:
         """Return a call that finds its overload at run time; ints and texts are spared the search."""
-        usual = _usual(overloads)
+        usual = _usual(overloads, len(nodes))
         self._leave_unchecked(usual, nodes)
         values = self._arguments(nodes)
         found = dispatcher(overloads)
