@@ -182,15 +182,16 @@ def read(source: Source, problems: Problems | None = None) -> tuple[Node, ...]:
         shown = f"U+{ord(bad[0]):04X}"
         gathered.add(
             f"the character {shown} is not allowed in YAML", source.span(bad.start()),
-            help="is this a text file?" if bad[0] == "\0" else "write it as an escape in double quotes",
+            help="is this a text file?" if "\0" in source.text else "write it as an escape in double quotes",
             code="yaml-syntax",
         )
     else:
-        start: int | None = 0
+        start = 0
         for _ in range(_MOST_RESTARTS):
-            start = _read_from(source, start, nodes, found)
-            if start is None:
+            following = _read_from(source, start, nodes, found)
+            if following is None:
                 break
+            start = following
     if problems is None:
         gathered.raise_errors()
     return tuple(node for node in nodes if node.value is not None)
@@ -239,6 +240,7 @@ def _report(source: Source, start: int, error: Any, found: list[Problem]) -> int
         "mapping values are not allowed in this context": "is the line before indented right, or a text not quoted?",
         "could not find expected ':'": "is there a `:` behind the key, or a text not quoted?",
         "did not find expected key": "is the line indented as the keys around it, or a quote not closed?",
+        "did not find expected node content": "is a value missing there, or the file cut off?",
         "found unexpected end of stream": "is a quote or bracket not closed, or the file cut off?",
     }
     tab = source.text.startswith("\t", place)

@@ -101,7 +101,7 @@ _Files: TypeAlias = dict[str, Source]
 
 @dataclass(frozen=True, slots=True)
 class _Forced:
-    """What was in force before: for a roll-back."""
+    """What was in force when it last had proven itself: for a roll-back."""
 
     plugins: tuple[Plugin, ...]
     versions: tuple[tuple[_Watched, Version | None, float], ...]
@@ -313,25 +313,27 @@ class Reloader:
         self._dirty = False
         files = {source.name: source for watched in self._watched if watched.force is not None
                  for source in watched.force.files.values()}
-        units = self._units()
+        accepted, refused, plugins = self._select(files, self._units())
+        if accepted:
+            before = _Forced(self._plugins, tuple((w, w.force, w.since) for w in self._watched))
+            generation, proven = self._live.registry.generation, self._proven()
+            self._accept(accepted)
+            self._swap(plugins)
+            # What has not proven itself is nothing to go back to: the last generation that has stays the one.
+            if self._live.registry.generation != generation and proven:
+                self._previous = before
+        pending = self._pending()
         for watched in self._watched:
             watched.problems = ()
-        if units:
-            accepted, refused, plugins = self._select(files, units)
-            if accepted:
-                before = _Forced(self._plugins, tuple((w, w.force, w.since) for w in self._watched))
-                generation = self._live.registry.generation
-                self._accept(accepted)
-                self._swap(plugins)
-                if self._live.registry.generation != generation:
-                    self._previous = before
-            for unit, problems in refused:
-                for watched in unit.watched:
-                    watched.problems += problems
-            if refused:
-                self._failed()
-                return
-        self._succeeded()
+            if watched.wanted is not None and watched not in pending:
+                watched.last_good = watched.mixed = False
+        for unit, problems in refused:
+            for watched in unit.watched:
+                watched.problems += problems
+        if refused:
+            self._failed()
+        else:
+            self._succeeded()
 
     def _units(self) -> list[_Unit]:
         if self._unit is ReloadUnit.FILE:
@@ -488,9 +490,6 @@ class Reloader:
                 watched.projected = watched.projected or each.projected
         self._swap(plugins)
         self._apply()
-        for watched in self._watched:
-            if watched.wanted is not None and watched.wanted.digest == (watched.force or EMPTY).digest:
-                watched.last_good = False
 
     def _failing(self) -> bool:
         """Whether the generation in force has failed too often among its first decisions."""

@@ -375,6 +375,17 @@ def test_the_last_good_set_keeps_texts_that_began_with_a_byte_order_mark(tmp_pat
     assert reloader.status().sources[0].digest == published
 
 
+def test_the_last_good_set_is_what_was_published_again_once_the_edit_is_taken_back(tmp_path: Path, time: Time) -> None:
+    policies = write(tmp_path / "p", a="plugin one")
+    begun(Live(), time, policies, state_dir=tmp_path / "state")
+    write(policies, a="nonsense")
+    reloader = begun(Live(), time, policies, state_dir=tmp_path / "state", invalid_at_start=InvalidAtStart.LAST_GOOD)
+    assert (reloader.status().healthy, reloader.status().sources[0].last_good) == (False, True)
+    write(policies, a="plugin one")
+    time.run(reloader, 1)
+    assert (reloader.status().healthy, reloader.status().sources[0].last_good) == (True, False)
+
+
 @pytest.mark.parametrize(("damage", "message"), [
     (lambda path: path.unlink(), "there is no last good set in `STATE`"),
     (lambda path: path.write_bytes(path.read_bytes()[:-1]), "the last good set `FILE` has 145 of 146 bytes"),
@@ -519,6 +530,20 @@ def test_a_generation_that_has_proven_itself_is_not_rolled_back_any_more(
     time.run(reloader, 1)
     assert names(live) == ["two"]
     assert "plugin two" in (tmp_path / "state/last-good.json").read_text()
+
+
+def test_a_roll_back_leads_to_what_has_proven_itself_past_what_has_not(tmp_path: Path, time: Time, live: Live) -> None:
+    one, two = write(tmp_path / "1", a="plugin one"), write(tmp_path / "2", a="plugin two")
+    reloader = begun(live, time, one, two, max_error_rate=0.05, first_decisions=100)
+    write(one, a="plugin bad")
+    time.run(reloader, 1)
+    reloader.observe(2, 50, 2)
+    write(two, a="plugin good")
+    time.run(reloader, 1)
+    assert names(live) == ["bad", "good"]
+    reloader.observe(3, 50, 50)
+    time.run(reloader, 1)
+    assert names(live) == ["one", "two"]
 
 
 def test_the_first_generation_has_nothing_to_go_back_to(tmp_path: Path, time: Time, live: Live) -> None:
