@@ -6,7 +6,6 @@ from .building import Builder as Builder
 from .instances import Adoption as Adoption
 from .instances import Instances as Instances
 from .instances import Lease as Lease
-from .instances import Timers as Timers
 from .mount import EMPTY as EMPTY
 from .mount import Limits as Limits
 from .mount import Mount as Mount

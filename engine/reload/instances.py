@@ -1,8 +1,9 @@
-"""What outlives a generation: the instances of plugins, and the timers and detectors of documents' items.
+"""What outlives a generation: the instances of plugins.
 
 A generation is a list of plugins; running it takes instances. An instance is known by the profile, the name, the digest
 and the args of its plugin, so the next generation takes over each one whose plugin and args are the same, with all
-that it remembers. It ends when no generation that is in force or still held uses it any more.
+that it remembers. It ends when no generation that is in force or still held uses it any more. Timers and detectors of
+documents' items are not instances: the frameworks that count with them keep them by document and item.
 """
 
 from __future__ import annotations
@@ -12,15 +13,13 @@ import hashlib
 import json
 import logging
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias
 
 from ..plugins import Closeable, Startable
 from ..points import Framework
 from ..registry import Plugin, Registry
-
-T = TypeVar("T")
 
 _Key: TypeAlias = tuple[str, Framework, str, str, str]
 
@@ -170,35 +169,3 @@ class Instances:
                     instance.close()
                 except Exception as error:  # the fault of one plugin is no reason to leak the others
                     self._failed(key, error)
-
-
-class Timers:
-    """What items of documents remember between rounds (`for`, `coolDown`, `anomaly`).
-
-    Kept per document and item for as long as that item's text is the same, whatever else of the document changes. For
-    one framework, used by the one thread that runs its rounds.
-    """
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple[Framework, str, Hashable], tuple[str, str, Any]] = {}
-
-    def get(self, plugin: Plugin, item: Hashable, text_digest: str, make: Callable[[], T]) -> T:
-        """Return what the item remembers; what `make` returns if it is new or its text has changed."""
-        key = (plugin.framework, plugin.name, item)
-        kept = self._kept.get(key)
-        value = kept[2] if kept is not None and kept[0] == text_digest else make()
-        self._kept[key] = text_digest, plugin.digest, value
-        return value
-
-    def sweep(self, registry: Registry) -> None:
-        """Forget the items of documents that are gone, and items that a changed document no longer asks for.
-
-        To be called once per generation, after its documents asked for what their items remember.
-        """
-        for key, (_, asked_by, _) in list(self._kept.items()):
-            plugin = registry.plugins.get(key[:2])
-            if plugin is None or plugin.digest != asked_by:
-                del self._kept[key]
-
-    def __len__(self) -> int:
-        return len(self._kept)

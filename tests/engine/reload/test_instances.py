@@ -6,7 +6,7 @@ import pytest
 
 from koordpolicy.engine.points import Framework, Point
 from koordpolicy.engine.registry import Plugin, Registry
-from koordpolicy.engine.reload import Instances, Timers
+from koordpolicy.engine.reload import Instances
 
 
 class Noted:
@@ -119,24 +119,3 @@ def test_one_that_fails_to_close_is_told_and_keeps_no_other_open() -> None:
     instances.close()
     assert failed == ["fails-to-close: fails-to-close"]
     assert life[-2:] == ["close fails-to-close", "close b"]
-
-
-def test_a_timer_lives_as_long_as_the_text_of_its_item() -> None:
-    timers, life = Timers(), list[str]()
-    before, after = plugin("a", life, digest="1"), plugin("a", life, digest="2")
-    kept = timers.get(before, "hot", "text", list)
-    gone = timers.get(before, "old-item", "text", list)
-    timers.sweep(registry(1, before))
-    assert timers.get(after, "hot", "text", list) is kept
-    timers.sweep(registry(2, after))
-    assert len(timers) == 1
-    assert timers.get(after, "old-item", "text", list) is not gone
-    assert timers.get(after, "hot", "other text", list) is not kept
-
-
-def test_timers_of_a_document_that_is_gone_are_forgotten() -> None:
-    timers, life = Timers(), list[str]()
-    timers.get(plugin("a", life), "hot", "text", list)
-    timers.get(plugin("b", life), "hot", "text", list)
-    timers.sweep(registry(2, plugin("b", life)))
-    assert len(timers) == 1
