@@ -6,6 +6,7 @@ who only checks documents should not wait.
 
 from __future__ import annotations
 
+from .plugins import check_names as check_names
 from .plugins import compile_documents as compile_documents
 from .programs import ActionProgram as ActionProgram
 from .programs import AggregateProgram as AggregateProgram

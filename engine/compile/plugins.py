@@ -63,7 +63,7 @@ def compile_documents(
             gathered.extend(documents.problems)
         documents = documents.documents
     documents = tuple(documents)
-    _check_names(documents, gathered)
+    check_names(documents, gathered)
     params = {each.name: each for each in (*shared, *documents) if each.kind is Kind.PARAMS}
     plugins: list[Plugin] = []
     for document in documents:
@@ -78,7 +78,8 @@ def compile_documents(
     return tuple(plugins)
 
 
-def _check_names(documents: Sequence[Document], problems: Problems) -> None:
+def check_names(documents: Iterable[Document], problems: Problems) -> None:
+    """Report the documents whose kind and name another one before them has."""
     first: dict[tuple[Kind, str], Document] = {}
     for document in documents:
         other = first.setdefault((document.kind, document.name), document)

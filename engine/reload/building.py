@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
-from ..compile import compile_documents
+from ..compile import check_names, compile_documents
 from ..documents import Document, Documents, Kind, load
 from ..documents.specs import PluginSpec
 from ..registry import Plugin
@@ -62,9 +62,8 @@ class Builder:
         for each in loaded:
             problems.extend(each.problems)
             for document in each.of(Kind.PARAMS):
-                if (other := shared.setdefault(document.name, document)) is not document:
-                    problems.add(f"the {Kind.PARAMS.value} `{document.name}` is declared twice, also at {other.origin}",
-                                 document.span, help="rename one", code="duplicate-name")
+                shared.setdefault(document.name, document)
+        check_names((document for each in loaded for document in each.documents), problems)
         for each in loaded:
             for document in each.documents:
                 if not isinstance(document.spec, PluginSpec):

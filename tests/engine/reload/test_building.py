@@ -73,6 +73,14 @@ def test_params_of_one_name_in_two_files_are_an_error() -> None:
         Builder(Compiler())(sources(a=shared("p", 1), b=shared("p", 2)))
 
 
+def test_names_that_are_taken_twice_are_told_with_everything_else_that_is_wrong() -> None:
+    with pytest.raises(PolicyError) as caught:
+        Builder()(sources(a=policy("a"), b=policy("a"), c="kind: ["))
+    assert [(each.span.name, each.code) for each in caught.value.problems if each.span] == [
+        ("b.yaml", "duplicate-name"), ("c.yaml", "yaml-syntax"),
+    ]
+
+
 def test_a_reference_to_nothing_is_left_to_the_compiler_with_all_names() -> None:
     compiler = Compiler()
     Builder(compiler)(sources(a=policy("a", params="gone"), p=shared("p", 1), q=shared("q", 1)))
