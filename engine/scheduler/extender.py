@@ -444,12 +444,13 @@ class Extender:
         found = list(map(index.get, question.names))
         failed: dict[str, str] = {}
         if None in found or faults:
-            known = "the state that it was started with" if len(index) else "its state, which is empty"
+            known = "not among the nodes that are known" if len(index) else (
+                "not known, as no node is: it needs `--cluster`, or `nodeCacheCapable: false` in kube-scheduler")
             for place, row in enumerate(found):
                 name = question.names[place]
                 if row is None or name in faults:
                     found[place] = -1
-                    failed[name] = faults.get(name) or f"koord-policy: node `{name[:256]}` is not in {known}"
+                    failed[name] = faults.get(name) or f"koord-policy: node `{name[:256]}` is {known}"
         places: Rows = np.array(found, dtype=np.intp)
         asked = np.zeros(snapshot.size, np.bool_)
         asked[places[places >= 0]] = True

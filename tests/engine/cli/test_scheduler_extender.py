@@ -168,7 +168,7 @@ def test_names_are_filtered_and_prioritized(client):
     assert client("POST", "/filter", question("eight", "two", "one", "gone")) == (200, {
         "Nodes": None, "NodeNames": ["two", "one"],
         "FailedNodes": {"eight": "small-enough: 8000m is too much",
-                        "gone": "koord-policy: node `gone` is not in the state that it was started with"},
+                        "gone": "koord-policy: node `gone` is not among the nodes that are known"},
         "FailedAndUnresolvableNodes": {}, "Error": "",
     })
     assert client("POST", "/prioritize", question("two", "one")) == (

@@ -90,7 +90,7 @@ def test_only_the_nodes_of_the_request_are_asked_about(kit):
 
 def test_unknown_nodes_fail_with_a_reason_and_the_others_are_answered(kit):
     extender = asking(kit, kit.plugin("S", kit.gives(a=1, b=2)))
-    why = {"x\"y": "koord-policy: node `x\"y` is not in the state that it was started with"}
+    why = {"x\"y": "koord-policy: node `x\"y` is not among the nodes that are known"}
     assert ask(extender, Verb.FILTER, ["b", 'x"y', "a"]) == result(["b", "a"], failed=why)
     priorities = ask(extender, Verb.PRIORITIZE, ["b", 'x"y', "a"])
     assert sorted(priorities, key=lambda each: each["Host"]) == [
@@ -101,7 +101,7 @@ def test_unknown_nodes_fail_with_a_reason_and_the_others_are_answered(kit):
 def test_without_any_state_every_name_is_unknown(kit):
     extender = asking(kit, cluster=Cluster())
     assert ask(extender, Verb.FILTER, ["a"]) == result(
-        [], failed={"a": "koord-policy: node `a` is not in its state, which is empty"})
+        [], failed={"a": "koord-policy: node `a` is not known, as no node is: it needs `--cluster`, or `nodeCacheCapable: false` in kube-scheduler"})
 
 
 def test_a_name_that_is_asked_twice_is_answered_twice(kit):
