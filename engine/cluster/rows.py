@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -43,14 +43,18 @@ class NodeRow:
     node: Mapping[str, Any]
     allocatable: ResourceList
     requested: ResourceList = field(default_factory=ResourceList)
+    """The sums of the pods' requests; a resource that none of them asks for is absent."""
     pods: dict[str, PodInfo] = field(default_factory=dict)
     metric: NodeMetric | None = None
     total: list[int] = field(default_factory=list)
     """Thousandths per device minor; 0 where there is none, or it is unhealthy."""
     free: list[int] = field(default_factory=list)
+    """What of `total` nobody holds; never below 0, even where pods hold more than there is."""
     model: str = ""
     taken: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """The minors that each pod holds."""
+    """The minors that each pod holds, also those that the node does not have."""
+    used: dict[int, int] = field(default_factory=dict)
+    """Thousandths that pods hold, by minor."""
     images: Mapping[str, int] | None = None
     facts: dict[str, Any] | None = None
     """What `info` returned, for as long as it holds."""
@@ -59,7 +63,7 @@ class NodeRow:
         """Return a row that can be changed without this one noticing."""
         return NodeRow(
             self.name, self.node, self.allocatable, ResourceList(self.requested), dict(self.pods), self.metric,
-            self.total, list(self.free), self.model, dict(self.taken), self.images,
+            self.total, list(self.free), self.model, dict(self.taken), dict(self.used), self.images,
         )
 
     def set_node(self, node: Mapping[str, Any]) -> None:
@@ -73,13 +77,10 @@ class NodeRow:
         self.facts = None
         requested = self.requested
         for name, amount in pod.requests.items():
-            requested[name] += amount
-        if pod.gpu is not None and self.free:
-            minors = tuple(devices) if devices else bound_devices(pod) or first_fit(self.free, pod.gpu)
-            self.taken[pod.key] = minors
-            for minor in minors:
-                if minor < len(self.free):
-                    self.free[minor] -= pod.gpu.share
+            if amount:
+                requested[name] += amount
+        if pod.gpu is not None:
+            self._hold(pod, pod.gpu, tuple(devices))
 
     def remove(self, key: str) -> PodInfo:
         """Take a pod off the node, with all it holds."""
@@ -87,10 +88,17 @@ class NodeRow:
         self.facts = None
         requested = self.requested
         for name, amount in pod.requests.items():
-            requested[name] -= amount
-        for minor in self.taken.pop(key, ()):
-            if pod.gpu is not None and minor < len(self.free):
-                self.free[minor] += pod.gpu.share
+            if amount:
+                requested[name] -= amount
+                if not requested[name]:
+                    del requested[name]
+        if pod.gpu is not None:
+            self._use(self.taken.pop(key, ()), -pod.gpu.share)
+            for other in self.pods.values():
+                if other.gpu is not None and len(self.taken.get(other.key, ())) < other.gpu.count:
+                    # There was not enough for all: who was short gets what became free.
+                    self._use(self.taken.pop(other.key, ()), -other.gpu.share)
+                    self._hold(other, other.gpu, ())
         return pod
 
     def set_devices(self, total: list[int], model: str) -> bool:
@@ -99,16 +107,27 @@ class NodeRow:
             return False
         self.total, self.model, self.free = total, model, list(total)
         self.facts = None
-        held, self.taken = self.taken, {}
-        for pod in self.pods.values():
-            if pod.gpu is None or not self.free:
-                continue
-            minors = held.get(pod.key) or bound_devices(pod) or first_fit(self.free, pod.gpu)
-            self.taken[pod.key] = minors
-            for minor in minors:
-                if minor < len(self.free):
-                    self.free[minor] -= pod.gpu.share
+        held, self.taken, self.used = self.taken, {}, {}
+        # What a pod held on the devices before it holds on these, if there are so many (or none just now).
+        kept = {key: minors for key, minors in held.items() if max(minors) < len(total) or not total}
+        wanting = [(pod, pod.gpu, kept.get(pod.key) or bound_devices(pod)) for pod in self.pods.values()]
+        # Who is known to hold some comes before those for whom it has to be guessed.
+        for pod, request, devices in sorted(wanting, key=lambda each: not each[2]):
+            if request is not None:
+                self._hold(pod, request, devices)
         return True
+
+    def _hold(self, pod: PodInfo, request: DeviceRequest, devices: tuple[int, ...]) -> None:
+        minors = devices or bound_devices(pod) or first_fit(self.free, request)
+        if minors:
+            self.taken[pod.key] = minors
+            self._use(minors, request.share)
+
+    def _use(self, minors: Iterable[int], share: int) -> None:
+        for minor in minors:
+            self.used[minor] = self.used.get(minor, 0) + share
+            if minor < len(self.free):
+                self.free[minor] = max(0, self.total[minor] - self.used[minor])
 
     def devices(self) -> list[dict[str, Any]]:
         """Return the devices as expressions see them."""
@@ -217,9 +236,10 @@ def bound_devices(pod: PodInfo) -> tuple[int, ...]:
     allocated = annotations.get(DEVICE_ALLOCATED_ANNOTATION)
     if isinstance(allocated, str):
         try:
-            return tuple(int(entry["minor"]) for entry in json.loads(allocated).get("gpu", ()))
+            minors = tuple(int(entry["minor"]) for entry in json.loads(allocated).get("gpu", ()))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return ()  # another component's note: where it is broken, the first fit is as good a guess
+        return minors if all(minor >= 0 for minor in minors) else ()
     index = annotations.get(_INDEX)
     if isinstance(index, str) and index.isascii():
         return tuple(int(minor) for minor in index.split("-") if minor.isdigit() and len(minor) < 4)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from ..source import PolicyError, Problem
 from .changes import Log, changed_rows
 from .metrics import NANOSECONDS, NodeMetric, Unmeasured, unmeasured
 from .pods import DeviceRequest, PodInfo, ResourceList, json_kind, mapping_at, text_at
-from .rows import NodeRow, allocatable_of, devices_of, model_of
+from .rows import NodeRow, allocatable_of, bound_devices, devices_of, model_of
 
 __all__ = [
     "Cluster", "DeviceRequest", "Devices", "NodeChange", "NodeFrame", "PodInfo", "ResourceList", "Snapshot",
@@ -30,6 +30,7 @@ __all__ = [
 _UNMEASURED: Final = Unmeasured("no metric of the node, or an expired one")
 _NO_METRIC: Final = Unmeasured("no metric of the node")
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
+_OF_NO_NAMESPACE: Final = frozenset({"Node", "NodeMetric", "Device"})
 _FOREVER: Final = 2**63 - 1
 _NEVER: Final = -(2**62)
 
@@ -48,6 +49,13 @@ class NodeChange:
     add: Sequence[PodInfo] = ()
     remove: Sequence[str] = ()
     devices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+class _Binding(NamedTuple):
+    """A pod that is on a node, and the minors that it was given there (empty: those that the row chose)."""
+
+    pod: PodInfo
+    devices: tuple[int, ...] = ()
 
 
 class Devices:
@@ -145,7 +153,7 @@ class Cluster:
         self.kept: dict[object, object] = {}
         self._objects: dict[str, dict[str, Mapping[str, Any]]] = {}
         self._pods: dict[str, PodInfo] = {}
-        self._bound: dict[str, str] = {}
+        self._bound: dict[str, _Binding] = {}
         self._metrics: dict[str, NodeMetric] = {}
         self._fresh_from = self._fresh_until = 0
         self._now = 0
@@ -182,9 +190,8 @@ class Cluster:
 
     def pod(self, key: str) -> PodInfo | None:
         """Return a pod that runs, waits or was assumed, or None."""
-        node = self._bound.get(key)
-        row = self.index.get(node) if node is not None else None
-        return self._pods.get(key) if row is None else self.rows[row].pods.get(key)
+        binding = self._bound.get(key)
+        return self._pods.get(key) if binding is None else binding.pod
 
     def snapshot(self, now: int = 0) -> Snapshot:
         """Return what a decision at `now` (ns since the epoch) sees; it is valid until the cluster changes."""
@@ -249,7 +256,9 @@ class Cluster:
         elif gone is not None and kind == "Device" and key in self.index:
             self._set_devices(self.index[key])
         elif gone is not None and kind == "Node" and key in self.index:
-            del self.rows[self.index[key]]
+            row = self.rows.pop(self.index[key])
+            for held in row.pods.values():  # they count again should the node come back
+                self._bound[held.key] = _Binding(held, row.taken.get(held.key, ()))
             self._shape_changed()
 
     def assume(self, pod: PodInfo, node: str, devices: tuple[int, ...] = ()) -> None:
@@ -260,9 +269,8 @@ class Cluster:
         """
         if node not in self.index:
             raise ValueError(f"no node `{node}`")
-        if pod.key in self._bound:
-            self._detach(pod.key)
-        self._attach(pod.on(node), node, devices)
+        self._detach(pod.key)
+        self._attach(pod.on(node), devices)
 
     def forget(self, pod_key: str) -> None:
         """Undo `assume`: the pod waits again if its object is known; a pod that is on no node is left alone."""
@@ -282,13 +290,13 @@ class Cluster:
             row.metric = self._metrics.get(row.name)
             self.rows.append(row)
         self.rows.sort(key=lambda row: row.name)
-        waiting: dict[str, list[str]] = {}
-        for key, name in self._bound.items():
-            waiting.setdefault(name, []).append(key)
+        waiting: dict[str, list[_Binding]] = {}
+        for binding in self._bound.values():
+            waiting.setdefault(binding.pod.node_name, []).append(binding)
         for row in self.rows:
-            for key in waiting.get(row.name, ()):
-                if key not in row.pods and key in self._pods:
-                    row.add(self._pods[key])
+            for pod, devices in waiting.get(row.name, ()):
+                if pod.key not in row.pods:
+                    row.add(pod, devices)
         self._shape_changed()
 
     def _shape_changed(self) -> None:
@@ -347,22 +355,27 @@ class Cluster:
 
     def _upsert_pod(self, key: str, item: Mapping[str, Any]) -> None:
         pod = PodInfo.of(item)
-        node = self._bound.get(key)
+        binding = self._bound.get(key)
         if (item.get("status") or {}).get("phase") in _FINISHED:
             self._detach(key)
             self._pods.pop(key, None)
             return
         devices: tuple[int, ...] = ()
-        if node is not None:
-            if pod.node_name in ("", node):
+        if binding is not None and _may_be_one(binding.pod, pod):
+            node = binding.pod.node_name
+            if pod.node_name == node:
+                devices = bound_devices(pod) or self._devices_held(binding)
+            elif not pod.node_name:
                 # An informer may still tell of a pod before it was bound: what was assumed stands until forgotten.
-                pod = pod.on(node)
-                row = self.index.get(node)
-                devices = self.rows[row].taken.get(key, ()) if row is not None else ()
-            self._detach(key)
+                pod, devices = pod.on(node), self._devices_held(binding)
+        self._detach(key)
         self._pods[key] = pod
         if pod.node_name:
-            self._attach(pod, pod.node_name, devices)
+            self._attach(pod, devices)
+
+    def _devices_held(self, binding: _Binding) -> tuple[int, ...]:
+        index = self.index.get(binding.pod.node_name)
+        return binding.devices if index is None else self.rows[index].taken.get(binding.pod.key, ())
 
     def _upsert_metric(self, key: str, item: Mapping[str, Any]) -> None:
         metric = NodeMetric.of(item)
@@ -384,18 +397,17 @@ class Cluster:
         if key in self.index:
             self._set_devices(self.index[key])
 
-
-    def _attach(self, pod: PodInfo, node: str, devices: tuple[int, ...]) -> None:
-        self._bound[pod.key] = node
-        index = self.index.get(node)
+    def _attach(self, pod: PodInfo, devices: tuple[int, ...]) -> None:
+        self._bound[pod.key] = _Binding(pod, devices)
+        index = self.index.get(pod.node_name)
         if index is None:
             return  # bound to a node that is not known (yet)
         self.rows[index].add(pod, devices)
         self._pods_changed(index, pod)
 
     def _detach(self, key: str) -> None:
-        node = self._bound.pop(key, None)
-        index = self.index.get(node) if node is not None else None
+        binding = self._bound.pop(key, None)
+        index = self.index.get(binding.pod.node_name) if binding is not None else None
         if index is not None:
             self._pods_changed(index, self.rows[index].remove(key))
 
@@ -660,6 +672,11 @@ class Snapshot:
         return bool(self._cluster.fresh[row])
 
 
+def _may_be_one(known: PodInfo, told: PodInfo) -> bool:
+    """Whether two pods of one key may be the same: a controller may make another one of a name that was deleted."""
+    return not known.uid or not told.uid or known.uid == told.uid
+
+
 def _updated(metric: NodeMetric | None) -> int:
     return _NEVER if metric is None or metric.updated is None else metric.updated
 
@@ -675,6 +692,8 @@ def _key_of(item: Mapping[str, Any]) -> str:
     if not name:
         raise ValueError("`metadata.name` is missing")
     namespace = text_at(metadata, "namespace", "metadata") or ("default" if item["kind"] == "Pod" else "")
+    if namespace and item["kind"] in _OF_NO_NAMESPACE:
+        raise ValueError(f"`metadata.namespace` is `{namespace}`, but a {item['kind']} belongs to no namespace")
     return f"{namespace}/{name}" if namespace else name
 
 
