@@ -76,7 +76,7 @@ def evaluate(program: Program, frame: Frame, rows: Rows | None = None) -> Column
     The column has one place per row of the *frame*, also where `rows` are asked for: then only theirs mean something.
     Not to be written: it may be kept.
     """
-    return ColumnPlan.of(program).column(frame, rows)
+    return program.plan.column(frame, rows)
 
 
 class _Context:

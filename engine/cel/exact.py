@@ -64,7 +64,7 @@ _MAP_COST: Final = 30
 class Frame:
     """One evaluation: its inputs, the variables of its loops, what it has spent."""
 
-    __slots__ = ("bindings", "cost", "definitions", "limit", "locals", "trace", "turns")
+    __slots__ = ("bindings", "cost", "definitions", "limit", "locals", "turns")
 
     def __init__(self, bindings: Mapping[str, object], limit: float, slots: int) -> None:
         self.bindings = bindings
@@ -74,8 +74,6 @@ class Frame:
         self.locals: list[object] = [None] * slots
         self.definitions: dict[Checked, object] = {}
         """Values and errors of the definitions that were read so far."""
-        self.trace: dict[int, object] | None = None
-        """Values and errors by node, where somebody asked for them."""
 
     def charge(self, units: int) -> None:
         """Spend some units; raise once the budget is exceeded."""
@@ -96,6 +94,8 @@ def _spent() -> EvaluationError:
 
 Step: TypeAlias = Callable[[Frame], object]
 Reader: TypeAlias = Callable[[object], object]
+Decorate: TypeAlias = Callable[[Checked, Expr, Step], Step]
+"""Returns what takes the place of a node's step, in the expression or in one of its definitions; for observers."""
 
 
 class Exact:
@@ -103,21 +103,18 @@ class Exact:
 
     __slots__ = ("_slots", "_step", "checked")
 
-    def __init__(self, checked: Checked, *, traced: bool = False) -> None:
+    def __init__(self, checked: Checked, *, decorate: Decorate | None = None) -> None:
         self.checked = checked
-        builder = _Builder(checked, traced=traced)
+        builder = _Builder(checked, decorate)
         self._step = builder.build(checked.root)
         self._slots = builder.slots
 
-    def evaluate(
-        self, bindings: Mapping[str, object], limit: float = math.inf, trace: dict[int, object] | None = None,
-    ) -> tuple[object, int]:
+    def evaluate(self, bindings: Mapping[str, object], limit: float = math.inf) -> tuple[object, int]:
         """Return value and cost; raise `EvaluationError` with the offset of the node that failed.
 
-        `limit` bounds the cost. With `trace` the value or error of each node outside of loops is noted under its id.
+        `limit` bounds the cost.
         """
         frame = Frame(bindings, limit, self._slots)
-        frame.trace = trace
         try:
             value = self._step(frame)
         except RecursionError:
@@ -342,7 +339,7 @@ _FOLDED: Final = frozenset(
 class _Builder:
     """Turns the nodes of one tree into closures."""
 
-    def __init__(self, checked: Checked, *, traced: bool) -> None:
+    def __init__(self, checked: Checked, decorate: Decorate | None = None) -> None:
         self.checked = checked
         self.environment = checked.environment
         self.types = checked.types
@@ -350,28 +347,12 @@ class _Builder:
         self.slots = 0
         self._scope: dict[str, tuple[int, bool]] = {}
         """Slot of each variable of an enclosing loop, and whether it is evaluated lazily."""
-        self._traced = traced
-        self._depth = 0
+        self._decorate = decorate
 
     def build(self, node: Expr) -> Step:
         """Return the closure of a node."""
         step = self._build(node)
-        if not self._traced or self._depth or isinstance(node, ast.Literal):
-            return step
-        number = node.id
-
-        def traced(frame: Frame) -> object:
-            try:
-                value = step(frame)
-            except EvaluationError as error:
-                if frame.trace is not None:
-                    frame.trace[number] = error
-                raise
-            if frame.trace is not None:
-                frame.trace[number] = value
-            return value
-
-        return traced
+        return step if self._decorate is None else self._decorate(self.checked, node, step)
 
     def _build(self, node: Expr) -> Step:
         reference = self.references.get(node.id)
@@ -463,7 +444,8 @@ class _Builder:
 
     def _definition(self, name: str, node: Expr) -> Step:
         checked = self.environment.definitions[name]
-        exact = exact_of(checked)
+        # Who decorates wants to see the definitions of this very evaluation; all others share them.
+        exact = exact_of(checked) if self._decorate is None else Exact(checked, decorate=self._decorate)
         position = node.position
 
         def definition(frame: Frame) -> object:
@@ -813,7 +795,6 @@ class _Builder:
         outer = dict(self._scope)
         first = self._bound(node.variable)
         second = self._bound(node.variable2) if node.variable2 is not None else None
-        self._depth += 1
         predicate = None if node.predicate is None else self.build(node.predicate)
         transform = None
         if node.transform is not None and node.macro is not Macro.TRANSFORM_MAP_ENTRY:
@@ -822,7 +803,6 @@ class _Builder:
         if node.macro is Macro.TRANSFORM_MAP_ENTRY:
             assert node.transform is not None
             entry = self.build(node.transform)
-        self._depth -= 1
         self._scope = outer
         position = node.position
 

@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..source import Source
-from .ast import Expr, Literal, children
+from .ast import Comprehension, Expr, Literal, children
 from .checked import Checked, DefinitionReference, VariableReference
 from .checker import check
 from .environment import Environment
 from .parser import parse
 from .types import Type
-from .values import EvaluationError
 
 if TYPE_CHECKING:
     from .exact import Exact
+    from .frame import Column, Frame, Rows
+
+
+class ByColumn(Protocol):
+    """What answers for all rows of a frame at once."""
+
+    def column(self, frame: Frame, rows: Rows | None = None) -> Column:
+        """Return the values of all rows, or of `rows`; see `columns.evaluate`."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,13 @@ class Program:
 
         return exact_of(self.checked)
 
+    @cached_property
+    def plan(self) -> ByColumn:
+        """How it answers for many rows at once; see `columns`."""
+        from .columns import ColumnPlan  # noqa: PLC0415 - who only checks does not wait for numpy
+
+        return ColumnPlan.of(self)
+
     def evaluate(self, bindings: Mapping[str, object]) -> object:
         """Return the value for variables by name; others than those that it reads are ignored.
 
@@ -97,20 +112,24 @@ class Program:
 
         They stand in source order, the whole expression first. Literals and what happens inside of loops are left out.
         """
-        from .exact import Exact  # noqa: PLC0415
+        from .observed import observe  # noqa: PLC0415
 
         trace: dict[int, object] = {}
-        try:
-            Exact(self.checked, traced=True).evaluate(bindings, self.checked.environment.limits.cost, trace)
-        except EvaluationError as error:
-            trace.setdefault(self.checked.root.id, error)
+
+        def note(owner: Checked, node: Expr, value: object) -> None:
+            if owner is self.checked:
+                trace[node.id] = value
+
+        observe(self.checked, bindings, note)
         found: list[tuple[Expr, str, object]] = []
         pending: list[Expr] = [self.checked.root]
         while pending:
             node = pending.pop()
             if node.id in trace and not isinstance(node, Literal):
                 found.append((node, self.source.text[node.start : node.end], trace[node.id]))
-            pending.extend(reversed(children(node)))
+            # What a loop does in each of its turns has no one value.
+            below = (node.range,) if isinstance(node, Comprehension) else children(node)
+            pending.extend(reversed(below))
         return tuple(sorted(found, key=lambda each: (each[0].start, -each[0].end)))
 
 
