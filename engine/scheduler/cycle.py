@@ -20,7 +20,7 @@ from ..cel.values import EvaluationError
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Cluster, Snapshot
 from ..plugins import Count, CycleState, Handle
-from ..points import HIGHEST_SCORE, Answer, Code, Framework, Point, Refusal, Scores
+from ..points import HIGHEST_SCORE, Answer, Code, Framework, IgnoredErrors, Point, Refusal, Scores
 from ..registry import Live, Registry
 from ..reload.instances import Instances, Lease
 from ..source import PolicyError
@@ -145,12 +145,17 @@ class _Asking:
         self, profile: Profile, rows: Rows, exhaustive: bool,
     ) -> tuple[tuple[str, Point, Refusal] | None, tuple[Filtered, ...], Rows]:
         """Return who refused the pod as a whole, what the filters said, and which of the rows are left."""
-        for active in profile.pre_filters:
-            refusal = self.pre_filter(active)
-            if refusal is not None and active.enforced:
-                return (active.name, Point.PRE_FILTER, refusal), (), NOWHERE
         everything = rows
         found: list[Filtered] = []
+        for active in profile.pre_filters:
+            refusal = self.pre_filter(active)
+            if refusal is None:
+                continue
+            if active.enforced:
+                return (active.name, Point.PRE_FILTER, refusal), tuple(found), NOWHERE
+            # What is only watched would have kept the pod from every node.
+            answer, plugin = _refusing_all(refusal, self.snapshot.size), active.plugin
+            found.append(Filtered(plugin.name, plugin.origin, answer, rows, rows, plugin.enforcement))
         for active in profile.filters:
             if not len(rows) and not exhaustive:
                 break
@@ -180,11 +185,16 @@ class _Asking:
         return tuple(found), totals
 
     def pre_filter(self, active: Active) -> Refusal | None:
+        errors: list[tuple[str, EvaluationError]] = []
+        self.state[IgnoredErrors] = errors
         try:
             refusal: Refusal | None = active.ask.pre_filter(self.state, self.pod, self.snapshot)
         except Exception as error:  # the border between framework and plugin
             self.failures.append(_failure(active, Point.PRE_FILTER, describe(error)))
             return Refusal("", describe(error), Code.ERROR, failed(error))
+        if refusal is not None and refusal.error is not None:
+            errors.append((refusal.rule, refusal.error))
+        self.failures += (_failure(active, Point.PRE_FILTER, f"`{rule}`: {error.message}") for rule, error in errors)
         return refusal
 
     def filter(self, active: Active, rows: Rows) -> Answer:
@@ -195,7 +205,7 @@ class _Asking:
         except Exception as error:  # the border between framework and plugin
             self.failures.append(_failure(active, Point.FILTER, describe(error)))
             refusal = Refusal("", describe(error), Code.ERROR, failed(error))
-            return Answer(np.zeros(size, np.bool_), lambda _: refusal)
+            return _refusing_all(refusal, size)
         return answer
 
     def score(self, active: Active, rows: Rows) -> Scores:
@@ -227,6 +237,11 @@ def _without_outliers(scores: Scores, rows: Rows) -> Scores:
         errors[row] = EvaluationError(message, reason="ScoreRange")
         values[row] = 0
     return replace(scores, values=values, errors=errors)
+
+
+def _refusing_all(refusal: Refusal, size: int) -> Answer:
+    return Answer(np.zeros(size, np.bool_), lambda _: refusal, reasons=lambda rows: {refusal.message: rows},
+                  codes=lambda rows: {refusal.code: rows})
 
 
 def _failure(active: Active, point: Point, message: str) -> Failure:

@@ -545,9 +545,8 @@ class _Refused:
         """Add nodes that are refused for one reason."""
         # Written once per reason, not once per node: 5,000 nodes may be refused.
         message = f":{json.dumps(_message(plugin, reason, code))}"
-        quoted = self.quoted
         into = self.unresolvable if code is Code.UNRESOLVABLE else self.failed
-        into.extend([quoted[row] + message for row in rows.tolist()])
+        into.extend([f"{name}{message}" for name in map(self.quoted.__getitem__, rows.tolist())])
 
 
 def _refuse(verdict: Verdict, rows: Rows, refused: _Refused) -> tuple[Told, ...]:
@@ -579,7 +578,7 @@ def _refuse(verdict: Verdict, rows: Rows, refused: _Refused) -> tuple[Told, ...]
 
 
 def _told(plugin: str, reason: str, rows: Rows, names: Sequence[str], enforcement: Enforcement) -> Told:
-    first = tuple(names[row] for row in rows[:_NAMES_SHOWN].tolist())
+    first = tuple(str(names[int(row)]) for row in rows[:_NAMES_SHOWN])
     return Told(plugin, reason[:_LONGEST_MESSAGE], len(rows), first, enforcement)
 
 
@@ -643,9 +642,9 @@ def _best(
 ) -> tuple[tuple[str, int, int, Mapping[str, int]], ...]:
     rows = verdict.passed
     # Rows are sorted by name, and a stable sort keeps that order among equals.
-    first = np.argsort(-totals, kind="stable")[:_BEST].tolist()
+    first = np.argsort(-totals, kind="stable")[:_BEST]
     return tuple(
-        (verdict.names[rows[place]], int(totals[place]), int(priorities[place]),
+        (verdict.names[int(rows[place])], int(totals[place]), int(priorities[place]),
          {step.plugin: int(step.scores.values[rows[place]]) for step in verdict.scores})
         for place in first
     )

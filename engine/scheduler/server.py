@@ -166,19 +166,21 @@ class Server:
         where the address cannot be had.
         """
         loop = asyncio.get_running_loop()
+        loaded: Loaded | None = None
         refreshing: asyncio.Task[None] | None = None
         async with self._listening(host, port) as url:
             bound(url)
             try:
-                self._loaded = self.metrics.loaded = await loop.run_in_executor(self._decider, self._load)
-                ready(self._loaded)
-                if self._loaded.refresh is not None:
-                    refreshing = asyncio.create_task(self._keep_fresh(self._loaded, self._loaded.refresh))
+                found: Loaded = await loop.run_in_executor(self._decider, self._load)
+                loaded = self._loaded = self.metrics.loaded = found
+                ready(found)
+                if found.refresh is not None:
+                    refreshing = asyncio.create_task(self._keep_fresh(found, found.refresh))
                 await stop.wait()
             finally:
                 if refreshing is not None:
                     refreshing.cancel()
-                loaded, self._loaded, self.metrics.loaded = self._loaded, None, None
+                self._loaded = self.metrics.loaded = None
                 if loaded is not None:
                     await loop.run_in_executor(self._decider, _close, loaded)
                 self._decider.shutdown(wait=False, cancel_futures=True)

@@ -24,7 +24,10 @@ NOWHERE = np.zeros(0, dtype=np.intp)
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A plugin that raised an exception, or broke the contract of its point; `origin` is where to find the plugin."""
+    """A plugin that raised an exception or broke the contract of its point, or an expression of it that failed.
+
+    `origin` is where to find the plugin.
+    """
 
     plugin: str
     origin: str
@@ -36,7 +39,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """What one filter answered: it was asked about `asked` and refused `refused` (rows, ascending)."""
+    """What one filter answered: it was asked about `asked` and refused `refused` (rows, ascending).
+
+    Also what a preFilter said that is not enforced: it would have kept the pod from every node.
+    """
 
     plugin: str
     origin: str
