@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, Final, TypeVar
 
 from ..points import Code, Enforcement, FailurePolicy
-from ..source import Problems, Span
+from ..source import Problems, Source, Span
 from .nodes import Node, to_plain
 from .specs import (
     GROUP,
@@ -63,10 +63,11 @@ from .specs import (
     Spec,
     Subject,
     SuppressCPU,
-    TestSpec,
     Threshold,
     parse_duration,
 )
+from .suite_conversion import convert_suite
+from .suites import TestSpec
 from .validation import Schema, check_schema, prune, schema, validate, validate_against, validate_plain
 
 _DESCRIPTION: Final = f"{GROUP}/description"
@@ -486,7 +487,7 @@ def _shared_params(fields: _Fields) -> ParamsSpec:
 
 
 def _test(fields: _Fields) -> TestSpec:
-    return TestSpec(to_plain(fields.node))
+    return convert_suite(fields.node, fields.problems)
 
 
 _SPECS: Final[Mapping[Kind, Callable[[_Fields], Spec]]] = {
@@ -513,8 +514,8 @@ def _plain(value: Any) -> Any:
         return value.text
     if isinstance(value, Enum):
         return value.value
-    if isinstance(value, TestSpec):
-        return dict(value.data)
+    if isinstance(value, Source):
+        return value.text
     if is_dataclass(value) and not isinstance(value, type):
         plain = {_key(each.name): _plain(getattr(value, each.name)) for each in fields(value) if each.name != "span"}
         if isinstance(value, Action):

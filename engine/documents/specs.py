@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from ..points import Code, Enforcement, FailurePolicy
 from ..source import Source, Span
+from .suites import TestSpec
 
 GROUP: Final = "policy.koordinator.sh"
 VERSION: Final = f"{GROUP}/v1alpha2"
@@ -489,14 +490,6 @@ class ParamsSpec:
 
     params: Mapping[str, Any] = field(default_factory=_nothing)
     params_schema: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TestSpec:
-    """The spec of a PolicyTest, as plain data: the test runner reads it."""
-
-    __test__ = False
-    data: Mapping[str, Any] = field(default_factory=_nothing)
 
 
 Spec: TypeAlias = SchedulerSpec | QoSSpec | DeschedulerSpec | ParamsSpec | TestSpec

@@ -1,0 +1,278 @@
+"""v1alpha2 PolicyTests to their internal form. A node comes here only after it held against its schema."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from ..cel.values import EvaluationError, Timestamp
+from ..source import Problems, Source, Span
+from .nodes import Node, to_plain
+from .specs import parse_duration
+from .suites import (
+    EVERY_OTHER,
+    ActionExpectation,
+    Case,
+    ErrorExpectation,
+    Expectation,
+    Fixtures,
+    Invalid,
+    Kept,
+    Period,
+    ProblemExpectation,
+    Refused,
+    Role,
+    RoundExpectation,
+    ScoreExpectation,
+    Survivor,
+    TestSpec,
+    Wanted,
+)
+
+DEFAULT_NOW: Final = "2026-01-01T00:00:00Z"
+DEFAULT_EVERY: Final = "1m"
+_RANGE: Final = re.compile(r"([0-9]+)\.\.([0-9]+)")
+_EXPECTATIONS: Final = (
+    "preEnqueue", "preFilter", "filter", "score", "order", "place", "refused", "rounds", "evictionFilter", "evicts",
+    "keeps", "roles", "errors", "expectInvalid",
+)
+_WITH_POD: Final = ("preEnqueue", "preFilter", "filter", "score", "order", "place", "refused")
+
+
+def convert_suite(node: Node, problems: Problems) -> TestSpec:
+    """Return the internal form of a PolicyTest's spec."""
+    return _Reader(problems).suite(node)
+
+
+class _Reader:
+    """Reads the parts of one suite."""
+
+    def __init__(self, problems: Problems) -> None:
+        self._problems = problems
+
+    def suite(self, node: Node) -> TestSpec:
+        fields = node.fields
+        fixtures = fields.get("fixtures")
+        cases = [self._case(each) for each in _items(fields.get("cases"))]
+        first: dict[str, Case] = {}
+        for case in cases:
+            other = first.setdefault(case.name, case)
+            if other is not case:
+                self._complain(
+                    f"two cases are named `{case.name}`, the first in line {other.span.place[1]}", case.span,
+                    "rename one", "duplicate-name",
+                )
+        return TestSpec(
+            policies=_texts(fields.get("policies")),
+            plugin=_text(fields.get("plugin")),
+            profile=_text(fields.get("profile")),
+            now_ns=self._moment(fields.get("now"), DEFAULT_NOW) or 0,
+            seed=_plain(fields.get("seed"), 0),
+            params=_plain(fields.get("params"), {}),
+            fixtures=_fixtures(fixtures) if fixtures is not None else Fixtures(),
+            metrics=self._metrics(fields.get("metrics")),
+            cgroups=_plain(fields.get("cgroups"), {}),
+            cases=tuple(cases),
+            survivors=tuple(
+                Survivor(each.fields["at"].text, each.fields["change"].text, each.fields["because"].text, each.span)
+                for each in _items(fields.get("survivors"))
+            ),
+        )
+
+    def _case(self, node: Node) -> Case:
+        fields = node.fields
+        name = fields["name"]
+        asked = [key for key in _EXPECTATIONS if key in fields]
+        if not asked:
+            self._complain(f"the case `{name.text}` expects nothing", name.span,
+                           f"give it one of {', '.join(f'`{each}`' for each in _EXPECTATIONS)}", "missing-field")
+        needing = [key for key in asked if key in _WITH_POD]
+        if needing and "pod" not in fields:
+            self._complain(f"the case `{name.text}` has no `pod` that `{needing[0]}` could be about", name.span,
+                           "name a fixture, or write one", "missing-field")
+        if "expectInvalid" in asked and len(asked) > 1:
+            self._complain("what is refused decides nothing else", fields["expectInvalid"].place, "make it two cases")
+        pod, every = fields.get("pod"), fields.get("every")
+        overlay = fields.get("with")
+        return Case(
+            name=name.text, span=name.span, description=_text(fields.get("description")) or "",
+            plugin=_text(fields.get("plugin")), beside=_texts(fields.get("beside")) or (),
+            profile=_text(fields.get("profile")), now_ns=self._moment(fields.get("now"), None),
+            seed=_plain(fields.get("seed"), None), params=_plain(fields.get("params"), {}),
+            pod=pod.text if pod is not None and not pod.fields and pod.value != {} else None,
+            pod_given=to_plain(pod) if pod is not None and isinstance(pod.value, Mapping) else None,
+            nodes=_texts(fields.get("nodes")), overlay=_plain(overlay, {}),
+            pre_enqueue=_one(fields.get("preEnqueue")), pre_filter=_one(fields.get("preFilter")),
+            filter=tuple(_by_subject(fields.get("filter"))), score=tuple(self._scores(fields.get("score"))),
+            order=tuple(_texts(each) if each.items else (each.text,) for each in _items(fields.get("order"))),  # type: ignore[misc]
+            place=_one_or_many(fields.get("place")),
+            refused=tuple(
+                Refused(key, *_split(each.text), each.span) for key, each in _fields(fields.get("refused")).items()
+            ),
+            metrics=self._metrics(fields.get("metrics")), cgroups=_plain(fields.get("cgroups"), {}),
+            rounds=tuple(self._round(each) for each in _items(fields.get("rounds"))),
+            eviction_filter=tuple(_by_subject(fields.get("evictionFilter"))),
+            cycles=_plain(fields.get("cycles"), 1),
+            every_ns=self._duration(every) if every is not None else parse_duration(DEFAULT_EVERY),
+            evicts=_texts(fields.get("evicts")),
+            keeps=tuple(
+                Kept(key, each.text, each.span) if not each.fields
+                else Kept(key, each.fields["by"].text, each.span, _text(each.fields.get("message")))
+                for key, each in _fields(fields.get("keeps")).items()
+            ),
+            roles=tuple(Role(key, each.text, each.span) for key, each in _fields(fields.get("roles")).items()),
+            errors=_errors(fields.get("errors")),
+            expect_invalid=self._invalid(fields["expectInvalid"]) if "expectInvalid" in fields else None,
+        )
+
+    def _scores(self, node: Node | None) -> Iterator[ScoreExpectation]:
+        if node is None:
+            return
+        for subject, each in (node.fields or {EVERY_OTHER: node}).items():
+            if each.fields:
+                yield ScoreExpectation(subject, each.span, wanted=Wanted.ERROR, rule=each.fields["error"].text,
+                                       message=_text(each.fields.get("message")))
+            elif isinstance(each.scalar, int):
+                yield ScoreExpectation(subject, each.span, each.scalar, each.scalar)
+            elif (found := _RANGE.fullmatch(each.text)) is not None:
+                low, high = int(found[1]), int(found[2])
+                if low > high or high > 100:
+                    self._complain(f"`{each.text}` is no range of scores", each.span, "write `0..100` or a part of it")
+                yield ScoreExpectation(subject, each.span, low, high)
+            else:
+                yield ScoreExpectation(subject, each.span, wanted=Wanted.SKIP)
+
+    def _metrics(self, node: Node | None) -> tuple[Period, ...]:
+        return tuple(
+            Period(self._duration(each.fields["for"]), _plain(each.fields.get("usage"), None),
+                   _plain(each.fields.get("pods"), {}), _plain(each.fields.get("containers"), {}))
+            for each in _items(node)
+        )
+
+    def _round(self, node: Node) -> RoundExpectation:
+        fields = node.fields
+        if not fields.keys() & {"true", "holds", "actions", "errors"}:
+            self._complain("this round expects nothing", node.span,
+                           "give it one of `true`, `holds`, `actions`, `errors`", "missing-field")
+        start = self._duration(fields["at"])
+        end = self._duration(fields["until"]) if "until" in fields else start
+        if end < start:
+            self._complain("`until` lies before `at`", fields["until"].span, "a round counts from the first one")
+        true, holds, actions = (fields.get(name) for name in ("true", "holds", "actions"))
+        return RoundExpectation(
+            start, end, node.span,
+            None if true is None else frozenset(_texts(true) or ()),
+            None if holds is None else frozenset(_texts(holds) or ()),
+            None if actions is None else tuple(_action(each) for each in actions.items),
+            _errors(fields.get("errors")),
+        )
+
+    def _invalid(self, node: Node) -> Invalid:
+        fields = node.fields
+        document, file = fields.get("document"), fields.get("file")
+        if (document is None) == (file is None):
+            self._complain("what must be refused is given by `document` or by `file`", node.place, "write one of them")
+        text: Source | None = document.part if document is not None else None
+        return Invalid(text, _text(file), tuple(_problem(each) for each in fields["problems"].items))
+
+    def _duration(self, node: Node) -> int:
+        try:
+            return parse_duration(node.text)
+        except ValueError as error:
+            self._complain(str(error), node.span)
+            return 0
+
+    def _moment(self, node: Node | None, default: str | None) -> int | None:
+        if node is None:
+            return None if default is None else Timestamp.parse(default).ns
+        try:
+            return Timestamp.parse(node.text).ns
+        except EvaluationError as error:
+            self._complain(error.message, node.span)
+            return 0
+
+    def _complain(self, message: str, span: Span, hint: str = "", code: str = "invalid-value") -> None:
+        self._problems.add(message, span, help=hint, code=code)
+
+
+def _items(node: Node | None) -> tuple[Node, ...]:
+    return () if node is None else node.items
+
+
+def _fields(node: Node | None) -> Mapping[str, Node]:
+    return {} if node is None else node.fields
+
+
+def _text(node: Node | None) -> str | None:
+    return None if node is None else node.text
+
+
+def _texts(node: Node | None) -> tuple[str, ...] | None:
+    return None if node is None else tuple(each.text for each in node.items)
+
+
+def _plain(node: Node | None, default: Any) -> Any:
+    return default if node is None else to_plain(node)
+
+
+def _one_or_many(node: Node | None) -> tuple[str, ...] | None:
+    if node is None:
+        return None
+    return _texts(node) if isinstance(node.value, tuple) else (node.text,)
+
+
+def _split(text: str) -> tuple[str, str]:
+    plugin, _, rule = text.partition("/")
+    return plugin, rule
+
+
+def _fixtures(node: Node) -> Fixtures:
+    fields = node.fields
+    return Fixtures(
+        _texts(fields.get("files")) or (), _plain(fields.get("nodes"), {}), _plain(fields.get("pods"), {}),
+        tuple(_plain(fields.get("objects"), [])),
+    )
+
+
+def _expectation(subject: str, node: Node) -> Expectation:
+    fields = node.fields
+    if not fields:
+        return Expectation(subject, Wanted(node.text), node.span)
+    wanted = Wanted.FAIL if "fail" in fields else Wanted.ERROR
+    return Expectation(subject, wanted, node.span, fields[wanted.value].text, _text(fields.get("message")),
+                       _text(fields.get("reason")))
+
+
+def _one(node: Node | None) -> Expectation | None:
+    return None if node is None else _expectation("", node)
+
+
+def _by_subject(node: Node | None) -> Iterator[Expectation]:
+    if node is not None:
+        for subject, each in (node.fields or {EVERY_OTHER: node}).items():
+            yield _expectation(subject, each)
+
+
+def _errors(node: Node | None) -> tuple[ErrorExpectation, ...]:
+    return tuple(
+        ErrorExpectation(each.fields["item"].text, each.span,
+                         *(_text(each.fields.get(name)) for name in ("subject", "reason", "message")))
+        for each in _items(node)
+    )
+
+
+def _action(node: Node) -> ActionExpectation:
+    fields = node.fields
+    return ActionExpectation(
+        fields["item"].text, node.span, _text(fields.get("kind")), _text(fields.get("subject")),
+        _plain(fields.get("values"), {}), _plain(fields.get("writes"), None), _plain(fields.get("recovers"), False),
+    )
+
+
+def _problem(node: Node) -> ProblemExpectation:
+    if not node.fields:
+        return ProblemExpectation(node.span, node.text)
+    fields = node.fields
+    return ProblemExpectation(node.span, _text(fields.get("message")), _text(fields.get("code")),
+                              _plain(fields.get("line"), None))

@@ -1,0 +1,237 @@
+"""The internal form of a PolicyTest: what is built up, what is asked, and what must come out."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from ..source import Source, Span
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+EVERY_OTHER: Final = "*"
+"""Where expectations are given by node: all that no other key names."""
+
+
+def _nothing() -> Mapping[str, Any]:
+    return _NOTHING
+
+
+class Wanted(enum.Enum):
+    """What a check must come to. An error is never a failure, and a row that nobody asked about never passed."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    SKIP = "skip"
+    FAIL = "fail"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What must come out for one subject: a node's name, a pod's, `*`, or empty where there is but one answer.
+
+    `rule` names the check that fails or errs; `message` and `reason` (of an error) are compared where they are given.
+    """
+
+    subject: str
+    wanted: Wanted
+    span: Span
+    rule: str = ""
+    message: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreExpectation:
+    """The score that a node must get, `low` to `high`, both included; or `wanted` is SKIP or ERROR (of item `rule`)."""
+
+    subject: str
+    span: Span
+    low: int = 0
+    high: int = 0
+    wanted: Wanted = Wanted.PASS
+    rule: str = ""
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Which plugin must refuse a node in a whole cycle, and by which rule (empty: any)."""
+
+    subject: str
+    plugin: str
+    rule: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """What is measured again and again for a while; without usage nothing is."""
+
+    for_ns: int
+    usage: Mapping[str, Any] | None = None
+    pods: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing)
+    containers: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing)
+    """By the pod's name and the container's: `web/main`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionExpectation:
+    """What a QoS action must do; what is None is not looked at."""
+
+    item: str
+    span: Span
+    kind: str | None = None
+    subject: str | None = None
+    values: Mapping[str, Any] = field(default_factory=_nothing)
+    writes: Mapping[str, str] | None = None
+    """Files with their text; others may be written too."""
+    recovers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorExpectation:
+    """An expression that must fail: of which item, and (where given) for whom, why and with which message."""
+
+    item: str
+    span: Span
+    subject: str | None = None
+    reason: str | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundExpectation:
+    """What must come out of the rounds from `at_ns` to `until_ns` (both included) after the first; None: any."""
+
+    at_ns: int
+    until_ns: int
+    span: Span
+    true: frozenset[str] | None = None
+    """The thresholds whose expression is true."""
+    holds: frozenset[str] | None = None
+    actions: tuple[ActionExpectation, ...] | None = None
+    errors: tuple[ErrorExpectation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What must stop the eviction of a candidate: a rule, a plugin, or `plugin/rule`."""
+
+    subject: str
+    by: str
+    span: Span
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What a node must be found to be: source, target, waiting or unmeasured; or none of that."""
+
+    subject: str
+    role: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemExpectation:
+    """A problem that a document must be refused for; `message` is a part of it. What is None is not looked at."""
+
+    span: Span
+    message: str | None = None
+    code: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Invalid:
+    """Documents that must be refused, given as text or as a file, and all the problems that must be told."""
+
+    text: Source | None
+    file: str | None
+    problems: tuple[ProblemExpectation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One case: what differs from the suite, and what must come out. What is None is the suite's, or not asked."""
+
+    __test__ = False
+    name: str
+    span: Span
+    description: str = ""
+    plugin: str | None = None
+    beside: tuple[str, ...] = ()
+    """Other plugins that take part in a descheduling cycle."""
+    profile: str | None = None
+    now_ns: int | None = None
+    seed: int | None = None
+    params: Mapping[str, Any] = field(default_factory=_nothing)
+    pod: str | None = None
+    pod_given: Mapping[str, Any] | None = None
+    """The pod as a fixture of this case alone."""
+    nodes: tuple[str, ...] | None = None
+    """The nodes that there are; None for all."""
+    overlay: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing)
+    """Merge patches for fixtures: under `nodes` and `pods`, by name."""
+    pre_enqueue: Expectation | None = None
+    pre_filter: Expectation | None = None
+    filter: tuple[Expectation, ...] = ()
+    score: tuple[ScoreExpectation, ...] = ()
+    order: tuple[tuple[str, ...], ...] = ()
+    """Nodes, best first; those in one group share a score."""
+    place: tuple[str, ...] | None = None
+    """The nodes of which one must be chosen; empty where there must be none."""
+    refused: tuple[Refused, ...] = ()
+    metrics: tuple[Period, ...] = ()
+    cgroups: Mapping[str, str] = field(default_factory=_nothing)
+    rounds: tuple[RoundExpectation, ...] = ()
+    eviction_filter: tuple[Expectation, ...] = ()
+    cycles: int = 1
+    every_ns: int = 60_000_000_000
+    evicts: tuple[str, ...] | None = None
+    keeps: tuple[Kept, ...] = ()
+    roles: tuple[Role, ...] = ()
+    errors: tuple[ErrorExpectation, ...] = ()
+    expect_invalid: Invalid | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Survivor:
+    """A mutant that no case can tell from the original, and why."""
+
+    at: str
+    change: str
+    because: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Fixtures:
+    """What a suite's cases are about; files are relative to the suite."""
+
+    files: tuple[str, ...] = ()
+    nodes: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing)
+    pods: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing)
+    objects: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestSpec:
+    """The spec of a PolicyTest. `policies` are files and directories relative to it; None stands for the usual ones."""
+
+    __test__ = False
+    policies: tuple[str, ...] | None = None
+    plugin: str | None = None
+    profile: str | None = None
+    now_ns: int = 0
+    seed: int = 0
+    params: Mapping[str, Any] = field(default_factory=_nothing)
+    fixtures: Fixtures = Fixtures()
+    metrics: tuple[Period, ...] = ()
+    cgroups: Mapping[str, str] = field(default_factory=_nothing)
+    cases: tuple[Case, ...] = ()
+    survivors: tuple[Survivor, ...] = ()
