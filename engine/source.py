@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 _EXCERPT_WIDTH = 160
+_MESSAGE_WIDTH = 1000
 _SHOWN_PROBLEMS = 100
 
 
@@ -132,11 +133,14 @@ class Problem:
     def render(self) -> str:
         """Return the complaint as a person reads it: place, message, the line, a caret and the help."""
         level = self.severity.name.lower()
+        message = self.message
+        if len(message) > _MESSAGE_WIDTH:  # it quotes a word of thousands of characters
+            message = f"{message[: _MESSAGE_WIDTH // 2]} ... {message[-_MESSAGE_WIDTH // 2 :]}"
         if self.span is None:
-            return f"{level}: {self.message}" + (f"\n  = {self.help}" if self.help else "")
+            return f"{level}: {message}" + (f"\n  = {self.help}" if self.help else "")
         root = self.span.root()
         name, line, column = self.span.place
-        head = f"{name}:{line}:{column}: {level}: {self.message}"
+        head = f"{name}:{line}:{column}: {level}: {message}"
         text = root.source.line(line)
         # A very long line (minified JSON) is shown around the fault only.
         first = max(0, column - 1 - _EXCERPT_WIDTH // 2) if len(text) > _EXCERPT_WIDTH else 0

@@ -146,7 +146,8 @@ class Limits:
     """The bounds of an expression. Costs are in Kubernetes' units (about 0.1 us each)."""
 
     characters: int = 100_000
-    depth: int = 250
+    depth: int = 120
+    """How deep an expression may nest, with what it reads by name: later stages recurse, up to four calls a level."""
     nodes: int = 20_000
     comprehensions: int = 4
     """How deep comprehensions may nest."""

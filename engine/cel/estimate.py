@@ -291,6 +291,9 @@ class _Estimator:
         costs = [_call_cost(each, shapes) for each in reference.overloads if len(each.parameters) == len(shapes)]
         low = min((each.low for each in costs), default=0)
         high = max((each.high for each in costs), default=1)
+        if function == "_+_" and type_.name == "list":
+            # Kubernetes charges nothing for it, because cel-go joins lists lazily; here they are copied.
+            high += _LIST_COST * sum(each.high for each in shapes)
         return self.sum(parts, low if function != "@in" else 0, high, self.result(node, shapes, type_))
 
     def result(self, node: Call, shapes: Sequence[_Shape], type_: Type) -> _Shape:

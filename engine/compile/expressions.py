@@ -9,7 +9,7 @@ from typing import Final
 from ..cel.ast import Expr, Ident, Select, children
 from ..cel.checked import Checked
 from ..cel.checker import check
-from ..cel.environment import Environment, Variable
+from ..cel.environment import Environment, Limits, Variable
 from ..cel.estimate import check_cost
 from ..cel.parser import parse
 from ..cel.program import Program
@@ -56,6 +56,8 @@ class Expressions:
     aggregates: dict[str, Type] = field(default_factory=dict)
     _variables: tuple[_Variable, ...] = ()
     _scopes: dict[Hashable, _Scope] = field(default_factory=dict)
+    _heights: dict[str, int] = field(default_factory=dict)
+    """How deep each variable nests, with those that it reads."""
 
     def __post_init__(self) -> None:
         self._variables = tuple(self._parse_variables())
@@ -68,6 +70,8 @@ class Expressions:
             root = parse(expression.source)
         except PolicyError as error:
             self.problems.extend(error.problems)
+            return None
+        if self._height(root, expression) is None:
             return None
         return self._checked_program(expression, root, slot, SLOTS[slot].results if results is None else results,
                                      aggregates=aggregates)
@@ -150,7 +154,37 @@ class Expressions:
                 if node.field in later:
                     self._report_order(each.name, node, each.expression, reads)
                     root = None
+            height = None if root is None else self._height(root, each.expression)
+            if height is None:
+                root = None
+            else:
+                self._heights[each.name] = height
             yield _Variable(each.name, each.expression, root, reads[each.name])
+
+    def _height(self, root: Expr, expression: Expression) -> int | None:
+        """Return how deep a tree nests with all variables that it reads; None, told, where that is too deep.
+
+        All stages recurse into variables as into sub-expressions: what bounds the one must bound both together.
+        """
+        highest, deepest = 0, root
+        pending = [(root, 1)]
+        while pending:
+            node, level = pending.pop()
+            if isinstance(node, Select) and isinstance(node.operand, Ident) and node.operand.name == _VARIABLES:
+                below = level + 1 + self._heights.get(node.field, 0)
+                if below > highest:
+                    highest, deepest = below, node
+            else:
+                highest = max(highest, level)
+                pending.extend((each, level + 1) for each in children(node))
+        most = Limits().depth
+        if highest <= most:
+            return highest
+        self.problems.add(
+            f"nested too deeply: more than {most} levels, with the variables that are read", _span(expression, deepest),
+            help="read fewer variables by way of one another", code="too-deep",
+        )
+        return None
 
     def _report_order(
         self, name: str, node: Select, expression: Expression, reads: Mapping[str, frozenset[str]],

@@ -50,6 +50,11 @@ def test_a_part_of_a_part_points_into_the_outermost_file():
     assert innermost.span(1, 2).place == ("config-map.yaml", 1, 11)
 
 
+def test_a_message_that_quotes_thousands_of_characters_is_shown_by_its_ends():
+    told = Problem(f"no variable `{'x' * 5000}` at filter").render()
+    assert told == f"error: no variable `{'x' * 487} ... {'x' * 489}` at filter"
+
+
 def test_an_empty_span_at_the_end_still_has_one_caret():
     assert Problem("m", Source("e", "ab").span(2, 2)).render() == "e:1:3: error: m\n 1 | ab\n   |   ^"
 

@@ -7,7 +7,7 @@ from koordpolicy.engine.cel.checker import check
 from koordpolicy.engine.cel.environment import Environment, Limits, Variable
 from koordpolicy.engine.cel.estimate import ASSUMED_SIZES, Estimate, check_cost, estimate
 from koordpolicy.engine.cel.exact import exact_of
-from koordpolicy.engine.cel.library import STANDARD, table
+from koordpolicy.engine.cel.library import BINDINGS, STANDARD, table
 from koordpolicy.engine.cel.parser import parse
 from koordpolicy.engine.cel.types import DYN, INT, STRING, list_of, map_of
 from koordpolicy.engine.cel.values import EvaluationError
@@ -21,7 +21,7 @@ PLAIN = Environment(
             Variable("labels", map_of(STRING, STRING)), Variable("pod", DYN), Variable("grid", list_of(list_of(INT))),
         )
     },
-    functions=table(STANDARD),
+    functions=table(STANDARD, BINDINGS),
 )  # fmt: skip
 
 
@@ -72,6 +72,12 @@ def test_nested_loops_multiply():
 def test_a_definition_is_paid_once():
     environment = PLAIN.with_definition("sum", analyze("texts.all(t, t == 'a')"))
     assert estimate(analyze("variables.sum && variables.sum", environment)).high == 2 + 503
+
+
+def test_joining_lists_costs_what_copying_them_does():
+    made, joining = 2 * (1 + 10), 1  # two lists of one variable, and the call
+    assert estimate(analyze("[n] + [n]")).high == made + joining + 2 * 10
+    assert estimate(analyze("([n] + [n]) + ([n] + [n])")).high == 2 * (made + joining + 2 * 10) + joining + 4 * 10
 
 
 def test_what_may_cost_too_much_is_refused_with_the_reason():

@@ -264,7 +264,7 @@ def test_optional_syntax_can_be_off():
     ],
 )
 def test_what_nests_ten_thousand_deep_is_refused_politely(text: str):
-    assert refusal(text)[0].startswith("nested too deeply: more than 250")
+    assert refusal(text)[0].startswith("nested too deeply: more than 120")
 
 
 def test_runs_of_signs_are_no_nesting():
