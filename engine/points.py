@@ -88,6 +88,10 @@ class Refusal:
     """Sub-expressions of the rule and what they were, as text and value, where that was asked for."""
 
 
+class IgnoredErrors:
+    """The key of the cycle state under which a preFilter finds a list, for the (rule, error) that did not count."""
+
+
 def _unexplained(row: int) -> Refusal:
     raise KeyError(row)
 
@@ -455,8 +459,8 @@ def seen(slot: Slot, *, subject: str = "node") -> tuple[Seen, ...]:
 
 @functools.cache
 def functions() -> Mapping[str, Function]:
-    """Return all functions that expressions may call: those of Kubernetes' base environment, and `math`."""
-    return library.table(kubernetes_library.FUNCTIONS.values(), library.MATH)
+    """Return all functions that expressions may call: Kubernetes' base environment, `math`, `base64`, `cel.bind`."""
+    return library.table(kubernetes_library.FUNCTIONS.values(), library.MATH, library.ENCODERS, library.BINDINGS)
 
 
 @functools.cache

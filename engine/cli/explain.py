@@ -124,7 +124,7 @@ def show(verdict: Verdict, current: str, best: int) -> None:
         heading("scores")
         show_scores(verdict, best)
     refused = len(verdict.names) - len(verdict.passed)
-    if refused or verdict.refusal is not None:
+    if refused or verdict.refusal is not None or any(len(step.refused) for step in verdict.filters):
         heading(f"{refused} of {len(verdict.names)} nodes refused")
         show_refusals(verdict)
     show_errors(verdict)

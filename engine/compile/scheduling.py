@@ -23,7 +23,7 @@ from ..cluster.facts import pod_facts, pod_values
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import NodeFrame, Snapshot
 from ..documents import Normalize, Over
-from ..points import HIGHEST_SCORE, Answer, Code, FailurePolicy, Refusal, Scores
+from ..points import HIGHEST_SCORE, Answer, Code, FailurePolicy, IgnoredErrors, Refusal, Scores
 from .aggregation import Facts, summarize
 from .programs import AggregateProgram, CompiledScheduler, Rule, ScoreProgram
 from .selection import accepts_pod, exempt, node_mask
@@ -131,17 +131,21 @@ class DocumentScheduler:
         if not rules or exempt(self._spec.match.pods, pod):
             return None
         decision = self._decision(state, pod, snapshot)
-        if decision.error is not None and not self._ignore:
-            return Refusal("matchConditions", decision.error.message, Code.ERROR, decision.error)
-        if not decision.about or decision.error is not None:
+        ignored: list[tuple[str, EvaluationError]] = state.setdefault(IgnoredErrors, [])
+        if decision.error is not None:
+            if not self._ignore:
+                return Refusal("matchConditions", decision.error.message, Code.ERROR, decision.error)
+            ignored.append(("matchConditions", decision.error))
+            return None
+        if not decision.about:
             return None
         for rule in rules:
-            bindings = bindings_of(rule.program, decision.frame, None)
             try:
-                if rule.program.evaluate(bindings) is True:
+                if rule.program.evaluate(bindings_of(rule.program, decision.frame, None)) is True:
                     continue
             except EvaluationError as error:
                 if self._ignore:
+                    ignored.append((rule.name, error))
                     continue
                 return Refusal(rule.name, error.message, Code.ERROR, error)
             return refusal_of(rule, decision.frame, None)

@@ -16,7 +16,7 @@ from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.compile.scheduling import DocumentScheduler, normalize
 from koordpolicy.engine.documents import Normalize, load
 from koordpolicy.engine.plugins import CycleState
-from koordpolicy.engine.points import Code, Enforcement, Point
+from koordpolicy.engine.points import Code, Enforcement, IgnoredErrors, Point
 from koordpolicy.engine.source import PolicyError, Problems, Source
 
 HEAD = "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {name: under-test}\nspec:\n"
@@ -340,6 +340,17 @@ def test_a_plugin_says_what_its_document_says() -> None:
     assert (found.order, found.weight, found.profiles, found.replaces, found.enforcement) == (
         3, 7, frozenset({"gpu"}), True, Enforcement.WARN,
     )
+
+
+@pytest.mark.parametrize(("spec", "rule"), [
+    ("  preFilter:\n  - {name: small, expression: 'int(pod.metadata.labels[\"size\"]) < 3'}\n", "small"),
+    ("  matchConditions:\n  - {name: sized, expression: 'int(pod.metadata.labels[\"size\"]) < 3'}\n  preFilter:\n  - {name: small, expression: 'false'}\n", "matchConditions"),
+])
+def test_what_a_pre_filter_ignores_is_left_in_the_state(spec: str, rule: str) -> None:
+    state, snapshot = CycleState(), Cluster(node("a")).snapshot()
+    asked = plugin(f"  failurePolicy: Ignore\n{spec}")
+    assert asked.pre_filter(state, PodInfo.of(pod("p")), snapshot) is None
+    assert [(name, error.message) for name, error in state[IgnoredErrors]] == [(rule, "no such key: size")]
 
 
 @pytest.mark.parametrize(("function", "expression", "holds"), [

@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from koordpolicy.engine.cel.values import EvaluationError
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.points import Answer, Code, Enforcement, Point, Refusal, Scores
+from koordpolicy.engine.points import Answer, Code, Enforcement, IgnoredErrors, Point, Refusal, Scores
 from koordpolicy.engine.scheduler.cycle import (
     ReservedDevices,
     Scheduler,
@@ -14,7 +15,7 @@ from koordpolicy.engine.scheduler.cycle import (
     tie_break,
 )
 from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
-from koordpolicy.engine.scheduler.verdict import Failure
+from koordpolicy.engine.scheduler.verdict import Failure, Refused
 
 
 def schedule(kit, plugins, *names, settings=None, **options):
@@ -98,6 +99,38 @@ def test_a_pre_filter_that_raises_lets_the_pod_wait(kit):
     verdict = schedule(kit, [kit.plugin("Bad", Raises(), points=(Point.PRE_FILTER,))])
     assert verdict.summary() == "default/p is refused by `Bad`: RuntimeError: broken"
     assert verdict.refusal[2].code is Code.ERROR
+
+
+class Says:
+    """A preFilter with an answer of its own, and errors that it ignored."""
+
+    def __init__(self, refusal, *ignored):
+        self.refusal, self.ignored = refusal, ignored
+
+    def pre_filter(self, state, pod, snapshot):
+        state[IgnoredErrors] += self.ignored
+        return self.refusal
+
+
+def test_what_fails_in_a_pre_filter_is_told_whether_it_counts_or_not(kit):
+    error = EvaluationError("no such key: x")
+    ignores = Says(None, ("small", error))
+    fails = Says(Refusal("known", error.message, Code.ERROR, error))
+    verdict = schedule(kit, [kit.plugin("A", ignores), kit.plugin("B", fails)])
+    assert verdict.refusal == ("B", Point.PRE_FILTER, fails.refusal)
+    assert verdict.errors() == (
+        Failure("A", "origin of A", Point.PRE_FILTER, "`small`: no such key: x"),
+        Failure("B", "origin of B", Point.PRE_FILTER, "`known`: no such key: x"),
+    )
+
+
+def test_a_pre_filter_that_is_only_watched_is_told_and_keeps_the_pod_from_nothing(kit):
+    watched = kit.plugin("W", Says(Refusal("small", "too big")), enforcement=Enforcement.WARN)
+    verdict = schedule(kit, [watched, kit.plugin("S", kit.gives(b=7))])
+    assert (verdict.node, verdict.refusal, verdict.reasons()) == ("b", None, {})
+    assert verdict.refusals() == (
+        Refused("W", "small", "too big", Code.UNSCHEDULABLE, ("a", "b", "c"), enforcement=Enforcement.WARN),
+    )
 
 
 def test_a_score_outside_0_to_100_is_the_plugins_error_and_counts_0(kit):
