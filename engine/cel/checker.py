@@ -36,7 +36,7 @@ from .checked import (
     VariableReference,
     reads_of,
 )
-from .environment import UNKNOWN, Environment, Function, InvalidLiteralError, Overload, Scope
+from .environment import Environment, Function, InvalidLiteralError, Overload, Scope, Unknown
 from .types import (
     BOOL,
     BYTES,
@@ -62,6 +62,11 @@ _NEVER_NULL: Final = frozenset(("bool", "int", "uint", "double", "string", "byte
 _ANYTHING: Final = frozenset((DYN.name, ERROR.name))
 _ORDERED: Final = (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)
 _NUMBERS: Final = frozenset((INT, UINT, DOUBLE))
+FOLDED: Final = frozenset(
+    ("int", "uint", "double", "string", "bytes", "bool", "timestamp", "duration", "type", "dyn")
+)
+"""Conversions: of constants they are computed before an expression runs, and what fails then is a fault of the
+expression, wherever it stands (Kubernetes' setting)."""
 _MIXED: Final = frozenset(("format",))
 """Functions in whose arguments literals of mixed types are fine even where they are not elsewhere."""
 
@@ -610,8 +615,8 @@ class _Checker:
         if result is None:
             return self.no_overload(node, function, types)
         self.references[node.id] = CallReference(function.name, tuple(matching), qualified)
-        if len(matching) == 1 and function.name not in _SYMBOLS:
-            self.try_literals(node, matching[0], node.args if not member else (node.target, *node.args))
+        if (len(matching) == 1 and function.name not in _SYMBOLS) or function.name in FOLDED:
+            self.try_literals(node, matching, node.args if not member else (node.target, *node.args))
         return result
 
     def instantiate(self, overload: Overload) -> tuple[Sequence[Type], Type]:
@@ -629,13 +634,34 @@ class _Checker:
 
         return [refresh(each) for each in overload.parameters], refresh(overload.result)
 
-    def try_literals(self, node: Call, overload: Overload, arguments: Sequence[Expr | None]) -> None:
+    def known(self, node: Expr) -> object:
+        """Return the value of a literal, of a list of them, and of conversions of literals; else an `Unknown`."""
+        if isinstance(node, Literal):
+            return Uint(node.value) if node.unsigned and isinstance(node.value, int) else node.value
+        if isinstance(node, ListLiteral) and not node.optional:
+            return [self.known(each) for each in node.elements]
+        unknown = Unknown(self.substitute(self.types[node.id]))
+        reference = self.references.get(node.id)
+        if not isinstance(reference, CallReference) or reference.function not in FOLDED:
+            return unknown
+        values = tuple([self.known(each) for each in children(node)])
+        if not all(each.__class__ in _TRIED for each in values):
+            return unknown
+        from .exact import choose  # noqa: PLC0415 - what few expressions need
+
+        try:
+            return choose(reference.overloads, values).evaluate(*values)
+        except EvaluationError:
+            return unknown  # told where it stands
+
+    def try_literals(self, node: Call, overloads: Sequence[Overload], arguments: Sequence[Expr | None]) -> None:
         """Complain of a call with literals that can only fail: better now than at the first pod.
 
         Operators are left alone (`1/0` may stand where nobody looks), functions are not, as in Kubernetes.
         """
         nodes = [each for each in arguments if each is not None]
-        values = [_literal_value(each) for each in nodes]
+        values = [self.known(each) for each in nodes]
+        overload = overloads[0]
         if overload.validate is not None:
             try:
                 overload.validate(tuple(values))
@@ -648,7 +674,14 @@ class _Checker:
         if not overload.pure or overload.result.name in ("list", "map"):
             return
         if all(each.__class__ in _TRIED and not (isinstance(each, str) and len(each) > 256) for each in values):
+            dynamic = any(self.types[each.id] == DYN for each in nodes)
+            if dynamic and node.function not in FOLDED:
+                return
             try:
+                if dynamic:
+                    from .exact import choose  # noqa: PLC0415
+
+                    overload = choose(overloads, tuple(values))
                 overload.evaluate(*values)
             except EvaluationError as error:
                 at = node.args[0] if len(node.args) == 1 else node
@@ -834,6 +867,12 @@ class _Checker:
         )  # fmt: skip
 
     def check_bind(self, node: Bind) -> Type:
+        if "cel.bind" not in self.environment.functions:
+            span = self.source.span(node.start, node.start + len("cel"))
+            self.problems.append(Problem(
+                "`cel.bind` is not available here", span, "write the value out where it is read", code="cel-name",
+            ))
+            return ERROR
         self.locals.append((node.variable, self.substitute(self.check(node.init))))
         type_ = self.check(node.body)
         self.locals.pop()
@@ -930,15 +969,6 @@ def _less_specific(first: Type, second: Type) -> bool:
 def _listed(before: str, names: Sequence[str]) -> str:
     shown = ", ".join(f"`{each}`" for each in names[:_SHOWN_SIGNATURES])
     return f"{before} {shown}" + (", ..." if len(names) > _SHOWN_SIGNATURES else "")
-
-
-def _literal_value(node: Expr) -> object:
-    """Return the value of a literal, UNKNOWN for anything that must be computed."""
-    if isinstance(node, Literal):
-        return Uint(node.value) if node.unsigned and isinstance(node.value, int) else node.value
-    if isinstance(node, ListLiteral) and not node.optional:
-        return [_literal_value(each) for each in node.elements]
-    return UNKNOWN
 
 
 def _survey(

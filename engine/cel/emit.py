@@ -25,7 +25,7 @@ from . import ast
 from .ast import Expr, Macro
 from .checked import CallReference, Checked, DefinitionReference, LocalReference, TypeReference, VariableReference
 from .environment import Overload
-from .exact import choose, is_constant, literal_value, read_double, read_duration, read_timestamp, reader
+from .exact import choose, is_constant, list_field, literal_value, read_double, read_duration, read_timestamp, reader
 from .library.core import CORE, divide_double, divide_int, modulo_int
 from .types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, ObjectType, Type
 from .values import INT64_MAX, INT64_MIN, equal, has_key, index, index_list, is_map, key_value
@@ -344,6 +344,8 @@ class _Emitter:
             case ast.Select():
                 return self._select(node, chain=chain)
             case ast.Call():
+                if list_field(self._checked, node) is not None:
+                    raise RefusedError
                 return self._call(node, chain=chain)
             case ast.ListLiteral(optional=optional) if not optional:
                 if is_constant(node):

@@ -77,8 +77,11 @@ class Cost:
     product: bool = False
 
 
-UNKNOWN: Final = object()
-"""Stands for an argument that is no literal, where literals are looked at."""
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Stands for an argument that must be computed, where literals are looked at; its type may be known."""
+
+    type: Type = DYN
 
 
 class InvalidLiteralError(Exception):
@@ -97,7 +100,7 @@ def validator(argument: int, read: Callable[..., object]) -> Callable[[tuple[obj
     """Return a `validate` that reads one argument, if it is a literal, with a function that raises what is wrong."""
 
     def validate(arguments: tuple[object, ...]) -> None:
-        if arguments[argument] is not UNKNOWN:
+        if not isinstance(arguments[argument], Unknown):
             try:
                 read(arguments[argument])
             except EvaluationError as error:
@@ -122,8 +125,10 @@ class Overload:
     cost: Cost = Cost()
     pure: bool = True
     validate: Callable[[tuple[object, ...]], None] | None = None
-    """Looks at a call when it is compiled: gets the values of literal arguments (lists of literals included, `UNKNOWN`
+    """Looks at a call when it is compiled: gets the values of literal arguments (lists of literals included, `Unknown`
     for all else), receiver first, and raises `InvalidLiteralError` for a call that can only fail."""
+    measure: Callable[..., int] | None = None
+    """What a call with these arguments costs where that is no sum over their sizes; `cost` then is an upper bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +180,8 @@ class Environment:
     """`[1, 'a']` is an error (Kubernetes' setting)."""
     has_on_scalars: bool = True
     """`has()` on a null, string, number or bool is false (Kubernetes); otherwise an error (the conformance suites)."""
+    double_keys: bool = True
+    """A double may be the key of a map (Kubernetes); otherwise it is an error (the specification)."""
     escaped_identifiers: bool = False
     """Back-quoted field names (off in Kubernetes)."""
 

@@ -21,7 +21,8 @@ from typing import Final, TypeAlias
 from . import ast
 from .ast import Expr, Macro
 from .checked import CallReference, Checked, DefinitionReference, LocalReference, TypeReference, VariableReference
-from .environment import Cost, Environment, Overload
+from .checker import FOLDED
+from .environment import Environment, Overload
 from .types import (
     BOOL,
     BYTES,
@@ -32,6 +33,7 @@ from .types import (
     STRING,
     TIMESTAMP,
     UINT,
+    Field,
     ObjectType,
     Type,
 )
@@ -43,6 +45,7 @@ from .values import (
     Timestamp,
     Uint,
     compare,
+    equal,
     find,
     index,
     is_map,
@@ -279,11 +282,16 @@ def choose(overloads: Iterable[Overload], arguments: tuple[object, ...]) -> Over
 
 def size_of(value: object) -> int:
     """Return what cost rules call a value's size: characters, octets, elements, entries, else 1."""
-    return len(value) if isinstance(value, str | bytes | list | dict | Mapping) else 1
+    if isinstance(value, str | bytes | list | dict | Mapping):
+        return len(value)
+    return getattr(value, "cel_size", 1)
 
 
-def call_cost(cost: Cost, arguments: tuple[object, ...]) -> int:
+def call_cost(overload: Overload, arguments: tuple[object, ...]) -> int:
     """Return what a call with these arguments costs beyond them."""
+    if overload.measure is not None:
+        return overload.measure(*arguments)
+    cost = overload.cost
     total = cost.base
     if cost.product:
         factor = 1
@@ -293,6 +301,10 @@ def call_cost(cost: Cost, arguments: tuple[object, ...]) -> int:
     for position, per_size in cost.per_size:
         total += math.ceil(size_of(arguments[position]) * per_size)
     return total
+
+
+def _one(_: tuple[object, ...]) -> int:
+    return 1
 
 
 def _comparison_cost(arguments: tuple[object, ...]) -> int:
@@ -327,10 +339,8 @@ _COSTS: Final[dict[str, Callable[[tuple[object, ...]], int]]] = {
     "_+_": _sum_cost, "lists.range": lambda arguments: _LIST_COST + 1 + max(arguments[0], 0),  # type: ignore[call-overload]
 }
 """Costs that are no sum or product over the arguments' sizes."""
-_FOLDED: Final = frozenset(
-    {"int", "uint", "double", "string", "bytes", "bool", "timestamp", "duration", "type", "dyn"}
-)
-"""Functions that Kubernetes evaluates when it builds a program, if their arguments are constant."""
+_PRICED_BY_OVERLOAD: Final = frozenset({"_+_", "_<_", "_<=_", "_>_", "_>=_", "sort"})
+"""Functions of which cel-go knows what a call costs only where the types leave one overload, and else takes 1."""
 
 
 # --- building --------------------------------------------------------------------------------------------------------
@@ -433,7 +443,7 @@ class _Builder:
         def lazy_local(frame: Frame) -> object:
             frame.cost += 1
             held = frame.locals[slot]
-            if isinstance(held, _Lazy):
+            if isinstance(held, _Lazy | _Again):
                 held = held.evaluate(frame)
                 frame.locals[slot] = held
             if type(held) is EvaluationError:
@@ -650,17 +660,33 @@ class _Builder:
 
     def _conditional(self, node: ast.Call) -> Step:
         condition, then, otherwise = (self.build(each) for each in node.args)
+        # cel-go counts no step for the variable at which a branch begins that only reads.
+        then_less, otherwise_less = (1 if self._only_reads(each) else 0 for each in node.args[1:])
         position = node.position
 
         def conditional(frame: Frame) -> object:
             chosen = condition(frame)
             if chosen is True:
+                frame.cost -= then_less
                 return then(frame)
             if chosen is False:
+                frame.cost -= otherwise_less
                 return otherwise(frame)
             raise no_overload().at(position)
 
         return conditional
+
+    def _only_reads(self, node: Expr) -> bool:
+        """Whether a node is a variable, or what is read of one or of a computed value."""
+        while True:
+            if isinstance(self.references.get(node.id), VariableReference | LocalReference | DefinitionReference):
+                return True
+            if isinstance(node, ast.Select) and not node.test:
+                node = node.operand
+            elif isinstance(node, ast.Call) and node.function in {"_[_]", "_[?_]"}:
+                node = node.args[0]
+            else:
+                return False
 
     def _function(self, node: ast.Call) -> Step:
         reference = self.references.get(node.id)
@@ -673,8 +699,12 @@ class _Builder:
             return lazy(self, arguments_nodes, position)
         steps = tuple(self.build(each) for each in arguments_nodes)
         overloads = reference.overloads
+        declared = list_field(self.checked, node)
+        special = None if declared is None else _LISTED[reference.function](declared)
         priced = _COSTS.get(reference.function)
         only = overloads[0] if len(overloads) == 1 and self._certain(arguments_nodes, overloads[0]) else None
+        if len(overloads) > 1 and reference.function in _PRICED_BY_OVERLOAD:
+            priced = _one
         free = self._folded(node) or (node.function == "@in" and self._folded_list(arguments_nodes[1]))
 
         def call(frame: Frame) -> object:
@@ -686,7 +716,9 @@ class _Builder:
             try:
                 overload = only if only is not None else choose(overloads, arguments)
                 if not free:
-                    frame.charge(call_cost(overload.cost, arguments) if priced is None else priced(arguments))
+                    frame.charge(call_cost(overload, arguments) if priced is None else priced(arguments))
+                if special is not None:
+                    return special(*arguments)
                 return overload.evaluate(*arguments)
             except EvaluationError as error:
                 raise error.at(position) from None
@@ -707,7 +739,7 @@ class _Builder:
                 return all(
                     not each.optional and self._folded(each.key) and self._folded(each.value) for each in node.entries
                 )
-            case ast.Call(target=None) if node.function in _FOLDED:
+            case ast.Call(target=None) if node.function in FOLDED:
                 return all(map(self._folded, node.args))
             case _:
                 return isinstance(self.references.get(node.id), TypeReference)
@@ -717,7 +749,7 @@ class _Builder:
 
     def _base_cost(self, node: Expr) -> int:
         """Return what a chain of fields costs that does not begin at a variable."""
-        chain = isinstance(node, ast.Call) and node.function in {"_[_]", "_[?_]"}
+        chain = isinstance(node, ast.Call) and node.function in {"_[_]", "_[?_]", "_?_:_"}
         return 0 if chain or isinstance(node, ast.Select | ast.Ident) else 1
 
     def _certain(self, nodes: tuple[Expr, ...], overload: Overload) -> bool:
@@ -759,12 +791,14 @@ class _Builder:
             for each in node.entries
         )
 
+        doubles = self.environment.double_keys
+
         def build_map(frame: Frame) -> object:
             frame.charge(cost)
             entries: dict[object, object] = {}
             for key_step, value_step, optional, key_position, position in steps:
                 try:
-                    key = key_of(key_step(frame))
+                    key = key_of(key_step(frame), doubles=doubles)
                 except EvaluationError as error:
                     raise error.at(key_position) from None
                 value = value_step(frame)
@@ -907,7 +941,7 @@ class _Builder:
                         assign(frame, pair)
                         if predicate is None or holds(frame):
                             frame.charge(3)
-                            mapped[key_of(frame.locals[first])] = transform(frame)
+                            mapped[key_of(frame.locals[first], doubles=True)] = transform(frame)
                         else:
                             frame.turn()
                     return mapped
@@ -978,7 +1012,7 @@ class _Builder:
         lazy = _Lazy(init)
 
         def bind(frame: Frame) -> object:
-            frame.charge(1)
+            frame.turn()
             frame.locals[slot] = lazy
             return body(frame)
 
@@ -987,22 +1021,26 @@ class _Builder:
     def _optional_map(self, node: ast.OptionalMap) -> Step:
         target = self.build(node.target)
         outer = dict(self._scope)
-        slot = self._bound(node.variable)
+        slot = self._bound(node.variable, lazy=True)
         body = self.build(node.body)
         self._scope = outer
         position, flat = node.position, node.flat
 
         def optional_map(frame: Frame) -> object:
+            before = frame.cost
             held = target(frame)
-            frame.charge(2)
+            again = frame.cost - before
+            frame.charge(1)
             if type(held) is not Optional:
                 raise no_overload().at(position)
             if held is NONE:
+                frame.charge(1)
                 return NONE
-            frame.charge(2)
-            frame.locals[slot] = held.value
+            # The macro's expansion evaluates its target once more, where the variable is read.
+            frame.locals[slot] = _Again(held.value, again + 1)
             value = body(frame)
             if not flat:
+                frame.charge(1)
                 return Optional(value)
             if type(value) is not Optional:
                 raise no_overload().at(position)
@@ -1029,17 +1067,34 @@ class _Lazy:
             return error
 
 
+class _Again:
+    """A value that is known, and what it costs to compute it a second time."""
+
+    __slots__ = ("_units", "_value")
+
+    def __init__(self, value: object, units: int) -> None:
+        self._value = value
+        self._units = units
+
+    def evaluate(self, frame: Frame) -> object:
+        """Return the value; charge for it."""
+        frame.charge(self._units)
+        return self._value
+
+
 def _sort_by(
     items: Callable[[Frame], Iterable[tuple[object, object]]], assign: Callable[[Frame, tuple[object, object]], None],
     slot: int, transform: Step, position: int,
 ) -> Step:
     def sort_by(frame: Frame) -> object:
         keyed: list[tuple[object, object]] = []
-        frame.cost += 1
+        frame.cost += 3
         for pair in items(frame):
             assign(frame, pair)
             frame.charge(12)
             keyed.append((transform(frame), frame.locals[slot]))
+        factor = 2.1 if keyed and type(keyed[0][0]) in {str, bytes} else 2.0
+        frame.charge(_LIST_COST + 1 + int(len(keyed) ** 2 * factor))
         try:
             for (left, _), (right, _) in itertools.pairwise(keyed):
                 if type(left) is not right.__class__:
@@ -1090,6 +1145,67 @@ _LAZY: Final[dict[str, Callable[[_Builder, tuple[Expr, ...], int], Step]]] = {
     "optional_orValue_value": _or_value, "optional_or_optional": _or,
 }
 """Functions that do not evaluate an argument which they do not need."""
+
+
+def list_field(checked: Checked, node: ast.Call) -> Field | None:
+    """Return the declaration of the left operand of `==`, `!=` or `+` if it is a field that holds a set or a map."""
+    if node.function not in _LISTED or not node.args:
+        return None
+    left = node.args[0]
+    if not isinstance(left, ast.Select) or left.test or checked.references.get(left.id) is not None:
+        return None
+    operand = checked.types[left.operand.id]
+    if operand.name == "optional_type" and operand.parameters:
+        operand = operand.parameters[0]
+    declared = checked.environment.types.get(operand.name)
+    field = None if declared is None else declared.fields.get(left.field)
+    return field if field is not None and field.list_type in {"set", "map"} else None
+
+
+def _same(field: Field) -> Callable[[object, object], bool]:
+    keys = field.list_keys if field.list_type == "map" else ()
+
+    def same(one: object, other: object) -> bool:
+        """Whether two elements stand for the same: by their keys, or as a whole."""
+        if not keys:
+            return equal(one, other)
+        if not is_map(one) or not is_map(other):
+            return False
+        return all(equal(one.get(key), other.get(key)) for key in keys)  # type: ignore[attr-defined]
+
+    return same
+
+
+def _equal_listed(left: object, right: object) -> bool:
+    if type(left) is not list or type(right) is not list:
+        return equal(left, right)
+    # Neither holds an element twice.
+    return len(left) == len(right) and all(any(equal(one, other) for other in right) for one in left)
+
+
+def _merged_listed(field: Field) -> Callable[..., object]:
+    same = _same(field)
+
+    def evaluate(left: list[object], right: list[object]) -> list[object]:
+        """Return the left elements, those of the right that stand for the same in their places, then the others."""
+        merged = list(left)
+        for each in right:
+            at = next((place for place, other in enumerate(left) if same(other, each)), None)
+            if at is None:
+                merged.append(each)
+            else:
+                merged[at] = each
+        return merged
+
+    return evaluate
+
+
+_LISTED: Final[dict[str, Callable[[Field], Callable[..., object]]]] = {
+    "_==_": lambda _: _equal_listed,
+    "_!=_": lambda _: lambda left, right: not _equal_listed(left, right),
+    "_+_": _merged_listed,
+}
+"""Operators that lists which are sets or maps have their own meaning for (Kubernetes' list types)."""
 
 
 def literal_value(node: ast.Literal) -> object:

@@ -76,6 +76,10 @@ class Field:
     type: Type
     doc: str = ""
     required: bool = False
+    list_type: str = ""
+    """What makes two lists equal, as `x-kubernetes-list-type` says it: `set` (the same elements in any order), `map`
+    (the same entries by `list_keys`), else element by element. `+` unites sets and merges maps of that kind."""
+    list_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

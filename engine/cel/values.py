@@ -5,8 +5,8 @@ The kinds that JSON does not have get small classes here: `Uint`, `Timestamp`, `
 value is a `types.Type`. Values of libraries (quantities, IP addresses) are instances of classes with a class attribute
 `cel_type`.
 
-A dict's keys are str, int, `Uint` and `BoolKey` (Python finds a `True` where it looks for a `1`, so bool keys are
-wrapped). Keys of JSON objects are str: reading those needs no care.
+A dict's keys are str, int, `Uint`, `BoolKey` and `DoubleKey` (Python finds a `True` and a `1.0` where it looks for a
+`1`, so those are wrapped). Keys of JSON objects are str: reading those needs no care.
 """
 
 from __future__ import annotations
@@ -78,6 +78,16 @@ class BoolKey:
 
     def __repr__(self) -> str:
         return "true" if self.value else "false"
+
+
+@dataclass(frozen=True, slots=True)
+class DoubleKey:
+    """A double as the key of a dict: another key than the int of the same value, as in cel-go."""
+
+    value: float
+
+    def __repr__(self) -> str:
+        return text_of_double(self.value)
 
 
 TRUE_KEY: Final = BoolKey(value=True)
@@ -224,19 +234,21 @@ def is_map(value: object) -> bool:
     return type(value) is dict or isinstance(value, Mapping)
 
 
-def key_of(value: object) -> object:
-    """Return a value as a dict's key; raise for kinds that cannot be one."""
+def key_of(value: object, *, doubles: bool = False) -> object:
+    """Return a value as a dict's key; raise for kinds that cannot be one. `doubles`: a double can."""
     kind = value.__class__
     if kind is str or kind is int or kind is Uint:
         return value
     if kind is bool:
         return TRUE_KEY if value else FALSE_KEY
+    if doubles and kind is float:
+        return DoubleKey(value)  # type: ignore[arg-type]
     raise EvaluationError(f"unsupported key type: {type_of_value(value)}")
 
 
 def key_value(key: object) -> object:
     """Return the value that a dict's key stands for."""
-    return key.value if type(key) is BoolKey else key
+    return key.value if type(key) is BoolKey or type(key) is DoubleKey else key
 
 
 _MISSING: Final = object()
@@ -248,8 +260,9 @@ def find(mapping: Mapping[object, object], key: object, default: object) -> obje
     if kind is bool:
         key = TRUE_KEY if key else FALSE_KEY
     elif kind is float:
-        if not key.is_integer():  # type: ignore[attr-defined]
-            return default
+        found = mapping.get(DoubleKey(key), default)  # type: ignore[arg-type]
+        if found is not default or not key.is_integer():  # type: ignore[attr-defined]
+            return found
         key = int(key)  # type: ignore[call-overload]
     elif kind is not str and kind is not int and kind is not Uint:
         return default
@@ -475,21 +488,19 @@ def _parse_duration(text: str) -> Duration:
 
 def _fixed_offset(zone: str) -> int | None:
     """Return the seconds east of UTC of a numeric zone, None for a name."""
-    if zone in {"", "UTC"}:
+    # What "Local" means to Go depends on the host; the control planes that run these expressions live in UTC.
+    if zone in {"", "UTC", "Local"}:
         return 0
     match = _FIXED_OFFSET.fullmatch(zone)
     if match is None:
         return None
-    hours, minutes = int(match[2]), int(match[3])
-    if hours > 23 or minutes > 59:
-        raise EvaluationError(f"unknown time zone {zone}")
+    hours, minutes = int(match[2]), int(match[3])  # beyond 23:59 too: cel-go only adds them up
     return (hours * 3600 + minutes * 60) * (-1 if match[1] == "-" else 1)
 
 
 @lru_cache(maxsize=1024)
 def _zone(name: str) -> ZoneInfo:
-    # "Local" would make an answer depend on the host.
-    if name != "Local" and len(name) <= 64:
+    if len(name) <= 64:
         with suppress(ValueError, OSError, KeyError):
             return ZoneInfo(name)
     raise EvaluationError(f"unknown time zone {name[:64]}")

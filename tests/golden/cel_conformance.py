@@ -15,12 +15,12 @@ from typing import Any
 from koordpolicy.engine.cel.ast import Call, Expr, Ident, children
 from koordpolicy.engine.cel.checker import check, show
 from koordpolicy.engine.cel.environment import Environment, Function, Limits, Overload, Variable
-from koordpolicy.engine.cel.library import ENCODERS, LISTS, MATH, OPTIONALS, SETS, STANDARD, STRINGS, table
+from koordpolicy.engine.cel.library import BINDINGS, ENCODERS, LISTS, MATH, OPTIONALS, SETS, STANDARD, STRINGS, table
 from koordpolicy.engine.cel.parser import parse
 from koordpolicy.engine.cel.program import Program
 from koordpolicy.engine.cel.types import DYN
 from koordpolicy.engine.cel.values import EvaluationError
-from koordpolicy.engine.kubernetes.library import NETWORK
+from koordpolicy.engine.kubernetes.library.network import NETWORK_EXTENSION
 from koordpolicy.engine.source import PolicyError, Source
 
 from . import cel_values
@@ -39,10 +39,10 @@ def run(path: Path, *, full: bool = False) -> Iterator[Result]:
 
 @cache
 def _environment() -> Environment:
-    functions = table(STANDARD, STRINGS, LISTS, MATH, SETS, ENCODERS, OPTIONALS, NETWORK)
+    functions = table(STANDARD, STRINGS, LISTS, MATH, SETS, ENCODERS, OPTIONALS, BINDINGS, NETWORK_EXTENSION)
     return Environment(
-        functions=functions, homogeneous_literals=False, has_on_scalars=False, escaped_identifiers=True,
-        limits=Limits(comprehensions=20),
+        functions=functions, homogeneous_literals=False, has_on_scalars=False, double_keys=False,
+        escaped_identifiers=True, limits=Limits(comprehensions=20),
     )
 
 

@@ -134,7 +134,10 @@ def _declare(name: str, schema: dict[str, Any], types: dict[str, ObjectType], *,
         if "additionalProperties" in schema:
             return map_of(STRING, _declare(f"{name}.@elem", schema["additionalProperties"], types))
         fields = {
-            _escaped(key): Field(_declare(f"{name}.{_escaped(key)}", each, types))
+            _escaped(key): Field(
+                _declare(f"{name}.{_escaped(key)}", each, types), list_type=each.get("x-kubernetes-list-type", ""),
+                list_keys=tuple(each.get("x-kubernetes-list-map-keys", ())),
+            )
             for key, each in schema.get("properties", {}).items()
         }
         if root or schema.get("x-kubernetes-embedded-resource"):

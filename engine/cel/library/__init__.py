@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..environment import Function
+from .bindings import BINDINGS
 from .core import CORE
 from .encoders import ENCODERS
 from .lists import LISTS
@@ -21,8 +22,8 @@ STANDARD: Final[tuple[Function, ...]] = (*CORE, *REGEX, *TIME)
 """The core language, which every environment has."""
 
 __all__ = [
-    "CORE", "ENCODERS", "LISTS", "MATH", "OPTIONALS", "REGEX", "SETS", "STANDARD", "STRINGS", "STRINGS_V2", "TIME",
-    "table",
+    "BINDINGS", "CORE", "ENCODERS", "LISTS", "MATH", "OPTIONALS", "REGEX", "SETS", "STANDARD", "STRINGS",
+    "STRINGS_V2", "TIME", "table",
 ]
 
 

@@ -28,8 +28,23 @@ _LARGEST: Final = 100_000
 """Elements of a list that a function may build out of a number."""
 _TRAVERSAL: Final = Cost(11, ((0, 1.0),))
 """A new list, and a look at every element."""
-_PAIRS: Final = Cost(11, ((0, 2.0), (0, 1.0)), product=True)
+_PAIRS: Final = Cost(11, ((0, 2.1), (0, 1.0)), product=True)
 """A new list, and every element compared with every other."""
+
+
+def _pairs(items: list[object]) -> int:
+    """Return what comparing every element of a list with every other costs."""
+    return 11 + int(len(items) ** 2 * (2.1 if items and type(items[0]) in {str, bytes} else 2.0))
+
+
+def _span(items: list[object], start: int, end: int) -> int:
+    """Return what a part of a list costs."""
+    return 11 + max(0, min(end, len(items)) - max(0, start))
+
+
+def _levels(items: list[object], depth: int = 1) -> int:
+    """Return what flattening costs: a look at every element per level."""
+    return 11 + len(items) * max(0, depth)
 
 
 def _distinct(items: list[object]) -> list[object]:
@@ -87,25 +102,31 @@ def _range(count: int) -> list[object]:
 
 LISTS: Final = (
     Function(
-        "distinct", (Overload("list_distinct", (_LIST,), _LIST, _distinct, member=True, cost=_PAIRS),),
+        "distinct", (Overload("list_distinct", (_LIST,), _LIST, _distinct, member=True, cost=_PAIRS, measure=_pairs),),
         "The elements without repetitions.", "[1, 1, 2].distinct() == [1, 2]",
     ),
     Function(
         "flatten",
         (
             Overload("list_flatten", (list_of(list_of(_T)),), _LIST, _flatten, member=True, cost=_TRAVERSAL),
-            Overload("list_flatten_int", (list_of(DYN), INT), list_of(DYN), _flatten, member=True, cost=_TRAVERSAL),
+            Overload(
+                "list_flatten_int", (list_of(DYN), INT), list_of(DYN), _flatten, member=True, cost=_TRAVERSAL,
+                measure=_levels,
+            ),
         ),
         "The elements of nested lists, one or n levels deep.", "[[1, 2], [3]].flatten() == [1, 2, 3]",
     ),
     Function(
-        "slice", (Overload("list_slice", (_LIST, INT, INT), _LIST, _slice, member=True),),
+        "slice",
+        (Overload("list_slice", (_LIST, INT, INT), _LIST, _slice, member=True, cost=_TRAVERSAL, measure=_span),),
         "The elements from an index up to another.", "[1, 2, 3].slice(1, 3) == [2, 3]",
     ),
     Function(
         "sort",
         tuple(
-            Overload(f"list_{kind}_sort", (list_of(kind),), list_of(kind), sort, member=True, cost=_PAIRS)
+            Overload(
+                f"list_{kind}_sort", (list_of(kind),), list_of(kind), sort, member=True, cost=_PAIRS, measure=_pairs,
+            )
             for kind in (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
         ),
         "The elements in ascending order.", "[3, 1, 2].sort() == [1, 2, 3]",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,12 +50,16 @@ _VALUE_MESSAGE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A named format; `check` returns what is wrong with a text."""
+    """A named format; `check` returns what is wrong with a text.
+
+    `pattern_size` is how many characters Kubernetes takes the format's pattern to have when it counts the cost.
+    """
 
     cel_type: ClassVar[Type] = Type("kubernetes.NamedFormat")
 
     name: str
     check: Callable[[str], list[str]]
+    pattern_size: int
 
     def __str__(self) -> str:
         return self.name
@@ -147,22 +152,26 @@ def _datetime(text: str) -> list[str]:
     return []
 
 
+_LONGEST: Final = 1_103
+"""Characters of the longest pattern, that of URIs."""
+_PER_PATTERN: Final = 0.25
+
 FORMATS: Final = {
     each.name: each
     for each in (
-        Format("dns1123Label", _label),
-        Format("dns1123Subdomain", _subdomain),
-        Format("dns1035Label", _label_1035),
-        Format("qualifiedName", _qualified_name),
-        Format("dns1123LabelPrefix", _prefix(_label)),
-        Format("dns1123SubdomainPrefix", _prefix(_subdomain)),
-        Format("dns1035LabelPrefix", _prefix(_label_1035)),
-        Format("labelValue", _label_value),
-        Format("uri", _uri),
-        Format("uuid", lambda text: [] if _UUID.fullmatch(text) else ["does not match the UUID format"]),
-        Format("byte", _byte),
-        Format("date", _date),
-        Format("datetime", _datetime),
+        Format("dns1123Label", _label, 30),
+        Format("dns1123Subdomain", _subdomain, 60),
+        Format("dns1035Label", _label_1035, 30),
+        Format("qualifiedName", _qualified_name, 60),
+        Format("dns1123LabelPrefix", _prefix(_label), 30),
+        Format("dns1123SubdomainPrefix", _prefix(_subdomain), 60),
+        Format("dns1035LabelPrefix", _prefix(_label_1035), 30),
+        Format("labelValue", _label_value, 40),
+        Format("uri", _uri, _LONGEST),
+        Format("uuid", lambda text: [] if _UUID.fullmatch(text) else ["does not match the UUID format"], 70),
+        Format("byte", _byte, 84),
+        Format("date", _date, 71),
+        Format("datetime", _datetime, 71),
     )
 }
 
@@ -170,6 +179,10 @@ FORMATS: Final = {
 def _validate(named: Format, text: str) -> Optional:
     problems = named.check(text)
     return Optional(list(problems)) if problems else NONE
+
+
+def _cost(named: Format, text: str) -> int:
+    return math.ceil((len(text) + 1) * 0.1) * math.ceil(named.pattern_size * _PER_PATTERN)
 
 
 def _named(name: str) -> Optional:
@@ -200,7 +213,8 @@ FORMAT: Final = (
         (
             Overload(
                 "format_validate", (_FORMAT, STRING), optional_of(list_of(STRING)), _validate, member=True,
-                cost=Cost(1, ((1, 0.1),)),
+                # Of a text of n characters ceil((n + 1) / 10) are charged, each with the longest pattern at most.
+                cost=Cost(276, ((1, 27.6),)), measure=_cost,
             ),
         ),
         "What is wrong with a text, none where nothing is.", "!format.dns1123Label().validate('my-name').hasValue()",

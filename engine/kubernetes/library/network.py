@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Final
 
@@ -24,6 +26,11 @@ class IP:
 
     address: _IPAddress
 
+    @property
+    def cel_size(self) -> int:
+        """Its length in octets, which cost rules count."""
+        return self.address.max_prefixlen // 8
+
     def __str__(self) -> str:
         return str(self.address)
 
@@ -36,6 +43,11 @@ class CIDR:
 
     address: _IPAddress
     length: int
+
+    @property
+    def cel_size(self) -> int:
+        """The length of its network part in octets, which cost rules count."""
+        return math.ceil(self.length / 8)
 
     def __str__(self) -> str:
         return f"{self.address}/{self.length}"
@@ -61,6 +73,19 @@ def _address(text: str) -> _IPAddress:
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         raise ValueError(f"IPv4-mapped IPv6 address `{text[:64]}` is not allowed")
     return address
+
+
+def _mapped_ip(text: str) -> IP:
+    """Return the address that a text stands for; an IPv4-mapped one in hexadecimal is the IPv4 address."""
+    try:
+        return ip(text)
+    except EvaluationError:
+        if "." not in text and ":" in text and "%" not in text:
+            with suppress(ValueError):
+                mapped = ipaddress.IPv6Address(text).ipv4_mapped
+                if mapped is not None:
+                    return IP(mapped)
+        raise
 
 
 def ip(text: str) -> IP:
@@ -117,6 +142,16 @@ def _contains_cidr(block: CIDR, part: CIDR) -> bool:
         and block.length <= part.length
         and part.address in block.network()
     )
+
+
+def _containment(*, whole: bool) -> Callable[[CIDR, object], int]:
+    def measure(block: CIDR, other: object) -> int:
+        """Return what comparing with a block costs: its length twice, and once more if it is masked (`whole`)."""
+        size = block.cel_size
+        cost = math.ceil(0.2 * size) + (math.ceil(0.1 * size) + 1 if whole else 0)
+        return cost + (math.ceil(0.1 * len(other)) if isinstance(other, str) else 0)
+
+    return measure
 
 
 def _from_text(parse: Callable[[str], object], test: Callable[..., bool]) -> Callable[[CIDR, str], bool]:
@@ -194,10 +229,13 @@ NETWORK: Final = (
     Function(
         "containsIP",
         (
-            Overload("cidr_contains_ip", (_CIDR, _IP), BOOL, _contains_ip, member=True),
+            Overload(
+                "cidr_contains_ip", (_CIDR, _IP), BOOL, _contains_ip, member=True, cost=Cost(4),
+                measure=_containment(whole=False),
+            ),
             Overload(
                 "cidr_contains_ip_string", (_CIDR, STRING), BOOL, _from_text(ip, _contains_ip), member=True,
-                cost=Cost(1, ((1, 0.1),)),
+                cost=Cost(4, ((1, 0.1),)), measure=_containment(whole=False),
             ),
         ),
         "Whether an address lies in a block.", "cidr('192.168.0.0/24').containsIP('192.168.0.1')",
@@ -205,10 +243,13 @@ NETWORK: Final = (
     Function(
         "containsCIDR",
         (
-            Overload("cidr_contains_cidr", (_CIDR, _CIDR), BOOL, _contains_cidr, member=True, cost=Cost(3)),
+            Overload(
+                "cidr_contains_cidr", (_CIDR, _CIDR), BOOL, _contains_cidr, member=True, cost=Cost(7),
+                measure=_containment(whole=True),
+            ),
             Overload(
                 "cidr_contains_cidr_string", (_CIDR, STRING), BOOL, _from_text(cidr, _contains_cidr), member=True,
-                cost=Cost(3, ((1, 0.1),)),
+                cost=Cost(7, ((1, 0.1),)), measure=_containment(whole=True),
             ),
         ),
         "Whether a block lies in a block.", "cidr('192.168.0.0/16').containsCIDR('192.168.10.0/24')",
@@ -234,5 +275,13 @@ NETWORK: Final = (
         ),
     ),
 )
+
+NETWORK_EXTENSION: Final = tuple(
+    replace(function, overloads=tuple(
+        replace(each, evaluate=_mapped_ip) if each.id == "string_to_ip" else each for each in function.overloads
+    ))
+    for function in NETWORK
+)
+"""The same as cel-go's network extension has it: it reads IPv4-mapped addresses, which Kubernetes refuses."""
 
 NETWORK_TYPES: Final = (_IP, _CIDR)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
-from ...cel.environment import Cost, Function, Overload
+from ...cel.environment import Cost, Function, Overload, validator
 from ...cel.library.regex import compile_pattern, searcher
-from ...cel.types import INT, STRING, list_of
+from ...cel.types import INT, STRING, Type, list_of
 
 _COST: Final = Cost(0, ((0, 0.1), (1, 0.25)), product=True)
 
@@ -30,19 +31,20 @@ def _find_all(text: str, pattern: str, count: int = -1) -> list[str]:
     return found
 
 
+def _member(id_: str, parameters: tuple[Type, ...], result: Type, evaluate: Callable[..., object]) -> Overload:
+    return Overload(id_, parameters, result, evaluate, member=True, cost=_COST, validate=validator(1, searcher))
+
+
 REGEX: Final = (
     Function(
-        "find", (Overload("string_find_string", (STRING, STRING), STRING, _find, member=True, cost=_COST),),
+        "find", (_member("string_find_string", (STRING, STRING), STRING, _find),),
         "The first match of a regular expression, or an empty text.", "'abc 123'.find('[0-9]+') == '123'",
     ),
     Function(
         "findAll",
         (
-            Overload("string_find_all_string", (STRING, STRING), list_of(STRING), _find_all, member=True, cost=_COST),
-            Overload(
-                "string_find_all_string_int", (STRING, STRING, INT), list_of(STRING), _find_all, member=True,
-                cost=_COST,
-            ),
+            _member("string_find_all_string", (STRING, STRING), list_of(STRING), _find_all),
+            _member("string_find_all_string_int", (STRING, STRING, INT), list_of(STRING), _find_all),
         ),
         "All matches of a regular expression, at most n.", "'1 2'.findAll('[0-9]') == ['1', '2']",
     ),

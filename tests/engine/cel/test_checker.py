@@ -14,17 +14,17 @@ from koordpolicy.engine.cel.checked import (
 )
 from koordpolicy.engine.cel.checker import check, show
 from koordpolicy.engine.cel.environment import (
-    UNKNOWN,
     Environment,
     Function,
     InvalidLiteralError,
     Limits,
     Overload,
     Scope,
+    Unknown,
     Variable,
     validator,
 )
-from koordpolicy.engine.cel.library import STANDARD, table
+from koordpolicy.engine.cel.library import BINDINGS, STANDARD, table
 from koordpolicy.engine.cel.parser import parse
 from koordpolicy.engine.cel.types import (
     BOOL,
@@ -90,7 +90,7 @@ PLAIN = Environment(
         )
     },
     types={each.name: each for each in TYPES},
-    functions=table(STANDARD, EXTRA),
+    functions=table(STANDARD, BINDINGS, EXTRA),
 )  # fmt: skip
 
 
@@ -427,8 +427,8 @@ def test_calls_with_literals_that_can_only_fail_are_refused():
         return text
 
     def look(arguments: tuple[object, ...]) -> None:
-        assert arguments[0] is UNKNOWN
-        if arguments[1] == ["a", UNKNOWN, 3]:
+        assert arguments[0] == Unknown(STRING)
+        if arguments[1] == ["a", Unknown(INT), 3]:
             raise InvalidLiteralError("three", 1, 2)
 
     environment = PLAIN.with_functions(

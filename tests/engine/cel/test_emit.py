@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from koordpolicy.engine.cel import emit as emitting
 from koordpolicy.engine.cel.environment import Environment, Limits, Variable
-from koordpolicy.engine.cel.library import LISTS, MATH, OPTIONALS, STANDARD, STRINGS, table
+from koordpolicy.engine.cel.library import BINDINGS, LISTS, MATH, OPTIONALS, STANDARD, STRINGS, table
 from koordpolicy.engine.cel.program import Program
 from koordpolicy.engine.cel.program import compile as compile_program
 from koordpolicy.engine.cel.types import (
@@ -43,7 +43,7 @@ THING = ObjectType(
     },
 )
 ENVIRONMENT = (
-    Environment(functions=table(STANDARD, STRINGS, MATH, LISTS, OPTIONALS))
+    Environment(functions=table(STANDARD, STRINGS, MATH, LISTS, OPTIONALS, BINDINGS))
     .with_types(THING, PORT, RESOURCES)
     .with_variables(Variable("a", Type("Thing")), Variable("b", Type("Thing")), Variable("d", DYN), Variable("n", INT))
 )

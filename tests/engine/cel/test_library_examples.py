@@ -3,13 +3,24 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.engine.cel.environment import Environment, Function
-from koordpolicy.engine.cel.library import ENCODERS, LISTS, MATH, OPTIONALS, SETS, STANDARD, STRINGS, STRINGS_V2, table
+from koordpolicy.engine.cel.library import (
+    BINDINGS,
+    ENCODERS,
+    LISTS,
+    MATH,
+    OPTIONALS,
+    SETS,
+    STANDARD,
+    STRINGS,
+    STRINGS_V2,
+    table,
+)
 from koordpolicy.engine.cel.program import compile as compile_program
 from koordpolicy.engine.kubernetes.library import KUBERNETES
 
 LIBRARIES = {
-    "newest": (STANDARD, STRINGS, LISTS, MATH, SETS, ENCODERS, OPTIONALS),
-    "kubernetes": (STANDARD, STRINGS_V2, LISTS, MATH, SETS, ENCODERS, OPTIONALS, KUBERNETES),
+    "newest": (STANDARD, BINDINGS, STRINGS, LISTS, MATH, SETS, ENCODERS, OPTIONALS),
+    "kubernetes": (STANDARD, BINDINGS, STRINGS_V2, LISTS, MATH, SETS, ENCODERS, OPTIONALS, KUBERNETES),
 }
 CASES = [
     pytest.param(name, function, id=f"{name}-{function.name}")

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from koordpolicy.engine.cel.environment import Environment, Limits, Variable
-from koordpolicy.engine.cel.library import OPTIONALS, STANDARD, STRINGS, table
+from koordpolicy.engine.cel.library import BINDINGS, OPTIONALS, STANDARD, STRINGS, table
 from koordpolicy.engine.cel.program import Program
 from koordpolicy.engine.cel.program import compile as compile_program
 from koordpolicy.engine.cel.types import BOOL, DYN, INT
 from koordpolicy.engine.cel.values import EvaluationError
 from koordpolicy.engine.source import PolicyError
 
-ENVIRONMENT = Environment(functions=table(STANDARD, STRINGS, OPTIONALS)).with_variables(
+ENVIRONMENT = Environment(functions=table(STANDARD, STRINGS, OPTIONALS, BINDINGS)).with_variables(
     Variable("pod", DYN), Variable("node", DYN), Variable("n", INT),
 )
 POD = {"name": "web", "priority": 5, "labels": {"app": "web"}}
