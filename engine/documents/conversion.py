@@ -426,6 +426,8 @@ def _action(item: _Fields) -> Action:
 
 
 def _qos(fields: _Fields) -> QoSSpec:
+    if "profiles" in fields.node.fields:
+        fields.problem("`profiles` means nothing here: the QoS manager has none", fields.place("profiles"), "remove it")
     times = {name: fields.duration(name) for name in ("interval", "window", "staleAfter")}
     for name in ("interval", "window"):
         if times[name] == 0 and name in fields.node.fields:

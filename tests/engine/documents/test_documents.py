@@ -229,3 +229,13 @@ def test_whole_numbers_may_be_written_as_floats_and_are_whole_from_then_on() -> 
 def test_an_item_that_is_repeated_by_an_alias_has_its_name_twice() -> None:
     loaded = load([Source("a.yaml", HEAD + "spec:\n  filter:\n  - &a {name: a, expression: 'true'}\n  - *a\n")])
     assert [each.message for each in loaded.problems] == ["`spec.filter` has two items named `a`, the first in line 6"]
+
+
+def test_a_qos_plugin_is_not_limited_to_profiles_that_there_are_not() -> None:
+    text = (
+        "apiVersion: policy.koordinator.sh/v1alpha2\nkind: QoSPlugin\nmetadata: {name: q}\nspec:\n  profiles: [gpu]\n"
+        "  thresholds: [{name: t, expression: 'true'}]\n  actions: [{name: a, suppressCPU: {target: '1'}}]\n"
+    )
+    assert [f"{each.span}: {each.message}" for each in load([Source("a.yaml", text)]).problems] == [
+        "a.yaml:5:3: `profiles` means nothing here: the QoS manager has none",
+    ]
