@@ -10,6 +10,7 @@ from .plugins import check_names as check_names
 from .plugins import compile_documents as compile_documents
 from .programs import ActionProgram as ActionProgram
 from .programs import AggregateProgram as AggregateProgram
+from .programs import Compiled as Compiled
 from .programs import CompiledDescheduler as CompiledDescheduler
 from .programs import CompiledQoS as CompiledQoS
 from .programs import CompiledScheduler as CompiledScheduler

@@ -29,6 +29,7 @@ from .expressions import Expressions
 from .params import gather, override, type_of
 from .programs import (
     ActionProgram,
+    Compiled,
     CompiledDescheduler,
     CompiledQoS,
     CompiledScheduler,
@@ -45,17 +46,19 @@ Make = Callable[[Mapping[str, Any]], Any]
 """Makes the instance for params that are valid."""
 Given = tuple[Mapping[str, Any], Mapping[str, Any] | None]
 """Params, and the schema that they hold against."""
+_Made = tuple[Plugin, Compiled]
 
 
 def compile_documents(
     documents: Documents | Iterable[Document], problems: Problems | None = None, *,
-    shared: Iterable[Document] = (),
+    shared: Iterable[Document] = (), observe: Callable[[Compiled], object] | None = None,
 ) -> tuple[Plugin, ...]:
     """Return the plugins of documents, in order; PolicyParams and PolicyTests are none.
 
     `shared` are PolicyParams documents of other sources that `paramsFrom` may name. With `problems`, complaints are
     gathered there (those that loading found are not repeated) and what is valid is returned; without, `PolicyError`
-    is raised with all of them, those of loading included.
+    is raised with all of them, those of loading included. `observe` is shown the programs of every valid document, for
+    those who look at expressions without running them.
     """
     gathered = Problems() if problems is None else problems
     if isinstance(documents, Documents):
@@ -69,10 +72,12 @@ def compile_documents(
     for document in documents:
         if document.kind in _PLUGINS:
             found = Problems()
-            plugin = _COMPILERS[document.kind](document, params, found)
+            plugin, compiled = _COMPILERS[document.kind](document, params, found)
             gathered.extend(found.found)
-            if plugin is not None and not document.faulty and not found.errors:
+            if not document.faulty and not found.errors:
                 plugins.append(plugin)
+                if observe is not None:
+                    observe(compiled)
     if problems is None:
         gathered.raise_errors()
     return tuple(plugins)
@@ -115,7 +120,7 @@ def _slots(*choices: tuple[Slot, object]) -> tuple[Slot, ...]:
     return tuple(slot for slot, used in choices if used)
 
 
-def _compile_scheduler(document: Document, shared: Mapping[str, Document], problems: Problems) -> Plugin | None:
+def _compile_scheduler(document: Document, shared: Mapping[str, Document], problems: Problems) -> _Made:
     spec = document.spec
     assert isinstance(spec, SchedulerSpec)
     given = gather(document, shared, problems)
@@ -149,7 +154,7 @@ def _compile_scheduler(document: Document, shared: Mapping[str, Document], probl
 
         return DocumentScheduler(compiled, args)
 
-    return _plugin(document, Framework.SCHEDULER, points, made, given)
+    return _plugin(document, Framework.SCHEDULER, points, made, given), compiled
 
 
 def _sort(expressions: Expressions, keys: Iterable[SortKey], slot: Slot) -> tuple[SortProgram, ...]:
@@ -162,7 +167,7 @@ def _key(document: Document, *parts: str) -> str:
     return hashlib.sha256("\0".join((document.kind.value, document.name, *parts)).encode()).hexdigest()[:16]
 
 
-def _compile_qos(document: Document, shared: Mapping[str, Document], problems: Problems) -> Plugin | None:
+def _compile_qos(document: Document, shared: Mapping[str, Document], problems: Problems) -> _Made:
     spec = document.spec
     assert isinstance(spec, QoSSpec)
     given = gather(document, shared, problems)
@@ -198,7 +203,10 @@ def _compile_qos(document: Document, shared: Mapping[str, Document], problems: P
         tuple(each for each in aggregates if each is not None), tuple(thresholds), tuple(actions),
     )
     expressions.finish()
-    return _plugin(document, Framework.QOS, (Point.STRATEGY,), lambda args: replace(compiled, params=args), given)
+    return (
+        _plugin(document, Framework.QOS, (Point.STRATEGY,), lambda args: replace(compiled, params=args), given),
+        compiled,
+    )
 
 
 def _effect(effect: object, spec: QoSSpec, expressions: Expressions) -> EffectProgram | None:
@@ -220,7 +228,7 @@ def _effect(effect: object, spec: QoSSpec, expressions: Expressions) -> EffectPr
     return None
 
 
-def _compile_descheduler(document: Document, shared: Mapping[str, Document], problems: Problems) -> Plugin | None:
+def _compile_descheduler(document: Document, shared: Mapping[str, Document], problems: Problems) -> _Made:
     spec = document.spec
     assert isinstance(spec, DeschedulerSpec)
     given = gather(document, shared, problems)
@@ -242,7 +250,7 @@ def _compile_descheduler(document: Document, shared: Mapping[str, Document], pro
     )
     expressions.finish()
     return _plugin(document, Framework.DESCHEDULER, (_DESCHEDULER_POINTS[spec.type],),
-                   lambda args: replace(compiled, params=args), given)
+                   lambda args: replace(compiled, params=args), given), compiled
 
 
 _DESCHEDULER_POINTS: Final = MappingProxyType({
@@ -250,6 +258,6 @@ _DESCHEDULER_POINTS: Final = MappingProxyType({
     DeschedulerType.BALANCE: Point.BALANCE,
     DeschedulerType.EVICTION_FILTER: Point.EVICTION_FILTER,
 })
-_COMPILERS: Final[Mapping[Kind, Callable[[Document, Mapping[str, Document], Problems], Plugin | None]]] = {
+_COMPILERS: Final[Mapping[Kind, Callable[[Document, Mapping[str, Document], Problems], _Made]]] = {
     Kind.SCHEDULER: _compile_scheduler, Kind.QOS: _compile_qos, Kind.DESCHEDULER: _compile_descheduler,
 }

@@ -178,3 +178,7 @@ class CompiledDescheduler:
     def name(self) -> str:
         """The document's name."""
         return self.document.name
+
+
+Compiled: TypeAlias = CompiledScheduler | CompiledQoS | CompiledDescheduler
+"""The programs of a document of any kind."""
