@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from .cel import library
 from .cel.environment import Environment, Function, Scope, Variable
@@ -88,6 +88,10 @@ class Refusal:
     """Sub-expressions of the rule and what they were, as text and value, where that was asked for."""
 
 
+Errors: TypeAlias = Mapping[str, Mapping[int, EvaluationError]]
+"""What failed, by rule (an empty text for the plugin as a whole) and row, whatever the failure policy made of it."""
+
+
 class IgnoredErrors:
     """The key of the cycle state under which a preFilter finds a list, for the (rule, error) that did not count."""
 
@@ -100,13 +104,12 @@ def _unexplained(row: int) -> Refusal:
 class Answer:
     """A filter's answer for all rows: which passed, and (asked only when somebody reads it) why not.
 
-    `passed` has one bool per row of the snapshot; `explain(row)` is called for refused rows only. `errors` holds the
-    rows whose evaluation failed, whatever the failure policy made of that.
+    `passed` has one bool per row of the snapshot; `explain(row)` is called for refused rows only.
     """
 
     passed: NDArray[np.bool_]
     explain: Callable[[int], Refusal] = _unexplained
-    errors: Mapping[int, EvaluationError] = field(default_factory=dict)
+    errors: Errors = field(default_factory=dict)
     reasons: Callable[[NDArray[np.intp]], Mapping[str, NDArray[np.intp]]] | None = None
     """Groups refused rows by reason in one pass, for those who count and do not read; a row may have several reasons.
     Without it each row is explained, and its message is its reason."""
@@ -124,7 +127,7 @@ class Scores:
     """
 
     values: NDArray[np.int64]
-    errors: Mapping[int, EvaluationError] = field(default_factory=dict)
+    errors: Errors = field(default_factory=dict)
     items: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     """Each item's normalised values, where a plugin has several, for the score break-down."""
 
@@ -459,8 +462,12 @@ def seen(slot: Slot, *, subject: str = "node") -> tuple[Seen, ...]:
 
 @functools.cache
 def functions() -> Mapping[str, Function]:
-    """Return all functions that expressions may call: Kubernetes' base environment, `math`, `base64`, `cel.bind`."""
-    return library.table(kubernetes_library.FUNCTIONS.values(), library.MATH, library.ENCODERS, library.BINDINGS)
+    """Return all functions that expressions may call: Kubernetes' base environment, `math`, `base64`, `cel.bind`,
+    and Koordinator's own."""
+    return library.table(
+        kubernetes_library.FUNCTIONS.values(), library.MATH, library.ENCODERS, library.BINDINGS,
+        kubernetes_library.KOORDINATOR,
+    )
 
 
 @functools.cache

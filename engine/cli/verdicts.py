@@ -117,7 +117,8 @@ def show_errors(verdict: Verdict) -> None:
     heading("errors")
     for error in errors:
         where = f" on {names(error.nodes)}" if error.nodes else ""
-        write(f"  {error.plugin} at {error.point.value}: {error.message}{where}")
+        rule = f" ({error.rule})" if error.rule else ""
+        write(f"  {error.plugin}{rule} at {error.point.value}: {error.message}{where}")
 
 
 def refusal_json(plugin: str, refusal: Refusal) -> dict[str, Any]:

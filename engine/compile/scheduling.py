@@ -37,6 +37,8 @@ _Integers = NDArray[np.int64]
 _EXACT_DOUBLES: Final = 2.0**63
 _SAFE: Final = 2**63 // (HIGHEST_SCORE + 1)
 _MOST_VALUES: Final = 12
+_CONDITIONS: Final = "matchConditions"
+"""What stands for the rule where a condition failed: then it is not known whether the rules are about the row."""
 _FEW: Final = 100
 """Up to so many rows are faster asked one by one: a column answers for all rows, whichever are asked for."""
 
@@ -56,6 +58,15 @@ class _Decision:
     nodes: _Booleans | None
     """Which nodes it is about; None for all."""
     node_errors: dict[int, EvaluationError]
+
+    def errors(self, rows: Rows) -> dict[str, Mapping[int, EvaluationError]]:
+        """Return what its conditions failed with at the rows."""
+        if self.error is not None:
+            return {_CONDITIONS: dict.fromkeys(rows.tolist(), self.error)}
+        if not self.node_errors:
+            return {}
+        found = {row: self.node_errors[row] for row in rows.tolist() if row in self.node_errors}
+        return {_CONDITIONS: found} if found else {}
 
 
 class DocumentScheduler:
@@ -84,11 +95,10 @@ class DocumentScheduler:
             return Answer(np.ones(size, np.bool_))
         decision = self._decision(state, pod, snapshot)
         if decision.error is not None and not self._ignore:
-            refusal = Refusal("matchConditions", decision.error.message, Code.ERROR, decision.error)
-            return Answer(np.zeros(size, np.bool_), lambda _: refusal, dict.fromkeys(rows.tolist(), decision.error))
+            refusal = Refusal(_CONDITIONS, decision.error.message, Code.ERROR, decision.error)
+            return Answer(np.zeros(size, np.bool_), lambda _: refusal, decision.errors(rows))
         if not decision.about or decision.error is not None:
-            errors = {} if decision.error is None else dict.fromkeys(rows.tolist(), decision.error)
-            return Answer(np.ones(size, np.bool_), errors=errors)
+            return Answer(np.ones(size, np.bool_), errors=decision.errors(rows))
         return _Filtering(self, decision, size).run(rows)
 
     def score(self, state: State, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
@@ -96,16 +106,16 @@ class DocumentScheduler:
         decision = self._decision(state, pod, snapshot)
         size = snapshot.size
         if not decision.about or decision.error is not None:
-            errors = {} if decision.error is None else dict.fromkeys(rows.tolist(), decision.error)
-            return Scores(np.zeros(size, np.int64), errors)
+            return Scores(np.zeros(size, np.int64), decision.errors(rows))
         asked = rows if decision.nodes is None else rows[decision.nodes[rows]]
         total: _Integers = np.zeros(size, np.int64)
         weights = 0
         items: dict[str, _Integers] = {}
-        errors = dict(decision.node_errors)
+        errors = decision.errors(asked)
         for each in self._compiled.score:
             values, faults = self._item(each, decision, asked)
-            errors |= faults
+            if faults:
+                errors[each.item.name] = faults
             if faults and self._ignore:
                 continue
             items[each.item.name] = values
@@ -134,8 +144,8 @@ class DocumentScheduler:
         ignored: list[tuple[str, EvaluationError]] = state.setdefault(IgnoredErrors, [])
         if decision.error is not None:
             if not self._ignore:
-                return Refusal("matchConditions", decision.error.message, Code.ERROR, decision.error)
-            ignored.append(("matchConditions", decision.error))
+                return Refusal(_CONDITIONS, decision.error.message, Code.ERROR, decision.error)
+            ignored.append((_CONDITIONS, decision.error))
             return None
         if not decision.about:
             return None
@@ -238,10 +248,14 @@ class _Filtering:
         passed: _Booleans = np.ones(self.size, np.bool_)
         asked = rows if decision.nodes is None else rows[decision.nodes[rows]]
         refused_by: NDArray[np.int16] | None = None
-        errors = dict(decision.node_errors)
-        if errors:  # a condition failed: whether the document is about these nodes is not known
-            passed[list(errors)] = ignores
-            asked = asked[~np.isin(asked, list(errors))]
+        errors = decision.errors(asked)
+        # An error that is ignored refuses nothing: a later rule may, for a reason of its own.
+        blamed: dict[int, EvaluationError] = {}
+        for unknown in errors.values():
+            passed[list(unknown)] = ignores
+            asked = asked[~np.isin(asked, list(unknown))]
+            if not ignores:
+                blamed.update(unknown)
         rules = self.plugin.compiled.filter
         for number, rule in enumerate(rules):
             if not len(asked):
@@ -250,11 +264,14 @@ class _Filtering:
             answered = column.values if len(asked) == self.size else column.values[asked]
             good: _Booleans = answered.astype(np.bool_, copy=False)
             if column.errors:
-                good = good.copy()
-                for place in np.flatnonzero(np.isin(asked, list(column.errors))).tolist():
-                    row = int(asked[place])
-                    errors.setdefault(row, column.errors[row])
-                    good[place] = ignores
+                places = np.flatnonzero(np.isin(asked, list(column.errors)))
+                failed = {row: column.errors[row] for row in asked[places].tolist()}
+                if failed:
+                    good = good.copy()
+                    good[places] = ignores
+                    errors[rule.name] = failed
+                    if not ignores:
+                        blamed.update(failed)
             if good.all():
                 continue
             bad = asked[~good]
@@ -264,16 +281,13 @@ class _Filtering:
             refused_by[bad] = number
             asked = asked[good]
         numbers, frame = refused_by, decision.frame
-        # An error that is ignored refuses nothing: a later rule may, for a reason of its own.
-        blamed = {} if ignores else errors
 
         def explain(row: int) -> Refusal:
             number = -1 if numbers is None else int(numbers[row])
-            error = blamed.get(row)
             if number < 0:
-                found = error or EvaluationError("not refused")
-                return Refusal("matchConditions", found.message, Code.ERROR, found)
-            return refusal_of(rules[number], frame, row, error)
+                error = blamed[row]
+                return Refusal(_CONDITIONS, error.message, Code.ERROR, error)
+            return refusal_of(rules[number], frame, row, blamed.get(row))
 
         def ruled(refused: Rows) -> tuple[Rows, list[tuple[Rule, Rows]]]:
             """Return the rows that failed, and by rule those that it refused."""

@@ -194,7 +194,7 @@ class _Asking:
             return Refusal("", describe(error), Code.ERROR, failed(error))
         if refusal is not None and refusal.error is not None:
             errors.append((refusal.rule, refusal.error))
-        self.failures += (_failure(active, Point.PRE_FILTER, f"`{rule}`: {error.message}") for rule, error in errors)
+        self.failures += (_failure(active, Point.PRE_FILTER, error.message, rule) for rule, error in errors)
         return refusal
 
     def filter(self, active: Active, rows: Rows) -> Answer:
@@ -231,12 +231,12 @@ def _check_shape(values: NDArray[Any], wanted: type[np.generic], size: int) -> N
 
 def _without_outliers(scores: Scores, rows: Rows) -> Scores:
     values = scores.values.copy()
-    errors = dict(scores.errors)
+    errors = dict(scores.errors.get("", {}))
     for row in rows[(values[rows] < 0) | (values[rows] > HIGHEST_SCORE)].tolist():
         message = f"the score {int(values[row])} is outside 0..{HIGHEST_SCORE}"
         errors[row] = EvaluationError(message, reason="ScoreRange")
         values[row] = 0
-    return replace(scores, values=values, errors=errors)
+    return replace(scores, values=values, errors={**scores.errors, "": errors})
 
 
 def _refusing_all(refusal: Refusal, size: int) -> Answer:
@@ -244,8 +244,8 @@ def _refusing_all(refusal: Refusal, size: int) -> Answer:
                   codes=lambda rows: {refusal.code: rows})
 
 
-def _failure(active: Active, point: Point, message: str) -> Failure:
-    return Failure(active.name, active.plugin.origin, point, message)
+def _failure(active: Active, point: Point, message: str, rule: str = "") -> Failure:
+    return Failure(active.name, active.plugin.origin, point, message, rule=rule)
 
 
 def _split(passed: NDArray[np.bool_], asked: Rows) -> tuple[Rows, Rows]:

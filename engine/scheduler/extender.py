@@ -629,11 +629,11 @@ def _errors(verdict: Verdict) -> dict[tuple[str, Point], int]:
     for failure in verdict.failures:
         found[failure.plugin, failure.point] = found.get((failure.plugin, failure.point), 0) + 1
     for step in verdict.filters:
-        if step.answer.errors:
-            found[step.plugin, Point.FILTER] = found.get((step.plugin, Point.FILTER), 0) + len(step.answer.errors)
+        for failed in step.answer.errors.values():
+            found[step.plugin, Point.FILTER] = found.get((step.plugin, Point.FILTER), 0) + len(failed)
     for scored in verdict.scores:
-        if scored.scores.errors:
-            found[scored.plugin, Point.SCORE] = found.get((scored.plugin, Point.SCORE), 0) + len(scored.scores.errors)
+        for failed in scored.scores.errors.values():
+            found[scored.plugin, Point.SCORE] = found.get((scored.plugin, Point.SCORE), 0) + len(failed)
     return found
 
 

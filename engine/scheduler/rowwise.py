@@ -34,7 +34,7 @@ class RowwiseFilter:
             if refusal is not None:
                 refusals[row] = refusal
                 passed[row] = False
-        return Answer(passed, refusals.__getitem__, errors)
+        return Answer(passed, refusals.__getitem__, {"": errors} if errors else {})
 
 
 class RowwiseScore:
@@ -52,7 +52,7 @@ class RowwiseScore:
                 values[row] = self._plugin.score_node(state, pod, snapshot, row)
             except Exception as error:
                 errors[row] = failed(error)
-        return Scores(values, errors)
+        return Scores(values, {"": errors} if errors else {})
 
 
 def failed(error: BaseException) -> EvaluationError:

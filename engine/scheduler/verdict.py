@@ -35,6 +35,8 @@ class Failure:
     message: str
     nodes: tuple[str, ...] = ()
     """The nodes concerned; empty where it was all of them."""
+    rule: str = ""
+    """The rule whose expression failed; empty where it was the plugin as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,15 +182,16 @@ class Verdict:
         return {step.plugin: int(step.scores.values[row]) for step in self.scores}
 
     def errors(self) -> tuple[Failure, ...]:
-        """Return everything that failed while deciding: plugins, and expressions grouped by message."""
+        """Return everything that failed while deciding: plugins, and expressions by rule and message."""
         found = list(self.failures)
         steps = [(step.plugin, step.origin, Point.FILTER, step.answer.errors) for step in self.filters]
         steps += [(step.plugin, step.origin, Point.SCORE, step.scores.errors) for step in self.scores]
-        for plugin, origin, point, errors in steps:
-            groups: dict[str, list[str]] = {}
-            for row, error in sorted(errors.items()):
-                groups.setdefault(error.message, []).append(self.names[row])
-            found += (Failure(plugin, origin, point, message, tuple(nodes)) for message, nodes in groups.items())
+        for plugin, origin, point, by_rule in steps:
+            for rule, errors in by_rule.items():
+                groups: dict[str, list[str]] = {}
+                for row, error in sorted(errors.items()):
+                    groups.setdefault(error.message, []).append(self.names[row])
+                found += (Failure(plugin, origin, point, text, tuple(nodes), rule) for text, nodes in groups.items())
         return tuple(found)
 
     def summary(self) -> str:
@@ -236,7 +239,8 @@ class Verdict:
         result["weights"] = {step.plugin: step.weight for step in self.scores}
         result["errors"] = [
             {"plugin": failure.plugin, "origin": failure.origin, "point": failure.point.value,
-             "message": failure.message, "count": len(failure.nodes), "nodes": list(failure.nodes[:nodes])}
+             "rule": failure.rule, "message": failure.message, "count": len(failure.nodes),
+             "nodes": list(failure.nodes[:nodes])}
             for failure in self.errors()
         ]
         return result

@@ -202,7 +202,7 @@ def test_a_node_that_nobody_measured_is_refused_with_the_error(run: Run, tmp_pat
     done = run("explain", "web", "--cluster", dump, "--policies", policies)
     assert done.exit == 5
     assert "no metric of the node, or an expired one: silent" in done.out
-    assert "\nerrors\n  keep-off-hot-nodes at filter: no metric of the node, or an expired one on silent\n" in done.out
+    assert "\nerrors\n  keep-off-hot-nodes (below-watermark) at filter: no metric of the node, or an expired one on silent\n" in done.out
 
 
 def test_a_name_that_several_pods_have_needs_its_namespace(run: Run, tmp_path: Path):

@@ -16,7 +16,7 @@ from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.compile.scheduling import DocumentScheduler, normalize
 from koordpolicy.engine.documents import Normalize, load
 from koordpolicy.engine.plugins import CycleState
-from koordpolicy.engine.points import Code, Enforcement, IgnoredErrors, Point
+from koordpolicy.engine.points import Code, Enforcement, Errors, IgnoredErrors, Point
 from koordpolicy.engine.source import PolicyError, Problems, Source
 
 HEAD = "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {name: under-test}\nspec:\n"
@@ -57,6 +57,10 @@ def filtered(asked: DocumentScheduler, item: dict[str, Any], snapshot: Snapshot)
     }
 
 
+def told(errors: Errors) -> dict[str, dict[int, str]]:
+    return {rule: {row: error.message for row, error in found.items()} for rule, found in errors.items()}
+
+
 def scored(asked: DocumentScheduler, item: dict[str, Any], snapshot: Snapshot, rows: Sequence[int] | None = None) -> list[int]:
     chosen = np.arange(snapshot.size) if rows is None else np.array(rows, np.intp)
     return asked.score(CycleState(), PodInfo.of(item), snapshot, chosen).values[chosen].tolist()
@@ -86,9 +90,7 @@ def test_ignored_errors_leave_the_check_out() -> None:
     snapshot = Cluster(CLUSTER).snapshot()
     assert filtered(asked, pod("p"), snapshot) == {"a": "", "b": "cool: cpu at 75% (Unschedulable)", "c": "", "d": ""}
     answer = asked.filter(CycleState(), PodInfo.of(pod("p")), snapshot, np.arange(4))
-    assert {row: error.message for row, error in answer.errors.items()} == {
-        2: "no metric of the node, or an expired one", 3: "division by zero",
-    }
+    assert told(answer.errors) == {"cool": {2: "no metric of the node, or an expired one", 3: "division by zero"}}
 
 
 def test_an_ignored_error_is_not_blamed_for_what_a_later_rule_refuses() -> None:
@@ -103,7 +105,7 @@ def test_an_ignored_error_is_not_blamed_for_what_a_later_rule_refuses() -> None:
     assert (answer.reasons, answer.codes) != (None, None)
     assert {reason: found.tolist() for reason, found in answer.reasons(rows).items()} == {"`false` is false": [0, 1]}  # type: ignore[misc]
     assert {code: found.tolist() for code, found in answer.codes(rows).items()} == {Code.UNRESOLVABLE: [0, 1]}  # type: ignore[misc]
-    assert list(answer.errors) == [1]
+    assert told(answer.errors) == {"measured": {1: "no metric of the node, or an expired one"}}
 
 
 def test_a_refusal_shows_the_values_that_led_to_it() -> None:
@@ -125,7 +127,7 @@ def test_the_first_rule_that_is_false_is_the_reason() -> None:
 def test_only_the_rows_that_are_asked_for_need_an_answer() -> None:
     snapshot = Cluster(CLUSTER).snapshot()
     answer = plugin(HOT).filter(CycleState(), PodInfo.of(pod("p")), snapshot, np.array([1, 2], np.intp))
-    assert (bool(answer.passed[1]), bool(answer.passed[2]), set(answer.errors)) == (False, False, {2})
+    assert (bool(answer.passed[1]), bool(answer.passed[2]), set(answer.errors["cool"])) == (False, False, {2})
     assert scored(plugin("  score:\n  - {name: s, expression: allocatable.cpu, normalize: Max}\n"), pod("p"), snapshot, [0, 3]) == [100, 0]
 
 
@@ -222,10 +224,24 @@ def test_scores_that_are_no_numbers_or_out_of_range_are_errors_and_give_nothing(
     snapshot = Cluster([*node("a"), *node("b"), *node("c")]).snapshot()
     scores = plugin(spec).score(CycleState(), PodInfo.of(pod("p")), snapshot, np.arange(3))
     assert scores.values.tolist() == [0, 0, 0]
-    assert {row: error.message for row, error in scores.errors.items()} == {
+    assert told(scores.errors) == {"s": {
         0: "the score is nan, not a number that counts", 1: "the score is inf, not a number that counts",
         2: "`s` is 101, outside 0..100",
-    }
+    }}
+
+
+def test_every_item_and_every_ignored_rule_that_fails_at_a_node_is_told() -> None:
+    snapshot, rows = Cluster(node("a")).snapshot(), np.arange(1)
+    asked = plugin(
+        "  failurePolicy: Ignore\n  filter:\n  - {name: one, expression: usage.cpu > 0}\n  - {name: two, expression: metricAge < 5}\n"
+        "  score:\n  - {name: low, expression: '-5'}\n  - {name: high, expression: '500'}\n"
+    )
+    unmeasured = {0: "no metric of the node, or an expired one"}
+    answer = asked.filter(CycleState(), PodInfo.of(pod("p")), snapshot, rows)
+    assert list(told(answer.errors)) == ["one", "two"]
+    assert told(answer.errors)["one"] == unmeasured
+    scores = asked.score(CycleState(), PodInfo.of(pod("p")), snapshot, rows)
+    assert told(scores.errors) == {"low": {0: "`low` is -5, outside 0..100"}, "high": {0: "`high` is 500, outside 0..100"}}
 
 
 def test_an_ignored_item_that_fails_somewhere_is_left_out_everywhere() -> None:

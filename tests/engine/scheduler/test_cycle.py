@@ -119,8 +119,8 @@ def test_what_fails_in_a_pre_filter_is_told_whether_it_counts_or_not(kit):
     verdict = schedule(kit, [kit.plugin("A", ignores), kit.plugin("B", fails)])
     assert verdict.refusal == ("B", Point.PRE_FILTER, fails.refusal)
     assert verdict.errors() == (
-        Failure("A", "origin of A", Point.PRE_FILTER, "`small`: no such key: x"),
-        Failure("B", "origin of B", Point.PRE_FILTER, "`known`: no such key: x"),
+        Failure("A", "origin of A", Point.PRE_FILTER, "no such key: x", rule="small"),
+        Failure("B", "origin of B", Point.PRE_FILTER, "no such key: x", rule="known"),
     )
 
 
