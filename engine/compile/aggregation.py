@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..cel.columns import evaluate
 from ..cel.frame import Frame, Rows
 from ..cel.values import INT64_MAX, INT64_MIN, BoolKey, EvaluationError
 from ..documents import AggregateFunction
 from .programs import AggregateProgram
+
+_EXACT_SUM: Final = 2**53
+"""Up to here integers and doubles add up to the same."""
 
 
 class Facts(dict[str, Any]):
@@ -43,7 +47,7 @@ def summarize(
     for aggregate in aggregates:
         try:
             frame, rows = frame_of(aggregate)
-            facts[aggregate.name] = combine(aggregate, _pairs(aggregate, frame, rows))
+            facts[aggregate.name] = _over(aggregate, frame, rows)
         except EvaluationError as error:
             facts.errors[aggregate.name] = EvaluationError(
                 f"aggregate `{aggregate.name}`: {error.message}", reason=error.reason, final=error.final,
@@ -51,14 +55,14 @@ def summarize(
     return facts
 
 
-def _pairs(aggregate: AggregateProgram, frame: Frame, rows: Rows | None) -> Iterator[tuple[Any, Any]]:
-    """Yield group and value of every row; a row without `group_by` is of the group None."""
+def _over(aggregate: AggregateProgram, frame: Frame, rows: Rows | None) -> Any:
+    """Return one value, or one per group, of the rows of a frame; a row without `group_by` is of the group None."""
     asked = np.arange(frame.size) if rows is None else rows
     left_out: set[int] = set()
-    columns: list[list[Any]] = []
+    columns: list[NDArray[Any] | None] = []
     for program in (aggregate.group_by, aggregate.program):
         if program is None:
-            columns.append([True if columns else None] * len(asked))
+            columns.append(None)
             continue
         column = evaluate(program, frame, rows)
         if column.errors:
@@ -67,10 +71,33 @@ def _pairs(aggregate: AggregateProgram, frame: Frame, rows: Rows | None) -> Iter
                 if row in wanted and error.reason != "NoMetric":
                     raise error
                 left_out.add(row)
-        columns.append(column.values[asked].tolist())
-    for row, group, value in zip(asked.tolist(), *columns, strict=True):
-        if row not in left_out:
-            yield group, value
+        columns.append(column.values)
+    if left_out:
+        asked = asked[~np.isin(asked, list(left_out))]
+    groups, values = (None if column is None else column[asked] for column in columns)
+    if groups is None and values is not None and values.dtype == np.int64 and len(values):
+        return _of_integers(aggregate, values)
+    return combine(aggregate, zip(
+        [None] * len(asked) if groups is None else groups.tolist(),
+        [True] * len(asked) if values is None else values.tolist(), strict=True,
+    ))
+
+
+def _of_integers(aggregate: AggregateProgram, values: NDArray[np.int64]) -> Any:
+    """Return what `_one` returns of them, without looking at each of them."""
+    low, high = int(values.min()), int(values.max())
+    match aggregate.function:
+        case AggregateFunction.MIN:
+            return low
+        case AggregateFunction.MAX:
+            return high
+        case AggregateFunction.PERCENTILE:
+            return int(np.sort(values)[_rank(aggregate, len(values))])
+        case AggregateFunction.SUM | AggregateFunction.AVG if max(-low, high) * len(values) <= _EXACT_SUM:
+            total = int(values.sum())
+            return total if aggregate.function is AggregateFunction.SUM else total / len(values)
+        case _:
+            return _one(aggregate, values.tolist())
 
 
 def combine(aggregate: AggregateProgram, values: Iterable[tuple[Any, Any]]) -> Any:
@@ -102,9 +129,12 @@ def _one(aggregate: AggregateProgram, values: Sequence[Any]) -> Any:
         return min(values)
     if function is AggregateFunction.MAX:
         return max(values)
-    # The nearest rank: the smallest value that at least so many percent of the values do not exceed.
-    rank = -(-len(values) * (aggregate.percentile or 100) // 100)
-    return sorted(values)[max(rank, 1) - 1]
+    return sorted(values)[_rank(aggregate, len(values))]
+
+
+def _rank(aggregate: AggregateProgram, count: int) -> int:
+    """Return the place of the nearest rank: of the smallest value that so many percent of them do not exceed."""
+    return max(-(-count * (aggregate.percentile or 100) // 100), 1) - 1
 
 
 def _sum(values: Sequence[Any]) -> Any:
