@@ -18,6 +18,8 @@ from koordpolicy.engine.source import Problems
 POLICIES = Path(__file__).parents[2] / "policies"
 SHIPPED = sorted([*(POLICIES / "scheduler").glob("*.yaml"), *(POLICIES / "trace").glob("*/policy.yaml")])
 NOW = 1_800_000_000
+MB = 2**20
+BATCH = {"kubernetes.io/batch-cpu": "8000", "kubernetes.io/batch-memory": "8Gi"}
 MODEL = "alibabacloud.com/gpu-card-model"
 
 
@@ -29,14 +31,14 @@ def compiled(*paths):
     return plugins
 
 
-def node(name, *, zone="", cpu="10", memory="10Gi", gpus=0, images=(), taints=()):
-    allocatable = {"cpu": cpu, "memory": memory, "pods": "110"}
+def node(name, *, zone="", cpu="10", memory="10Gi", gpus=0, images=(), taints=(), **resources):
+    allocatable = {"cpu": cpu, "memory": memory, "pods": "110", **resources}
     if gpus:
         allocatable["nvidia.com/gpu"] = str(gpus)
     labels = {"topology.kubernetes.io/zone": zone} if zone else {}
     return {
         "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {"taints": list(taints)},
-        "status": {"allocatable": allocatable, "images": [{"names": [each], "sizeBytes": 1000} for each in images]},
+        "status": {"allocatable": allocatable, "images": [{"names": [each], "sizeBytes": 500 * MB} for each in images]},
     }
 
 
@@ -106,6 +108,26 @@ def test_least_allocated_prefers_the_emptiest_node(uneven):
     assert (verdict.node, scores(verdict, "least-allocated")) == ("c", {"a": 50, "b": 40, "c": 90})
 
 
+def best_effort(name, cpu, memory):
+    asked = {"kubernetes.io/batch-cpu": cpu, "kubernetes.io/batch-memory": memory}
+    return PodInfo.of({
+        "kind": "Pod", "metadata": {"name": name},
+        "spec": {"containers": [{"name": "main", "resources": {"requests": asked, "limits": asked}}]},
+    })
+
+
+@pytest.mark.parametrize(("name", "profile", "chosen", "expected"), [
+    ("least-allocated", "default-scheduler", "b", {"a": 25, "b": 75}),
+    ("best-fit-packing", "packing", "a", {"a": 75, "b": 25}),
+])
+def test_best_effort_pods_are_spread_and_packed_by_the_batch_resources(name, profile, chosen, expected):
+    cluster = Cluster([node("a", **BATCH), node("b", **BATCH), node("none")])
+    cluster.assume(best_effort("one", "4000", "4Gi"), "a")
+    cluster.assume(pod("prod", cpu="9", memory="9Gi"), "b")  # it does not take what best-effort pods are promised
+    verdict = decide(cluster, best_effort("p", "2000", "2Gi"), name, profile=profile)
+    assert (verdict.node, scores(verdict, name)) == (chosen, expected)
+
+
 @pytest.fixture
 def measured():
     return Cluster([
@@ -137,7 +159,19 @@ def test_a_pod_goes_to_the_zone_that_it_prefers():
 def test_nodes_that_have_the_images_come_first():
     cluster = Cluster([node("a"), node("b", images=["app"]), node("c", images=["app", "sidecar"])])
     verdict = decide(cluster, pod(images=("app", "sidecar")), "image-locality")
-    assert (verdict.node, scores(verdict, "image-locality")) == ("c", {"a": 0, "b": 50, "c": 100})
+    assert (verdict.node, scores(verdict, "image-locality")) == ("c", {"a": 0, "b": 11, "c": 24})
+
+
+@pytest.mark.parametrize(("having", "score"), [(1, 2), (5, 23), (10, 48)])
+def test_an_image_that_few_nodes_have_draws_less(having, score):
+    cluster = Cluster([node(f"n{number}", images=["app"] if number < having else []) for number in range(10)])
+    verdict = decide(cluster, pod(), "image-locality")
+    assert scores(verdict, "image-locality") == {f"n{number}": score if number < having else 0 for number in range(10)}
+
+
+def test_nobody_prefers_a_node_for_images_that_are_nowhere():
+    verdict = decide(Cluster([node("a"), node("b", images=["other"])]), pod(), "image-locality")
+    assert scores(verdict, "image-locality") == {"a": 0, "b": 0}
 
 
 def test_pods_that_tolerate_a_dedicated_node_prefer_it():
