@@ -93,9 +93,12 @@ def pod(name: str, *, cpu: str, memory: str, node_name: str = "", band: str = "k
     }
 
 
-def metric(name: str, cores: int, memory: int, percent: int, used_by: list[tuple[str, str, int]]) -> dict:
-    milli = cores * 10 * percent
-    usage = {"cpu": f"{milli}m", "memory": f"{int(memory * percent / 130)}Gi"}
+def metric(name: str, cores: int, memory: int, percent: int, pods: list[dict]) -> dict:
+    milli, mebibytes = cores * 10 * percent, int(memory * percent / 130) * 1024
+    usage = {"cpu": f"{milli}m", "memory": f"{mebibytes}Mi"}
+    # Nine tenths of the usage is the pods', in equal parts; the rest is the system's.
+    each = (milli * 9 // 10 // len(pods), mebibytes * 9 // 10 // len(pods)) if pods else (0, 0)
+    system = {"cpu": f"{milli - each[0] * len(pods)}m", "memory": f"{mebibytes - each[1] * len(pods)}Mi"}
     return {
         "apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric",
         "metadata": {"name": name, "creationTimestamp": "2026-06-01T08:00:00Z"},
@@ -104,13 +107,16 @@ def metric(name: str, cores: int, memory: int, percent: int, used_by: list[tuple
             "updateTime": NOW,
             "nodeMetric": {
                 "nodeUsage": {"resources": usage},
+                "systemUsage": {"resources": system},
                 "aggregatedNodeUsages": [{"duration": "5m", "usage": {
                     "p50": {"resources": usage},
                     "p90": {"resources": {"cpu": f"{min(cores * 1000, milli * 11 // 10)}m", "memory": usage["memory"]}},
                 }}],
             },
-            "podsMetric": [{"namespace": namespace, "name": pod_name, "podUsage": {"resources": {"cpu": f"{used}m",
-                            "memory": "512Mi"}}} for namespace, pod_name, used in used_by],
+            "podsMetric": [{
+                "namespace": pod["metadata"]["namespace"], "name": pod["metadata"]["name"],
+                "podUsage": {"resources": {"cpu": f"{each[0]}m", "memory": f"{each[1]}Mi"}},
+            } for pod in pods],
         },
     }
 
@@ -164,9 +170,7 @@ def cluster() -> list[dict]:
         _count, cores, memory, *_rest = POOLS[name.rsplit("-", 1)[0]]
         here = [p for p in pods if p["spec"].get("nodeName") == name]
         percent = HOT.get(name) or min(66, 8 + 6 * len(here) + chance.randrange(12))
-        used = [(p["metadata"]["namespace"], p["metadata"]["name"], cores * 9 * percent // max(1, len(here)))
-                for p in here]
-        metrics.append(metric(name, cores, memory, percent, used))
+        metrics.append(metric(name, cores, memory, percent, here))
         if name == "general-05":  # reported once, long ago
             metrics[-1]["status"]["updateTime"] = "2026-11-02T07:10:00Z"
     return [*nodes, *pods, *pending, *metrics]
