@@ -54,6 +54,7 @@ from .vectors import (
     decided,
     invert,
     to_double,
+    vectorized,
     within,
 )
 
@@ -104,7 +105,7 @@ class _Context:
                 try:
                     key = key_of(value_at(self.frame.value(path[0]), path[1:]))
                 except KeyError:
-                    key = Absent(0)
+                    key = Absent(-1)
                 memo[path] = key
             keys.append(key)
         return tuple(keys)
@@ -973,9 +974,22 @@ class ColumnPlan:
         if isinstance(reference, CallReference):
             function = OPERATORS.get(reference.function)
             arguments = node.args if node.target is None or reference.qualified else (node.target, *node.args)
+            if function is None:
+                function = _by_column(reference)
             if function is not None and all(self._checked.types[each.id] in _NUMERIC for each in arguments):
                 return _Call(function, [self._split_up(each) for each in arguments])
         return _Distinct(self._checked, node)
+
+
+def _by_column(reference: CallReference) -> Callable[..., Operand] | None:
+    """Return what computes a function on columns, where it says how."""
+    if len(reference.overloads) != 1:
+        return None
+    (overload,) = reference.overloads
+    kinds = [_KINDS.get(each, "?") for each in (*overload.parameters, overload.result)]
+    if overload.by_column is None or "?" in kinds:
+        return None
+    return vectorized(overload.by_column, "".join(kinds))
 
 
 _NUMERIC: Final = frozenset({INT, DOUBLE, DYN, BOOL})

@@ -994,10 +994,12 @@ class _Emitter:
 
     def _head(self, local: str, kind: Type) -> None:
         """Check a loop's variable once per turn."""
-        if kind.name in self._checked.environment.types or kind.name in {"dyn", "*error*"} or kind.variable:
+        if kind.name in {"dyn", "*error*"} or kind.variable:
             return
-        if kind.name in _SCALARS:
-            wrong = _compare(py.Attribute(_name(local), "__class__", py.Load()), py.IsNot, _name(_SCALARS[kind.name]))
+        is_object = kind.name in self._checked.environment.types
+        if is_object or kind.name in _SCALARS:
+            wanted = "dict" if is_object else _SCALARS[kind.name]
+            wrong = _compare(py.Attribute(_name(local), "__class__", py.Load()), py.IsNot, _name(wanted))
             self._block.append(py.If(wrong, [py.Expr(_GIVE_UP)], []))
         else:
             value = self._checked_read(_name(local), kind, is_object=False)

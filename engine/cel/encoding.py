@@ -18,7 +18,10 @@ _INT64_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """Stands for a value that is not there: after how many steps of the path the walk ended, and at what."""
+    """Stands for a value that is not there: after how many steps of the path the walk ended, and at what.
+
+    -1 steps are those of a variable that has no value itself.
+    """
 
     depth: int
     found: Hashable = None

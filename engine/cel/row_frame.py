@@ -91,6 +91,6 @@ class RowFrame:
             except EvaluationError as error:
                 return Absent(0, (error.message, error.reason))
             except KeyError:
-                return Absent(0)
+                return Absent(-1)  # no variable, which is another error than no field of it
 
         return read
