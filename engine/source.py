@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import difflib
 import enum
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -147,7 +148,7 @@ class Problem:
         shown = text[first : first + _EXCERPT_WIDTH]
         shown = "".join(c if c == "\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in shown)
         width = max(1, min(root.end - root.start, len(text) - column + 1, len(shown) - (column - 1 - first)))
-        blank = "".join("\t" if c == "\t" else " " for c in shown[: column - 1 - first])
+        blank = "".join(_blank(c) for c in shown[: column - 1 - first])
         gutter = len(str(line)) + 1
         hint = f" {self.help}" if self.help else ""
         return f"{head}\n {line} | {shown}\n{' ' * gutter} | {blank}{'^' * width}{hint}"
@@ -163,6 +164,17 @@ class Problem:
             end_line, end_column = root.source.position(root.end)
             result |= {"file": file, "line": line, "column": column, "endLine": end_line, "endColumn": end_column}
         return result
+
+
+def _blank(character: str) -> str:
+    """Return what takes as much room in a terminal as the character."""
+    if character == "\t":
+        return "\t"
+    if character.isascii():
+        return " "
+    if unicodedata.combining(character):
+        return ""
+    return "  " if unicodedata.east_asian_width(character) in "WF" else " "
 
 
 class PolicyError(Exception):

@@ -45,6 +45,8 @@ _SPECIAL: Final = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _NUMBER_STARTS: Final = frozenset("+-.0123456789")
 _CORE: Final = "tag:yaml.org,2002:"
 _FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_PROPERTIES: Final = re.compile(r"(?:[&!]\S*(?:\s+|#[^\n]*\n)*)+")
+"""An anchor or a tag and what stands between it and its scalar, which cannot begin with `&` or `!`."""
 _MARKER: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 
 
@@ -329,6 +331,8 @@ class _Composer:
         if self.awaits_key():
             self.begin_field(text, Span(self.source, start, max(end, start + 1)), plain=not style)
             return None
+        if (properties := _PROPERTIES.match(self.source.text, start, end)) is not None:
+            start = properties.end()
         value = self.understand(event, text, style)
         node = Node(self.source, start, end, value, self.key_of_next(), style, text)
         if event.anchor:
@@ -363,7 +367,8 @@ class _Composer:
         }
         if tag == name or name not in wanted:
             self.problem(f"the tag `{tag}` is not supported", self.span_of(event), "remove it")
-        elif type(value) not in wanted[name]:
+            return text if style else value
+        if type(value) not in wanted[name]:
             self.problem(f"`{text}` is not of the type `!!{name}`", self.span_of(event))
         return float(value) if name == "float" and isinstance(value, int) else value
 

@@ -114,3 +114,9 @@ def test_machines_get_the_same_facts_as_people():
 ])
 def test_a_hint_is_given_only_where_a_known_word_is_near(word, hint):
     assert did_you_mean(word, ["expression", "name"]) == hint
+
+
+def test_the_caret_stands_under_the_fault_also_behind_characters_that_are_two_columns_wide() -> None:
+    source = Source("a.yaml", "\u65e5\u672c e\u0301 x")
+    problem = Problem("wrong", source.span(source.text.index("x")))
+    assert problem.render() == "a.yaml:1:7: error: wrong\n 1 | \u65e5\u672c e\u0301 x\n   |        ^"

@@ -142,3 +142,15 @@ def test_a_path_leads_to_a_node_and_its_place() -> None:
     assert (found.scalar, str(found.span), str(found.place)) == ("a", "a.yaml:3:12", "a.yaml:3:6")
     assert node.at("spec", "filter", 1) is None
     assert node.at("spec", 0) is None
+
+
+@pytest.mark.parametrize("text", ["a: &x word", "a: !!str word", "a: &x !!str 'word'", "a: !!str &x # why\n  word", "a: &x |\n  word"])
+def test_the_characters_of_a_scalar_stand_behind_its_anchor_and_tag(text: str) -> None:
+    (node,) = read(Source("a.yaml", text))
+    part = node.fields["a"].part
+    assert (part.text.strip(), part.span(0, 4).root().start) == ("word", text.index("word"))
+
+
+def test_an_anchored_scalar_without_text_is_where_its_anchor_ends() -> None:
+    (node,) = read(Source("a.yaml", "a: &x\nb: 1"))
+    assert (node.fields["a"].scalar, str(node.fields["a"].span), node.fields["b"].scalar) == (None, "a.yaml:1:6", 1)
