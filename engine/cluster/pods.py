@@ -28,6 +28,9 @@ _PERCENTS: Final = (GPU_CORE, GPU, GPU_MEMORY_RATIO)
 _MILLI_ANNOTATION: Final = "alibabacloud.com/gpu-milli"
 _COUNT_ANNOTATION: Final = "alibabacloud.com/gpu-count"
 _MODEL_ANNOTATION: Final = "alibabacloud.com/gpu-card-model"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 
 
 class ResourceList(dict[str, int]):
@@ -105,9 +108,10 @@ class PodInfo:
         priority = spec.get("priority")
         if priority is not None and (isinstance(priority, bool) or not isinstance(priority, int)):
             raise ValueError(f"`spec.priority` must be a number, not {json_kind(priority)}")
-        mapping_at(metadata, "labels", "metadata", optional=True)
-        annotations = mapping_at(metadata, "annotations", "metadata", optional=True)
+        texts_at(metadata, "labels", "metadata")
+        annotations = texts_at(metadata, "annotations", "metadata")
         mapping_at(pod, "status", optional=True)
+        _check_placement(spec)
         return PodInfo(
             key=f"{namespace}/{name}",
             namespace=namespace,
@@ -174,6 +178,19 @@ def text_at(parent: Mapping[str, Any], field: str, path: str) -> str:
     if value is None:
         return ""
     raise ValueError(f"`{path}.{field}` must be a text, not {json_kind(value)}")
+
+
+def texts_at(parent: Mapping[str, Any], field: str, path: str) -> Mapping[str, str]:
+    """Return a field that is an object of texts (labels, annotations), empty where it is absent or null.
+
+    Raises:
+        ValueError: it is no object, or something in it is no text.
+    """
+    values = mapping_at(parent, field, path, optional=True)
+    for key, value in values.items():
+        if not isinstance(value, str):
+            raise ValueError(f"`{path}.{field}.{key}` must be a text, not {json_kind(value)}")  # noqa: TRY004
+    return values
 
 
 def objects_at(parent: Mapping[str, Any], field: str, path: str) -> list[Mapping[str, Any]]:
@@ -254,7 +271,11 @@ def _canonical(name: str, quantity: Quantity, path: str) -> int:
 def _amounts(container: Mapping[str, Any], which: str, path: str) -> Iterator[tuple[str, Quantity]]:
     resources = mapping_at(container, "resources", path, optional=True)
     for name, quantity in mapping_at(resources, which, f"{path}.resources", optional=True).items():
-        yield name, _quantity(quantity, f"{path}.resources.{which}.{name}")
+        where = f"{path}.resources.{which}.{name}"
+        amount = _quantity(quantity, where)
+        if amount.sign < 0:
+            raise ValueError(f"`{where}` is `{quantity}`: it must not be negative")
+        yield name, amount
 
 
 def _add(total: dict[str, Quantity], amounts: Mapping[str, Quantity]) -> None:
@@ -298,6 +319,43 @@ def _effective(spec: Mapping[str, Any], which: str) -> ResourceList:
         name: _canonical(name, quantity, f"spec.containers[*].resources.{which}.{name}")
         for name, quantity in total.items()
     })
+
+
+def _check_placement(spec: Mapping[str, Any]) -> None:
+    """Look at what says where a pod may run, as the API server does: later readers take its shape for granted."""
+    texts_at(spec, "nodeSelector", "spec")
+    objects_at(spec, "tolerations", "spec")
+    text_at(spec, "schedulerName", "spec")
+    if spec.get("affinity") is None:
+        return
+    affinity = mapping_at(spec, "affinity", "spec")
+    path = "spec.affinity.nodeAffinity"
+    on_nodes = mapping_at(affinity, "nodeAffinity", "spec.affinity", optional=True)
+    required = mapping_at(on_nodes, _REQUIRED, path, optional=True)
+    for index, term in enumerate(objects_at(required, "nodeSelectorTerms", f"{path}.{_REQUIRED}")):
+        _check_term(term, f"{path}.{_REQUIRED}.nodeSelectorTerms[{index}]")
+    for index, preferred in enumerate(objects_at(on_nodes, _PREFERRED, path)):
+        where = f"{path}.{_PREFERRED}[{index}]"
+        weight = preferred.get("weight")
+        if isinstance(weight, bool) or not isinstance(weight, int):
+            raise ValueError(f"`{where}.weight` must be a number, not {json_kind(weight)}")  # noqa: TRY004
+        _check_term(mapping_at(preferred, "preference", where), f"{where}.preference")
+
+
+def _check_term(term: Mapping[str, Any], path: str) -> None:
+    for field in ("matchExpressions", "matchFields"):
+        for index, requirement in enumerate(objects_at(term, field, path)):
+            where = f"{path}.{field}[{index}]"
+            operator = text_at(requirement, "operator", where)
+            if operator not in _OPERATORS:
+                raise ValueError(f"`{where}.operator` is `{operator}`: write one of {', '.join(_OPERATORS)}")
+            values = requirement.get("values") or []
+            if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
+                raise ValueError(f"`{where}.values` must be a list of texts")
+            if operator in ("In", "NotIn") and not values:
+                raise ValueError(f"`{where}.values` is missing or empty: `{operator}` needs some")
+            if operator in ("Exists", "DoesNotExist") and values:
+                raise ValueError(f"`{where}.values` must be left out: `{operator}` takes none")
 
 
 def _gpu_request(requests: ResourceList, annotations: Mapping[str, Any]) -> DeviceRequest | None:

@@ -18,7 +18,17 @@ from ..kubernetes.vocabulary import (
     resource_name,
 )
 from .metrics import NANOSECONDS, STATISTICS, MeasuredList, NodeMetric, nanoseconds
-from .pods import WHOLE_DEVICE, DeviceRequest, PodInfo, ResourceList, mapping_at, objects_at, resource_list, text_at
+from .pods import (
+    WHOLE_DEVICE,
+    DeviceRequest,
+    PodInfo,
+    ResourceList,
+    mapping_at,
+    objects_at,
+    resource_list,
+    text_at,
+    texts_at,
+)
 
 ZONE: Final = "topology.kubernetes.io/zone"
 REGION: Final = "topology.kubernetes.io/region"
@@ -188,12 +198,15 @@ def allocatable_of(node: Mapping[str, Any]) -> ResourceList:
         ValueError: one is missing or malformed; the message begins with its path.
     """
     metadata = mapping_at(node, "metadata")
-    mapping_at(metadata, "labels", "metadata", optional=True)
-    mapping_at(metadata, "annotations", "metadata", optional=True)
+    texts_at(metadata, "labels", "metadata")
+    texts_at(metadata, "annotations", "metadata")
     spec = mapping_at(node, "spec", optional=True)
     objects_at(spec, "taints", "spec")
     status = mapping_at(node, "status")
-    objects_at(status, "images", "status")
+    for index, image in enumerate(objects_at(status, "images", "status")):
+        names = image.get("names") or []
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"`status.images[{index}].names` must be a list of texts")
     mapping_at(status, "allocatable", "status")
     return resource_list(status, "allocatable", "status")
 

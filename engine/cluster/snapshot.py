@@ -691,6 +691,7 @@ def _key_of(item: Mapping[str, Any]) -> str:
     name = text_at(metadata, "name", "metadata")
     if not name:
         raise ValueError("`metadata.name` is missing")
+    text_at(metadata, "creationTimestamp", "metadata")
     namespace = text_at(metadata, "namespace", "metadata") or ("default" if item["kind"] == "Pod" else "")
     if namespace and item["kind"] in _OF_NO_NAMESPACE:
         raise ValueError(f"`metadata.namespace` is `{namespace}`, but a {item['kind']} belongs to no namespace")

@@ -66,7 +66,7 @@ def compile_documents(
             gathered.extend(documents.problems)
         documents = documents.documents
     documents = tuple(documents)
-    check_names(documents, gathered)
+    repeated = check_names(documents, gathered)
     params = {each.name: each for each in (*shared, *documents) if each.kind is Kind.PARAMS}
     plugins: list[Plugin] = []
     for document in documents:
@@ -74,7 +74,7 @@ def compile_documents(
             found = Problems()
             plugin, compiled = _COMPILERS[document.kind](document, params, found)
             gathered.extend(found.found)
-            if not document.faulty and not found.errors:
+            if not document.faulty and not found.errors and all(document is not each for each in repeated):
                 plugins.append(plugin)
                 if observe is not None:
                     observe(compiled)
@@ -83,16 +83,19 @@ def compile_documents(
     return tuple(plugins)
 
 
-def check_names(documents: Iterable[Document], problems: Problems) -> None:
-    """Report the documents whose kind and name another one before them has."""
+def check_names(documents: Iterable[Document], problems: Problems) -> list[Document]:
+    """Report, and return, the documents whose kind and name another one before them has."""
     first: dict[tuple[Kind, str], Document] = {}
+    found: list[Document] = []
     for document in documents:
         other = first.setdefault((document.kind, document.name), document)
         if other is not document:
+            found.append(document)
             problems.add(
                 f"the {document.kind.value} `{document.name}` is declared twice, also at {other.origin}", document.span,
                 help="rename one of them", code="duplicate-name",
             )
+    return found
 
 
 def _plugin(document: Document, framework: Framework, points: Sequence[Point], make: Make, given: Given) -> Plugin:

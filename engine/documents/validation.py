@@ -266,7 +266,8 @@ def _explain(error: Any, place: Node, field: str) -> tuple[str, str, Span]:
         case "maxLength" | "maxItems" | "maxProperties":
             if limit == 0:
                 return f"`{field}` must be empty here", "leave it out", place.place
-            return f"`{field}` is longer than {limit}", "shorten it", place.place
+            unit = {"maxLength": "characters", "maxItems": "items", "maxProperties": "fields"}[keyword]
+            return f"`{field}` has more than {limit:,} {unit}", "shorten it", place.place
         case "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum":
             low, high = rule.get("minimum"), rule.get("maximum")
             bounds = f"at most {high}" if low is None else f"{low} or more" if high is None else f"{low} to {high}"

@@ -114,5 +114,5 @@ def test_preferred_terms_add_up_and_the_best_node_gets_100(kit, labelled):
 
 
 def test_an_operator_that_there_is_not_is_an_error_of_that_pod_only(kit, labelled):
-    with pytest.raises(ValueError, match="`Near` is no operator"):
+    with pytest.raises(ValueError, match="operator` is `Near`: write one of In, NotIn"):
         kit.passed(kit.make("NodeAffinity"), kit.pod(**require(expression("zone", "Near", "x"))), labelled)

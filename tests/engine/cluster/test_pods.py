@@ -93,6 +93,40 @@ def test_what_is_malformed_is_named_with_its_field(item, message):
     assert message in str(caught.value)
 
 
+_TERM = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]"
+
+
+def requires(**expression):
+    term = {"matchExpressions": [expression]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+
+
+@pytest.mark.parametrize(("spec", "message"), [
+    ({"nodeSelector": ["zone"]}, "`spec.nodeSelector` must be an object, not a list"),
+    ({"nodeSelector": {"zone": 1}}, "`spec.nodeSelector.zone` must be a text, not a number"),
+    ({"tolerations": "all"}, "`spec.tolerations` must be a list, not a text"),
+    ({"schedulerName": 3}, "`spec.schedulerName` must be a text, not a number"),
+    ({"affinity": "zone"}, "`spec.affinity` must be an object, not a text"),
+    ({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": "9"}]}}},
+     "`spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight` must be a number, not a text"),
+    ({"affinity": requires(key="a", operator="Near")},
+     f"`{_TERM}.matchExpressions[0].operator` is `Near`: write one of In, NotIn, Exists, DoesNotExist, Gt, Lt"),
+    ({"affinity": requires(key="a", operator="In")},
+     f"`{_TERM}.matchExpressions[0].values` is missing or empty: `In` needs some"),
+    ({"affinity": requires(key="a", operator="Exists", values=["b"])},
+     f"`{_TERM}.matchExpressions[0].values` must be left out: `Exists` takes none"),
+    ({"affinity": requires(key="a", operator="In", values=[1])},
+     f"`{_TERM}.matchExpressions[0].values` must be a list of texts"),
+    ({"containers": [{"resources": {"requests": {"cpu": "-1"}}}]},
+     "`spec.containers[0].resources.requests.cpu` is `-1`: it must not be negative"),
+])
+def test_what_says_where_a_pod_may_run_is_looked_at_when_it_is_read(spec, message):
+    item = {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "main"}], **spec}}
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is what is compared
+        PodInfo.of(item)
+    assert str(caught.value) == message
+
+
 def test_a_resource_that_is_absent_reads_zero_and_is_not_added_by_that():
     amounts = ResourceList(cpu=5)
     assert (amounts["x"], amounts) == (0, {"cpu": 5})
