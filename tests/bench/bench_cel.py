@@ -24,7 +24,8 @@ from koordpolicy.engine.cel.environment import Environment, Scope, Variable
 from koordpolicy.engine.cel.estimate import check_cost
 from koordpolicy.engine.cel.library import STANDARD, table
 from koordpolicy.engine.cel.parser import parse
-from koordpolicy.engine.cel.program import Program, compile
+from koordpolicy.engine.cel.program import Program
+from koordpolicy.engine.cel.program import compile as compile_program
 from koordpolicy.engine.cel.types import DYN
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile import compile_documents
@@ -127,7 +128,7 @@ def _rows(content: Mapping[str, Any]) -> Iterator[Figure]:
     rivals = [each() for each in RIVALS if not _missing(each)]
     converted = [rival.convert(values) for rival in rivals]
     for name, text in content["exprs"].items():
-        program = compile(text, ENVIRONMENT)
+        program = compile_program(text, ENVIRONMENT)
         ours = Turns(_called(program, values))
         theirs = []
         for rival, given in zip(rivals, converted, strict=True):
@@ -171,7 +172,7 @@ def _columns(content: Mapping[str, Any]) -> Iterator[Figure]:
         frame = RowFrame(_nodes_like(content["node"], size), {"pod": content["pod"]})
         for name, text in content["exprs"].items():
             alike, other = (
-                Turns(_decisions(compile(text, ENVIRONMENT), frame, content["pod"], texts)) for texts in (False, True)
+                Turns(_decisions(compile_program(text, ENVIRONMENT), frame, content["pod"], texts)) for texts in (False, True)
             )
             for _ in range(POD_KEYS if size < 100_000 else 3):
                 other.call()
@@ -230,7 +231,7 @@ def _one_node_changed() -> Iterator[Figure]:
     }
     clusters = [(size, Cluster(_node(number) for number in range(size))) for size in SIZES[1:]]
     for kind, text in texts.items():
-        program = compile(text, environment(Slot.FILTER if "%" not in text else Slot.SCORE))
+        program = compile_program(text, environment(Slot.FILTER if "%" not in text else Slot.SCORE))
         turns = [Turns(_again(program, cluster, kind == "of texts")) for _, cluster in clusters]
         take_turns(turns)
         for (size, _), each in zip(clusters, turns, strict=True):

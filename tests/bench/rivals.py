@@ -28,7 +28,7 @@ class Rival:
 def cel_python() -> Rival:
     """Return cel-python, the interpreter written in Python."""
     try:
-        import celpy
+        import celpy  # noqa: PLC0415 - may not be installed
     except ImportError as error:
         raise Missing(_wanted("cel-python", error)) from None
     environment = celpy.Environment()
@@ -44,7 +44,7 @@ def cel_python() -> Rival:
 def cpp() -> Rival:
     """Return the wrapper of the engine written in C++."""
     try:
-        from cel_expr_python import cel
+        from cel_expr_python import cel  # noqa: PLC0415 - may not be installed
     except ImportError as error:
         raise Missing(_wanted("cel-expr-python", error)) from None
     environment = cel.NewEnv(variables={"pod": cel.Type.DYN, "node": cel.Type.DYN})
@@ -68,7 +68,7 @@ def cpp() -> Rival:
 def rust() -> Rival:
     """Return the binding of the engine written in Rust."""
     try:
-        import cel
+        import cel  # noqa: PLC0415 - may not be installed
     except ImportError as error:
         raise Missing(_wanted("common-expression-language", error)) from None
     trivial = cel.compile("true")
