@@ -1,11 +1,14 @@
 """The Python-coded plugins of the scheduler, in one table.
 
-What is not `enabled` here is active only where a profile names it. Modules are imported when a plugin is made.
+What is not `enabled` here is active only where a profile names it. Modules are imported when a plugin is made. They are
+asked in the table's order and, by their `order`, before documents of which none is said: what is cheap and refuses much
+comes first, and what refuses a node is the reason that people are told.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, Final
 
@@ -33,7 +36,7 @@ def _plugin(
                   description=description, enabled=enabled, check_args=check_args)
 
 
-PLUGINS: Final[tuple[Plugin, ...]] = (
+_TABLE: Final[tuple[Plugin, ...]] = (
     _plugin("NodeUnschedulable", "node_unschedulable", _FILTER,
             "Keeps pods off nodes that are cordoned, unless they tolerate that."),
     _plugin("NodeName", "node_name", _FILTER, "Lets a pod that names its node run there only."),
@@ -42,12 +45,16 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
     _plugin("NodeAffinity", "node_affinity", (Point.FILTER, Point.SCORE),
             "Node selector and required node affinity; prefers what the preferred affinity names."),
     _plugin("NodeResourcesFit", "node_resources_fit", _FILTER, "Free resources and pod count of the node suffice."),
+    # Before GpuShare, which chooses the devices only where nobody has.
+    _plugin("FragmentationGradient", "fragmentation_gradient", (Point.SCORE, Point.RESERVE),
+            "Pods go where they leave the least GPU that the workload's typical pods could not use.", enabled=False),
     _plugin("GpuShare", "gpu_share", (Point.FILTER, Point.RESERVE),
             "Whole and fractional GPUs: the node has them free, and the pod gets the ones that fit tightest."),
     _plugin("GpuClustering", "gpu_clustering", _SCORE,
             "Nodes that hold GPU pods of the same kind come first, then the fuller ones.", enabled=False),
-    _plugin("FragmentationGradient", "fragmentation_gradient", (Point.SCORE, Point.RESERVE),
-            "Pods go where they leave the least GPU that the workload's typical pods could not use.", enabled=False),
     _plugin("RandomScore", "random_score", _SCORE, "One of the nodes, drawn with equal chance.", enabled=False),
 )
-"""In the order in which they are asked: what is cheap and refuses much comes first."""
+
+PLUGINS: Final[tuple[Plugin, ...]] = tuple(
+    replace(plugin, order=place - len(_TABLE)) for place, plugin in enumerate(_TABLE)
+)
