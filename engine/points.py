@@ -463,7 +463,8 @@ def seen(slot: Slot, *, subject: str = "node") -> tuple[Seen, ...]:
 @functools.cache
 def functions() -> Mapping[str, Function]:
     """Return all functions that expressions may call: Kubernetes' base environment, `math`, `base64`, `cel.bind`,
-    and Koordinator's own."""
+    and Koordinator's own.
+    """
     return library.table(
         kubernetes_library.FUNCTIONS.values(), library.MATH, library.ENCODERS, library.BINDINGS,
         kubernetes_library.KOORDINATOR,

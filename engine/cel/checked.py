@@ -124,8 +124,23 @@ def reads_of(checked: Checked, node: Expr) -> frozenset[Path]:
         reference = checked.references.get(each.id)
         if isinstance(reference, DefinitionReference):
             found |= checked.environment.definitions[reference.name].reads
-        elif isinstance(reference, CallReference) and reference.qualified and isinstance(each, Call):
-            rest.extend(each.args)
+        elif isinstance(reference, CallReference) and isinstance(each, Call):
+            rest.extend(_read_arguments(checked, each, reference, found))
         elif reference is None or isinstance(reference, CallReference):
             rest.extend(children(each))
     return frozenset(found)
+
+
+def _read_arguments(checked: Checked, node: Call, reference: CallReference, found: set[Path]) -> list[Expr]:
+    """Add what a call reads of its arguments to `found`; return the arguments that must be looked at themselves."""
+    arguments = list(node.args) if node.target is None or reference.qualified else [node.target, *node.args]
+    if len(reference.overloads) != 1 or reference.overloads[0].reads is None:
+        return arguments
+    rest = []
+    for argument, parts in zip(arguments, reference.overloads[0].reads, strict=True):
+        path = None if parts is None else path_of(checked, argument)
+        if path is None or parts is None:
+            rest.append(argument)
+        else:
+            found.update((*path, *part) for part in parts)
+    return rest

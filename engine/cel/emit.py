@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import ast as py
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Final, NoReturn
@@ -123,7 +123,7 @@ def _bounded(evaluate: Callable[..., object]) -> Callable[..., object]:
     return bounded
 
 
-def dispatcher(overloads: tuple[Overload, ...]) -> Callable[..., object]:
+def dispatcher(overloads: tuple[Overload, ...], objects: Container[str] = ()) -> Callable[..., object]:
     """Return a function that calls the overload that its arguments' classes ask for."""
     chosen: dict[tuple[type, ...], Callable[..., object]] = {}
 
@@ -131,7 +131,7 @@ def dispatcher(overloads: tuple[Overload, ...]) -> Callable[..., object]:
         kinds = tuple([each.__class__ for each in arguments])
         evaluate = chosen.get(kinds)
         if evaluate is None:
-            evaluate = choose(overloads, arguments).evaluate
+            evaluate = choose(overloads, arguments, objects).evaluate
             if len(chosen) < 256:
                 chosen[kinds] = evaluate
         return evaluate(*arguments)
@@ -657,7 +657,7 @@ class _Emitter:
         usual = _usual(overloads, len(nodes))
         self._leave_unchecked(usual, nodes)
         values = self._arguments(nodes)
-        found = dispatcher(overloads)
+        found = dispatcher(overloads, self._checked.environment.types)
         measured = any(each.cost.per_size for each in overloads)
         dispatch = self._global(_bounded(found) if self._loops and measured else found)
         if usual is None:
@@ -897,7 +897,7 @@ class _Emitter:
             if item_kind == STRING.name:
                 return _compare(values[0], py.In, values[1])
             return _call("in_map", *values)
-        found = dispatcher(overloads)
+        found = dispatcher(overloads, self._checked.environment.types)
         dispatch = self._global(_bounded(found) if self._loops else found)
         (first, again), (second, second_again) = map(self._kept, values)
         test = _all_of([_has_class(first, "str"), _has_class(second, "dict")])

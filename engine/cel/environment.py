@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from .types import (
     BOOL,
@@ -109,6 +109,10 @@ def validator(argument: int, read: Callable[..., object]) -> Callable[[tuple[obj
     return validate
 
 
+Reads: TypeAlias = "tuple[tuple[tuple[str, ...], ...] | None, ...]"
+"""Per argument the paths that a function reads below it, or None for the whole of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Overload:
     """One signature of a function, with its implementation by row.
@@ -129,6 +133,15 @@ class Overload:
     for all else), receiver first, and raises `InvalidLiteralError` for a call that can only fail."""
     measure: Callable[..., int] | None = None
     """What a call with these arguments costs where that is no sum over their sizes; `cost` then is an upper bound."""
+    reads: Reads | None = None
+    """What it reads of its arguments, where that is less than all: answers are kept while those parts stay the same."""
+    by_column: Callable[..., tuple[Any, Any]] | None = None
+    """The same for many rows at once, for parameters and a result of the types bool, int and double.
+
+    It takes numpy arrays (bool, int64 or float64, one value per row; plain numbers for what is the same in all rows,
+    at least one is an array) and returns an array of results and a bool array of the rows in which they are exactly
+    what `evaluate` returns (None: all rows). The others are evaluated one by one. Rows without input hold any number.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import binascii
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from . import ast
@@ -259,23 +259,31 @@ _CLASSES: Final[dict[str, type]] = {
 }
 
 
-def fits(value: object, parameter: Type) -> bool:
-    """Whether a value may be passed for a parameter; what lists and maps hold is not looked at."""
+def fits(value: object, parameter: Type, objects: Container[str] = ()) -> bool:
+    """Whether a value may be passed for a parameter; what lists and maps hold is not looked at.
+
+    `objects` are the names of the object types: their values are maps.
+    """
     if parameter.variable or parameter.name == "dyn":
         return True
     kind = _CLASSES.get(parameter.name)
     if kind is not None:
         return type(value) is kind
-    if parameter.name == "map":
+    if parameter.name == "map" or parameter.name in objects:
         return is_map(value)
     declared = getattr(value.__class__, "cel_type", None)
     return isinstance(declared, Type) and declared.name == parameter.name
 
 
-def choose(overloads: Iterable[Overload], arguments: tuple[object, ...]) -> Overload:
-    """Return the first overload whose parameters the arguments fit."""
+def choose(
+    overloads: Iterable[Overload], arguments: tuple[object, ...], objects: Container[str] = (),
+) -> Overload:
+    """Return the first overload whose parameters the arguments fit; `objects` as in `fits`."""
     for overload in overloads:
-        if len(overload.parameters) == len(arguments) and all(map(fits, arguments, overload.parameters)):
+        if len(overload.parameters) == len(arguments) and all(
+            fits(value, parameter, objects)
+            for value, parameter in zip(arguments, overload.parameters, strict=True)
+        ):
             return overload
     raise no_overload()
 
@@ -481,7 +489,10 @@ class _Builder:
     def _select(self, node: ast.Select) -> Step:
         operand = self.build(node.operand)
         field, position, optional = node.field, node.position, node.optional
-        declared = self._object(node.operand)
+        inner = self.types[node.operand.id]
+        if inner.name == "optional_type" and inner.parameters:
+            inner = inner.parameters[0]
+        declared = self.environment.types.get(inner.name)
         absent = declared.absent if declared is not None else None
         inner = self.types[node.id]
         if inner.name == "optional_type" and inner.parameters and (optional or self._is_optional(node.operand)):
@@ -698,7 +709,7 @@ class _Builder:
         if lazy is not None:
             return lazy(self, arguments_nodes, position)
         steps = tuple(self.build(each) for each in arguments_nodes)
-        overloads = reference.overloads
+        overloads, objects = reference.overloads, self.environment.types
         declared = list_field(self.checked, node)
         special = None if declared is None else _LISTED[reference.function](declared)
         priced = _COSTS.get(reference.function)
@@ -714,7 +725,7 @@ class _Builder:
                 frame.cost += 1
                 raise
             try:
-                overload = only if only is not None else choose(overloads, arguments)
+                overload = only if only is not None else choose(overloads, arguments, objects)
                 if not free:
                     frame.charge(call_cost(overload, arguments) if priced is None else priced(arguments))
                 if special is not None:

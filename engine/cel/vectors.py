@@ -433,6 +433,27 @@ def invert(a: Operand) -> Operand:
     return Vector(~a.values, a.valid)
 
 
+def vectorized(function: Callable[..., tuple[Any, Any]], kinds: str) -> Callable[..., Operand]:
+    """Return what computes a function of plain arrays (`environment.Overload.by_column`) on columns.
+
+    `kinds` are numpy's letters of the parameters, and after them of the result.
+    """
+    *parameters, result = kinds
+
+    def compute(*operands: Operand) -> Operand:
+        valid: Mask | None = None
+        for operand, kind in zip(operands, parameters, strict=True):
+            if kind_of(operand) != kind:
+                raise NotColumnar
+            valid = and_masks(valid, _valid(operand))
+        values, sure = function(*map(_values, operands))
+        if values.__class__ is not np.ndarray or values.dtype.kind != result:
+            raise NotColumnar
+        return Vector(values, and_masks(valid, sure))
+
+    return compute
+
+
 OPERATORS: Final[dict[str, Callable[..., Operand]]] = {
     "_+_": add, "_-_": subtract, "_*_": multiply, "_/_": divide, "_%_": modulo, "-_": negate, "!_": invert,
     "_==_": _comparison(np.equal, ordered=False), "_!=_": _comparison(np.not_equal, ordered=False),

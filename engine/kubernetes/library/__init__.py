@@ -8,6 +8,7 @@ from ...cel.environment import Function
 from ...cel.library import LISTS as EXTENDED_LISTS
 from ...cel.library import OPTIONALS, SETS, STANDARD, STRINGS_V2, table
 from .format import FORMAT
+from .koordinator import KOORDINATOR
 from .lists import LISTS
 from .network import NETWORK
 from .quantities import QUANTITIES
@@ -19,6 +20,8 @@ KUBERNETES: Final[tuple[Function, ...]] = (
     *QUANTITIES, *LISTS, *REGEX, *URLS, *NETWORK, *SEMVER, *FORMAT,
 )
 """Kubernetes' own libraries."""
+
+__all__ = ["FUNCTIONS", "KOORDINATOR", "KUBERNETES", "NETWORK"]
 
 FUNCTIONS: Final = table(STANDARD, STRINGS_V2, SETS, OPTIONALS, EXTENDED_LISTS, KUBERNETES)
 """Everything that an expression may call in Kubernetes' base environment, by name."""
