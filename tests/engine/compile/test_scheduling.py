@@ -244,6 +244,12 @@ def test_every_item_and_every_ignored_rule_that_fails_at_a_node_is_told() -> Non
     assert told(scores.errors) == {"low": {0: "`low` is -5, outside 0..100"}, "high": {0: "`high` is 500, outside 0..100"}}
 
 
+def test_nodes_at_which_an_item_fails_take_no_part_in_its_normalization() -> None:
+    asked = plugin("  score:\n  - {name: usage, expression: usage.cpu, normalize: MinMax}\n")
+    snapshot = Cluster([*node("a", used="1"), *node("b", used="2"), *node("c", used="3"), *node("d")]).snapshot()
+    assert scored(asked, pod("p"), snapshot) == [0, 50, 100, 0]
+
+
 def test_an_ignored_item_that_fails_somewhere_is_left_out_everywhere() -> None:
     spec = "  score:\n  - {name: usage, expression: usage.cpu / 100}\n  - {name: fixed, expression: '50'}\n"
     snapshot = Cluster([*node("a", used="1"), *node("b")]).snapshot()

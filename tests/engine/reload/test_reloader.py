@@ -263,6 +263,19 @@ def test_an_empty_directory_is_a_wish_after_two_looks(tmp_path: Path, time: Time
     assert reloader.status().sources[0].warnings == (f"`{policies}` holds no policy files",)
 
 
+def test_two_empty_versions_within_one_look_are_one_look(tmp_path: Path, time: Time, live: Live) -> None:
+    mount = ConfigMapMount(tmp_path / "m")
+    mount.write({"a.yaml": "plugin one"})
+    reloader = begun(live, time, mount.path)
+    mount.write({})
+    time.run(reloader, 0.3)
+    mount.write({})
+    time.run(reloader, 0.3)
+    assert names(live) == ["one"]
+    time.run(reloader, 2)
+    assert names(live) == []
+
+
 def test_a_directory_that_is_empty_for_one_look_only_loses_nothing(tmp_path: Path, time: Time, live: Live) -> None:
     policies = write(tmp_path / "p", a="plugin one")
     reloader = begun(live, time, policies)
@@ -530,6 +543,23 @@ def test_a_generation_that_has_proven_itself_is_not_rolled_back_any_more(
     time.run(reloader, 1)
     assert names(live) == ["two"]
     assert "plugin two" in (tmp_path / "state/last-good.json").read_text()
+
+
+def test_what_was_rolled_back_may_be_published_again_after_something_else(tmp_path: Path, time: Time, live: Live) -> None:
+    policies = write(tmp_path / "p", a="plugin one")
+    reloader = begun(live, time, policies, max_error_rate=0.0, first_decisions=10)
+    write(policies, a="plugin two")
+    time.run(reloader, 1)
+    reloader.observe(2, 1, 1)
+    time.run(reloader, 1)
+    write(policies, a="plugin two\n")
+    time.run(reloader, 1)
+    assert names(live) == ["two"]
+    write(policies, a="plugin three")
+    time.run(reloader, 1)
+    write(policies, a="plugin two")
+    time.run(reloader, 1)
+    assert (names(live), messages(reloader)) == (["two"], [])
 
 
 def test_a_roll_back_leads_to_what_has_proven_itself_past_what_has_not(tmp_path: Path, time: Time, live: Live) -> None:
