@@ -1,0 +1,153 @@
+"""Cases about DeschedulerPlugins: vetoes, and whole cycles with what stopped whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..cel.observed import NO_ROW
+from ..compile import CompiledDescheduler
+from ..descheduler.documents import DocumentPlugin, Memory
+from ..descheduler.framework import CycleResult, Failure, Outcome, ProfileSpec, build_profiles, run_cycle
+from ..documents import DeschedulerType, ErrorExpectation, Kept
+from ..points import Framework, Point
+from ..registry import Plugin, Registry
+from .cases import Asking, checked_params, outcome_of, rules_by_name
+from .fixtures import FixtureError, World, unknown
+from .instruments import compiled_of, instrumented
+
+_PROFILE = "test"
+
+
+def run(asking: Asking, plugin: Plugin) -> None:
+    """Ask a document about single pods, or run cycles with it and those beside it."""
+    case = asking.case
+    if case.eviction_filter:
+        _run_vetoes(asking, plugin)
+    if case.evicts is not None or case.keeps or case.roles or case.errors:
+        _run_cycles(asking, plugin)
+
+
+def _run_vetoes(asking: Asking, plugin: Plugin) -> None:
+    world = asking.world()
+    snapshot = world.cluster.snapshot(world.now)
+    params = checked_params(plugin, asking.params)
+    compiled = instrumented(replace(compiled_of(plugin, {}), params=params), asking.observer)
+    assert isinstance(compiled, CompiledDescheduler)
+    spec = compiled.spec
+    if spec.type is not DeschedulerType.EVICTION_FILTER:
+        raise FixtureError(f"`{plugin.name}` is of the type {spec.type.value}, and vetoes nothing")
+    document = DocumentPlugin(compiled)
+    for expected in asking.case.eviction_filter:
+        asking.tally.turn()
+        refusal = document.eviction_filter(world.pod(expected.subject), snapshot)
+        got = outcome_of(refusal, compiled.criteria, compiled.match_conditions, row=NO_ROW, tally=asking.tally,
+                         policy=spec.failure_policy)
+        asking.expect(f"eviction of `{expected.subject}`", expected, got,
+                      rules_by_name(compiled.criteria, compiled.match_conditions))
+
+
+def _run_cycles(asking: Asking, plugin: Plugin) -> None:
+    case = asking.case
+    asking.only_skips = False
+    if Point.EVICTION_FILTER in plugin.points:
+        raise FixtureError(f"`{plugin.name}` evicts nothing by itself: expect `evictionFilter` of it")
+    registry, named = _registry(asking, plugin)
+    spec = ProfileSpec(_PROFILE, filter=named, args={plugin.name: asking.params} if asking.params else {})
+    checked_params(plugin, asking.params)
+    profiles = build_profiles([spec], registry, dry_run=True, memory=Memory())
+    result = CycleResult(1, dry_run=True, nodes=0)
+    world = asking.world()
+    for number in range(case.cycles):
+        if number:
+            world = asking.world(asking.now + number * case.every_ns)
+        result = run_cycle(profiles, world.cluster.snapshot(world.now), generation=1)
+    if result.error:
+        raise FixtureError(f"the cycle ended early: {result.error}")
+    _check(asking, world, plugin, result)
+
+
+def _registry(asking: Asking, plugin: Plugin) -> tuple[Registry, tuple[str, ...]]:
+    """Return what takes part, and which vetoes have to be named because they are no documents."""
+    suite = asking.suite
+    beside: list[Plugin] = []
+    named: list[str] = []
+    known = {
+        each.name: each for each in (*suite.python_plugins, *suite.plugins.values())
+        if each.framework is Framework.DESCHEDULER
+    }
+    for name in asking.case.beside:
+        if name not in known:
+            raise unknown("descheduler plugin", name, known)
+        beside.append(known[name])
+        if (Framework.DESCHEDULER, name) not in suite.plugins:
+            if Point.EVICTION_FILTER not in known[name].points:
+                raise FixtureError(f"`{name}` vetoes nothing: only vetoes and documents can stand beside")
+            named.append(name)
+    return suite.registry([plugin, *beside], asking.observer), tuple(named)
+
+
+def _check(asking: Asking, world: World, plugin: Plugin, result: CycleResult) -> None:
+    case = asking.case
+    of_plugin = [each for each in result.outcomes if each.plugin == plugin.name]
+    evicted = [world.named(each.pod) for each in of_plugin if each.evicted]
+    for name in (*(case.evicts or ()), *(each.subject for each in case.keeps)):
+        world.pod(name)
+    if case.evicts is not None and list(case.evicts) != evicted:
+        asking.miss("evictions", ", ".join(case.evicts) or "none",
+                    (", ".join(evicted) or "none") + _stops(of_plugin, world))
+    for expected in case.keeps:
+        key = world.pod(expected.subject).key
+        outcome = next((each for each in of_plugin if each.pod == key), None)
+        about = f"what stops `{expected.subject}`"
+        if outcome is None:
+            asking.miss(about, expected.by, "it is no candidate", expected.span)
+        elif outcome.evicted:
+            asking.miss(about, expected.by, "it is evicted", expected.span)
+        elif not _is_stopped_by(expected, outcome, plugin.name):
+            wanted = expected.by + (f": {expected.message}" if expected.message is not None else "")
+            asking.miss(about, wanted, f"{_stopper(outcome)}: {outcome.message}", expected.span)
+    for role in case.roles:
+        world.node(role.subject)
+        found = sorted({each.role for each in result.node_notes
+                        if each.node == role.subject and each.plugin == plugin.name})
+        if (role.role not in found) if role.role != "none" else bool(found):
+            asking.miss(f"the role of `{role.subject}`", role.role, ", ".join(found) or "none", role.span)
+    _check_errors(asking, world, plugin, result.failures)
+
+
+def _stops(outcomes: Sequence[Outcome], world: World) -> str:
+    kept = [f"{world.named(each.pod)} is stopped by {_stopper(each)}" for each in outcomes if not each.evicted]
+    return f" ({'; '.join(kept)})" if kept else ""
+
+
+def _stopper(outcome: Outcome) -> str:
+    return outcome.stopped_by + (f"/{outcome.stopped_rule}" if outcome.stopped_rule else "")
+
+
+def _is_stopped_by(expected: Kept, outcome: Outcome, plugin: str) -> bool:
+    ways = {outcome.stopped_by if outcome.stopped_by != plugin else outcome.stopped_rule, _stopper(outcome)}
+    return expected.by in ways and expected.message in (None, outcome.message)
+
+
+def _check_errors(asking: Asking, world: World, plugin: Plugin, failures: Sequence[Failure]) -> None:
+    left = list(failures)
+    for expected in asking.case.errors:
+        found = [each for each in left if _is_meant(expected, each, world)]
+        for each in found:
+            left.remove(each)
+        if not found:
+            asking.miss("errors", f"`{expected.item}`{f' of {expected.subject}' if expected.subject else ''}",
+                        "; ".join(map(_failure, failures)) or "none", expected.span)
+    for each in left:
+        asking.miss("errors", f"no other error of `{plugin.name}`", _failure(each))
+
+
+def _is_meant(expected: ErrorExpectation, failure: Failure, world: World) -> bool:
+    return (expected.item == failure.rule and expected.subject in (None, failure.subject, world.named(failure.subject))
+            and expected.message in (None, failure.message))
+
+
+def _failure(failure: Failure) -> str:
+    head = f"`{failure.rule}`" if failure.rule else f"`{failure.plugin}`"
+    return head + (f" of {failure.subject}" if failure.subject else "") + f": {failure.message}"

@@ -1,0 +1,392 @@
+"""Fixtures to API objects, and objects to a cluster that cases can be asked about.
+
+A fixture says only what matters; the rest is filled in here. What it says wrong (an unknown node, a key that the API
+does not have) is an error, because a case that is about nothing must not pass.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ..cel.types import Type
+from ..cel.values import Timestamp
+from ..cluster import files
+from ..cluster.pods import PodInfo
+from ..cluster.snapshot import Cluster
+from ..documents import Fixtures, parse_duration
+from ..kubernetes import types as kubernetes_types
+from ..kubernetes.vocabulary import CPU_TOPOLOGY_ANNOTATION, DEFAULT_PRIORITIES, QOS_CLASS_LABEL
+from ..source import PolicyError, did_you_mean
+
+DEFAULT_NODE: Final = {"cpu": "8", "memory": "32Gi", "pods": "110"}
+DEFAULT_NAMESPACE: Final = "default"
+_ZONE: Final = "topology.kubernetes.io/zone"
+_GPU: Final = "nvidia.com/gpu"
+_AGE: Final = "1h"
+_USAGE_AGE: Final = "10s"
+_SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_API_VERSIONS: Final = {
+    "NodeMetric": "slo.koordinator.sh/v1alpha1", "NodeResourceTopology": "topology.node.k8s.io/v1alpha1",
+}
+_CONTROLLERS: Final = {"Job": "batch/v1", "CronJob": "batch/v1"}
+
+
+class FixtureError(Exception):
+    """A fixture is wrong, or there is none of that name; the text is a complaint."""
+
+
+def merged(base: Any, patch: Any) -> Any:
+    """Return data with a merge patch applied (RFC 7396): mappings recursively, null takes away, all else replaces."""
+    if not isinstance(patch, Mapping):
+        return patch
+    result = dict(base) if isinstance(base, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+def unknown(what: str, name: str, known: Mapping[str, object] | frozenset[str] | tuple[str, ...]) -> FixtureError:
+    """Return the complaint about a name that nothing has."""
+    hint = did_you_mean(name, known) or (
+        "there are " + ", ".join(f"`{each}`" for each in sorted(known)[:8]) if known else "there are none"
+    )
+    return FixtureError(f"there is no {what} `{name}`: {hint}")
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a case is about: a cluster at one moment, and which fixture each object came from."""
+
+    cluster: Cluster
+    objects: tuple[Mapping[str, Any], ...]
+    names: Mapping[str, str]
+    """The fixtures' names by the pods' keys."""
+    now: int
+
+    def pod(self, name: str) -> PodInfo:
+        """Return a pod by the name of its fixture or by its key; raise `FixtureError` where there is none."""
+        for key, known in self.names.items():
+            if name in (known, key):
+                found = self.cluster.pod(key)
+                if found is None:  # one that has finished is on no node any more, but may be asked about
+                    found = PodInfo.of(self.cluster.objects("Pod")[key])
+                return found
+        raise unknown("pod", name, tuple(self.names.values()))
+
+    def named(self, key: str) -> str:
+        """Return what cases call a pod, or the key itself."""
+        return self.names.get(key, key)
+
+    def node(self, name: str) -> int:
+        """Return a node's row; raise `FixtureError` where there is none."""
+        row = self.cluster.index.get(name)
+        if row is None:
+            raise unknown("node", name, tuple(self.cluster.names))
+        return row
+
+
+@dataclass(slots=True)
+class Worlds:
+    """The worlds of one suite; those that are alike are built once."""
+
+    fixtures: Fixtures
+    directory: Path
+    _built: dict[str, World] = field(default_factory=dict)
+    _read: tuple[Mapping[str, Any], ...] | None = None
+
+    def world(
+        self, now: int, overlay: Mapping[str, Mapping[str, Any]], nodes: tuple[str, ...] | None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> World:
+        """Return the world with a case's overlay, nodes, and (where it is on a node) its own pod; may be shared."""
+        own = extra if extra is not None and extra.get("node") else None
+        key = json.dumps([now, overlay, nodes, own], sort_keys=True)
+        found = self._built.get(key)
+        if found is None:
+            found = self._built[key] = self._build(now, overlay, nodes, own)
+        return found
+
+    def pod_of(self, given: Mapping[str, Any], overlay: Mapping[str, Mapping[str, Any]], now: int) -> PodInfo:
+        """Return the pod that a case describes itself."""
+        pods = self._patched("pods", self.fixtures.pods, overlay)
+        item = pod_object("pod", _resolved("pod", "pod", given, pods, ()), now)
+        _check_keys(item)
+        try:
+            return PodInfo.of(item)
+        except ValueError as error:
+            raise FixtureError(f"the case's pod: {error}") from None
+
+    def _patched(
+        self, section: str, fixtures: Mapping[str, Mapping[str, Any]], overlay: Mapping[str, Mapping[str, Any]],
+    ) -> dict[str, Mapping[str, Any]]:
+        patches = overlay.get(section, {})
+        for name in patches:
+            if name not in fixtures:
+                raise unknown(f"fixture under `{section}`", name, fixtures)
+        found = {}
+        for name, each in fixtures.items():
+            if name not in patches:
+                found[name] = each
+            elif patches[name] is not None:
+                found[name] = merged(each, patches[name])
+        return found
+
+    def _files(self) -> tuple[Mapping[str, Any], ...]:
+        if self._read is None:
+            found: list[Mapping[str, Any]] = []
+            for file in self.fixtures.files:
+                path = self.directory / file
+                if not path.exists():
+                    raise FixtureError(f"there is no file or directory `{file}` beside the suite")
+                try:
+                    found += files.load(path)
+                except PolicyError as error:
+                    raise FixtureError(str(error)) from None
+            self._read = tuple(found)
+        return self._read
+
+    def _build(
+        self, now: int, overlay: Mapping[str, Mapping[str, Any]], chosen: tuple[str, ...] | None,
+        own: Mapping[str, Any] | None,
+    ) -> World:
+        node_fixtures = self._patched("nodes", self.fixtures.nodes, overlay)
+        pod_fixtures = self._patched("pods", self.fixtures.pods, overlay)
+        given = dict(_numbered("node", node_fixtures))
+        pods = dict(_numbered("pod", pod_fixtures))
+        if own is not None:
+            pods["pod"] = _resolved("pod", "pod", own, pod_fixtures, ())
+        others = [*self._files(), *self.fixtures.objects]
+        known = (*given, *(each["metadata"]["name"] for each in others if each.get("kind") == "Node"))
+        for name in chosen or ():
+            if name not in known:
+                raise unknown("node", name, known)
+        objects: list[Mapping[str, Any]] = []
+        names: dict[str, str] = {}
+        usages: dict[str, list[dict[str, Any]]] = {}
+        for name, each in pods.items():
+            node = each.get("node")
+            if node and node not in known:
+                raise FixtureError(f"the pod `{name}`: {unknown('node', node, known)}")
+            if node and chosen is not None and node not in chosen:
+                continue
+            item = pod_object(name, each, now)
+            key = f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+            names[key] = name
+            objects.append(item)
+            if each.get("usage"):
+                if not node:
+                    raise FixtureError(f"the pod `{name}` has a usage and is on no node")
+                metadata = item["metadata"]
+                usages.setdefault(node, []).append({
+                    "namespace": metadata["namespace"], "name": metadata["name"],
+                    "podUsage": {"resources": _amounts(each["usage"])},
+                })
+        for name, each in given.items():
+            if chosen is None or name in chosen:
+                objects += _node_objects(name, each, usages.pop(name, []), now)
+        if usages:
+            node, of_pods = next(iter(usages.items()))
+            raise FixtureError(f"the pod `{of_pods[0]['name']}` has a usage, and its node `{node}` is no fixture")
+        for item in others:
+            if item.get("kind") == "Node" and chosen is not None and item["metadata"]["name"] not in chosen:
+                continue
+            if item.get("kind") == "Pod":
+                metadata = item["metadata"]
+                key = f"{metadata.get('namespace') or DEFAULT_NAMESPACE}/{metadata['name']}"
+                names.setdefault(key, key.removeprefix(f"{DEFAULT_NAMESPACE}/"))
+            objects.append(item)
+        for item in objects:
+            _check_keys(item)
+        cluster = Cluster()
+        problems = cluster.upsert_all(objects)
+        if problems:
+            raise FixtureError("; ".join(problem.message for problem in problems))
+        return World(cluster, tuple(objects), names, now)
+
+
+def _numbered(what: str, fixtures: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, each in fixtures.items():
+        whole = _resolved(what, name, each, fixtures, ())
+        count = each.get("count")
+        if count is None:
+            yield name, whole
+        else:
+            yield from ((f"{name}-{number}", whole) for number in range(count))
+
+
+def _resolved(
+    what: str, name: str, given: Mapping[str, Any], fixtures: Mapping[str, Mapping[str, Any]], above: tuple[str, ...],
+) -> dict[str, Any]:
+    """Return a fixture merged over the one that it is made of; `count` is not taken over."""
+    base = given.get("from")
+    if base is None:
+        return dict(given)
+    if base not in fixtures:
+        raise FixtureError(f"the {what} `{name}` is made of another: {unknown(what, base, fixtures)}")
+    if base in above:
+        raise FixtureError(f"the {what} `{name}` is made of itself: {' -> '.join((*above, base))}")
+    below = _resolved(what, base, fixtures[base], fixtures, (*above, base))
+    below.pop("count", None)
+    whole: dict[str, Any] = merged(below, {key: value for key, value in given.items() if key != "from"})
+    return whole
+
+
+def _amounts(given: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(amount) for name, amount in given.items()}
+
+
+def _moment(now: int, age: str) -> str:
+    return str(Timestamp(now - parse_duration(age)))
+
+
+def pod_object(name: str, given: Mapping[str, Any], now: int) -> dict[str, Any]:
+    """Return the pod of a fixture as the API server would serve it."""
+    namespace, _, own_name = name.rpartition("/")
+    labels = dict(given.get("labels") or {})
+    if given.get("qosClass"):
+        labels[QOS_CLASS_LABEL] = given["qosClass"]
+    requests = _amounts(given.get("requests") or {})
+    requests |= {key: str(given[key]) for key in ("cpu", "memory") if given.get(key) is not None}
+    limits = _amounts(given.get("limits") or {})
+    containers: list[dict[str, Any]] = [
+        {"name": f"container-{number}", "image": image} for number, image in enumerate(given.get("images") or ("app",))
+    ]
+    containers[0]["name"] = "main"
+    resources = {key: value for key, value in (("requests", {**limits, **requests}), ("limits", limits)) if value}
+    if resources:
+        containers[0]["resources"] = resources
+    metadata: dict[str, Any] = {
+        "name": own_name, "namespace": namespace or DEFAULT_NAMESPACE, "uid": name,
+        "creationTimestamp": _moment(now, given.get("age") or _AGE),
+    }
+    if labels:
+        metadata["labels"] = labels
+    if given.get("annotations"):
+        metadata["annotations"] = dict(given["annotations"])
+    if given.get("owner"):
+        kind, _, owner = given["owner"].partition("/")
+        metadata["ownerReferences"] = [{
+            "apiVersion": _CONTROLLERS.get(kind, "apps/v1"), "kind": kind, "name": owner or "owner",
+            "uid": given["owner"], "controller": True,
+        }]
+    spec: dict[str, Any] = {"containers": containers}
+    if given.get("node"):
+        spec["nodeName"] = given["node"]
+    priority_class = given.get("priorityClass")
+    if priority_class:
+        spec["priorityClassName"] = priority_class
+        priority = DEFAULT_PRIORITIES.get(priority_class, _SYSTEM_PRIORITIES.get(priority_class))
+        if priority is not None:
+            spec["priority"] = priority
+    if given.get("priority") is not None:
+        spec["priority"] = given["priority"]
+    if given.get("tolerations"):
+        spec["tolerations"] = given["tolerations"]
+    item = {
+        "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec,
+        "status": {"phase": given.get("phase") or ("Running" if given.get("node") else "Pending")},
+    }
+    whole: dict[str, Any] = merged(item, given.get("object") or {})
+    return whole
+
+
+def _node_objects(
+    name: str, given: Mapping[str, Any], pods: list[dict[str, Any]], now: int,
+) -> Iterator[Mapping[str, Any]]:
+    amounts = _amounts({**DEFAULT_NODE, **{key: given[key] for key in DEFAULT_NODE if given.get(key) is not None}})
+    amounts |= _amounts(given.get("allocatable") or {})
+    if given.get("gpus"):
+        amounts[_GPU] = str(given["gpus"])
+    labels = {"kubernetes.io/hostname": name, **(given.get("labels") or {})}
+    if given.get("zone"):
+        labels[_ZONE] = given["zone"]
+    metadata: dict[str, Any] = {"name": name, "labels": labels, "creationTimestamp": _moment(now, _AGE)}
+    if given.get("annotations"):
+        metadata["annotations"] = dict(given["annotations"])
+    spec: dict[str, Any] = {}
+    if given.get("unschedulable"):
+        spec["unschedulable"] = True
+    if given.get("taints"):
+        spec["taints"] = [_taint(each) for each in given["taints"]]
+    status: dict[str, Any] = {
+        "allocatable": amounts, "capacity": dict(amounts), "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    if given.get("images"):
+        status["images"] = [{"names": [each], "sizeBytes": 100_000_000} for each in given["images"]]
+    item = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": status}
+    yield merged(item, given.get("object") or {})
+    usage = given.get("usage")
+    if usage is None and pods:
+        raise FixtureError(f"the pod `{pods[0]['name']}` has a usage, and its node `{name}` has none")
+    if usage is not None:
+        measured: dict[str, Any] = {
+            "updateTime": _moment(now, given.get("usageAge") or _USAGE_AGE),
+            "nodeMetric": {"nodeUsage": {"resources": _amounts(usage)}},
+        }
+        if pods:
+            measured["podsMetric"] = pods
+        yield {"apiVersion": _API_VERSIONS["NodeMetric"], "kind": "NodeMetric", "metadata": {"name": name},
+               "status": measured}
+    topology = given.get("topology")
+    if topology is not None:
+        yield {
+            "apiVersion": _API_VERSIONS["NodeResourceTopology"], "kind": "NodeResourceTopology",
+            "metadata": {"name": name, "annotations": {CPU_TOPOLOGY_ANNOTATION: json.dumps({
+                "detail": list(_processors(topology)),
+            })}},
+        }
+
+
+def _processors(topology: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    sockets, cores, threads = (topology.get(key, 1) for key in ("sockets", "cores", "threads"))
+    for number in range(sockets * cores * threads):
+        core = number // threads
+        yield {"id": number, "core": core, "socket": core // cores, "node": core // cores}
+
+
+def _taint(text: str) -> dict[str, str]:
+    name, _, effect = text.rpartition(":")
+    key, equals, value = name.partition("=")
+    return {"key": key, **({"value": value} if equals else {}), "effect": effect}
+
+
+# Keys that the API does not have
+
+def _check_keys(item: Mapping[str, Any]) -> None:
+    """Raise `FixtureError` for a key that objects of this kind do not have: it would be read by nobody."""
+    for group in ("kubernetes", "koordinator"):
+        name = f"{group}.{item.get('kind')}"
+        if name in kubernetes_types.load():
+            _check_object(item, name, f"{item['kind']} `{item['metadata']['name']}`", "")
+
+
+def _check_object(value: Any, name: str, owner: str, path: str) -> None:
+    fields = kubernetes_types.load()[name].fields
+    if not isinstance(value, Mapping) or not fields:
+        return
+    for key, below in value.items():
+        declared = fields.get(key)
+        if declared is None:
+            if path == "" and key in ("apiVersion", "kind", "metadata"):
+                continue
+            hint = did_you_mean(key, fields) or "see the API's reference"
+            raise FixtureError(f"{owner} has no field `{path}{key}`: {hint}")
+        _check_value(below, declared.type, owner, f"{path}{key}")
+
+
+def _check_value(value: Any, declared: Type, owner: str, path: str) -> None:
+    if declared.name == "list" and isinstance(value, list):
+        for number, each in enumerate(value):
+            _check_value(each, declared.parameters[0], owner, f"{path}[{number}]")
+    elif declared.name == "map" and isinstance(value, Mapping):
+        for key, each in value.items():
+            _check_value(each, declared.parameters[1], owner, f"{path}.{key}")
+    elif declared.name in kubernetes_types.load():
+        _check_object(value, declared.name, owner, f"{path}.")

@@ -1,0 +1,221 @@
+"""Plugins under observation: their programs tell what they were asked, and everything has the name of its field."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, is_dataclass
+from typing import Any
+
+from ..cel.ast import Expr, Literal
+from ..cel.checked import Checked, DefinitionReference
+from ..cel.observed import NO_ROW, ObservedProgram, Observer, observe
+from ..cel.program import Program
+from ..cel.values import EvaluationError
+from ..compile import programs as holders
+from ..compile.scheduling import DocumentScheduler
+from ..documents import Document, Expression, NamedExpression
+from ..registry import Plugin
+from ..source import Source
+
+_MOST_VALUES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an expression stands: the field's path, and what people call it (`filter.below-watermark`)."""
+
+    field: str
+    name: str
+    expression: Expression
+    is_variable: bool = False
+    is_message: bool = False
+
+
+def places(document: Document) -> Mapping[Source, Place]:
+    """Return the places of all expressions of a document by their text's source, in the document's order."""
+    found = {place.expression.source: place for place in _places(document.spec, "", "")}
+    return dict(sorted(found.items(), key=lambda item: item[1].expression.span.place))
+
+
+def _places(value: Any, path: str, name: str) -> Iterator[Place]:
+    if isinstance(value, Expression):
+        short = value.field.removeprefix("spec.").rpartition(".")[2]
+        text = path if short == "expression" and name else _joined(path, short)
+        yield Place(value.field, text, value, is_message=short == "messageExpression")
+    elif isinstance(value, NamedExpression):
+        yield Place(value.expression.field, f"variables.{value.name}", value.expression, is_variable=True)
+    elif isinstance(value, tuple):
+        for number, each in enumerate(value):
+            own = str(getattr(each, "name", number))
+            yield from _places(each, _joined(path, own), own)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for each in dataclasses.fields(value):
+            below = getattr(value, each.name)
+            # Only lists of items lengthen a name: `filter.below-watermark`, `nodes.source`.
+            inner = isinstance(below, tuple) or (is_dataclass(below) and not isinstance(below, Expression))
+            yield from _places(below, _joined(path, _camel(each.name)) if inner else path, name)
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(each.capitalize() for each in rest)
+
+
+def instrumented(holder: Any, observer: Observer) -> Any:
+    """Return compiled programs (see `compile.programs`) with observed ones in their place."""
+    if isinstance(holder, Program):
+        return ObservedProgram(holder.checked, observer)
+    if isinstance(holder, tuple):
+        return tuple(instrumented(each, observer) for each in holder)
+    if is_dataclass(holder) and type(holder).__module__ == holders.__name__:
+        return dataclasses.replace(holder, **{  # type: ignore[type-var]
+            each.name: instrumented(getattr(holder, each.name), observer) for each in dataclasses.fields(holder)
+            if each.name not in ("document", "spec")
+        })
+    return holder
+
+
+def programs_of(holder: Any) -> Iterator[Program]:
+    """Yield all programs of a compiled plugin."""
+    if isinstance(holder, Program):
+        yield holder
+    elif isinstance(holder, tuple):
+        for each in holder:
+            yield from programs_of(each)
+    elif is_dataclass(holder) and type(holder).__module__ == holders.__name__:
+        for each in dataclasses.fields(holder):
+            if each.name not in ("document", "spec"):
+                yield from programs_of(getattr(holder, each.name))
+
+
+def compiled_of(plugin: Plugin, args: Mapping[str, Any]) -> Any:
+    """Return the compiled programs of a document's plugin, and raise `ValueError` for args that it does not take."""
+    made = plugin.make(args, None)
+    return made.compiled if isinstance(made, DocumentScheduler) else made
+
+
+def observed_plugin(plugin: Plugin, observer: Observer) -> Plugin:
+    """Return a document's plugin whose instances are observed."""
+
+    def make(args: Mapping[str, Any], handle: Any) -> Any:
+        made = plugin.make(args, handle)
+        if isinstance(made, DocumentScheduler):
+            return DocumentScheduler(instrumented(made.compiled, observer), made.params)
+        return instrumented(made, observer)
+
+    return dataclasses.replace(plugin, make=make)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One question to one program, and its answer: a value or an `EvaluationError`."""
+
+    program: Program
+    row: int
+    answer: object
+    bindings: Mapping[str, object]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was asked while a case ran."""
+
+    everything: list[Asked] = field(default_factory=list)
+    _by_place: dict[tuple[Source, int], list[Asked]] = field(default_factory=dict)
+
+    def asked(self, program: Program, row: int, answer: object, bindings: Mapping[str, object]) -> None:
+        """Take in a question."""
+        each = Asked(program, row, answer, bindings)
+        self.everything.append(each)
+        self._by_place.setdefault((program.source, row), []).append(each)
+
+    def answers(self, program: Program, row: int) -> list[Asked]:
+        """Return what a program was asked at a row since the last `turn`."""
+        return self._by_place.get((program.source, row), [])
+
+    def turn(self) -> None:
+        """Begin with another subject: `answers` forgets what was asked before."""
+        self._by_place = {}
+
+    def clear(self) -> None:
+        """Begin with another case."""
+        self.everything, self._by_place = [], {}
+
+    @property
+    def rules(self) -> int:
+        """How many expressions were asked."""
+        return len({each.program.source for each in self.everything})
+
+    @property
+    def rows(self) -> int:
+        """About how many rows the expression was asked that was asked most."""
+        counts: dict[Source, set[int]] = {}
+        unrowed: dict[Source, int] = {}
+        for each in self.everything:
+            if each.row == NO_ROW:
+                unrowed[each.program.source] = unrowed.get(each.program.source, 0) + 1
+            else:
+                counts.setdefault(each.program.source, set()).add(each.row)
+        return max((*map(len, counts.values()), *unrowed.values()), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """Two observers as one."""
+
+    first: Observer
+    second: Observer
+
+    def asked(self, program: Program, row: int, answer: object, bindings: Mapping[str, object]) -> None:
+        """Tell both."""
+        self.first.asked(program, row, answer, bindings)
+        self.second.asked(program, row, answer, bindings)
+
+
+def values_of(asked: Asked) -> tuple[tuple[int, str, object], ...]:
+    """Return depth, text and value of the sub-expressions that were evaluated, those of variables below them."""
+    found: dict[tuple[Checked, int], tuple[Expr, object]] = {}
+    loops: dict[tuple[Checked, int], bool] = {}
+
+    def note(owner: Checked, node: Expr, value: object) -> None:
+        key = (owner, node.id)
+        loops[key] = key in found
+        found[key] = node, value
+
+    observe(asked.program.checked, asked.bindings, note)
+    lines: list[tuple[int, str, object]] = []
+
+    def tell(owner: Checked, depth: int) -> None:
+        nodes = sorted(
+            ((node, value) for (of, _), (node, value) in found.items() if of is owner),
+            key=lambda each: (each[0].start, -each[0].end),
+        )
+        for node, value in nodes:
+            # What is long (a pod), or differs from turn to turn of a loop, tells nothing.
+            if isinstance(node, Literal) or isinstance(value, Mapping) or loops[owner, node.id]:
+                continue
+            text = " ".join(owner.source.text[node.start : node.end].split())
+            lines.append((depth, text, value))
+            reference = owner.references.get(node.id)
+            if isinstance(reference, DefinitionReference):
+                definition = owner.environment.definitions[reference.name]
+                if (definition, definition.root.id) in found and depth < 4:
+                    tell(definition, depth + 1)
+
+    tell(asked.program.checked, 0)
+    unique = dict.fromkeys((depth, text, _shown(value)) for depth, text, value in lines)
+    return tuple(unique)[:_MOST_VALUES]
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, EvaluationError):
+        return f"error: {value.message}"
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -1,0 +1,207 @@
+"""Cases about QoSPlugins: rounds over measured usage, in virtual time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..cluster.pods import PodInfo, canonical_amount
+from ..compile import CompiledQoS
+from ..documents import ActionExpectation, ErrorExpectation, Period, RoundExpectation, format_duration
+from ..plugins import Adjustment
+from ..qos.documents import RoundError
+from ..qos.manager import Round, replay
+from ..qos.metrics import Recording, Series
+from ..registry import Plugin, Registry
+from ..source import did_you_mean
+from .cases import Asking, checked_params
+from .fixtures import FixtureError, World, unknown
+from .instruments import compiled_of
+
+SECOND: Final = 1_000_000_000
+LONGEST: Final = 86_400
+
+
+def run(asking: Asking, plugin: Plugin) -> None:
+    """Replay what is measured through the plugin alone, and compare its rounds."""
+    case, world = asking.case, asking.world()
+    asking.only_skips = False
+    compiled = compiled_of(plugin, {})
+    assert isinstance(compiled, CompiledQoS)
+    recording = _recording(asking, world)
+    params = checked_params(plugin, asking.params)
+    observed = asking.suite.registry([plugin], asking.observer)
+    bound = _with_params(observed.plugins[plugin.framework, plugin.name], params)
+    gate = compiled.spec.feature_gate
+    rounds = {
+        each.elapsed: each for each in replay(recording, Registry.of([bound], generation=1),
+                                              gates={gate: True} if gate else {}, enable=[plugin.name])
+    }
+    names = frozenset(each.rule.name for each in compiled.thresholds)
+    items = names | {each.name for each in compiled.actions} | {"matchConditions"}
+    for expected in case.rounds:
+        _check_names(expected, names, items)
+        if expected.at_ns not in rounds:
+            last = max(rounds, default=0)
+            raise FixtureError(f"there is no round at {format_duration(expected.at_ns)}: one comes every "
+                               f"{format_duration(compiled.spec.interval_ns)}, the last at {format_duration(last)}")
+        if expected.until_ns not in rounds:
+            raise FixtureError(f"there is no round at {format_duration(expected.until_ns)}")
+        for elapsed, each in rounds.items():
+            if expected.at_ns <= elapsed <= expected.until_ns:
+                before = len(asking.mismatches)
+                _check_round(asking, world, expected, each)
+                if len(asking.mismatches) > before:
+                    break  # what follows from it would be told again and again
+
+
+def _with_params(plugin: Plugin, params: Mapping[str, Any]) -> Plugin:
+    return dataclasses.replace(plugin, check_args=lambda _: params)
+
+
+def _recording(asking: Asking, world: World) -> Recording:
+    case, spec = asking.case, asking.suite.spec
+    periods = case.metrics or spec.metrics
+    if not periods:
+        raise FixtureError("nothing is measured: give the case `metrics`")
+    nodes = [each for each in world.objects if each["kind"] == "Node"]
+    if len(nodes) != 1:
+        raise FixtureError(f"a QoS plugin runs on one node, and there are {len(nodes)}: choose one with `nodes: "
+                           "[NAME]`")
+    node = nodes[0]["metadata"]["name"]
+    recording = Recording(interval=SECOND, nodes={node: nodes[0]})
+    for each in world.objects:
+        if each["kind"] == "Pod":
+            pod = PodInfo.of(each)
+            if pod.node_name:
+                recording.pods.setdefault(pod.node_name, {})[pod.key] = pod
+        elif each["kind"] not in ("Node", "NodeMetric"):
+            recording.objects[each["kind"], each["metadata"]["name"]] = each
+    cgroups = {**spec.cgroups, **case.cgroups}
+    if cgroups:
+        recording.files[node] = dict(cgroups)
+    second = 0
+    for period in periods:
+        length = max(period.for_ns // SECOND, 1)
+        if second + length > LONGEST:
+            raise FixtureError("more than a day is measured")
+        amounts = _amounts(period, world, node)
+        for _ in range(length):
+            time = world.now + second * SECOND
+            recording.times.append(time)
+            for key, of_key in amounts.items():
+                series = recording.series.setdefault(key, {})
+                for resource, amount in of_key.items():
+                    series.setdefault(resource, Series()).add(time, amount)
+            second += 1
+    return recording
+
+
+def _amounts(period: Period, world: World, node: str) -> dict[tuple[str, str, str], dict[str, int]]:
+    given: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+    if period.usage is not None:
+        given[node, "node", node] = period.usage
+    for name, usage in period.pods.items():
+        given[node, "pod", _on_node(world, name).key] = usage
+    for name, usage in period.containers.items():
+        pod, _, container = name.rpartition("/")
+        found = _on_node(world, pod)
+        known = tuple(each["name"] for each in found.object["spec"]["containers"])
+        if container not in known:
+            raise unknown(f"container of `{pod}`", container, known)
+        given[node, "container", f"{found.key}/{container}"] = usage
+    try:
+        return {key: {resource: canonical_amount(resource, str(amount), f"{key[2]}.{resource}")
+                      for resource, amount in usage.items()} for key, usage in given.items()}
+    except ValueError as error:
+        raise FixtureError(str(error)) from None
+
+
+def _on_node(world: World, name: str) -> PodInfo:
+    pod = world.pod(name)
+    if not pod.node_name:
+        raise FixtureError(f"the pod `{name}` is on no node, and nothing can be measured of it")
+    return pod
+
+
+def _check_names(expected: RoundExpectation, thresholds: frozenset[str], items: frozenset[str]) -> None:
+    for name in sorted((expected.true or frozenset()) | (expected.holds or frozenset())):
+        if name not in thresholds:
+            raise unknown("threshold", name, thresholds)
+    for each in (*(expected.actions or ()), *expected.errors):
+        if each.item not in items:
+            hint = did_you_mean(each.item, items)
+            raise FixtureError(f"there is no threshold or action `{each.item}`" + (f": {hint}" if hint else ""))
+
+
+def _check_round(asking: Asking, world: World, expected: RoundExpectation, got: Round) -> None:
+    at = f"the round at {format_duration(got.elapsed)}"
+    for what, wanted, found in (
+        ("true thresholds", expected.true, frozenset(each.name for each in got.thresholds if each.true)),
+        ("thresholds that hold", expected.holds, frozenset(each.name for each in got.thresholds if each.holds)),
+    ):
+        if wanted is not None and wanted != found:
+            asking.miss(f"{what} in {at}", _listed(wanted), _listed(found), expected.span)
+    if expected.actions is not None:
+        pairs = zip(expected.actions, got.adjustments, strict=False)
+        fits = len(expected.actions) == len(got.adjustments)
+        fits = fits and all(_does(each, found, world, got.node) for each, found in pairs)
+        if not fits:
+            asking.miss(f"actions in {at}", "; ".join(map(_action_text, expected.actions)) or "none",
+                        "; ".join(_adjustment_text(each, world) for each in got.adjustments) or "none", expected.span)
+    left = list(got.errors)
+    for wanted_error in expected.errors:
+        found_error = next((each for each in left if _fails(wanted_error, each, world)), None)
+        if found_error is None:
+            asking.miss(f"errors in {at}", _error_text(wanted_error),
+                        "; ".join(map(_round_error_text, got.errors)) or "none", wanted_error.span)
+        else:
+            left.remove(found_error)
+    for each in left:
+        asking.miss(f"errors in {at}", "no other error", _round_error_text(each), expected.span)
+
+
+def _listed(names: frozenset[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def _does(wanted: ActionExpectation, got: Adjustment, world: World, node: str) -> bool:
+    subject = node if got.subject == node else world.named(got.subject)
+    writes = dict(got.writes)
+    return (
+        wanted.item == got.item and wanted.kind in (None, got.kind) and wanted.subject in (None, subject)
+        and wanted.recovers == got.recovers
+        and all(name in got.values and got.values[name] == value for name, value in wanted.values.items())
+        and (wanted.writes is None or all(writes.get(name) == text for name, text in wanted.writes.items()))
+    )
+
+
+def _action_text(each: ActionExpectation) -> str:
+    parts = [f"{'recovery of ' if each.recovers else ''}`{each.item}`"]
+    parts += [text for text in (each.kind, each.subject) if text]
+    parts += [f"{name} = {value}" for name, value in each.values.items()]
+    parts += [f"{name} <- {text}" for name, text in (each.writes or {}).items()]
+    return " ".join(parts)
+
+
+def _adjustment_text(each: Adjustment, world: World) -> str:
+    parts = [f"{'recovery of ' if each.recovers else ''}`{each.item}`", each.kind, world.named(each.subject)]
+    parts += [f"{name} = {value}" for name, value in each.values.items()]
+    parts += [f"{name} <- {text}" for name, text in each.writes]
+    return " ".join(parts)
+
+
+def _fails(wanted: ErrorExpectation, got: RoundError, world: World) -> bool:
+    return (
+        wanted.item == got.item and wanted.subject in (None, got.subject, world.named(got.subject))
+        and wanted.reason in (None, got.reason) and wanted.message in (None, got.message)
+    )
+
+
+def _error_text(each: ErrorExpectation) -> str:
+    return f"`{each.item}`" + "".join(f" {part}" for part in (each.subject, each.reason, each.message) if part)
+
+
+def _round_error_text(each: RoundError) -> str:
+    return f"`{each.item}` of {each.subject}{f' ({each.reason})' if each.reason else ''}: {each.message}"

@@ -1,0 +1,253 @@
+"""Cases about SchedulerPlugins: single points, and whole cycles."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import numpy as np
+
+from ..cel.observed import NO_ROW
+from ..cel.values import EvaluationError
+from ..compile import CompiledScheduler
+from ..compile.scheduling import DocumentScheduler
+from ..documents import SchedulerSpec, ScoreExpectation, Wanted
+from ..plugins import CycleState, Handle
+from ..points import Answer, Framework, Scores
+from ..registry import Plugin
+from ..reload.instances import Adoption
+from ..scheduler.cycle import decide, tie_break
+from ..scheduler.profile import Profile, ProfileSpec
+from ..scheduler.verdict import Verdict
+from .cases import Asking, Got, by_node, checked_params, outcome_of, rules_by_name
+from .fixtures import FixtureError, World, unknown
+from .instruments import compiled_of, instrumented
+from .suites import DEFAULT_PROFILE
+
+
+def run_points(asking: Asking, plugin: Plugin) -> None:
+    """Ask a document at the points that the case has expectations for."""
+    case, world = asking.case, asking.world()
+    scheduler = _scheduler(asking, plugin)
+    compiled, state = scheduler.compiled, CycleState()
+    pod, snapshot = asking.pod(world), world.cluster.snapshot(world.now)
+    spec = compiled.document.spec
+    assert isinstance(spec, SchedulerSpec)
+    for expected, rules, ask, point in (
+        (case.pre_enqueue, compiled.pre_enqueue, scheduler.pre_enqueue, "preEnqueue"),
+        (case.pre_filter, (*compiled.pre_enqueue, *compiled.pre_filter), scheduler.pre_filter, "preFilter"),
+    ):
+        if expected is None:
+            continue
+        if not rules:
+            raise FixtureError(f"`{plugin.name}` has no `{point}`")
+        refusal = ask(state, pod, snapshot)
+        got = outcome_of(refusal, rules, compiled.conditions, row=NO_ROW, tally=asking.tally,
+                         policy=spec.failure_policy)
+        asking.expect(point, expected, got, rules_by_name(rules, compiled.conditions))
+    rows = np.arange(snapshot.size, dtype=np.intp)
+    if case.filter or case.score or case.order:
+        if not snapshot.size:
+            raise FixtureError("there is no node that the pod could run on")
+        answer = scheduler.filter(state, pod, snapshot, rows) if compiled.filter else Answer(np.ones(len(rows), bool))
+        if case.filter:
+            _check_filter(asking, world, compiled, answer)
+        if case.score or case.order:
+            if not compiled.score:
+                raise FixtureError(f"`{plugin.name}` has no `score`")
+            # As in a cycle, only nodes that passed are scored: what is normalised depends on which they are.
+            passed = rows[answer.passed]
+            scores = scheduler.score(state, pod, snapshot, passed)
+            _check_scores(asking, world, compiled, scores, answer)
+            _check_order(asking, world, scores, answer)
+
+
+def _scheduler(asking: Asking, plugin: Plugin) -> DocumentScheduler:
+    key = ("scheduler", plugin.name, repr(asking.params), id(asking.observer))
+    found = asking.suite.kept.get(key)
+    if found is None:
+        params = checked_params(plugin, asking.params)
+        compiled = instrumented(compiled_of(plugin, {}), asking.observer)
+        found = asking.suite.kept[key] = DocumentScheduler(compiled, params)
+    assert isinstance(found, DocumentScheduler)
+    return found
+
+
+def _check_filter(asking: Asking, world: World, compiled: CompiledScheduler, answer: Answer) -> None:
+    if not compiled.filter:
+        raise FixtureError(f"`{compiled.document.name}` has no `filter`")
+    spec = compiled.document.spec
+    assert isinstance(spec, SchedulerSpec)
+    known = rules_by_name(compiled.filter, compiled.conditions)
+    for name, expected in by_node(asking.case.filter, world).items():
+        row = world.node(name)
+        refusal = None if answer.passed[row] else answer.explain(row)
+        got = outcome_of(refusal, compiled.filter, compiled.conditions, row=row, tally=asking.tally,
+                         policy=spec.failure_policy)
+        asking.expect(f"filter of `{name}`", expected, got, known)
+
+
+def _check_scores(
+    asking: Asking, world: World, compiled: CompiledScheduler, scores: Scores, answer: Answer,
+) -> None:
+    items = {each.item.name: each.program for each in compiled.score}
+    for name, expected in by_node(asking.case.score, world).items():
+        row, about = world.node(name), f"score of `{name}`"
+        asked = [each for program in items.values() for each in asking.tally.answers(program, row)]
+        if expected.wanted is not Wanted.SKIP:
+            asking.only_skips = False
+        if expected.rule and expected.rule not in items:
+            listed = ", ".join(f"`{each}`" for each in items)
+            asking.miss(about, f"the item `{expected.rule}`", f"there is no such item: there are {listed}",
+                        expected.span)
+            continue
+        got = _score(row, scores, answer, {
+            each: asking.tally.answers(program, row) for each, program in items.items()
+        })
+        if not _is_met(expected, got):
+            asking.miss(about, _score_text(expected), str(got), expected.span, asked)
+
+
+def _score(row: int, scores: Scores, answer: Answer, asked: dict[str, Any]) -> Got | int:
+    if not answer.passed[row]:
+        return Got(Wanted.FAIL, answer.explain(row).rule, "the filter refuses the node")
+    error = scores.errors.get(row)
+    if error is not None:
+        # An item may fail by what it yields, too: out of range after it was normalised.
+        failing = next((name for name, answers in asked.items()
+                        if any(isinstance(each.answer, EvaluationError) for each in answers)), None)
+        named = next((name for name in asked if f"`{name}`" in error.message), None)
+        return Got(Wanted.ERROR, failing or named or (next(iter(asked)) if len(asked) == 1 else ""), error.message,
+                   error.reason)
+    if not any(asked.values()):
+        return Got(Wanted.SKIP)
+    return int(scores.values[row])
+
+
+def _is_met(expected: ScoreExpectation, got: Got | int) -> bool:
+    if isinstance(got, int):
+        return expected.wanted is Wanted.PASS and expected.low <= got <= expected.high
+    return (expected.wanted is got.wanted and expected.rule in ("", got.rule)
+            and expected.message in (None, got.message))
+
+
+def _score_text(expected: ScoreExpectation) -> str:
+    if expected.wanted is Wanted.PASS:
+        return str(expected.low) if expected.low == expected.high else f"{expected.low}..{expected.high}"
+    message = f": {expected.message}" if expected.message else ""
+    return f"error of `{expected.rule}`{message}" if expected.wanted is Wanted.ERROR else expected.wanted.value
+
+
+def _check_order(asking: Asking, world: World, scores: Scores, answer: Answer) -> None:
+    groups = asking.case.order
+    if not groups:
+        return
+    asking.only_skips = False
+    values: dict[str, int] = {}
+    for name in (name for group in groups for name in group):
+        row = world.node(name)
+        if name in values:
+            raise FixtureError(f"`order` names the node `{name}` twice")
+        if not answer.passed[row]:
+            asking.miss("order", f"`{name}` is scored", "the filter refuses it")
+            return
+        if row in scores.errors:
+            asking.miss("order", f"`{name}` is scored", f"error: {scores.errors[row].message}")
+            return
+        values[name] = int(scores.values[row])
+    wanted = [sorted(group) for group in groups]
+    ranked = sorted(set(values.values()), reverse=True)
+    got = [sorted(name for name, value in values.items() if value == rank) for rank in ranked]
+    if wanted != got:
+        asking.miss("order", _groups(wanted), _groups(got) + " with " + ", ".join(
+            f"{name} {value}" for name, value in sorted(values.items(), key=lambda each: (-each[1], each[0]))
+        ))
+
+
+def _groups(groups: list[list[str]]) -> str:
+    return " > ".join(" = ".join(group) for group in groups)
+
+
+def run_cycle(asking: Asking) -> None:
+    """Run a whole scheduling cycle with the suite's documents and the built-in plugins."""
+    case, world = asking.case, asking.world()
+    asking.only_skips = False
+    profile = _profile(asking)
+    snapshot = world.cluster.snapshot(world.now)
+    tie = tie_break("first" if case.seed is None and not asking.suite.spec.seed else "random", asking.seed)
+    verdict = decide(profile, asking.pod(world), snapshot, tie_break=tie, exhaustive=True)
+    for failure in verdict.failures:
+        asking.miss("the cycle", "no failure", f"{failure.plugin} at {failure.point.value}: {failure.message}")
+    for name in case.place or ():
+        world.node(name)
+    if case.place is not None and (verdict.node not in case.place if case.place else verdict.node is not None):
+        wanted = " or ".join(case.place) or "no node"
+        got = verdict.node or "no node"
+        asking.miss("place", wanted, f"{got} ({_why(verdict, case.place)})")
+    for expected in case.refused:
+        world.node(expected.subject)
+        if (Framework.SCHEDULER, expected.plugin) not in _registry(asking).plugins:
+            raise unknown("plugin", expected.plugin, tuple(
+                each.name for each in _registry(asking).of_framework(Framework.SCHEDULER)
+            ))
+        told = [(plugin, refusal.rule, refusal.message) for plugin, refusal in verdict.why_not(expected.subject)]
+        if not any(plugin == expected.plugin and expected.rule in ("", rule) for plugin, rule, _ in told):
+            wanted = expected.plugin + (f"/{expected.rule}" if expected.rule else "")
+            got = "; ".join(f"{plugin}/{rule}: {message}" if rule else f"{plugin}: {message}"
+                            for plugin, rule, message in told)
+            asking.miss(f"refusal of `{expected.subject}`", wanted, got or "it is not refused", expected.span)
+
+
+def _why(verdict: Verdict, wanted: tuple[str, ...]) -> str:
+    if verdict.node is None:
+        return verdict.summary()
+    best = ", ".join(f"{name} {score}" for name, score in verdict.best(3))
+    for name in wanted:
+        refused = verdict.why_not(name)
+        if refused:
+            plugin, refusal = refused[0]
+            return f"{name} is refused by {plugin}: {refusal.message}"
+    return f"scores: {best}"
+
+
+def _registry(asking: Asking) -> Any:
+    key = ("registry", id(asking.observer))
+    kept = asking.suite.kept
+    if key not in kept:
+        own = [each for (framework, _), each in asking.suite.plugins.items() if framework is Framework.SCHEDULER]
+        python = [each for each in asking.suite.python_plugins if each.framework is Framework.SCHEDULER]
+        kept[key] = asking.suite.registry((*python, *own), asking.observer)
+    return kept[key]
+
+
+def _profile(asking: Asking) -> Profile:
+    registry = _registry(asking)
+    name = asking.profile
+    named = asking.case.plugin or asking.suite.spec.plugin
+    if named is None:
+        own = [each.name for (framework, _), each in asking.suite.plugins.items() if framework is Framework.SCHEDULER]
+        named = own[0] if len(own) == 1 else None
+    plugin = asking.suite.plugin_of(asking.case) if named is not None else None
+    if plugin is not None and plugin.framework is not Framework.SCHEDULER:
+        raise FixtureError(f"`place` cannot be asked of `{plugin.name}`, a {plugin.framework.value} plugin")
+    if name is None:
+        name = min(plugin.profiles) if plugin is not None and plugin.profiles else DEFAULT_PROFILE
+    if asking.params and plugin is None:
+        raise FixtureError("for which plugin are the `params`? name it with `plugin`")
+    args = {plugin.name: asking.params} if plugin is not None and asking.params else {}
+    key = ("profile", name, repr(args), asking.seed, id(asking.observer))
+    kept = asking.suite.kept
+    if key not in kept:
+        if plugin is not None and plugin.profiles is not None and name not in plugin.profiles:
+            raise FixtureError(f"`{plugin.name}` is not active in the profile `{name}`")
+
+        def handle(profile: str) -> Handle:
+            snapshot = asking.world().cluster.snapshot
+            return Handle(profile, lambda: snapshot(asking.now), lambda: asking.now,
+                          logging.getLogger("koordpolicy.testing"), seed=asking.seed)
+
+        kept[key] = Profile.of(ProfileSpec(name, args=args), registry, Adoption({}, threading.Lock(), handle))
+    profile: Profile = kept[key]
+    return profile
+

@@ -1,0 +1,188 @@
+"""Suites: PolicyTests with the policies that they are about, loaded, compiled and under observation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from ..compile import compile_documents
+from ..documents import Case, Document, Kind, TestSpec, files_of, load_paths
+from ..points import Framework
+from ..registry import Plugin, Registry
+from ..source import PolicyError, Problem, Problems, Source
+from .fixtures import FixtureError, Worlds, unknown
+from .instruments import Place, observed_plugin, places
+
+DEFAULT_PROFILE: Final = "default-scheduler"
+_TEST: Final = ".test"
+
+
+@dataclass(frozen=True, eq=False)
+class Suite:
+    """One PolicyTest over one set of policies. Mutants share all of it but the documents."""
+
+    document: Document
+    documents: tuple[Document, ...]
+    """The policies, and the PolicyParams that they share."""
+    plugins: Mapping[tuple[Framework, str], Plugin]
+    worlds: Worlds
+    python_plugins: tuple[Plugin, ...] = ()
+    kept: dict[object, Any] = field(default_factory=dict)
+    """What was made for one case and serves the next."""
+
+    @staticmethod
+    def of(document: Document, documents: Sequence[Document], python_plugins: Sequence[Plugin] = ()) -> Suite:
+        """Return the suite of a PolicyTest; raise `PolicyError` where the policies are not valid."""
+        spec = document.spec
+        assert isinstance(spec, TestSpec)
+        worlds = Worlds(spec.fixtures, Path(document.file).parent)
+        return Suite(document, tuple(documents), compiled(documents), worlds, tuple(python_plugins))
+
+    def over(self, documents: Sequence[Document]) -> Suite:
+        """Return this suite over other versions of its policies; raise `PolicyError` where those are not valid."""
+        return Suite(self.document, tuple(documents), compiled(documents), self.worlds, self.python_plugins)
+
+    @property
+    def name(self) -> str:
+        """The name of the PolicyTest."""
+        return self.document.name
+
+    @property
+    def spec(self) -> TestSpec:
+        """Its spec."""
+        assert isinstance(self.document.spec, TestSpec)
+        return self.document.spec
+
+    @cached_property
+    def places(self) -> Mapping[Source, Place]:
+        """The places of all expressions of its policies."""
+        return {source: place for document in self.documents for source, place in places(document).items()}
+
+    def plugin_of(self, case: Case) -> Plugin:
+        """Return the plugin that a case asks; raise `FixtureError` where that is not clear."""
+        name = case.plugin or self.spec.plugin
+        by_name = {plugin.name: plugin for plugin in self.plugins.values()}
+        if name is None:
+            if len(by_name) == 1:
+                return next(iter(by_name.values()))
+            listed = ", ".join(f"`{each}`" for each in sorted(by_name)) or "none"
+            raise FixtureError(f"which plugin is asked? there are {listed}: name one with `plugin`")
+        if name not in by_name:
+            raise unknown("plugin", name, by_name)
+        return by_name[name]
+
+    def registry(self, chosen: Iterable[Plugin], observer: Any) -> Registry:
+        """Return a registry of plugins, those of documents under observation."""
+        own = set(map(id, self.plugins.values()))
+        return Registry.of(
+            (observed_plugin(each, observer) if id(each) in own else each for each in chosen), generation=1,
+        )
+
+
+def compiled(documents: Iterable[Document]) -> dict[tuple[Framework, str], Plugin]:
+    """Return the plugins of documents by framework and name; raise `PolicyError` where they are not valid."""
+    return {(plugin.framework, plugin.name): plugin for plugin in compile_documents(documents)}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The suites of some paths, and the files of policies there that no suite is about."""
+
+    suites: tuple[Suite, ...]
+    untested: tuple[Document, ...]
+
+
+def load_suites(paths: Sequence[Path], python_plugins: Sequence[Plugin] = ()) -> Loaded:
+    """Load all PolicyTests below paths, each with its policies.
+
+    Raises:
+        PolicyError: documents are invalid, a suite names policies that there are not, or two suites share a name.
+    """
+    problems = Problems()
+    by_file: dict[Path, tuple[Document, ...]] = {}
+
+    def documents_of(path: Path) -> tuple[Document, ...]:
+        key = path.resolve()
+        if key not in by_file:
+            loaded = load_paths([path])
+            problems.extend(loaded.problems)
+            by_file[key] = loaded.documents
+        return by_file[key]
+
+    found: list[Problem] = []
+    files = {file.resolve(): file for path in paths for file in files_of(path, found)}
+    problems.extend(found)
+    suites: list[Suite] = []
+    tested: set[Document] = set()
+    named: dict[str, Document] = {}
+    for file in files.values():
+        for document in documents_of(file):
+            if document.kind is not Kind.TEST:
+                continue
+            other = named.setdefault(document.name, document)
+            if other is not document:
+                problems.add(f"two suites are named `{document.name}`, also at {other.origin}", document.span,
+                             help="rename one", code="duplicate-name")
+            policies = _policies_of(document, file, documents_of, problems)
+            if any(each.faulty for each in (document, *policies)):
+                continue
+            try:
+                suites.append(Suite.of(document, policies, python_plugins))
+            except PolicyError as error:
+                problems.extend(error.problems)
+            tested.update(policies)
+    problems.raise_errors()
+    untested = [
+        document for file in files for document in by_file[file]
+        if document.kind not in (Kind.TEST, Kind.PARAMS) and document not in tested
+    ]
+    return Loaded(tuple(suites), tuple(untested))
+
+
+def _policies_of(document: Document, file: Path, documents_of: Any, problems: Problems) -> tuple[Document, ...]:
+    """Return the policies that a suite is about: those that it names, else those beside it."""
+    spec = document.spec
+    assert isinstance(spec, TestSpec)
+    found: dict[Document, None] = {}
+
+    def take(path: Path) -> None:
+        found.update((each, None) for each in documents_of(path) if each.kind is not Kind.TEST)
+
+    take(file)
+    if spec.policies is not None:
+        for name in spec.policies:
+            complaints: list[Problem] = []
+            for path in files_of(file.parent / name, complaints):
+                take(path)
+            if complaints:
+                problems.add(f"the suite `{document.name}` names the policies `{name}`, which are not there",
+                             document.span, help="the path is relative to the suite's file", code="unreadable")
+    else:
+        beside = _beside(file)
+        if beside is not None:
+            take(beside)
+    if not any(each.kind is not Kind.PARAMS for each in found) and not _only_invalid(spec):
+        problems.add(f"the suite `{document.name}` is about no policy", document.span, code="no-policies",
+                     help="name files with `policies`, or call the suite `NAME.test.yaml` beside `NAME.yaml`")
+    return tuple(found)
+
+
+def _only_invalid(spec: TestSpec) -> bool:
+    return all(case.expect_invalid is not None for case in spec.cases)
+
+
+def _beside(file: Path) -> Path | None:
+    """Return the policy file of `NAME.test.yaml`: `NAME.yaml`."""
+    if not file.stem.endswith(_TEST):
+        return None
+    path = file.with_name(file.stem.removesuffix(_TEST) + file.suffix)
+    return path if path.is_file() else None
+
+
+def cases_of(suites: Iterable[Suite]) -> Iterator[tuple[Suite, Case]]:
+    """Yield all cases with their suites, in order."""
+    for suite in suites:
+        yield from ((suite, case) for case in suite.spec.cases)
