@@ -684,11 +684,14 @@ class _Emitter:
         return py.Call(self._global(evaluate), arguments, [])
 
     def _leave_unchecked(self, overload: Overload | None, nodes: tuple[Expr, ...]) -> None:
-        """Note what needs no check of its range: a number times a literal fits only if the number itself does."""
+        """Note what needs no check of its range: a number times a literal fits only if the number itself does.
+
+        (Not times -1: there is one number more below zero than above.)
+        """
         if overload is not _STANDARD["multiply_int64"]:
             return
         for node, other in (nodes, nodes[::-1]):
-            if isinstance(node, ast.Literal) and node.value:
+            if isinstance(node, ast.Literal) and type(node.value) is int and node.value > 0:
                 self._unchecked.add(id(other))
 
     def _range(self, node: Expr) -> tuple[int, int] | None:
