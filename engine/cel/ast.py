@@ -1,6 +1,7 @@
 """The syntax tree of an expression: few node classes, numbered.
 
-Later stages never copy or change the tree. What they learn about a node they keep in tables of their own under the
+Later stages never copy or change the tree. (Python is not told to freeze it: making a node would take thrice as long,
+and parsing is making nodes.) What they learn about a node they keep in tables of their own under the
 node's `id` (types, chosen overloads, what it reads, how it is split): parser, checker, cost estimate, both
 evaluators and the error reporter meet on that number.
 
@@ -18,7 +19,7 @@ Constant: TypeAlias = "bool | int | float | str | bytes | None"
 """A literal's value; whether an int is signed or not says `Literal.unsigned`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Node:
     """What all nodes have: a number, unique in its tree, and a place.
 
@@ -33,7 +34,7 @@ class Node:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Literal(Node):
     """A constant. `unsigned` tells `1u` from `1`."""
 
@@ -41,7 +42,7 @@ class Literal(Node):
     unsigned: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Ident(Node):
     """A name; `.name` has `rooted` set and skips comprehension variables."""
 
@@ -49,7 +50,7 @@ class Ident(Node):
     rooted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Select(Node):
     """`operand.field`, `operand.?field` (`optional`), or `has(operand.field)` (`test`)."""
 
@@ -59,7 +60,7 @@ class Select(Node):
     optional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Call(Node):
     """A call or an operator.
 
@@ -74,7 +75,7 @@ class Call(Node):
     rooted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class ListLiteral(Node):
     """`[a, ?b]`; `optional` holds the indexes of the elements marked with `?`."""
 
@@ -82,7 +83,7 @@ class ListLiteral(Node):
     optional: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Entry(Node):
     """One `key: value` of a map literal."""
 
@@ -91,14 +92,14 @@ class Entry(Node):
     optional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class MapLiteral(Node):
     """`{k: v, ?k2: o}`."""
 
     entries: tuple[Entry, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class FieldInit(Node):
     """One `field: value` of a message literal."""
 
@@ -107,7 +108,7 @@ class FieldInit(Node):
     optional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class MessageLiteral(Node):
     """`a.b.C{f: v}`: parsed for the sake of clear errors; no message types exist here."""
 
@@ -129,7 +130,7 @@ class Macro(enum.Enum):
     SORT_BY = "sortBy"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Comprehension(Node):
     """A macro over a list or map.
 
@@ -146,7 +147,7 @@ class Comprehension(Node):
     transform: Expr | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Bind(Node):
     """`cel.bind(variable, init, body)`: init is evaluated at most once, when body first reads it."""
 
@@ -155,7 +156,7 @@ class Bind(Node):
     body: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class OptionalMap(Node):
     """`target.optMap(variable, body)`, or `optFlatMap` where `flat`."""
 

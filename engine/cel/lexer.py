@@ -41,8 +41,9 @@ class Token(NamedTuple):
 
 _TOKEN: Final = re.compile(
     r"""
-      (?P<blank>(?:[ \t\n\f\r]+|//[^\n]*)+)
-    | (?P<ident>(?!(?:[bB][rR]?|[rR])["'])[_a-zA-Z][_a-zA-Z0-9]*)
+    (?:[ \t\n\f\r]+|//[^\n]*)*+
+    (?:
+      (?P<ident>(?!(?:[bB][rR]?|[rR])["'])[_a-zA-Z][_a-zA-Z0-9]*)
     | (?P<mark>&&|\|\||==|!=|<=|>=|[-+*/%<>!?:,()\[\]{}]|\.(?![0-9]))
     | (?P<string>
           [bB]?[rR](?:\"{3}(?s:.*?)\"{3}|'{3}(?s:.*?)'{3}|"[^"\n\r]*"|'[^'\n\r]*')
@@ -57,9 +58,14 @@ _TOKEN: Final = re.compile(
     | (?P<uint>(?:0x[0-9a-fA-F]+|[0-9]+)[uU])
     | (?P<int>0x[0-9a-fA-F]+|[0-9]+)
     | (?P<escaped>`[a-zA-Z0-9_.\-/\x20]+`)
+    | (?P<end>\Z)
+    )
     """,
     re.VERBOSE,
 )
+
+
+_BLANK: Final = re.compile(r"(?:[ \t\n\f\r]+|//[^\n]*)*+")
 
 
 def tokenize(text: str) -> list[Token]:
@@ -72,24 +78,26 @@ def tokenize(text: str) -> list[Token]:
     make = tuple.__new__
     end = 0
     for match in _TOKEN.finditer(text):
-        start = match.start()
-        if start != end:
+        if match.start() != end:
             break
-        end = match.end()
         kind = match.lastgroup
-        if kind == "blank":
-            continue
-        word = match[0]
-        if kind == "mark" or word in WORDS:
+        assert kind is not None
+        word = match[kind]
+        end = match.end()
+        if kind == "mark":
             kind = word
+        elif kind == "ident":
+            if word in WORDS:
+                kind = word
         elif kind == "string" and word[0] in "bB":
             kind = "bytes"
-        append(make(Token, (kind, start, end, word)))
+        append(make(Token, (kind, end - len(word), end, word)))
+        if kind == "end":
+            return tokens
     # finditer steps over what is no token: where a match does not begin at the last one's end, there is the fault.
-    if end != len(text):
-        append(Token("fault", end, end + 1, text[end]))
-    else:
-        append(Token("end", end, end, ""))
+    blank = _BLANK.match(text, end)
+    start = end if blank is None else blank.end()
+    append(Token("fault", start, start + 1, text[start]))
     return tokens
 
 

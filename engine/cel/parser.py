@@ -7,7 +7,6 @@ recurse over it: chains of `&&` and `||` are balanced, all else that is too deep
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final, Never
 
 from ..source import PolicyError, Problem, Source
@@ -93,25 +92,41 @@ def parse(
     return _Parser(source, macros, escaped_identifiers, limits, optional_syntax).parse()
 
 
-@dataclass(slots=True)
+_GATHERING: Final = frozenset(("list", "map", "message", "[", "&&", "||"))
+
+
 class _Pending:
     """An operator or bracket that waits for its right side; `base` is where its operands begin.
 
     `optional`: indexes of optional elements; of an index, not empty where it is `[?`. `positions`: of all operators of
-    a chain of `&&` or `||`, of the colons of a map, of the names and colons of a message.
+    a chain of `&&` or `||`, of the colons of a map, of the names and colons of a message. Only the kinds of
+    `_GATHERING` have these lists, and may add to them.
     """
 
-    level: int
-    kind: str
-    position: int
-    start: int
-    base: int = 0
-    name: str = ""
-    member: bool = False
-    rooted: bool = False
-    optional: list[int] = field(default_factory=list)
-    positions: list[int] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
+    __slots__ = (
+        "base", "kind", "level", "member", "name", "names", "optional", "position", "positions", "rooted", "start",
+    )
+
+    optional: list[int]
+    positions: list[int]
+    names: list[str]
+
+    def __init__(
+        self, level: int, kind: str, position: int, start: int, base: int = 0, *,
+        name: str = "", member: bool = False, rooted: bool = False,
+    ) -> None:
+        self.level = level
+        self.kind = kind
+        self.position = position
+        self.start = start
+        self.base = base
+        self.name = name
+        self.member = member
+        self.rooted = rooted
+        if kind in _GATHERING:
+            self.optional = []
+            self.positions = []
+            self.names = []
 
 
 class _Parser:
@@ -270,15 +285,31 @@ class _Parser:
         pending = self.pending
         operand = True
         while True:
-            if operand:
-                operand = self.read_operand()
-                continue
             token = tokens[self.index]
             kind = token[0]
+            if operand:
+                # A variable, as most operands are: the same as below with less ado.
+                if kind == "ident" and token[3] not in RESERVED and tokens[self.index + 1][0] != "(":
+                    _, start, end, word = token
+                    self.index += 1
+                    self.last_id += 1
+                    self.push(Ident(self.last_id, start, start, end, word), start, 1)
+                    operand = False
+                else:
+                    operand = self.read_operand()
+                continue
             binary = _BINARY.get(kind)
             if kind == ".":
-                self.read_selection(token)
-                operand = self.opened_call()
+                name, following = tokens[self.index + 1], tokens[min(self.index + 2, len(tokens) - 1)]
+                if name[0] == "ident" and following[0] != "(":
+                    self.index += 2
+                    self.last_id += 1
+                    start = self.starts.pop()
+                    field_ = Select(self.last_id, token[1], start, name[2], self.values.pop(), name[3])
+                    self.push(field_, start, self.heights.pop() + 1)
+                else:
+                    self.read_selection(token)
+                    operand = self.opened_call()
             elif binary is not None:
                 level, function = binary
                 self.reduce(level + 1 if level <= _AND else level)
@@ -287,7 +318,7 @@ class _Parser:
                     if pending and pending[-1].level == level:
                         pending[-1].positions.append(token[1])
                     else:
-                        chain = _Pending(level, kind, token[1], self.starts[-1], len(self.values) - 1, function)
+                        chain = _Pending(level, kind, token[1], self.starts[-1], len(self.values) - 1, name=function)
                         chain.positions.append(token[1])
                         pending.append(chain)
                 else:
@@ -413,7 +444,7 @@ class _Parser:
             )  # fmt: skip
         following = self.tokens[self.index]
         if following.kind == "(":
-            self.begin_call(_Pending(_OPEN, "call", following.start, start, len(self.values), text, rooted=rooted))
+            self.begin_call(_Pending(_OPEN, "call", following.start, start, len(self.values), name=text, rooted=rooted))
         else:
             self.push(Ident(self.next_id(), position, start, end, text, rooted), start, 1)
 
@@ -479,7 +510,7 @@ class _Parser:
         following = self.tokens[self.index]
         if following.kind == "(" and not optional and kind == "ident":
             self.begin_call(
-                _Pending(_OPEN, "call", following.start, start, len(self.values) - 1, text, member=True)
+                _Pending(_OPEN, "call", following.start, start, len(self.values) - 1, name=text, member=True)
             )  # fmt: skip
             return
         operand = self.values.pop()
@@ -501,7 +532,7 @@ class _Parser:
         self.values.pop()
         self.heights.pop()
         self.index += 1
-        self.open(_Pending(_OPEN, "message", brace.start, start, len(self.values), ".".join(reversed(names))))
+        self.open(_Pending(_OPEN, "message", brace.start, start, len(self.values), name=".".join(reversed(names))))
         return self.begin_elements("}")
 
     def begin_elements(self, closing: str) -> bool:
@@ -587,16 +618,14 @@ class _Parser:
                     self.starts[-1] = top.start
 
     def build_call(self, function: str, top: _Pending, count: int) -> None:
-        args = tuple(self.values[-count:])
-        del self.values[-count:]
-        height = max(self.heights[-count:]) + 1
-        del self.heights[-count:]
-        start = self.starts[-count]
-        if count == 1:
-            start = top.start
-        del self.starts[-count:]
-        end = self.tokens[self.index - 1].end
-        self.push(Call(self.next_id(), top.position, start, end, function, None, args), start, height)
+        values, starts, heights = self.values, self.starts, self.heights
+        args = tuple(values[-count:])
+        start = top.start if count == 1 else starts[-count]
+        height = max(heights[-count:]) + 1
+        del values[-count:], starts[-count:], heights[-count:]
+        self.last_id += 1
+        end = self.tokens[self.index - 1][2]
+        self.push(Call(self.last_id, top.position, start, end, function, None, args), start, height)
 
     def build_chain(self, top: _Pending) -> None:
         """Build a chain of `&&` or `||` as a balanced tree, in the order in which it is written."""
