@@ -188,7 +188,7 @@ def _patience() -> Iterator[None]:
         raise _Stuck
 
     before = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE_S, 1)  # again and again, for one may get lost
     try:
         yield
     except _Stuck:
