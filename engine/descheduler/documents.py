@@ -80,17 +80,20 @@ class _Seen:
 
 
 class Memory:
-    """In how many cycles in a row a node was a source, by document and item; outlives generations."""
+    """In how many cycles in a row a node was a source, by profile, document and item; outlives generations.
+
+    Profiles count apart: they look at a node with other params, or do not look at it at all.
+    """
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[str, str], _Seen] = {}
+        self._seen: dict[tuple[str, str, str], _Seen] = {}
 
-    def observe(self, key: str, node: str, *, source: bool, now: int, timeout: int) -> int:
+    def observe(self, profile: str, item: str, node: str, *, source: bool, now: int, timeout: int) -> int:
         """Count a cycle and return the cycles in a row; after `timeout` ns without one, counting starts anew."""
         if not source:
-            self._seen.pop((key, node), None)
+            self._seen.pop((profile, item, node), None)
             return 0
-        seen = self._seen.setdefault((key, node), _Seen())
+        seen = self._seen.setdefault((profile, item, node), _Seen())
         seen.count = 1 if timeout > 0 and seen.count and now - seen.last > timeout else seen.count + 1
         seen.last = now
         return seen.count
@@ -99,7 +102,9 @@ class Memory:
 class DocumentPlugin:
     """A compiled document at its point: Deschedule, Balance or EvictionFilter."""
 
-    def __init__(self, compiled: CompiledDescheduler, memory: Memory | None = None) -> None:
+    def __init__(self, compiled: CompiledDescheduler, memory: Memory | None = None, profile: str = "") -> None:
+        """`profile` tells what it remembers from what the same document remembers in another profile."""
+        self._profile = profile
         self._compiled = compiled
         self._memory = memory or Memory()
         self._latest: tuple[Snapshot, _Cycle] | None = None
@@ -167,7 +172,7 @@ class DocumentPlugin:
             if anomaly is not None:
                 now, timeout = cycle.snapshot.now, anomaly.timeout_ns
                 seen = self._memory.observe(
-                    compiled.anomaly_key, state.name, source=is_source, now=now, timeout=timeout,
+                    self._profile, compiled.anomaly_key, state.name, source=is_source, now=now, timeout=timeout,
                 )
                 if is_source and seen < anomaly.consecutive:
                     message = f"a source in {seen} of {anomaly.consecutive} cycles in a row"

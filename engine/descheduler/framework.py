@@ -445,7 +445,8 @@ class _ProfileBuilder:
                 if plugin.name not in self._spec.complete and plugin.check_args is not None:
                     args = plugin.check_args(args)
                 made = plugin.make(args, self._handle)
-                instance = DocumentPlugin(made, self._memory) if isinstance(made, CompiledDescheduler) else made
+                document = isinstance(made, CompiledDescheduler)
+                instance = DocumentPlugin(made, self._memory, self._spec.name) if document else made
                 self._made[plugin.name] = Running(plugin.name, instance, plugin.enforcement)
             except PolicyError as error:
                 self.problems += error.problems

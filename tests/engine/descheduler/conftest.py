@@ -58,11 +58,12 @@ def cycle() -> Callable[..., CycleResult]:
     """Runs one cycle of documents (texts) and named built-ins over objects; `spec` is the profile's."""
 
     def run(
-        objects: list[dict[str, Any]], *texts: str, spec: ProfileSpec | None = None, cycles: int = 1, **given: Any,
+        objects: list[dict[str, Any]], *texts: str, spec: ProfileSpec | None = None, specs: list[ProfileSpec] | None = None,
+        cycles: int = 1, **given: Any,
     ) -> CycleResult:
         documents = load([Source(f"{number}.yaml", text) for number, text in enumerate(texts)])
         registry = Registry.of([*PLUGINS, *compile_documents(documents)], generation=1)
-        profiles = build_profiles([spec or ProfileSpec("p")], registry, dry_run=True)
+        profiles = build_profiles(specs or [spec or ProfileSpec("p")], registry, dry_run=True)
         cluster = Cluster(objects)
         for number in range(cycles):
             result = run_cycle(profiles, cluster.snapshot(NOW + number * 10**9), **given)

@@ -93,6 +93,18 @@ def test_a_node_must_be_hot_in_as_many_cycles_in_a_row_as_asked_for(cycle):
     assert (evicted(waiting), evicted(cycle(objects, text, cycles=3))) == ([], ["a"])
 
 
+def test_profiles_count_apart_in_how_many_cycles_a_node_was_hot(cycle):
+    objects = hot(pod("a", "hot"), used={"a": "9000m"})
+    text = drain().replace("  criteria:", "    anomaly: {consecutive: 3, timeout: 5m}\n  criteria:")
+    # The second profile does not look at the hot node: what it finds there keeps no count, and resets none.
+    profiles = [ProfileSpec("p"), ProfileSpec("q", {"matchLabels": {"name": "cold"}}), ProfileSpec("r")]
+    waiting = cycle(objects, text, cycles=2, specs=profiles)
+    assert [(each.profile, each.message) for each in waiting.node_notes if each.node == "hot"] == [
+        ("p", "a source in 2 of 3 cycles in a row"), ("r", "a source in 2 of 3 cycles in a row"),
+    ]
+    assert (evicted(waiting), evicted(cycle(objects, text, cycles=3, specs=profiles))) == ([], ["a"])
+
+
 def test_limits_of_a_document_hold_beside_those_of_the_cycle(cycle):
     pods = [pod(f"p{number}", "hot") for number in range(4)]
     objects = hot(*pods, used={f"p{number}": "2200m" for number in range(4)})
