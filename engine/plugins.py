@@ -2,18 +2,24 @@
 
 The same protocols hold for what documents compile to. A plugin may answer per column (`filter`, `score`: one answer
 for all nodes) or per node (`filter_node`, `score_node`); the frameworks ask whichever it has. Classes become registry
-entries by `python_plugin`; those of other distributions are found by `discover`.
+entries by `python_plugin`; those of other distributions are found by `discover`, and so are functions that expressions
+may call, made by `cel_function`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
-from .points import Framework, Point
+from .cel.ast import Macro
+from .cel.environment import Cost, Function, Overload, Reads
+from .cel.lexer import RESERVED
+from .cel.types import Type, parse_type
+from .cel.values import INT64_MAX, INT64_MIN, EvaluationError
+from .points import Framework, Point, functions
 from .registry import Plugin
 from .source import Problem
 
@@ -376,16 +382,105 @@ def python_plugin(
                   weight=weight, enabled=enabled, check_args=check_args)
 
 
+_MACROS: Final = frozenset((
+    *(each.value for each in Macro), "existsOne", "has", "optMap", "optFlatMap", "bind",
+))
+_RESULTS: Final[Mapping[str, type]] = {
+    "bool": bool, "int": int, "double": float, "string": str, "bytes": bytes, "list": list, "map": dict,
+}
+
+
+def cel_function(
+    name: str,
+    evaluate: Callable[..., object],
+    parameters: Sequence[str],
+    result: str,
+    *,
+    doc: str,
+    example: str = "",
+    member: bool = False,
+    cost: Cost | None = None,
+    pure: bool = True,
+    reads: Reads | None = None,
+    by_column: Callable[..., tuple[Any, Any]] | None = None,
+) -> Function:
+    """Return a function that expressions may call, to be offered as plugins are (see `discover`).
+
+    `parameters` and `result` are types as the language spells them (`int`, `list(string)`, `kubernetes.Pod`); of a
+    `member` function the first is the receiver. `evaluate` takes and returns plain values of these types (objects as
+    JSON, never to be changed) and raises `EvaluationError` with what people should read; anything else that it raises,
+    and a result of another type, is such an error too. `pure` is false for what may answer differently for the same
+    arguments: it is asked anew for each row. `cost` is that of a call in Kubernetes' units, 1 where it is left out.
+    `example` is an expression that is true. The rest is as in
+    `environment.Overload`. Functions of one name with several signatures are joined by giving all of them to
+    `Function`. Raises `ValueError` for a name or a type that cannot be.
+    """
+    if fault := _fault_of_name(name):
+        raise ValueError(f"`{name}` cannot be a function: {fault}")
+    types = tuple(map(parse_type, parameters))
+    returned = parse_type(result)
+    if member and not types:
+        raise ValueError(f"`{name}` is a member function without a receiver: name its type as the first parameter")
+    identity = f"{name}_{'_'.join(parameters)}"
+    overload = Overload(
+        identity, types, returned, _guarded(name, evaluate, returned), member=member, cost=cost or Cost(),
+        pure=pure, reads=reads, by_column=by_column,
+    )
+    return Function(name, (overload,), doc, example)
+
+
+def _fault_of_name(name: str) -> str:
+    """Return why a function cannot have a name; empty where it can."""
+    parts = name.split(".")
+    for part in parts:
+        if not (part.isascii() and part.isidentifier()):
+            return "a name is letters, digits and `_`, and may have a prefix with a dot"
+        if part in RESERVED or part in {"true", "false", "null", "in"}:
+            return f"`{part}` is a reserved word"
+    if parts[-1] in _MACROS:
+        return f"`{parts[-1]}` is a macro of the language"
+    return f"there is a function `{name}` already" if name in functions() else ""
+
+
+def _guarded(name: str, evaluate: Callable[..., object], result: Type) -> Callable[..., object]:
+    expected = _RESULTS.get(result.name)
+
+    def call(*arguments: object) -> object:
+        try:
+            value = evaluate(*arguments)
+        except EvaluationError:
+            raise
+        except Exception as error:  # foreign code: what it raises is an error of the expression that calls it
+            raise EvaluationError(f"`{name}` failed: {type(error).__name__}: {error}") from error
+        if expected is not None and type(value) is not expected:
+            raise EvaluationError(f"`{name}` gave {type(value).__name__}, not {result}")
+        if expected is int and not INT64_MIN <= value <= INT64_MAX:  # type: ignore[operator]
+            raise EvaluationError("integer overflow")
+        return value
+
+    return call
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """What installed distributions bring: plugins by framework and name, and functions for expressions by name."""
+
+    plugins: tuple[Plugin, ...] = ()
+    functions: tuple[Function, ...] = ()
+
+
 def discover(
     report: Callable[[Problem], None], entry_points: Iterable[EntryPoint] | None = None
-) -> tuple[Plugin, ...]:
-    """Return the plugins that installed distributions offer in the group `koordpolicy.plugins`, by name.
+) -> Offers:
+    """Return what installed distributions offer in the group `koordpolicy.plugins`.
 
-    An entry point names a `Plugin`, a sequence of them, a module with a sequence `PLUGINS`, or a function without
-    arguments that returns one of these. One that cannot be loaded is told to `report` and stops no other; where two
-    distributions offer the same name, that is told, and neither is taken.
+    An entry point names a `Plugin`, a function for expressions (see `cel_function`), a sequence of these, a module with
+    a sequence `PLUGINS` or `FUNCTIONS`, or a Python function without arguments that returns one of these. What cannot
+    be loaded is told to `report` and stops nothing else; where two distributions offer the same name, that is told, and
+    neither is taken, and so it is with a function whose name is taken already.
     """
     found: dict[tuple[Framework, str], list[Plugin]] = {}
+    offered: dict[str, list[tuple[str, Function]]] = {}
     if entry_points is None:
         from importlib import metadata  # noqa: PLC0415 - 25 ms that only those pay who run plugins
 
@@ -393,7 +488,7 @@ def discover(
     for point in sorted(entry_points, key=lambda each: (each.name, each.value)):
         origin = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
         try:
-            plugins = _offered(point.load())
+            plugins, brought = _offered(point.load())
         except Exception as error:  # foreign code: whatever it raises is no reason to lose the others
             report(Problem(f"the plugin `{point.name}` of {origin} cannot be loaded: {type(error).__name__}: {error}",
                            help=f"repair or uninstall it; its entry point is `{point.value}`", code="plugin-load"))
@@ -401,22 +496,46 @@ def discover(
         for plugin in plugins:
             digest = hashlib.sha256(f"{plugin.digest} {origin}".encode()).hexdigest()[:16]
             found.setdefault((plugin.framework, plugin.name), []).append(replace(plugin, origin=origin, digest=digest))
+        for function in brought:
+            offered.setdefault(function.name, []).append((origin, function))
     for (framework, name), offers in found.items():
         if len(offers) > 1:
             report(Problem(f"the {framework.value} plugin `{name}` is offered more than once: "
                            f"{', '.join(sorted(offer.origin for offer in offers))}",
                            help="uninstall all but one", code="duplicate-name"))
     taken = [offers[0] for offers in found.values() if len(offers) == 1]
-    return tuple(sorted(taken, key=lambda plugin: (plugin.framework.value, plugin.name)))
+    return Offers(
+        tuple(sorted(taken, key=lambda plugin: (plugin.framework.value, plugin.name))),
+        tuple(_without_collisions(offered, report)),
+    )
 
 
-def _offered(offer: Any) -> tuple[Plugin, ...]:
+def _without_collisions(
+    offered: Mapping[str, Sequence[tuple[str, Function]]], report: Callable[[Problem], None],
+) -> Iterator[Function]:
+    for name, offers in sorted(offered.items()):
+        origins = ", ".join(sorted(origin for origin, _ in offers))
+        if fault := _fault_of_name(name):
+            report(Problem(f"the function `{name}` of {origins} cannot be offered: {fault}",
+                           help="give it another name, for example with a prefix", code="duplicate-name"))
+        elif len(offers) > 1:
+            report(Problem(f"the function `{name}` is offered more than once: {origins}",
+                           help="uninstall all but one", code="duplicate-name"))
+        else:
+            yield offers[0][1]
+
+
+def _offered(offer: Any) -> tuple[list[Plugin], list[Function]]:
     if inspect.ismodule(offer):
-        offer = offer.PLUGINS
+        parts = [getattr(offer, name) for name in ("PLUGINS", "FUNCTIONS") if hasattr(offer, name)]
+        if not parts:
+            raise AttributeError(f"module `{offer.__name__}` has neither `PLUGINS` nor `FUNCTIONS`")
+        offer = [each for part in parts for each in part]
     if callable(offer) and not isinstance(offer, Plugin):
         offer = offer()
-    plugins = (offer,) if isinstance(offer, Plugin) else tuple(offer)
-    for plugin in plugins:
-        if not isinstance(plugin, Plugin):
-            raise TypeError(f"it offers {plugin!r}, which is no plugin")
-    return plugins
+    offers = (offer,) if isinstance(offer, Plugin | Function) else tuple(offer)
+    for each in offers:
+        if not isinstance(each, Plugin | Function):
+            raise TypeError(f"it offers {each!r}, which is no plugin")
+    plugins = [each for each in offers if isinstance(each, Plugin)]
+    return plugins, [each for each in offers if isinstance(each, Function)]

@@ -461,21 +461,23 @@ def seen(slot: Slot, *, subject: str = "node") -> tuple[Seen, ...]:
 
 
 @functools.cache
-def functions() -> Mapping[str, Function]:
-    """Return all functions that expressions may call: Kubernetes' base environment, `math`, `base64`, `cel.bind`,
-    and Koordinator's own.
+def functions(extensions: tuple[Function, ...] = ()) -> Mapping[str, Function]:
+    """Return all functions that expressions may call, by name.
+
+    Those are the functions of Kubernetes' base environment, `math`, `base64`, `cel.bind`, Koordinator's own, and
+    `extensions`: what Python plugins bring, under names that none of the others has.
     """
     return library.table(
         kubernetes_library.FUNCTIONS.values(), library.MATH, library.ENCODERS, library.BINDINGS,
-        kubernetes_library.KOORDINATOR,
+        kubernetes_library.KOORDINATOR, extensions,
     )
 
 
-@functools.cache
-def _environment(slot: Slot, subject: str) -> Environment:
+@functools.lru_cache(maxsize=64)
+def _environment(slot: Slot, subject: str, extensions: tuple[Function, ...]) -> Environment:
     types = {**kubernetes_types.load(), **{each.name: each for each in TYPES}}
     variables = {each.name: each.variable for each in seen(slot, subject=subject)}
-    return Environment(variables=variables, types=types, functions=functions())
+    return Environment(variables=variables, types=types, functions=functions(extensions))
 
 
 def environment(
@@ -485,18 +487,19 @@ def environment(
     params: Typed | None = None,
     aggregates: Mapping[str, Type] | None = None,
     thresholds: Iterable[str] = (),
+    extensions: tuple[Function, ...] = (),
 ) -> Environment:
-    """Return what expressions of a slot may mention.
+    """Return what expressions of a slot may mention; `extensions` are functions that Python plugins bring.
 
     `params` is what `typed` says of a document's params, `aggregates` maps names to types, `thresholds` are names.
     Definitions (`variables.x`) are added by the caller, one after the other.
     """
     names = tuple(thresholds)
     # Many documents see the same, and much is known of an environment that need not be found out again for each.
-    key = (slot, subject, params and params.signature, tuple((aggregates or {}).items()), names)
+    key = (slot, subject, params and params.signature, tuple((aggregates or {}).items()), names, extensions)
     found = _KEPT.get(key)
     if found is None:
-        found = _KEPT[key] = _extended(_environment(slot, subject), params, aggregates, names)
+        found = _KEPT[key] = _extended(_environment(slot, subject, extensions), params, aggregates, names)
         if len(_KEPT) > _MOST_KEPT:
             del _KEPT[next(iter(_KEPT))]
     return found

@@ -446,8 +446,12 @@ def vectorized(function: Callable[..., tuple[Any, Any]], kinds: str) -> Callable
             if kind_of(operand) != kind:
                 raise NotColumnar
             valid = and_masks(valid, _valid(operand))
-        values, sure = function(*map(_values, operands))
-        if values.__class__ is not np.ndarray or values.dtype.kind != result:
+        size = next(len(operand.values) for operand in operands if isinstance(operand, Vector))
+        try:
+            values, sure = function(*map(_values, operands))
+        except Exception as error:  # foreign code: whatever it raises, the function of one row says what is wrong
+            raise NotColumnar from error
+        if values.__class__ is not np.ndarray or values.dtype.kind != result or values.shape != (size,):
             raise NotColumnar
         return Vector(values, and_masks(valid, sure))
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..cluster.snapshot import Cluster
 from ..compile import compile_documents
 from ..documents import Documents, load_paths
-from ..plugins import discover
+from ..plugins import Offers, discover
 from ..points import Framework
 from ..registry import Live, Registry
 from ..source import PolicyError, Problem, Problems, Severity, did_you_mean, in_order, render
@@ -23,6 +23,7 @@ from .exits import Exit, Stop
 from .terminal import warn
 
 if TYPE_CHECKING:
+    from ..cel.environment import Function
     from ..cluster.pods import PodInfo
     from ..registry import Plugin
     from ..scheduler.cycle import Settings
@@ -116,7 +117,8 @@ def registry_of(paths: Sequence[str | Path], builtins: Builtins) -> Registry:
     """
     loaded = load_documents(paths)
     problems = Problems(list(loaded.problems))
-    compiled = compile_documents(loaded.documents, problems)
+    offers = python_offers(builtins)
+    compiled = compile_documents(loaded.documents, problems, extensions=offers.functions)
     if problems.errors:
         raise PolicyError(problems.found)
     if problems.found:
@@ -124,12 +126,26 @@ def registry_of(paths: Sequence[str | Path], builtins: Builtins) -> Registry:
     for path in paths:
         if not any(document.source_name == str(path) for document in loaded.documents):
             raise Stop(f"there is no policy document in `{path}`")
-    return Registry.of((*python_plugins(builtins), *compiled), generation=1)
+    return Registry.of((*offers.plugins, *compiled), generation=1)
+
+
+def python_offers(builtins: Builtins) -> Offers:
+    """Return the built-in plugins, and the plugins and functions of installed distributions.
+
+    What cannot be loaded is told, and left out.
+    """
+    found = discover(_tell)
+    return Offers((*builtins(), *found.plugins), found.functions)
 
 
 def python_plugins(builtins: Builtins) -> tuple[Plugin, ...]:
-    """Return the built-in plugins and those of installed distributions; what cannot be loaded is told, and left out."""
-    return (*builtins(), *discover(_tell))
+    """Return the plugins of `python_offers`."""
+    return python_offers(builtins).plugins
+
+
+def python_functions() -> tuple[Function, ...]:
+    """Return the functions that installed distributions bring; what cannot be loaded is told, and left out."""
+    return discover(_tell).functions
 
 
 def _tell(problem: Problem) -> None:

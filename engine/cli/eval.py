@@ -19,7 +19,7 @@ from ..cel.types import TIMESTAMP
 from ..cel.values import EvaluationError, Timestamp
 from ..points import Slot, environment, typed
 from ..source import Source
-from .composition import add_cluster, cluster_of, moment_of, node_of, pod_of
+from .composition import add_cluster, cluster_of, moment_of, node_of, pod_of, python_functions
 from .exits import Exit, Stop
 from .terminal import add_output, heading, plain, table, write, write_json
 
@@ -105,7 +105,9 @@ def _variable(text: str) -> tuple[str, Any]:
 def _environment(slot: Slot, given: Mapping[str, Any]) -> Environment:
     """Return what expressions of the slot see, with the given variables beside it, typed as their values are."""
     params = given.get("params")
-    found = environment(slot, params=typed(params) if isinstance(params, Mapping) else None)
+    found = environment(
+        slot, params=typed(params) if isinstance(params, Mapping) else None, extensions=python_functions(),
+    )
     for name, value in given.items():
         if name not in found.variables:
             named = typed({name: value})

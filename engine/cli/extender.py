@@ -11,12 +11,13 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..points import Framework
 from ..source import did_you_mean
-from .composition import LIVE_CLUSTER, cluster_from, moment_of, objects_of, python_plugins
+from .composition import LIVE_CLUSTER, cluster_from, moment_of, objects_of, python_offers
 from .exits import Exit, Stop
 from .terminal import warn, write
 
@@ -118,6 +119,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
     def load() -> Loaded:
         from ..cluster.listing import Listing  # noqa: PLC0415 - as above
         from ..cluster.snapshot import Cluster  # noqa: PLC0415
+        from ..compile import compile_documents  # noqa: PLC0415
         from ..registry import Live  # noqa: PLC0415
         from ..reload.building import Builder  # noqa: PLC0415
         from ..reload.reloader import InvalidAtStart, Reloader  # noqa: PLC0415
@@ -126,9 +128,10 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
         from ..scheduler.profile import ProfileSpec  # noqa: PLC0415
         from ..scheduler.server import Loaded, Refresh  # noqa: PLC0415
 
-        live = Live()
+        live, offers = Live(), python_offers(builtins)
         reloader = Reloader(
-            live, options.policies, Builder(), python_plugins=_enabled(python_plugins(builtins), options.enable or ()),
+            live, options.policies, Builder(partial(compile_documents, extensions=offers.functions)),
+            python_plugins=_enabled(offers.plugins, options.enable or ()),
             state_dir=options.state_dir, invalid_at_start=InvalidAtStart(options.invalid_at_start or "refuse"),
             max_error_rate=options.max_error_rate,
         )

@@ -136,9 +136,10 @@ def _standard_input() -> Source:
 
 def _problems(loaded: Documents, builtins: Builtins) -> list[Problem]:
     problems = Problems(list(loaded.problems))
-    compiled = compile_documents(loaded.documents, problems)
+    offers = discover(_ignored)
+    compiled = compile_documents(loaded.documents, problems, extensions=offers.functions)
     try:
-        Registry.of((*builtins(), *discover(_ignored), *compiled), generation=1)
+        Registry.of((*builtins(), *offers.plugins, *compiled), generation=1)
     except PolicyError as error:
         problems.extend(error.problems)
     return problems.found

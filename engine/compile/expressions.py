@@ -9,7 +9,7 @@ from typing import Final
 from ..cel.ast import Expr, Ident, Select, children
 from ..cel.checked import Checked
 from ..cel.checker import check
-from ..cel.environment import Environment, Limits, Variable
+from ..cel.environment import Environment, Function, Limits, Variable
 from ..cel.estimate import check_cost
 from ..cel.parser import parse
 from ..cel.program import Program
@@ -53,6 +53,7 @@ class Expressions:
     problems: Problems
     subject: str = "node"
     thresholds: tuple[str, ...] = ()
+    extensions: tuple[Function, ...] = ()
     aggregates: dict[str, Type] = field(default_factory=dict)
     _variables: tuple[_Variable, ...] = ()
     _scopes: dict[Hashable, _Scope] = field(default_factory=dict)
@@ -87,13 +88,8 @@ class Expressions:
         program = self.program(item.expression, slot, (BOOL,))
         message = message_program = None
         if not isinstance(item, Condition):
-            message, written = item.message, item.message_expression
-            message_program = self.optional(written, slot, (STRING,))
-            if message and written is not None:
-                self.problems.add(
-                    f"`{item.name}` has both a `message` and a `messageExpression`", written.span,
-                    help="keep one of them", code="invalid-value",
-                )
+            message = item.message
+            message_program = self.optional(item.message_expression, slot, (STRING,))
         if program is None:
             return None
         span = item.expression.span if isinstance(item, Condition) else item.span
@@ -252,7 +248,7 @@ class Expressions:
     def _make_scope(self, slot: Slot, *, aggregates: bool) -> _Scope:
         seen = environment(
             slot, subject=self.subject, params=self.params, aggregates=self.aggregates if aggregates else None,
-            thresholds=self.thresholds if slot is Slot.WHEN else (),
+            thresholds=self.thresholds if slot is Slot.WHEN else (), extensions=self.extensions,
         )
         missing: dict[str, PolicyError] = {}
         for variable in self._variables:

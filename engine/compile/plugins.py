@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
+from ..cel.environment import Function
 from ..documents import (
     DeschedulerSpec,
     DeschedulerType,
@@ -47,18 +48,20 @@ Make = Callable[[Mapping[str, Any]], Any]
 Given = tuple[Mapping[str, Any], Mapping[str, Any] | None]
 """Params, and the schema that they hold against."""
 _Made = tuple[Plugin, Compiled]
+_Extensions = tuple[Function, ...]
 
 
 def compile_documents(
     documents: Documents | Iterable[Document], problems: Problems | None = None, *,
     shared: Iterable[Document] = (), observe: Callable[[Compiled], object] | None = None,
+    extensions: tuple[Function, ...] = (),
 ) -> tuple[Plugin, ...]:
     """Return the plugins of documents, in order; PolicyParams and PolicyTests are none.
 
     `shared` are PolicyParams documents of other sources that `paramsFrom` may name. With `problems`, complaints are
     gathered there (those that loading found are not repeated) and what is valid is returned; without, `PolicyError`
     is raised with all of them, those of loading included. `observe` is shown the programs of every valid document, for
-    those who look at expressions without running them.
+    those who look at expressions without running them. `extensions` are the functions that Python plugins bring.
     """
     gathered = Problems() if problems is None else problems
     if isinstance(documents, Documents):
@@ -72,7 +75,7 @@ def compile_documents(
     for document in documents:
         if document.kind in _PLUGINS:
             found = Problems()
-            plugin, compiled = _COMPILERS[document.kind](document, params, found)
+            plugin, compiled = _COMPILERS[document.kind](document, params, found, extensions)
             gathered.extend(found.found)
             if not document.faulty and not found.errors and all(document is not each for each in repeated):
                 plugins.append(plugin)
@@ -123,7 +126,9 @@ def _slots(*choices: tuple[Slot, object]) -> tuple[Slot, ...]:
     return tuple(slot for slot, used in choices if used)
 
 
-def _compile_scheduler(document: Document, shared: Mapping[str, Document], problems: Problems) -> _Made:
+def _compile_scheduler(
+    document: Document, shared: Mapping[str, Document], problems: Problems, extensions: _Extensions,
+) -> _Made:
     spec = document.spec
     assert isinstance(spec, SchedulerSpec)
     given = gather(document, shared, problems)
@@ -131,7 +136,7 @@ def _compile_scheduler(document: Document, shared: Mapping[str, Document], probl
         (Slot.FILTER, spec.filter), (Slot.SCORE, spec.score), (Slot.PRE_FILTER, spec.pre_filter),
         (Slot.PRE_ENQUEUE, spec.pre_enqueue),
     )
-    expressions = Expressions(spec, type_of(*given), slots, problems)
+    expressions = Expressions(spec, type_of(*given), slots, problems, extensions=extensions)
     over = {Over.NODES: Slot.SCHEDULER_NODES, Over.PODS: Slot.SCHEDULER_PODS}
     aggregates = [expressions.aggregate(each, over[each.over]) for each in spec.aggregates]
     # Where the pod alone is asked about, conditions cannot read a node.
@@ -170,7 +175,9 @@ def _key(document: Document, *parts: str) -> str:
     return hashlib.sha256("\0".join((document.kind.value, document.name, *parts)).encode()).hexdigest()[:16]
 
 
-def _compile_qos(document: Document, shared: Mapping[str, Document], problems: Problems) -> _Made:
+def _compile_qos(
+    document: Document, shared: Mapping[str, Document], problems: Problems, extensions: _Extensions,
+) -> _Made:
     spec = document.spec
     assert isinstance(spec, QoSSpec)
     given = gather(document, shared, problems)
@@ -179,6 +186,7 @@ def _compile_qos(document: Document, shared: Mapping[str, Document], problems: P
     slots = (Slot.THRESHOLD, *_slots((Slot.QOS_CRITERIA, evicting)))
     expressions = Expressions(
         spec, type_of(*given), slots, problems, subject=spec.for_each.value, thresholds=names,
+        extensions=extensions,
     )
     aggregates = []
     for each in spec.aggregates:
@@ -231,12 +239,14 @@ def _effect(effect: object, spec: QoSSpec, expressions: Expressions) -> EffectPr
     return None
 
 
-def _compile_descheduler(document: Document, shared: Mapping[str, Document], problems: Problems) -> _Made:
+def _compile_descheduler(
+    document: Document, shared: Mapping[str, Document], problems: Problems, extensions: _Extensions,
+) -> _Made:
     spec = document.spec
     assert isinstance(spec, DeschedulerSpec)
     given = gather(document, shared, problems)
     slots = (Slot.CRITERIA, *_slots((Slot.SOURCE, spec.nodes.source)))
-    expressions = Expressions(spec, type_of(*given), slots, problems)
+    expressions = Expressions(spec, type_of(*given), slots, problems, extensions=extensions)
     over = {Over.NODES: Slot.DESCHEDULER_NODES, Over.PODS: Slot.DESCHEDULER_PODS}
     aggregates = [expressions.aggregate(each, over[each.over]) for each in spec.aggregates]
     source = spec.nodes.source
@@ -261,6 +271,6 @@ _DESCHEDULER_POINTS: Final = MappingProxyType({
     DeschedulerType.BALANCE: Point.BALANCE,
     DeschedulerType.EVICTION_FILTER: Point.EVICTION_FILTER,
 })
-_COMPILERS: Final[Mapping[Kind, Callable[[Document, Mapping[str, Document], Problems], _Made]]] = {
+_COMPILERS: Final[Mapping[Kind, Callable[[Document, Mapping[str, Document], Problems, _Extensions], _Made]]] = {
     Kind.SCHEDULER: _compile_scheduler, Kind.QOS: _compile_qos, Kind.DESCHEDULER: _compile_descheduler,
 }

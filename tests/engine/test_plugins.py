@@ -4,12 +4,19 @@ import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
-from koordpolicy.engine.plugins import discover, points_of, python_plugin
-from koordpolicy.engine.points import Framework, Point
-from koordpolicy.engine.source import Problem
+from koordpolicy.engine.cel.columns import RowFrame, evaluate
+from koordpolicy.engine.cel.environment import Function
+from koordpolicy.engine.cel.program import compile as compile_program
+from koordpolicy.engine.cel.values import EvaluationError
+from koordpolicy.engine.compile import compile_documents
+from koordpolicy.engine.documents import load
+from koordpolicy.engine.plugins import cel_function, discover, points_of, python_plugin
+from koordpolicy.engine.points import Framework, Point, Slot, environment
+from koordpolicy.engine.source import PolicyError, Problem, Source
 
 
 class Chooser:
@@ -110,7 +117,7 @@ def test_plugins_of_installed_distributions_are_found_and_a_broken_one_stops_no_
               {"a-missing": "acme_gone:x", "b-number": "acme_bad:number", "c-none": "acme_bad:nothing"})
     problems: list[Problem] = []
     found = discover(problems.append)
-    assert [(plugin.name, plugin.origin) for plugin in found] == [
+    assert [(plugin.name, plugin.origin) for plugin in found.plugins] == [
         ("one", "acme_one 1.2"), ("three", "acme_one 1.2"), ("two", "acme_one 1.2")]
     assert [problem.message for problem in problems] == [
         "the plugin `a-missing` of acme_bad 1.2 cannot be loaded: ModuleNotFoundError: No module named 'acme_gone'",
@@ -124,7 +131,7 @@ def test_a_name_that_two_distributions_offer_is_told_and_nobody_gets_it(site: Pa
     Installed(site, "acme_one", "x = plugin('same')\ny = plugin('other')", {"x": "acme_one:x", "y": "acme_one:y"})
     Installed(site, "acme_two", "x = plugin('same')", {"x": "acme_two:x"})
     problems: list[Problem] = []
-    assert [plugin.name for plugin in discover(problems.append)] == ["other"]
+    assert [plugin.name for plugin in discover(problems.append).plugins] == ["other"]
     assert [problem.message for problem in problems] == [
         "the scheduler plugin `same` is offered more than once: acme_one 1.2, acme_two 1.2"]
 
@@ -137,4 +144,133 @@ def test_entry_points_may_be_given_instead_of_installed() -> None:
         found = discover(pytest.fail, [EntryPoint("given", "given_plugins", "koordpolicy.plugins")])
     finally:
         del sys.modules["given_plugins"]
-    assert [(plugin.name, plugin.origin) for plugin in found] == [("given", "given_plugins")]
+    assert [(plugin.name, plugin.origin) for plugin in found.plugins] == [("given", "given_plugins")]
+
+
+def distance(left: str, right: str) -> int:
+    if not left:
+        raise EvaluationError("no zone")
+    return 0 if left == right else 1 if left[:-1] == right[:-1] else 100 // len(right)
+
+
+FUNCTION = cel_function("acme.distance", distance, ["string", "string"], "int", doc="How far two zones are apart.")
+
+
+def answer(text: str, *functions: Function, **variables: Any) -> object:
+    """What both evaluators say: the value or the message of the error."""
+    scope = environment(Slot.FILTER, extensions=functions)
+    program = compile_program(text, scope)
+    found: list[object] = []
+    for run in (lambda: program.evaluate(variables), lambda: program.metered(variables)[0]):
+        try:
+            found.append(run())
+        except EvaluationError as error:
+            found.append(error.message)
+    assert found[0] == found[1]
+    return found[0]
+
+
+def test_expressions_call_functions_of_python_plugins() -> None:
+    zones = {"zone": "eu-1a"}
+    assert answer("acme.distance(nodeInfo.zone, 'eu-1b')", FUNCTION, nodeInfo=zones) == 1
+    assert answer("acme.distance('', nodeInfo.zone)", FUNCTION, nodeInfo=zones) == "no zone"
+    failed = answer("acme.distance('eu-1a', nodeInfo.zone)", FUNCTION, nodeInfo={"zone": ""})
+    assert failed == "`acme.distance` failed: ZeroDivisionError: integer division or modulo by zero"
+
+
+@pytest.mark.parametrize(
+    ("result", "given", "message"),
+    [("int", 1.5, "`f` gave float, not int"), ("bool", None, "`f` gave NoneType, not bool"), ("int", 2**63, "integer overflow"),
+     ("list(string)", ("a",), "`f` gave tuple, not list(string)"), ("map(string, int)", {"a": 1}, {"a": 1})],
+)
+def test_a_function_that_breaks_its_word_is_an_error_of_the_expression(result: str, given: object, message: object) -> None:
+    broken = cel_function("f", lambda _: given, ["int"], result, doc="Broken.")
+    assert answer("f(requests.cpu)", broken, requests={"cpu": 1}) == message
+
+
+def test_a_function_may_be_a_member_and_read_objects() -> None:
+    tenant = cel_function(
+        "tenant", lambda pod: pod["metadata"]["labels"]["tenant"], ["kubernetes.Pod"], "string", member=True,
+        doc="Whose pod it is.", reads=((("metadata", "labels", "tenant"),),),
+    )
+    pod = {"metadata": {"labels": {"tenant": "blue"}}}
+    assert answer("pod.tenant() == 'blue'", tenant, pod=pod) is True
+    checked = compile_program("pod.tenant()", environment(Slot.FILTER, extensions=(tenant,))).checked
+    assert checked.reads == {("pod", "metadata", "labels", "tenant")}
+    with pytest.raises(PolicyError, match="no function `tenant`"):
+        compile_program("pod.tenant()", environment(Slot.FILTER))
+
+
+def halves(values: Any) -> tuple[Any, Any]:
+    return values // 2, values % 2 == 0
+
+
+def test_by_column_is_asked_for_all_rows_and_by_row_where_it_does_not_vouch() -> None:
+    asked: list[int] = []
+
+    def half(value: int) -> int:
+        asked.append(value)
+        if value % 2:
+            raise EvaluationError("odd")
+        return value // 2
+
+    function = cel_function("half", half, ["int"], "int", doc="A half.", by_column=halves)
+    scope = environment(Slot.FILTER, extensions=(function,))
+    rows = [{"allocatable": {"cpu": 2 * number + (number == 7)}} for number in range(100)]
+    column = evaluate(compile_program("half(allocatable.cpu)", scope), RowFrame(rows, {}))
+    assert column.values[:7].tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert {row: error.message for row, error in column.errors.items()} == {7: "odd"}
+    assert set(asked) == {15}
+
+
+def test_a_column_function_that_fails_is_answered_by_row() -> None:
+    function = cel_function("half", lambda value: value // 2, ["int"], "int", doc="A half.", by_column=lambda values: 1 / 0)
+    scope = environment(Slot.FILTER, extensions=(function,))
+    rows = [{"allocatable": {"cpu": number}} for number in range(100)]
+    column = evaluate(compile_program("half(allocatable.cpu)", scope), RowFrame(rows, {}))
+    assert column.values.tolist() == [number // 2 for number in range(100)]
+
+
+def test_what_is_not_pure_is_asked_for_every_row() -> None:
+    counter = iter(range(1000))
+    function = cel_function("next", lambda _: next(counter), ["int"], "int", doc="The next number.", pure=False)
+    scope = environment(Slot.FILTER, extensions=(function,))
+    column = evaluate(compile_program("next(1)", scope), RowFrame([{} for _ in range(50)], {}))
+    assert column.values.tolist() == list(range(50))
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [("size", "there is a function `size` already"), ("percent", "there is a function `percent` already"),
+     ("all", "`all` is a macro of the language"), ("my.filter", "`filter` is a macro of the language"),
+     ("if", "`if` is a reserved word"), ("a b", "a name is letters, digits and `_`, and may have a prefix with a dot")],
+)
+def test_a_function_cannot_have_a_name_that_is_taken(name: str, fault: str) -> None:
+    with pytest.raises(ValueError, match=f"^`{name}` cannot be a function: {fault}$"):
+        cel_function(name, distance, [], "int", doc="x")
+
+
+def test_functions_are_found_beside_plugins_and_collisions_are_told(site: Path) -> None:
+    make = "from koordpolicy.engine.plugins import cel_function\nfrom koordpolicy.engine.cel.environment import Function\n"
+    Installed(site, "acme_one", f"{make}f = cel_function('acme.one', lambda: 1, [], 'int', doc='One.')\nFUNCTIONS = [f]\nPLUGINS = [plugin('p')]",
+              {"all": "acme_one", })
+    Installed(site, "acme_two", f"{make}same = cel_function('same', lambda: 1, [], 'int', doc='One.')\ntaken = Function('size', ())",
+              {"a": "acme_two:same", "b": "acme_two:same", "c": "acme_two:taken"})
+    problems: list[Problem] = []
+    found = discover(problems.append)
+    assert ([each.name for each in found.plugins], [each.name for each in found.functions]) == (["p"], ["acme.one"])
+    assert [problem.message for problem in problems] == [
+        "the function `same` is offered more than once: acme_two 1.2, acme_two 1.2",
+        "the function `size` of acme_two 1.2 cannot be offered: there is a function `size` already",
+    ]
+
+
+def test_documents_are_compiled_with_the_functions_of_plugins() -> None:
+    text = (
+        "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {name: near}\n"
+        "spec: {filter: [{name: near, expression: \"acme.distance(nodeInfo.zone, 'eu-1b') < 2\"}]}"
+    )
+    documents = load([Source("near.yaml", text)])
+    assert [plugin.name for plugin in compile_documents(documents, extensions=(FUNCTION,))] == ["near"]
+    with pytest.raises(PolicyError, match="no variable `acme`"):
+        compile_documents(documents)
