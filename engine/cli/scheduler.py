@@ -92,7 +92,7 @@ def schedule_pending(cluster: Cluster, live: Live, now: int, settings: Settings 
     verdicts = []
     with progress("scheduling", len(pods)) as done:
         for number, pod in enumerate(pods, start=1):
-            verdicts.append(scheduler.schedule(pod).explained())
+            verdicts.append(scheduler.schedule(pod, explained=True))
             done(number)
     scheduler.close()
     return verdicts
@@ -142,7 +142,8 @@ def show_unplaced(unplaced: Sequence[Verdict]) -> None:
             plugin, _, refusal = verdict.refusal
             write(f"  the pod as a whole is refused by {plugin}: {refusal.message}")
             continue
-        size = len(verdict.names)
-        rows = [[f"  {len(refused.nodes)}", refused.plugin, refused.reason, names(refused.nodes, 2, all_of=size)]
-                for refused in verdict.refusals()]
-        table(["  nodes", "refused by", "reason", "which"], rows)
+        size, refusals = len(verdict.names), verdict.refusals()
+        width = max((len(refused.plugin) for refused in refusals), default=0)
+        for refused in refusals:
+            which = names(refused.nodes, 1, all_of=size)
+            write(f"{len(refused.nodes):>5}  {refused.plugin:<{width}}  {refused.reason}: {which}")

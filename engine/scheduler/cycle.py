@@ -333,16 +333,19 @@ class Scheduler:
         snapshot = self.cluster.snapshot(self._clock())
         return decide(self.profile_of(pod), pod, snapshot, tie_break=self._tie_break, exhaustive=exhaustive)
 
-    def schedule(self, pod: PodInfo) -> Verdict:
+    def schedule(self, pod: PodInfo, *, explained: bool = False) -> Verdict:
         """Decide about a pod, reserve what it needs on the node, and assume it there.
 
         If a plugin refuses to reserve, what the others have reserved is given back and the pod stays without a node.
-        Reasons in the verdict must be read (or `Verdict.explained`) before the next change of the cluster where the pod
-        was *not* placed; of a placed pod they describe the cluster with the pod on it.
+        With `explained` the verdict may be kept (see `Verdict.explained`). Without it, its reasons must be read before
+        the next change of the cluster where the pod was *not* placed; where it was, they would describe the cluster
+        with the pod on it.
         """
         snapshot = self.cluster.snapshot(self._clock())
         profile, state = self.profile_of(pod), CycleState()
         verdict = decide(profile, pod, snapshot, tie_break=self._tie_break, state=state)
+        if explained:
+            verdict = verdict.explained()
         if verdict.node is None:
             return verdict
         refusal = self._reserve(profile, state, pod, snapshot, verdict)

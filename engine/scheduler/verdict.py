@@ -20,6 +20,7 @@ from ..cluster.pods import PodInfo
 from ..points import Answer, Code, Enforcement, Point, Refusal, Scores
 
 NOWHERE = np.zeros(0, dtype=np.intp)
+_MOST_REASONS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,11 @@ class Verdict:
         return len(self.names) if self.considered < 0 else self.considered
 
     def refusals(self) -> tuple[Refused, ...]:
-        """Return which nodes were refused by whom and why, in the order of the filters, commonest reason first."""
+        """Return which nodes were refused by whom and why, in the order of the filters, commonest reason first.
+
+        Of a filter whose messages differ from node to node the ten commonest stand as they are; the other nodes follow
+        under the rules' fixed words.
+        """
         if self.told is not None:
             return self.told
         return tuple(refused for step in self.filters for refused in _grouped(step, self.names))
@@ -147,14 +152,15 @@ class Verdict:
     def reasons(self) -> dict[str, int]:
         """Return how many nodes were refused for each reason (a node may have several), commonest first.
 
-        For a pod that was refused as a whole it is that one reason, with all nodes.
+        A rule whose message differs from node to node counts under its fixed words: ten nodes that are too hot in ten
+        ways are refused for one reason. For a pod that was refused as a whole it is that one reason, with all nodes.
         """
         if self.refusal is not None:
             return {self.refusal[2].message: self.size}
         counts: dict[str, int] = {}
         for step in self.filters:
             if step.enforcement is Enforcement.ENFORCE:
-                for reason, rows in _by_reason(step).items():
+                for reason, rows in _in_fixed_words(step, step.refused).items():
                     counts[reason] = counts.get(reason, 0) + len(rows)
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
@@ -280,11 +286,24 @@ def _by_reason(step: Filtered) -> Mapping[str, Rows]:
     return {reason: np.array(rows, dtype=np.intp) for reason, rows in groups.items()}
 
 
+def _in_fixed_words(step: Filtered, rows: Rows) -> Mapping[str, Rows]:
+    if len(rows) and step.answer.brief is not None:
+        return step.answer.brief(rows)
+    return _by_reason(step)
+
+
 def _grouped(step: Filtered, names: Sequence[str]) -> list[Refused]:
-    groups = sorted(_by_reason(step).items(), key=lambda item: (-len(item[1]), item[0]))
+    groups = _commonest_first(_by_reason(step))
+    if len(groups) > _MOST_REASONS and step.answer.brief is not None:
+        rest = np.unique(np.concatenate([rows for _, rows in groups[_MOST_REASONS:]]))
+        groups[_MOST_REASONS:] = _commonest_first(step.answer.brief(rest))
     found = []
     for reason, rows in groups:
         first = step.answer.explain(int(rows[0]))
         found.append(Refused(step.plugin, first.rule, reason, first.code, tuple(names[int(row)] for row in rows),
                              first.values, step.enforcement))
     return found
+
+
+def _commonest_first(groups: Mapping[str, Rows]) -> list[tuple[str, Rows]]:
+    return sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))

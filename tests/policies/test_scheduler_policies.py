@@ -139,8 +139,10 @@ def measured():
 def test_prod_pods_keep_off_hot_nodes_and_prefer_cool_ones(measured):
     verdict = decide(measured, pod(priorityClassName="koord-prod", priority=9500), "keep-off-hot-nodes")
     assert (verdict.node, scores(verdict, "keep-off-hot-nodes")) == ("cool", {"cool": 80, "unknown": 0})
+    assert {each.reason: each.nodes for each in verdict.refusals()} == {
+        "cpu usage is 70%, the watermark is 65%": ("hot",), "memory usage is 92%, the watermark is 90%": ("full",)}
     assert verdict.reasons() == {
-        "cpu usage is 70%, the watermark is 65%": 1, "memory usage is 92%, the watermark is 90%": 1}
+        "cpu usage is not below the watermark": 1, "memory usage is not below the watermark": 1}
 
 
 def test_hot_nodes_are_good_enough_for_other_pods(measured):

@@ -19,12 +19,10 @@ def test_pending_pods_are_placed_by_priority_and_each_counts_for_the_next(run: R
         "shop/web-3  koord-prod LS  cpu 3     cool  -      1 of 3\n"
         "\nnot placed\n"
         "shop/web-2  koord-prod LS  cpu 2\n"
-        "  nodes  refused by          reason            which\n"
-        "  2      NodeResourcesFit    Insufficient cpu  cool, small\n"
-        "  1      keep-off-hot-nodes  cpu at 75%        hot\n"
+        "    2  NodeResourcesFit    Insufficient cpu: cool and 1 more\n"
+        "    1  keep-off-hot-nodes  cpu at 75%: hot\n"
         "shop/web-4  koord-prod LS  cpu 64\n"
-        "  nodes  refused by        reason            which\n"
-        "  3      NodeResourcesFit  Insufficient cpu  all\n"
+        "    3  NodeResourcesFit  Insufficient cpu: all\n"
         "\n1 of 3 pending pods placed on 3 nodes\n"
     )
 
@@ -35,8 +33,7 @@ def test_pods_with_the_same_fate_are_told_once(run: Run, tmp_path: Path):
     assert done.out == (
         "\nnot placed\n"
         "shop/big-0 (and 2 like it, up to big-2)  koord-prod LS  cpu 9\n"
-        "  nodes  refused by        reason            which\n"
-        "  1      NodeResourcesFit  Insufficient cpu  only\n"
+        "    1  NodeResourcesFit  Insufficient cpu: only\n"
         "\n0 of 3 pending pods placed on 1 nodes\n"
     )
 

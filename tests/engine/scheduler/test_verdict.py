@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.points import Answer, Refusal
+from koordpolicy.engine.points import Answer, Enforcement, Refusal
 from koordpolicy.engine.scheduler.cycle import Scheduler
 
 
@@ -45,6 +46,36 @@ def test_the_summary_of_an_unplaced_pod_counts_the_reasons(kit):
     plugins = [kit.plugin("A", Same("b", "c")), kit.plugin("B", kit.refuses("a"))]
     verdict = Scheduler(kit.cluster(*"abc"), kit.live(*plugins)).decide(kit.pod())
     assert verdict.summary() == "default/p cannot be placed: 0/3 nodes are available: 2 too hot, 1 no a"
+
+
+def test_a_rule_that_says_something_else_of_every_node_is_one_reason(kit):
+    class Each(kit.refuses):
+        def filter(self, state, pod, snapshot, rows):
+            passed = super().filter(state, pod, snapshot, rows).passed
+            return Answer(
+                passed, lambda row: Refusal("below", f"at {row:02}%"),
+                reasons=lambda refused: {f"at {row:02}%": np.array([row]) for row in refused.tolist()},
+                brief=lambda refused: {"too hot": refused},
+            )
+
+    names = [f"n{number:02}" for number in range(14)]
+    verdict = Scheduler(kit.cluster(*names), kit.live(kit.plugin("A", Each(*names[2:])))).decide(kit.pod())
+    assert verdict.reasons() == {"too hot": 12}
+    assert [(each.rule, each.reason, each.nodes) for each in verdict.refusals()] == [
+        *[("below", f"at {row:02}%", (names[row],)) for row in range(2, 12)],
+        ("below", "too hot", ("n12", "n13")),
+    ]
+
+
+def test_a_verdict_that_is_explained_does_not_know_what_came_of_it(kit):
+    class Crowded(kit.refuses):
+        def filter(self, state, pod, snapshot, rows):
+            passed = np.zeros(snapshot.size, np.bool_)
+            return Answer(passed, lambda row: Refusal("pods", f"{snapshot.node_info(row)['pods']} pods"))
+
+    plugin = kit.plugin("W", Crowded(), enforcement=Enforcement.WARN)
+    verdict = Scheduler(kit.cluster("a"), kit.live(plugin)).schedule(kit.pod(), explained=True)
+    assert (verdict.node, [each.reason for each in verdict.refusals()]) == ("a", ["0 pods"])
 
 
 def test_an_explained_verdict_outlives_the_snapshot(kit):
