@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 COMMANDS: Final = {
     "lint": "check policy files: YAML, schema, types and cost of every expression",
+    "test": "run the unit tests of policies, with coverage and mutants",
     "simulate": "replay a trace of pods over a cluster under a set of policies",
     "explain": "say why a pod would run on a node, and why not on the others",
     "plugins": "list the plugins in force, with their origin and extension points",

@@ -254,7 +254,7 @@ def _check_invalid(asking: Asking) -> None:
     problems = [each for each in loaded.problems if each.severity is Severity.ERROR]
     try:
         # PolicyParams of the suite may be named, and its plugins' names are taken.
-        compiled((*asking.suite.documents, *loaded.documents))
+        compiled((*asking.suite.documents, *loaded.documents), asking.suite.functions)
     except PolicyError as error:
         problems += [each for each in error.problems if each.severity is Severity.ERROR and each not in problems]
     if not loaded.read:

@@ -224,7 +224,7 @@ def to_sarif(reports: Sequence[Report], version: str) -> dict[str, Any]:
         "runs": [{
             "tool": {"driver": {
                 "name": "koord-policy", "version": version, "informationUri": "https://koordinator.sh",
-                "rules": [{"id": rule, "shortDescription": {"text": "No case has seen this outcome of an expression."}}],
+                "rules": [{"id": rule, "shortDescription": {"text": "No case has seen this outcome."}}],
             }},
             "results": [
                 {"ruleId": rule, "level": "note",
@@ -265,9 +265,10 @@ def to_html(reports: Sequence[Report]) -> str:
         rows.append("</table>")
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><title>Coverage of policies</title><style>"
-        "body{font:15px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
-        "table{border-collapse:collapse;width:100%}td,th{border:1px solid #8886;padding:.3rem .6rem;text-align:left;"
-        "vertical-align:top}.missed td:first-child{border-left:4px solid #c33}.seen td:first-child{border-left:4px solid "
-        "#393}code{white-space:pre-wrap}small{font-weight:normal}</style>"
+        "body{font:15px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem;"
+        "color-scheme:light dark}table{border-collapse:collapse;width:100%}"
+        "td,th{border:1px solid #8886;padding:.3rem .6rem;text-align:left;vertical-align:top}"
+        ".missed td:first-child{border-left:4px solid #c33}"
+        ".seen td:first-child{border-left:4px solid #393}code{white-space:pre-wrap}small{font-weight:normal}</style>"
         f"<h1>Coverage of policies: {percent(reports):.1f} %</h1>{''.join(rows)}</html>\n"
     )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+from xml.sax.saxutils import escape, quoteattr
 
 from ..source import Span
+
+_UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 cannot hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +76,54 @@ class CaseResult:
 def failed(results: Sequence[CaseResult]) -> tuple[CaseResult, ...]:
     """Return the cases that failed."""
     return tuple(each for each in results if not each.passed)
+
+
+def lines_of(mismatch: Mismatch) -> Iterator[str]:
+    """Yield a mismatch as people read it: about what, a diff of expected and got, and the values that led to it."""
+    where = f" (line {mismatch.span.place[1]})" if mismatch.span is not None else ""
+    yield f"{mismatch.about}{where}"
+    yield f"  - {mismatch.expected}"
+    yield f"  + {mismatch.got}"
+    for depth, text, value in mismatch.values:
+        shown = value if isinstance(value, str) and value.startswith("error: ") else json.dumps(value, default=str)
+        yield f"      {'  ' * depth}{text} = {shown}"
+
+
+def to_junit(results: Sequence[CaseResult]) -> str:
+    """Return the results as JUnit's XML: one test suite per PolicyTest."""
+    suites: dict[str, list[CaseResult]] = {}
+    for each in results:
+        suites.setdefault(each.suite, []).append(each)
+    count, bad = len(results), len(failed(results))
+    lines = [
+        '<?xml version="1.0" encoding="utf-8"?>',
+        f'<testsuites name="koord-policy" tests="{count}" failures="{bad}" errors="0" time="{_seconds(results)}">',
+    ]
+    for name, of_suite in suites.items():
+        lines.append(f'  <testsuite name={_quoted(name)} tests="{len(of_suite)}" failures="{len(failed(of_suite))}" '
+                     f'errors="0" skipped="0" time="{_seconds(of_suite)}">')
+        for each in of_suite:
+            head = (f'    <testcase classname={_quoted(name)} name={_quoted(each.name)} file={_quoted(each.file)} '
+                    f'line="{each.line}" time="{each.seconds:.6f}"')
+            if each.passed:
+                lines.append(f"{head}/>")
+                continue
+            text = "\n".join(line for mismatch in each.mismatches for line in lines_of(mismatch))
+            first = each.mismatches[0]
+            message = f"{first.about}: expected {first.expected}, got {first.got}"
+            lines += [f"{head}>", f"      <failure message={_quoted(message)}>{escape(_printable(text))}</failure>",
+                      "    </testcase>"]
+        lines.append("  </testsuite>")
+    return "\n".join((*lines, "</testsuites>", ""))
+
+
+def _seconds(results: Sequence[CaseResult]) -> str:
+    return f"{sum(each.seconds for each in results):.6f}"
+
+
+def _quoted(text: str) -> str:
+    return quoteattr(_printable(text), {"\n": "&#10;"})
+
+
+def _printable(text: str) -> str:
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)

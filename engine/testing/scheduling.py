@@ -102,25 +102,23 @@ def _check_scores(
             asking.miss(about, f"the item `{expected.rule}`", f"there is no such item: there are {listed}",
                         expected.span)
             continue
-        got = _score(row, scores, answer, {
-            each: asking.tally.answers(program, row) for each, program in items.items()
-        })
+        got = _score(row, scores, answer, is_asked=bool(asked))
         if not _is_met(expected, got):
             asking.miss(about, _score_text(expected), str(got), expected.span, asked)
 
 
-def _score(row: int, scores: Scores, answer: Answer, asked: dict[str, Any]) -> Got | int:
+def _error(scores: Scores, row: int) -> tuple[str, EvaluationError] | None:
+    """Return the item that fails at a row, and its error."""
+    return next(((item, of_item[row]) for item, of_item in scores.errors.items() if row in of_item), None)
+
+
+def _score(row: int, scores: Scores, answer: Answer, *, is_asked: bool) -> Got | int:
     if not answer.passed[row]:
         return Got(Wanted.FAIL, answer.explain(row).rule, "the filter refuses the node")
-    error = scores.errors.get(row)
+    error = _error(scores, row)
     if error is not None:
-        # An item may fail by what it yields, too: out of range after it was normalised.
-        failing = next((name for name, answers in asked.items()
-                        if any(isinstance(each.answer, EvaluationError) for each in answers)), None)
-        named = next((name for name in asked if f"`{name}`" in error.message), None)
-        return Got(Wanted.ERROR, failing or named or (next(iter(asked)) if len(asked) == 1 else ""), error.message,
-                   error.reason)
-    if not any(asked.values()):
+        return Got(Wanted.ERROR, error[0], error[1].message, error[1].reason)
+    if not is_asked:
         return Got(Wanted.SKIP)
     return int(scores.values[row])
 
@@ -152,8 +150,9 @@ def _check_order(asking: Asking, world: World, scores: Scores, answer: Answer) -
         if not answer.passed[row]:
             asking.miss("order", f"`{name}` is scored", "the filter refuses it")
             return
-        if row in scores.errors:
-            asking.miss("order", f"`{name}` is scored", f"error: {scores.errors[row].message}")
+        error = _error(scores, row)
+        if error is not None:
+            asking.miss("order", f"`{name}` is scored", f"error of `{error[0]}`: {error[1].message}")
             return
         values[name] = int(scores.values[row])
     wanted = [sorted(group) for group in groups]

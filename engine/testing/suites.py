@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from ..cel.environment import Function
 from ..compile import compile_documents
 from ..documents import Case, Document, Kind, TestSpec, files_of, load_paths
 from ..points import Framework
@@ -30,20 +31,27 @@ class Suite:
     plugins: Mapping[tuple[Framework, str], Plugin]
     worlds: Worlds
     python_plugins: tuple[Plugin, ...] = ()
+    functions: tuple[Function, ...] = ()
+    """Those that Python plugins bring for expressions."""
     kept: dict[object, Any] = field(default_factory=dict)
     """What was made for one case and serves the next."""
 
     @staticmethod
-    def of(document: Document, documents: Sequence[Document], python_plugins: Sequence[Plugin] = ()) -> Suite:
+    def of(
+        document: Document, documents: Sequence[Document], python_plugins: Sequence[Plugin] = (),
+        functions: Sequence[Function] = (),
+    ) -> Suite:
         """Return the suite of a PolicyTest; raise `PolicyError` where the policies are not valid."""
         spec = document.spec
         assert isinstance(spec, TestSpec)
         worlds = Worlds(spec.fixtures, Path(document.file).parent)
-        return Suite(document, tuple(documents), compiled(documents), worlds, tuple(python_plugins))
+        plugins = compiled(documents, functions)
+        return Suite(document, tuple(documents), plugins, worlds, tuple(python_plugins), tuple(functions))
 
     def over(self, documents: Sequence[Document]) -> Suite:
         """Return this suite over other versions of its policies; raise `PolicyError` where those are not valid."""
-        return Suite(self.document, tuple(documents), compiled(documents), self.worlds, self.python_plugins)
+        plugins = compiled(documents, self.functions)
+        return Suite(self.document, tuple(documents), plugins, self.worlds, self.python_plugins, self.functions)
 
     @property
     def name(self) -> str:
@@ -82,9 +90,12 @@ class Suite:
         )
 
 
-def compiled(documents: Iterable[Document]) -> dict[tuple[Framework, str], Plugin]:
+def compiled(
+    documents: Iterable[Document], functions: Sequence[Function] = (),
+) -> dict[tuple[Framework, str], Plugin]:
     """Return the plugins of documents by framework and name; raise `PolicyError` where they are not valid."""
-    return {(plugin.framework, plugin.name): plugin for plugin in compile_documents(documents)}
+    return {(plugin.framework, plugin.name): plugin
+            for plugin in compile_documents(documents, extensions=tuple(functions))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +106,9 @@ class Loaded:
     untested: tuple[Document, ...]
 
 
-def load_suites(paths: Sequence[Path], python_plugins: Sequence[Plugin] = ()) -> Loaded:
+def load_suites(
+    paths: Sequence[Path], python_plugins: Sequence[Plugin] = (), functions: Sequence[Function] = (),
+) -> Loaded:
     """Load all PolicyTests below paths, each with its policies.
 
     Raises:
@@ -130,7 +143,7 @@ def load_suites(paths: Sequence[Path], python_plugins: Sequence[Plugin] = ()) ->
             if any(each.faulty for each in (document, *policies)):
                 continue
             try:
-                suites.append(Suite.of(document, policies, python_plugins))
+                suites.append(Suite.of(document, policies, python_plugins, functions))
             except PolicyError as error:
                 problems.extend(error.problems)
             tested.update(policies)

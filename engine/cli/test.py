@@ -1,0 +1,348 @@
+"""Run the unit tests of policies: PolicyTest documents in files and directories, each with the policies beside it.
+
+A case builds a small cluster, asks the policies through the code that runs them in production, and compares what comes
+out. Nothing passes by accident: a name that does not exist, a selection that is empty, or a case in which nothing was
+evaluated is a failure, and an error is never the same as false.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ..source import PolicyError, did_you_mean
+from .composition import python_offers
+from .exits import Exit, Stop
+from .terminal import progress, warn, write, write_json
+
+if TYPE_CHECKING:
+    from ..cel.environment import Function
+    from ..documents import Case
+    from ..testing.coverage import Coverage, Report
+    from ..testing.mutation import Outcome
+    from ..testing.results import CaseResult
+    from ..testing.suites import Loaded, Suite
+    from . import Builtins
+
+EXAMPLES = """\
+examples:
+  koord-policy test policies
+  koord-policy test policies/scheduler --run 'hot-nodes/.*watermark' -v
+  koord-policy test policies --coverage html --min-coverage 100
+  koord-policy test policies --mutate
+  koord-policy test policies --require-tests --output junit > report.xml
+
+exit codes: 0 all cases passed, 2 usage, 3 documents are invalid, 4 a case failed, or coverage, mutants or policies
+without a test are not as they were asked to be
+"""
+
+COVERAGE_FORMATS: Final = ("text", "json", "html", "sarif")
+_LOOK_EVERY_S: Final = 0.5
+_MOST_SHOWN: Final = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="a file or a directory with PolicyTests")
+    parser.add_argument("--run", dest="chosen", metavar="REGEX", type=_pattern,
+                        help="only cases whose SUITE/CASE this is found in; none is a failure")
+    parser.add_argument("--verbose", "-v", action="store_true",
+                        help="list every case, and show the values of sub-expressions where one fails")
+    parser.add_argument("--watch", action="store_true", help="run again whenever a file changes, until Ctrl-C")
+    parser.add_argument("--require-tests", action="store_true", help="fail for policies that no suite is about")
+    parser.add_argument("--output", "-o", choices=("text", "json", "junit"), default="text",
+                        help="text for people, json or junit for machines")
+    parser.add_argument("--coverage", choices=COVERAGE_FORMATS,
+                        help="say which outcomes of expressions no case has seen; html and sarif are written to "
+                             "`--coverage-out`")
+    parser.add_argument("--coverage-out", metavar="FILE", type=Path,
+                        help="where coverage is written (default: text and json are printed, others go to "
+                             "policy-coverage.html or .sarif)")
+    parser.add_argument("--min-coverage", metavar="PERCENT", type=_percent, help="fail below this coverage")
+    parser.add_argument("--mutate", action="store_true",
+                        help="nudge constants and operators of the policies one by one, and list what no case notices")
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"`{text}` is no regular expression: {error}") from None
+
+
+def _percent(text: str) -> float:
+    with suppress(ValueError):
+        value = float(text)
+        if 0 <= value <= 100:
+            return value
+    raise argparse.ArgumentTypeError(f"`{text}` is no percentage from 0 to 100")
+
+
+def run(options: argparse.Namespace, builtins: Builtins) -> int:
+    """Run the command; see the module."""
+    for path in options.paths:
+        if not path.exists():
+            raise Stop(f"there is no file or directory `{path}`")
+    if options.watch:
+        return watch(options.paths, lambda: _run_and_tell(options, builtins))
+    return _run(options, builtins)
+
+
+def watch(
+    paths: Sequence[Path], again: Callable[[], None], wait: Callable[[float], None] = time.sleep,
+) -> int:
+    """Call `again` now and whenever a file of the paths changes, until somebody interrupts; `wait` takes seconds."""
+    seen: Mapping[Path, tuple[int, int]] | None = None
+    try:
+        while True:
+            now = _stamps(paths)
+            if now != seen:
+                seen = now
+                again()
+            wait(_LOOK_EVERY_S)
+    except KeyboardInterrupt:
+        return Exit.OK
+
+
+def _stamps(paths: Sequence[Path]) -> dict[Path, tuple[int, int]]:
+    """Return size and time of all files that tests may read: those of the paths, and their neighbours."""
+    stamps: dict[Path, tuple[int, int]] = {}
+    for path in paths:
+        for file in (path if path.is_dir() else path.parent).rglob("*"):
+            with suppress(OSError):
+                if file.suffix in (".yaml", ".yml", ".json") and file.is_file():
+                    found = file.stat()
+                    stamps[file] = found.st_size, found.st_mtime_ns
+    return stamps
+
+
+def _run_and_tell(options: argparse.Namespace, builtins: Builtins) -> None:
+    try:
+        _run(options, builtins)
+    except (PolicyError, Stop) as error:  # somebody is writing just now: the next change may mend it
+        warn(str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a run came to."""
+
+    results: tuple[CaseResult, ...]
+    reports: tuple[Report, ...] | None
+    mutation: Outcome | None
+    complaints: tuple[str, ...]
+    """Why it failed, besides failing cases."""
+
+    @property
+    def exit(self) -> Exit:
+        """The exit code."""
+        failing = any(not each.passed for each in self.results)
+        return Exit.FAILED if failing or self.complaints else Exit.OK
+
+
+def _run(options: argparse.Namespace, builtins: Builtins) -> int:
+    from ..testing.suites import load_suites  # noqa: PLC0415 - `--help` does not wait for it
+
+    start = time.perf_counter()
+    offers = python_offers(builtins)
+    loaded = load_suites(options.paths, offers.plugins, offers.functions)
+    if not loaded.suites:
+        named = ", ".join(f"`{path}`" for path in options.paths)
+        raise Stop(f"there is no PolicyTest in {named}: nothing was tested", Exit.FAILED)
+    chosen = _chosen(loaded.suites, options.chosen)
+    coverage = _coverage(options)
+    results = _results(chosen, coverage, explains=options.verbose)
+    outcome = _judged(options, loaded, results, coverage, offers.functions)
+    seconds = time.perf_counter() - start
+    if options.output == "json":
+        write_json(_json(outcome, seconds))
+    elif options.output == "junit":
+        from ..testing.results import to_junit  # noqa: PLC0415
+
+        write(to_junit(outcome.results).rstrip())
+    else:
+        _show(outcome, seconds, verbose=options.verbose)
+    _write_coverage(options, outcome)
+    if options.output == "junit":
+        for complaint in outcome.complaints:
+            warn(complaint)
+    return outcome.exit
+
+
+def _chosen(suites: Iterable[Suite], pattern: re.Pattern[str] | None) -> list[tuple[Suite, Case]]:
+    from ..testing.suites import cases_of  # noqa: PLC0415
+
+    found = list(cases_of(suites))
+    if pattern is None:
+        return found
+    names = {f"{suite.name}/{case.name}": (suite, case) for suite, case in found}
+    chosen = [each for name, each in names.items() if pattern.search(name)]
+    if not chosen:
+        hint = did_you_mean(pattern.pattern, names) or f"there are {len(names)} cases"
+        raise Stop(f"no case is called like `{pattern.pattern}`: {hint}", Exit.FAILED)
+    return chosen
+
+
+def _coverage(options: argparse.Namespace) -> Coverage | None:
+    if options.coverage is None and options.min_coverage is None:
+        return None
+    from ..testing.coverage import Coverage  # noqa: PLC0415
+
+    return Coverage()
+
+
+def _results(
+    chosen: Sequence[tuple[Suite, Case]], coverage: Coverage | None, *, explains: bool,
+) -> tuple[CaseResult, ...]:
+    from ..testing.cases import run_case  # noqa: PLC0415
+
+    results = []
+    with progress("testing", len(chosen)) as done:
+        for number, (suite, case) in enumerate(chosen, start=1):
+            results.append(run_case(suite, case, coverage, explains=explains))
+            done(number)
+    return tuple(results)
+
+
+def _judged(
+    options: argparse.Namespace, loaded: Loaded, results: tuple[CaseResult, ...], coverage: Coverage | None,
+    functions: tuple[Function, ...],
+) -> _Outcome:
+    complaints: list[str] = []
+    if options.require_tests:
+        complaints += [f"no suite is about `{each.name}` ({each.origin})" for each in loaded.untested]
+    reports = None
+    if coverage is not None:
+        from ..compile import compile_documents  # noqa: PLC0415
+        from ..testing.coverage import percent  # noqa: PLC0415
+
+        # What nobody tests is covered by nothing, which must not look better than a test of half of it.
+        compiled = {each.name: each for each in compile_documents(loaded.untested, extensions=functions)}
+        reports = coverage.reports(loaded.suites, [
+            (each, compiled[each.name]) for each in loaded.untested if each.name in compiled
+        ])
+        found = percent(reports)
+        if options.min_coverage is not None and found < options.min_coverage:
+            complaints.append(f"coverage is {found:.1f} %, less than {options.min_coverage:g} %")
+    mutation = None
+    if options.mutate and any(not each.passed for each in results):
+        complaints.append("mutants are not looked at before all cases pass")
+    elif options.mutate:
+        mutation = _mutated(loaded.suites)
+        if mutation.survivors:
+            complaints.append(f"{len(mutation.survivors)} of {len(mutation.fates)} mutants were noticed by no case")
+        complaints += [f"`{suite}` justifies the mutant `{each.at}` {each.change}, which does not survive"
+                       for suite, each in mutation.stale]
+    return _Outcome(results, reports, mutation, tuple(complaints))
+
+
+def _mutated(suites: Sequence[Suite]) -> Outcome:
+    from ..testing.mutation import mutate  # noqa: PLC0415
+
+    with progress("mutating", 1000) as done:
+        return mutate(suites, lambda number, total: done(1000 * number // total))
+
+
+def _json(outcome: _Outcome, seconds: float) -> dict[str, Any]:
+    failing = sum(not each.passed for each in outcome.results)
+    data: dict[str, Any] = {
+        "cases": len(outcome.results), "failed": failing, "seconds": round(seconds, 3),
+        "complaints": list(outcome.complaints), "results": [each.to_json() for each in outcome.results],
+    }
+    if outcome.reports is not None:
+        from ..testing.coverage import to_json  # noqa: PLC0415
+
+        data["coverage"] = to_json(outcome.reports)
+    if outcome.mutation is not None:
+        data["mutation"] = outcome.mutation.to_json()
+    return data
+
+
+def _show(outcome: _Outcome, seconds: float, *, verbose: bool) -> None:
+    from ..testing.results import lines_of  # noqa: PLC0415
+
+    suites: dict[str, list[CaseResult]] = {}
+    for each in outcome.results:
+        suites.setdefault(each.suite, []).append(each)
+    for name, of_suite in suites.items():
+        failing = [each for each in of_suite if not each.passed]
+        touched = f"{max(each.rules for each in of_suite)} rules, {sum(each.rows for each in of_suite)} rows"
+        cases = f"{len(of_suite)} case{'' if len(of_suite) == 1 else 's'}"
+        bad = f", {len(failing)} failed" if failing else ""
+        write(f"{'FAIL' if failing else 'ok  '}  {name}  {cases}{bad}, {touched}")
+        for each in of_suite:
+            if verbose or not each.passed:
+                write(f"  {'ok  ' if each.passed else 'FAIL'}  {each.name}  {each.rules} rules, {each.rows} rows"
+                      + ("" if each.passed else f"  ({each.file}:{each.line})"))
+            for mismatch in each.mismatches:
+                for line in lines_of(mismatch):
+                    write(f"          {line}")
+    failing_count = sum(not each.passed for each in outcome.results)
+    write()
+    if outcome.mutation is not None:
+        _show_mutants(outcome.mutation)
+    write(f"{len(outcome.results) - failing_count} passed, {failing_count} failed in {seconds:.2f} s")
+    for complaint in outcome.complaints:
+        write(f"FAIL  {complaint}")
+
+
+def _show_mutants(mutation: Outcome) -> None:
+    for fate in mutation.survivors:
+        mutant = fate.mutant
+        write(f"survives  {mutant.place}: {mutant.original.name} at {mutant.at}: {mutant.change}")
+    killed = sum(bool(fate.killed_by) for fate in mutation.fates)
+    justified = sum(bool(fate.justified) for fate in mutation.fates)
+    write(f"{len(mutation.fates)} mutants: {killed} noticed, {justified} justified, {len(mutation.survivors)} survive")
+
+
+def _write_coverage(options: argparse.Namespace, outcome: _Outcome) -> None:
+    reports, kind, file = outcome.reports, options.coverage, options.coverage_out
+    if reports is None or kind is None:
+        return
+    import json  # noqa: PLC0415
+
+    from koordpolicy import __version__  # noqa: PLC0415
+
+    from ..testing import coverage  # noqa: PLC0415
+
+    if kind == "text":
+        text = "\n".join(_coverage_lines(reports)) + "\n"
+    elif kind == "html":
+        text = coverage.to_html(reports)
+    else:
+        data = coverage.to_json(reports) if kind == "json" else coverage.to_sarif(reports, __version__)
+        text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+    if file is None and kind in ("html", "sarif"):
+        file = Path(f"policy-coverage.{kind}")
+    if file is not None:
+        file.write_text(text, encoding="utf-8")
+        warn(f"coverage is in {file}")
+    elif kind == "text" and options.output != "text":
+        warn(text.rstrip())
+    elif options.output != "json":  # there it is part of the result
+        write(text.rstrip())
+
+
+def _coverage_lines(reports: Sequence[Report]) -> Iterable[str]:
+    from ..testing.coverage import EVALUATED, percent  # noqa: PLC0415
+
+    yield ""
+    yield "coverage"
+    width = max(len(each.document.name) for each in reports)
+    for report in reports:
+        yield f"  {report.document.name:<{width}}  {percent([report]):6.1f} %  {report.seen} of {report.goals}"
+        missed = [(each, goal) for each in report.expressions for goal in each.missed]
+        for each, goal in missed[:_MOST_SHOWN]:
+            _, line, _ = goal.span.place
+            outcome = "not evaluated" if goal.outcome == EVALUATED else f"never {goal.outcome}"
+            yield f"    {report.document.file}:{line}: {each.place.name}: {outcome}: {goal.text}"
+        if len(missed) > _MOST_SHOWN:
+            yield f"    ... and {len(missed) - _MOST_SHOWN} more"
+    yield f"  {'all':<{width}}  {percent(reports):6.1f} %"
+

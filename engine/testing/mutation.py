@@ -1,0 +1,275 @@
+"""Mutants: policies in which one thing is nudged. A case that does not notice one does not test that thing.
+
+Nudged are constants (65 to 64 and 66), comparisons (`<` to `<=`), `&&`, `||` and `!`, sums and products, `all` and
+`exists`, and what stands beside expressions: params, limits, durations of thresholds, orders of sorts. Messages are
+left alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+from ..cel.ast import Call, Comprehension, Expr, Literal, Macro, children
+from ..cel.parser import parse
+from ..cel.unparse import unparse_constant
+from ..documents import Document, Expression, Kind, SortKey, SortOrder, Survivor, format_duration
+from ..source import PolicyError, Source, Span
+from .cases import run_case
+from .instruments import places
+from .suites import Suite
+
+_SWAPS: Final[Mapping[str, tuple[str, str]]] = {
+    "_<_": ("<", "<="), "_<=_": ("<=", "<"), "_>_": (">", ">="), "_>=_": (">=", ">"), "_==_": ("==", "!="),
+    "_!=_": ("!=", "=="), "_&&_": ("&&", "||"), "_||_": ("||", "&&"), "_+_": ("+", "-"), "_-_": ("-", "+"),
+    "_*_": ("*", "/"), "_/_": ("/", "*"),
+}
+_NAMES: Final = {"greatest": "least", "least": "greatest", "min": "max", "max": "min"}
+_MACROS: Final = {Macro.ALL: "exists", Macro.EXISTS: "all"}
+_SECOND: Final = 1_000_000_000
+_NUDGED: Final = frozenset(("for_ns", "cool_down_ns", "consecutive", "per_node", "per_namespace", "total"))
+"""Numbers beside expressions that decide something."""
+
+_Path: TypeAlias = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One nudged document: where, what, and how it reads now."""
+
+    at: str
+    change: str
+    span: Span
+    original: Document
+    document: Document
+
+    @property
+    def place(self) -> str:
+        """File and line."""
+        return str(self.span)
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of a mutant: which case noticed it (empty: none), or why it is allowed to live."""
+
+    mutant: Mutant
+    killed_by: str = ""
+    justified: str = ""
+
+    @property
+    def survives(self) -> bool:
+        """Whether no case noticed it, and nobody says why."""
+        return not self.killed_by and not self.justified
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        file, line, column = self.mutant.span.place
+        return {
+            "policy": self.mutant.original.name, "at": self.mutant.at, "change": self.mutant.change, "file": file,
+            "line": line, "column": column, "killedBy": self.killed_by, "justified": self.justified,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of all mutants, and the justifications that justify nothing."""
+
+    fates: tuple[Fate, ...]
+    stale: tuple[tuple[str, Survivor], ...]
+    """By the name of their suite."""
+
+    @property
+    def survivors(self) -> tuple[Fate, ...]:
+        """The mutants that nobody noticed and nobody justified."""
+        return tuple(fate for fate in self.fates if fate.survives)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "mutants": len(self.fates), "killed": sum(bool(fate.killed_by) for fate in self.fates),
+            "justified": sum(bool(fate.justified) for fate in self.fates),
+            "survivors": [fate.to_json() for fate in self.survivors],
+            "stale": [{"suite": suite, "at": each.at, "change": each.change} for suite, each in self.stale],
+        }
+
+
+def mutate(suites: Sequence[Suite], progress: Callable[[int, int], None] = lambda _done, _total: None) -> Outcome:
+    """Run the cases of suites over every mutant of their policies; `progress` takes how many of all are done."""
+    of_document: dict[Document, list[Suite]] = {}
+    for suite in suites:
+        for document in suite.documents:
+            of_document.setdefault(document, []).append(suite)
+    mutants = [each for document in of_document for each in mutants_of(document)]
+    fates: list[Fate] = []
+    used: set[Survivor] = set()
+    for number, mutant in enumerate(mutants, start=1):
+        concerned = of_document[mutant.original]
+        fate = _fate(mutant, concerned)
+        if fate is not None and not fate.killed_by:
+            for suite in concerned:
+                for each in suite.spec.survivors:
+                    if (each.at, each.change) == (mutant.at, mutant.change):
+                        used.add(each)
+                        fate = replace(fate, justified=each.because)
+        if fate is not None:
+            fates.append(fate)
+        progress(number, len(mutants))
+    stale = tuple((suite.name, each) for suite in suites for each in suite.spec.survivors if each not in used)
+    return Outcome(tuple(fates), stale)
+
+
+def _fate(mutant: Mutant, suites: Iterable[Suite]) -> Fate | None:
+    """Return which case notices a mutant first; None for one that is no valid policy."""
+    for suite in suites:
+        documents = [mutant.document if each is mutant.original else each for each in suite.documents]
+        try:
+            mutated = suite.over(documents)
+        except PolicyError:
+            return None
+        for case in suite.spec.cases:
+            if case.expect_invalid is None and not run_case(mutated, case).passed:
+                return Fate(mutant, f"{suite.name}/{case.name}")
+    return Fate(mutant)
+
+
+def mutants_of(document: Document) -> Iterator[Mutant]:
+    """Yield all mutants of a document, those of expressions first, in order of place."""
+    if document.kind is Kind.TEST:
+        return
+    seen: dict[tuple[str, str], int] = {}
+
+    def mutant(at: str, change: str, span: Span, path: _Path, value: Any) -> Mutant:
+        count = seen[at, change] = seen.get((at, change), 0) + 1
+        told = change if count == 1 else f"{change} ({count})"
+        return Mutant(at, told, span, document, replace(document, spec=_with(document.spec, path, value)))
+
+    known = places(document)
+    for path, leaf in _leaves(document.spec, ()):
+        if isinstance(leaf, Expression):
+            place = known[leaf.source]
+            if place.is_message:
+                continue
+            for start, end, text in _edits(leaf.source, parse(leaf.source)):
+                old = leaf.source.text[start:end]
+                changed = leaf.source.text[:start] + text + leaf.source.text[end:]
+                new = Expression(Source(leaf.source.name, changed), leaf.field)
+                change = f"`{old.strip()}` to `{text.strip()}`" if text.strip() else f"`{old.strip()}` taken away"
+                yield mutant(place.name, change, leaf.source.span(start, end), path, new)
+        else:
+            at, show = _named(document, path)
+            for value in _nudged(leaf, is_duration=str(path[-1]).endswith("_ns")):
+                yield mutant(at, f"`{show(leaf)}` to `{show(value)}`", document.span, path, value)
+
+
+def _named(document: Document, path: _Path) -> tuple[str, Callable[[Any], str]]:
+    """Return what a place beside expressions is called, and how its values are written."""
+    words: list[str] = []
+    value: Any = document.spec
+    for step in path:
+        value = value[step] if isinstance(step, int) or isinstance(value, Mapping) else getattr(value, step)
+        name = getattr(value, "name", None) if isinstance(step, int) else None
+        words.append(str(name or step))
+    last = words[-1].removesuffix("_ns")
+    first, *rest = last.split("_")
+    words[-1] = first + "".join(each.capitalize() for each in rest) if words[0] != "params" else last
+    if str(path[-1]).endswith("_ns"):
+        return ".".join(words), format_duration
+    return ".".join(words), lambda each: str(each.value) if isinstance(each, SortOrder) else str(each)
+
+
+def _leaves(value: Any, path: _Path) -> Iterator[tuple[_Path, Any]]:
+    """Yield the paths of expressions and of what is nudged beside them."""
+    if isinstance(value, Expression):
+        yield path, value
+    elif isinstance(value, SortKey):
+        yield (*path, "expression"), value.expression
+        yield (*path, "order"), value.order
+    elif isinstance(value, tuple):
+        for number, each in enumerate(value):
+            yield from _leaves(each, (*path, number))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type | Span):
+        for each in dataclasses.fields(value):
+            below = getattr(value, each.name)
+            if each.name == "params" and isinstance(below, Mapping):
+                yield from _values(below, (*path, each.name))
+            elif each.name in _NUDGED:
+                if isinstance(below, int) and below > 0:
+                    yield (*path, each.name), below
+            else:
+                yield from _leaves(below, (*path, each.name))
+
+
+def _values(value: Any, path: _Path) -> Iterator[tuple[_Path, Any]]:
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _values(each, (*path, key))
+    elif isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from _values(each, (*path, number))
+    elif value is not None:
+        yield path, value
+
+
+def _with(value: Any, path: _Path, new: Any) -> Any:
+    """Return data with another value at a path."""
+    if not path:
+        return new
+    step, *rest = path
+    if isinstance(value, Mapping):
+        return {**value, step: _with(value[step], tuple(rest), new)}
+    if isinstance(value, list | tuple):
+        assert isinstance(step, int)
+        return type(value)((*value[:step], _with(value[step], tuple(rest), new), *value[step + 1 :]))
+    return replace(value, **{str(step): _with(getattr(value, str(step)), tuple(rest), new)})
+
+
+def _nudged(value: Any, *, is_duration: bool = False) -> tuple[Any, ...]:
+    """Return a constant's neighbours: one less and one more (durations: a second), a tenth for doubles."""
+    if isinstance(value, bool):
+        return (not value,)
+    if isinstance(value, int):
+        step = _SECOND if is_duration and value >= _SECOND else 1
+        return value - step, value + step
+    if isinstance(value, float):
+        return (value * 0.9, value * 1.1) if value else (-1.0, 1.0)
+    if isinstance(value, SortOrder):
+        return (SortOrder.ASCENDING if value is SortOrder.DESCENDING else SortOrder.DESCENDING,)
+    if isinstance(value, str):
+        return (f"{value}~",)
+    return ()
+
+
+def _edits(source: Source, root: Expr) -> Iterator[tuple[int, int, str]]:
+    """Yield start, end and new text of every change to an expression, in order of place."""
+    found: list[tuple[int, int, str]] = []
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        pending.extend(children(node))
+        found.extend(_edits_of(source.text, node))
+    yield from sorted(found)
+
+
+def _edits_of(text: str, node: Expr) -> Iterator[tuple[int, int, str]]:
+    if isinstance(node, Literal):
+        if isinstance(node.value, bool | int | float | str):
+            for value in _nudged(node.value):
+                if not (node.unsigned and value < 0):
+                    yield node.start, node.end, unparse_constant(value, unsigned=node.unsigned)
+    elif isinstance(node, Call):
+        swap = _SWAPS.get(node.function)
+        if swap is not None:
+            at = text.find(swap[0], node.args[0].end, node.args[1].start)
+            if at >= 0:
+                yield at, at + len(swap[0]), swap[1]
+        elif node.function == "!_":
+            yield node.start, node.start + 1, " "
+        elif node.function in _NAMES and node.target is not None:
+            at = text.find(node.function, node.target.end)
+            yield at, at + len(node.function), _NAMES[node.function]
+    elif isinstance(node, Comprehension) and node.macro in _MACROS:
+        at = text.find(node.macro.value, node.range.end)
+        yield at, at + len(node.macro.value), _MACROS[node.macro]
