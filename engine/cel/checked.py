@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from ..source import Source
 from .ast import Call, Expr, Literal, Select, children
@@ -88,15 +88,22 @@ def path_of(checked: Checked, node: Expr) -> Path | None:
 
     `has(x.y)` stands for the path of `x.y`. An element of a list (`x[0]`) counts as the list.
     """
+    return _path(checked.references, node)
+
+
+_INDEXES: Final = frozenset(("_[_]", "_[?_]"))
+
+
+def _path(references: Mapping[int, Reference], node: Expr) -> Path | None:
     steps: list[str] = []
     while True:
-        reference = checked.references.get(node.id)
+        reference = references.get(node.id)
         if isinstance(reference, VariableReference):
             return reference.name, *reversed(steps)
         if isinstance(node, Select) and reference is None:
             steps.append(node.field)
             node = node.operand
-        elif isinstance(node, Call) and node.function in ("_[_]", "_[?_]") and isinstance(node.args[1], Literal):
+        elif isinstance(node, Call) and node.function in _INDEXES and isinstance(node.args[1], Literal):
             key = node.args[1].value
             if isinstance(key, str):
                 steps.append(key)
@@ -113,32 +120,42 @@ def reads_of(checked: Checked, node: Expr) -> frozenset[Path]:
 
     A local stands for nothing here: what it ranges over is read by the comprehension (see `Checked.locals`).
     """
+    return reads_below(node, checked.references, checked.environment)
+
+
+def reads_below(node: Expr, references: Mapping[int, Reference], environment: Environment) -> frozenset[Path]:
+    """Return what `reads_of` does, for a tree of which no more is known than what its names stand for."""
     found: set[Path] = set()
     rest = [node]
     while rest:
         each = rest.pop()
-        path = path_of(checked, each)
-        if path is not None:
-            found.add(path)
+        if isinstance(each, Literal):
             continue
-        reference = checked.references.get(each.id)
+        if not isinstance(each, Call) or each.function in _INDEXES:
+            path = _path(references, each)
+            if path is not None:
+                found.add(path)
+                continue
+        reference = references.get(each.id)
         if isinstance(reference, DefinitionReference):
-            found |= checked.environment.definitions[reference.name].reads
+            found |= environment.definitions[reference.name].reads
         elif isinstance(reference, CallReference) and isinstance(each, Call):
-            rest.extend(_read_arguments(checked, each, reference, found))
+            rest.extend(_read_arguments(references, each, reference, found))
         elif reference is None or isinstance(reference, CallReference):
             rest.extend(children(each))
     return frozenset(found)
 
 
-def _read_arguments(checked: Checked, node: Call, reference: CallReference, found: set[Path]) -> list[Expr]:
+def _read_arguments(
+    references: Mapping[int, Reference], node: Call, reference: CallReference, found: set[Path],
+) -> Sequence[Expr]:
     """Add what a call reads of its arguments to `found`; return the arguments that must be looked at themselves."""
-    arguments = list(node.args) if node.target is None or reference.qualified else [node.target, *node.args]
+    arguments = node.args if node.target is None or reference.qualified else (node.target, *node.args)
     if len(reference.overloads) != 1 or reference.overloads[0].reads is None:
         return arguments
     rest = []
     for argument, parts in zip(arguments, reference.overloads[0].reads, strict=True):
-        path = None if parts is None else path_of(checked, argument)
+        path = None if parts is None else _path(references, argument)
         if path is None or parts is None:
             rest.append(argument)
         else:

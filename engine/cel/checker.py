@@ -8,7 +8,8 @@ once and all of them at once. How types meet follows cel-go (spec/cel.md C).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from ..source import PolicyError, Problem, Source, did_you_mean
 from .ast import (
@@ -34,7 +35,7 @@ from .checked import (
     Reference,
     TypeReference,
     VariableReference,
-    reads_of,
+    reads_below,
 )
 from .environment import Environment, Function, InvalidLiteralError, Overload, Scope, Unknown
 from .types import (
@@ -110,15 +111,14 @@ def check(
         checker.complain("nested too deeply", root, help="split it up into variables", code="cel-syntax")
     if checker.problems or checker.check_mixed():
         raise PolicyError(checker.problems)
-    types = {number: checker.settle(each) for number, each in checker.types.items()}
-    scopes, locals_ = _survey(root, checker.references, environment)
-    reads_nothing: frozenset[tuple[str, ...]] = frozenset()
-    draft = Checked(
-        source, root, environment, types, checker.references, reads_nothing, scopes[root.id], scopes, locals_
-    )
-    return Checked(
-        source, root, environment, types, checker.references, reads_of(draft, root), scopes[root.id], scopes, locals_
-    )
+    references = checker.references
+    settle = checker.settle
+    types = {
+        number: settle(each) if each.variable or each.parameters else each for number, each in checker.types.items()
+    }
+    scopes, locals_ = _survey(root, references, environment)
+    reads = reads_below(root, references, environment)
+    return Checked(source, root, environment, types, references, reads, scopes[root.id], scopes, locals_)
 
 
 def show(type_: Type) -> str:
@@ -144,6 +144,25 @@ def show_signature(name: str, overload: Overload) -> str:
     return f"{text} -> {show(overload.result)}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Resolved:
+    """What a call of a function with arguments of certain types is."""
+
+    function: Function
+    """Kept, so that no other function gets its number."""
+    reference: CallReference
+    result: Type
+
+
+_RESOLVED: Final[dict[tuple[object, ...], _Resolved]] = {}
+_MOST_RESOLVED: Final = 10_000
+
+
+def _is_open(type_: Type) -> bool:
+    """Whether a type has variables."""
+    return type_.variable or (bool(type_.parameters) and any(map(_is_open, type_.parameters)))
+
+
 class _Checker:
     def __init__(self, source: Source, environment: Environment, lenient: bool) -> None:
         self.source = source
@@ -160,22 +179,10 @@ class _Checker:
         self.literals: list[tuple[list[Expr], frozenset[int]]] = []
         self.mixed = 0
         self.loops = 0
-        self.by_class: dict[type, Callable[..., Type]] = {
-            Literal: self.check_literal,
-            Ident: self.check_ident,
-            Select: self.check_select,
-            Call: self.check_call,
-            ListLiteral: self.check_list,
-            MapLiteral: self.check_map,
-            MessageLiteral: self.check_message,
-            Comprehension: self.check_comprehension,
-            Bind: self.check_bind,
-            OptionalMap: self.check_optional_map,
-        }
 
     def check(self, node: Expr) -> Type:
         """Return the type of a node and keep it."""
-        type_ = self.types[node.id] = self.by_class[node.__class__](node)
+        type_ = self.types[node.id] = _CHECKS[node.__class__](self, node)
         return type_
 
     # -- complaints ----------------------------------------------------------------------------------------------
@@ -302,6 +309,8 @@ class _Checker:
         """Return what a name may mean, innermost container first."""
         if name.startswith("."):
             return [name[1:]]
+        if not self.environment.container:
+            return [name]
         names = []
         container = self.environment.container
         while container:
@@ -387,12 +396,14 @@ class _Checker:
         environment = self.environment
         operand = node.operand
         if not node.test and not node.optional:
-            chain = self.qualified(node)
-            root = "" if chain is None else chain.lstrip(".").partition(".")[0]
-            if chain is not None and root in environment.qualified_roots and (
-                chain.startswith(".") or self.local(root) is None
+            first: Expr = operand
+            while isinstance(first, Select):
+                first = first.operand
+            if isinstance(first, Ident) and first.name in environment.qualified_roots and (
+                first.rooted or self.local(first.name) is None
             ):
-                found = self.resolve(node, chain)
+                chain = self.qualified(node)
+                found = None if chain is None else self.resolve(node, chain)
                 if found is not None:
                     return found
         if isinstance(operand, Ident) and operand.name == environment.definitions_name and environment.definitions:
@@ -596,6 +607,15 @@ class _Checker:
         if ERROR in types:
             return ERROR
         member = node.target is not None and not qualified
+        # What is found for types without variables depends on nothing else: the same calls come again and again.
+        closed = not any(map(_is_open, types))
+        key = (id(function), qualified, member, *types)
+        if closed:
+            known = _RESOLVED.get(key)
+            if known is not None:
+                self.references[node.id] = known.reference
+                self.look_at_literals(node, known.reference, member=member)
+                return known.result
         matching: list[Overload] = []
         result: Type | None = None
         for overload in function.overloads:
@@ -614,10 +634,18 @@ class _Checker:
                     result = DYN
         if result is None:
             return self.no_overload(node, function, types)
-        self.references[node.id] = CallReference(function.name, tuple(matching), qualified)
-        if (len(matching) == 1 and function.name not in _SYMBOLS) or function.name in FOLDED:
-            self.try_literals(node, matching, node.args if not member else (node.target, *node.args))
+        reference = self.references[node.id] = CallReference(function.name, tuple(matching), qualified)
+        if closed and not _is_open(result):
+            if len(_RESOLVED) >= _MOST_RESOLVED:
+                _RESOLVED.clear()
+            _RESOLVED[key] = _Resolved(function, reference, result)
+        self.look_at_literals(node, reference, member=member)
         return result
+
+    def look_at_literals(self, node: Call, reference: CallReference, *, member: bool) -> None:
+        name, overloads = reference.function, reference.overloads
+        if (len(overloads) == 1 and name not in _SYMBOLS) or name in FOLDED:
+            self.try_literals(node, overloads, node.args if not member else (node.target, *node.args))
 
     def instantiate(self, overload: Overload) -> tuple[Sequence[Type], Type]:
         """Return parameters and result of an overload with fresh variables."""
@@ -938,6 +966,18 @@ class _Checker:
 
 _LITERAL_TYPES: Final[dict[type, Type]] = {bool: BOOL, int: INT, float: DOUBLE, str: STRING, bytes: BYTES}
 _TRIED: Final = frozenset((str, int, float, bool, bytes, Uint))
+_CHECKS: Final[dict[type, Callable[[_Checker, Any], Type]]] = {
+    Literal: _Checker.check_literal,
+    Ident: _Checker.check_ident,
+    Select: _Checker.check_select,
+    Call: _Checker.check_call,
+    ListLiteral: _Checker.check_list,
+    MapLiteral: _Checker.check_map,
+    MessageLiteral: _Checker.check_message,
+    Comprehension: _Checker.check_comprehension,
+    Bind: _Checker.check_bind,
+    OptionalMap: _Checker.check_optional_map,
+}
 _BUILTIN: Final[dict[str, Callable[[_Checker, Call, Sequence[Type]], Type]]] = {
     "_&&_": _Checker.logical,
     "_||_": _Checker.logical,
@@ -980,11 +1020,25 @@ def _survey(
     nothing: frozenset[str] = frozenset()
     bound: list[tuple[str, Scope]] = []
 
+    constant = Scope.CONSTANT
+
     def visit(node: Expr) -> Scope:
-        scope = Scope.CONSTANT
+        scope = constant
+        if isinstance(node, Literal):
+            scopes[node.id] = scope
+            return scope
         names = nothing
         reference = references.get(node.id)
-        if isinstance(reference, VariableReference):
+        if reference is None and isinstance(node, Select):
+            scope = visit(node.operand)
+            names = mentioned.get(node.operand.id, nothing)
+        elif isinstance(reference, CallReference) and isinstance(node, Call):
+            for part in node.args if node.target is None or reference.qualified else (node.target, *node.args):
+                inside = visit(part)
+                scope = max(scope, inside)
+                if part.id in mentioned:
+                    names |= mentioned[part.id]
+        elif isinstance(reference, VariableReference):
             scope = environment.variables[reference.name].scope
         elif isinstance(reference, LocalReference):
             scope = next(each for name, each in reversed(bound) if name == reference.name)
@@ -1006,8 +1060,6 @@ def _survey(
                 case OptionalMap():
                     scope = visit(node.target)
                     outer, local, parts = (node.target,), (node.variable,), (node.body,)
-                case Call() if isinstance(reference, CallReference) and reference.qualified:
-                    outer, local, parts = (), (), node.args
                 case _:
                     outer, local, parts = (), (), children(node)
             bound.extend((name, scope) for name in local)

@@ -13,13 +13,24 @@ from dataclasses import dataclass
 from typing import Final
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Type:
     """A type: `int`, `list(string)`, `kubernetes.Quantity`, or a type variable of an overload (`A`)."""
 
     name: str
     parameters: tuple[Type, ...] = ()
     variable: bool = False
+
+    # By hand, as checking is comparing types: most are one and the same object, and few share a name.
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Type):
+            return NotImplemented
+        return self.name == other.name and self.parameters == other.parameters and self.variable == other.variable
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(map(str, self.parameters))})" if self.parameters else self.name
