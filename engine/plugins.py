@@ -303,8 +303,9 @@ def _uncounted(_name: str, _amount: float = 1, /, **_labels: str) -> None:
 class Handle:
     """What a plugin is given when it is made: `factory(args, handle)`.
 
-    `snapshot` returns the cluster as it is at the moment (what a decision asks about comes as an argument instead);
-    `now` is the framework's clock, in nanoseconds since the epoch; `seed` is what all chance in a run follows from.
+    `profile` is empty in the QoS manager, which has none. `snapshot` returns the cluster as it is at the moment (what a
+    decision asks about comes as an argument instead); `now` is the framework's clock, in nanoseconds since the epoch;
+    `seed` is what all chance in a run follows from.
     """
 
     profile: str

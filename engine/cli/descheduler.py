@@ -53,9 +53,11 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         raise Stop(f"there is no file `{options.config}`: `--config` takes a DeschedulerConfiguration")
     configuration = config.load(options.config) if options.config is not None else config.default()
     registry = registry_of(options.policies, builtins)
-    profiles = build_profiles(configuration.profiles, registry, dry_run=True, memory=Memory())
     cluster = cluster_of(options.cluster)
     snapshot = cluster.snapshot(moment_of(options.now, options.cluster, cluster))
+    profiles = build_profiles(
+        configuration.profiles, registry, dry_run=True, snapshot=lambda: snapshot, memory=Memory(),
+    )
     result = CycleResult(registry.generation, dry_run=True, nodes=0)
     for _ in range(options.cycles):
         result = run_cycle(profiles, snapshot, limits=configuration.limits, node_selector=configuration.node_selector,

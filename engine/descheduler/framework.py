@@ -6,6 +6,7 @@ a cycle says of each pod what would evict it or what stopped that. (Koordinator 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -14,10 +15,10 @@ import numpy as np
 
 from ..cel.frame import Rows
 from ..cluster.pods import PodInfo
-from ..cluster.snapshot import Snapshot
+from ..cluster.snapshot import Cluster, Snapshot
 from ..compile import CompiledDescheduler
 from ..kubernetes.selectors import matches_labels
-from ..plugins import Balance, Deschedule, Evict, EvictionFilter, PreEvictionFilter
+from ..plugins import Balance, Deschedule, Evict, EvictionFilter, Handle, PreEvictionFilter
 from ..points import Enforcement, Framework, Point, Refusal
 from ..registry import Plugin, Registry
 from ..source import PolicyError, Problem, did_you_mean
@@ -342,10 +343,12 @@ class Record:
 
 
 def build_profiles(
-    specs: Iterable[ProfileSpec], registry: Registry, *, dry_run: bool, handle: object = None,
-    memory: Memory | None = None,
+    specs: Iterable[ProfileSpec], registry: Registry, *, dry_run: bool,
+    snapshot: Callable[[], Snapshot] = lambda: Cluster().snapshot(), memory: Memory | None = None,
 ) -> tuple[Profile, ...]:
     """Make the plugins of all profiles; documents remember in `memory` what outlives a generation.
+
+    `snapshot` returns the cluster as it is at the moment, for the plugins' handle; without it they see an empty one.
 
     Raises:
         PolicyError: a profile without a name or with one that is taken, a plugin that there is not, that does not
@@ -357,6 +360,8 @@ def build_profiles(
     seen: set[str] = set()
     memory = memory or Memory()
     for spec in specs:
+        log = logging.getLogger(f"koordpolicy.descheduler.{spec.name}")
+        handle = Handle(spec.name, snapshot, lambda: snapshot().now, log)
         builder = _ProfileBuilder(spec, registry, handle, memory)
         profile = builder.build(dry_run=dry_run)
         problems += builder.problems
@@ -377,7 +382,7 @@ def build_profiles(
 
 
 class _ProfileBuilder:
-    def __init__(self, spec: ProfileSpec, registry: Registry, handle: object, memory: Memory) -> None:
+    def __init__(self, spec: ProfileSpec, registry: Registry, handle: Handle, memory: Memory) -> None:
         self._memory = memory
         self._spec = spec
         self._registry = registry

@@ -7,14 +7,16 @@ control group files, so that the next round starts from there; the usage itself 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from ..cel.values import EvaluationError, Timestamp
+from ..cluster.snapshot import Cluster, Snapshot
 from ..compile import CompiledQoS
-from ..plugins import Adjustment
+from ..plugins import Adjustment, Handle
 from ..points import Enforcement, Framework
 from ..registry import Plugin, Registry
 from ..source import PolicyError, Problem, did_you_mean
@@ -95,6 +97,10 @@ class Manager:
     enable: frozenset[str] = frozenset()
     """Plugins that are to run although they are not active by themselves."""
     memory: Memory = field(default_factory=Memory)
+    snapshot: Callable[[], Snapshot] = lambda: Cluster().snapshot()
+    """The nodes and pods as they are, for the plugins' handle."""
+    now: int = 0
+    """The moment of the latest round, in nanoseconds since the epoch."""
     _running: dict[str, _Running] = field(default_factory=dict)
     _leaving: list[_Running] = field(default_factory=list)
 
@@ -133,7 +139,9 @@ class Manager:
 
     def _make(self, plugin: Plugin) -> _Running | None:
         args: Mapping[str, Any] = plugin.check_args({}) if plugin.check_args is not None else {}
-        made = plugin.make(args, None)
+        # koordlet has no profiles.
+        log = logging.getLogger(f"koordpolicy.qos.{plugin.name}")
+        made = plugin.make(args, Handle("", self.snapshot, lambda: self.now, log))
         gate = made.spec.feature_gate if isinstance(made, CompiledQoS) else plugin.name
         if not self.gates.get(gate, GATES.get(gate, True)):
             return None
@@ -154,11 +162,12 @@ class Manager:
 
     def run(self, name: str, readings: RecordedReadings) -> tuple[Report, bool]:
         """Run one round of a strategy; return what it came to and whether it is enforced."""
-        running = self._running[name]
+        running, self.now = self._running[name], readings.now
         return _ask(running, readings), running.enforcement is Enforcement.ENFORCE
 
     def recover_leaving(self, readings: RecordedReadings) -> Iterator[tuple[str, tuple[Adjustment, ...]]]:
         """Give back, on one node, what strategies changed that are in force no more."""
+        self.now = readings.now
         kept = {
             key for running in self._running.values() if running.enforcement is Enforcement.ENFORCE
             and isinstance(running.strategy, DocumentStrategy) for key in running.strategy.action_keys
@@ -204,7 +213,7 @@ def replay(
         PolicyError: the file cannot be read, or a plugin cannot be put in force.
     """
     recording = file if isinstance(file, Recording) else load(file)
-    manager = Manager(gates or {}, frozenset(enable))
+    manager = Manager(gates or {}, frozenset(enable), snapshot=lambda: recording.snapshot, now=recording.start)
     manager.use(registry)
     return _rounds(recording, manager, sorted((changes or {}).items(), key=lambda each: each[0]))
 

@@ -55,9 +55,10 @@ def _run_cycles(asking: Asking, plugin: Plugin) -> None:
     registry, named = _registry(asking, plugin)
     spec = ProfileSpec(_PROFILE, filter=named, args={plugin.name: asking.params} if asking.params else {})
     checked_params(plugin, asking.params)
-    profiles = build_profiles([spec], registry, dry_run=True, memory=Memory())
     result = CycleResult(1, dry_run=True, nodes=0)
     world = asking.world()
+    profiles = build_profiles([spec], registry, dry_run=True, memory=Memory(),
+                              snapshot=lambda: world.cluster.snapshot(world.now))
     for number in range(case.cycles):
         if number:
             world = asking.world(asking.now + number * case.every_ns)

@@ -163,3 +163,18 @@ def test_every_fault_of_every_profile_is_told_at_once():
 
 def test_errors_are_told_together_and_each_once():
     assert [aggregate(each) for each in ([], ["a"], ["a", "b", "a"])] == ["", "a", "[a, b]"]
+
+
+def test_a_plugin_is_given_the_profile_the_cluster_and_the_moment():
+    seen = []
+
+    class Asks:
+        def __init__(self, args, handle):
+            seen.append((handle.profile, handle.snapshot().names, handle.now(), handle.log.name))
+
+        def balance(self, snapshot, rows, evictor): ...
+
+    registry = Registry.of([python_plugin("Asks", Framework.DESCHEDULER, Asks)], generation=1)
+    snapshot = Cluster(OBJECTS).snapshot(7)
+    build_profiles([ProfileSpec("p", balance=("Asks",))], registry, dry_run=True, snapshot=lambda: snapshot)
+    assert seen == [("p", ["a", "b"], 7, "koordpolicy.descheduler.p")]

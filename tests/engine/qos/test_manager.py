@@ -3,6 +3,8 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.builtin_plugins.qos import PLUGINS
+from koordpolicy.engine.plugins import python_plugin
+from koordpolicy.engine.points import Framework
 from koordpolicy.engine.qos.manager import replay
 from koordpolicy.engine.registry import Registry
 from koordpolicy.engine.source import PolicyError
@@ -69,3 +71,24 @@ def test_a_round_is_plain_data(registry, recording):
         "thresholds": [{"name": "hot", "subject": "n", "true": True, "holds": False, "message": "it is hot"}],
         "errors": [],
     }
+
+
+def test_a_python_strategy_is_given_the_recorded_nodes_and_the_moment_of_the_round(recording):
+    seen = []
+
+    class Asks:
+        interval = 1_000_000_000
+
+        def __init__(self, args, handle):
+            self.handle = handle
+
+        def adjust(self, readings):
+            seen.append((self.handle.profile, self.handle.snapshot().names, self.handle.now() == readings.now))
+            return ()
+
+        def recover(self, readings):
+            return ()
+
+    registry = Registry.of([python_plugin("Asks", Framework.QOS, Asks, enabled=True)], generation=1)
+    assert len(list(replay(recording(*load_of(1, 2)), registry))) == 2
+    assert seen == [("", ["n"], True)] * 2
