@@ -186,6 +186,37 @@ class Manager:
         self._leaving.clear()
 
 
+@dataclass(slots=True)
+class Writers:
+    """Which strategy wrote each control group file of each node and has not given it back."""
+
+    _owners: dict[tuple[str, str], str] = field(default_factory=dict)
+    _told: set[tuple[str, frozenset[str]]] = field(default_factory=set)
+
+    def note(
+        self, node: str, plugin: str, adjustments: Iterable[Adjustment], in_force: Collection[str],
+    ) -> tuple[RoundError, ...]:
+        """Take note of what a strategy writes; return, once for each node, with which others in force it is at odds.
+
+        Both go on writing the same files: whoever reads the errors must turn one of the two off.
+        """
+        found: list[RoundError] = []
+        for adjustment in adjustments:
+            for file, _ in adjustment.writes:
+                owner = self._owners.get((node, file), plugin)
+                pair = node, frozenset((owner, plugin))
+                if owner != plugin and owner in in_force and pair not in self._told:
+                    self._told.add(pair)
+                    message = f"`{owner}` writes `{file}` too, and each undoes what the other does: turn one of them off"
+                    found.append(RoundError(adjustment.item, adjustment.subject, message, "Conflict"))
+            for file, _ in adjustment.writes:
+                if adjustment.recovers:
+                    self._owners.pop((node, file), None)
+                else:
+                    self._owners[node, file] = plugin
+        return tuple(found)
+
+
 def _ask(running: _Running, readings: RecordedReadings) -> Report:
     try:
         if isinstance(running.strategy, DocumentStrategy):
@@ -222,13 +253,16 @@ def _rounds(recording: Recording, manager: Manager, changes: list[tuple[int, Reg
     files = {node: dict(recording.files.get(node, {})) for node in sorted(recording.nodes)}
     due = [(recording.start, node, name) for node in files for name in sorted(manager.intervals)]
     heapq.heapify(due)
+    writers = Writers()
 
     def applied(time: int, node: str, name: str, report: Report, *, enforced: bool = True) -> Round:
+        errors = report.errors
         if enforced:
+            errors += writers.note(node, name, report.adjustments, manager.intervals)
             for adjustment in report.adjustments:
                 files[node].update(adjustment.writes)
         return Round(
-            time, time - recording.start, node, name, report.adjustments, report.thresholds, report.errors, enforced,
+            time, time - recording.start, node, name, report.adjustments, report.thresholds, errors, enforced,
         )
 
     while due:

@@ -5,6 +5,7 @@ import pytest
 from koordpolicy.builtin_plugins.qos import PLUGINS
 from koordpolicy.engine.plugins import python_plugin
 from koordpolicy.engine.points import Framework
+from koordpolicy.engine.qos.documents import RoundError
 from koordpolicy.engine.qos.manager import replay
 from koordpolicy.engine.registry import Registry
 from koordpolicy.engine.source import PolicyError
@@ -28,6 +29,25 @@ def test_what_is_only_watched_from_now_on_is_recovered_first_and_adjusts_nothing
     assert [(int(each.elapsed / 1e9), each.enforced, len(each.adjustments)) for each in rounds if each.adjustments] == [
         (0, True, 1), (3, True, 1), (3, False, 1), (4, False, 1), (5, False, 1),
     ]
+
+
+def test_two_plugins_that_write_one_file_are_told_once_of_each_node(registry, recording):
+    other = STEADY.replace("name: squeeze", "name: press").replace("8000 -", "7000 -")
+    rounds = list(replay(recording(*load_of(*[6000] * 4)), registry(STEADY, other)))
+    message = "`press` writes `besteffort/cpu.cfs_quota_us` too, and each undoes what the other does: turn one of them off"
+    assert [(each.elapsed, each.plugin, error) for each in rounds for error in each.errors] == [
+        (0, "squeeze", RoundError("bound", "n", message, "Conflict")),
+    ]
+
+
+def test_plugins_that_write_one_after_the_other_do_not_conflict(registry, recording):
+    other = STEADY.replace("name: squeeze", "name: press")
+    changes = {2_000_000_000: registry(other, generation=2)}
+    rounds = list(replay(recording(*load_of(*[6000] * 6)), registry(STEADY), changes=changes))
+    assert [error for each in rounds for error in each.errors] == []
+    audited = other.replace("interval: 1s", "interval: 1s\n  enforcement: Audit")
+    rounds = list(replay(recording(*load_of(*[6000] * 3)), registry(STEADY, audited)))
+    assert [error for each in rounds for error in each.errors] == []
 
 
 def test_a_timer_goes_on_when_another_item_of_its_document_changes(registry, recording):
