@@ -344,19 +344,28 @@ _DTYPES: Final[Mapping[str, Any]] = {"b": np.bool_, "i": np.int64, "f": np.float
 
 
 class _ByRow:
-    """A (part of an) expression, evaluated row by row."""
+    """A (part of an) expression, evaluated row by row; its program is made when a row is first asked for."""
 
-    __slots__ = ("_call", "_program", "_scopes")
+    __slots__ = ("_call", "_checked", "_node", "_program", "_scopes")
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(self, checked: Checked, node: Expr) -> None:
+        self._checked = checked
+        self._node = node
+        self._program: Program | None = None
         self._call: Callable[..., object] | None = None
         self._scopes: list[tuple[str, bool]] = []
 
+    @property
+    def program(self) -> Program:
+        """The part as an expression of its own."""
+        if self._program is None:
+            self._program = Program.of(_below(self._checked, self._node))
+        return self._program
+
     def _prepare(self) -> Callable[..., object]:
-        declared = self._program.checked.environment.variables
-        self._scopes = [(name, declared[name].scope is Scope.ROW) for name in self._program.variables]
-        self._call = self._program.call
+        declared = self._checked.environment.variables
+        self._scopes = [(name, declared[name].scope is Scope.ROW) for name in self.program.variables]
+        self._call = self.program.call
         return self._call
 
     def once(self, frame: Frame) -> object:
@@ -373,7 +382,7 @@ class _ByRow:
     def reader(self, frame: Frame) -> Callable[[int], object]:
         """Return what answers a row of this frame: a value or an `EvaluationError`."""
         call = self._call or self._prepare()
-        program = self._program
+        program = self.program
         arguments: list[object] = []
         per_row: list[tuple[int, str]] = []
         incomplete = False
@@ -445,11 +454,10 @@ class _Constant:
 class _Scalar:
     """What is the same for all rows: evaluated once per decision."""
 
-    __slots__ = ("_answer", "_program")
+    __slots__ = ("_answer",)
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        self._answer = _ByRow(program)
+    def __init__(self, checked: Checked, node: Expr) -> None:
+        self._answer = _ByRow(checked, node)
 
     def value(self, context: _Context) -> object:
         """Return the value or the error."""
@@ -472,7 +480,7 @@ class _NumberPath:
     __slots__ = ("_answer", "_kind", "_path")
 
     def __init__(self, checked: Checked, node: Expr, path: Path, kind: str) -> None:
-        self._answer = _ByRow(Program.of(_below(checked, node)))
+        self._answer = _ByRow(checked, node)
         self._path = path
         self._kind = kind
 
@@ -667,7 +675,7 @@ class _Distinct:
     __slots__ = ("_answer", "_decision", "_kind", "_paths", "_paths_set")
 
     def __init__(self, checked: Checked, node: Expr) -> None:
-        self._answer = _ByRow(Program.of(_below(checked, node)))
+        self._answer = _ByRow(checked, node)
         self._kind = _KINDS.get(checked.types[node.id], "O")
         rows, decision = _split(checked, reads_of(checked, node))
         self._paths = tuple(sorted(rows))
@@ -805,9 +813,9 @@ class ColumnPlan:
 
     def __init__(self, checked: Checked) -> None:
         self._checked = checked
-        self._by_row = _ByRow(Program.of(checked))
+        self._by_row = _ByRow(checked, checked.root)
         self._row_paths, self._decision = _split(checked, checked.reads)
-        self._pure = _is_pure(checked)
+        self._pure: bool | None = None
         self._whole: _Distinct | None = None
         self.part: _Part = self._guarded(checked.root)
 
@@ -823,6 +831,8 @@ class ColumnPlan:
             return self._over(frame, *beneath, rows)
         size = frame.size
         count = size if rows is None else len(rows)
+        if self._pure is None:
+            self._pure = _is_pure(self._checked)
         if not self._pure or (count <= _FEW_ROWS and self._checked.scope is Scope.ROW):
             return self._row_by_row(frame, range(size) if rows is None else rows.tolist(), size)
         context = _Context(frame)
@@ -944,7 +954,7 @@ class ColumnPlan:
         if checked.scopes[node.id] is not Scope.ROW:
             if isinstance(node, Literal) and not node.unsigned and node.value.__class__ in (bool, int, float):
                 return _Constant(node.value)
-            return _Scalar(Program.of(_below(checked, node)))
+            return _Scalar(checked, node)
         reference = checked.references.get(node.id)
         if isinstance(reference, DefinitionReference):
             return _Definition(_plan_of(checked.environment.definitions[reference.name]), node.position)
