@@ -123,6 +123,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
         from ..registry import Live  # noqa: PLC0415
         from ..reload.building import Builder  # noqa: PLC0415
         from ..reload.reloader import InvalidAtStart, Reloader  # noqa: PLC0415
+        from ..scheduler.counters import Counters  # noqa: PLC0415
         from ..scheduler.cycle import Scheduler, Settings  # noqa: PLC0415
         from ..scheduler.extender import Extender, Priorities  # noqa: PLC0415
         from ..scheduler.profile import ProfileSpec  # noqa: PLC0415
@@ -152,10 +153,12 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
                 relist = relisting(lambda note: objects_of(options.cluster, note), notes)
                 refresh = Refresh(relist, Listing(objects), options.refresh or _REFRESH_SECONDS)
         settings = Settings((ProfileSpec(options.profile),), seed=options.seed)
-        extender = Extender(Scheduler(cluster, live, settings, clock=clock), clock=clock, timer=time.monotonic,
+        counters = Counters()
+        scheduler = Scheduler(cluster, live, settings, clock=clock, count=counters)
+        extender = Extender(scheduler, clock=clock, timer=time.monotonic,
                             priorities=Priorities(options.priorities or "MinMax"))
         reloader.start()
-        return Loaded(extender, reloader, options.cluster or "the nodes of the requests", refresh)
+        return Loaded(extender, reloader, options.cluster or "the nodes of the requests", refresh, counters)
 
     return load
 

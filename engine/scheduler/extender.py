@@ -11,7 +11,7 @@ import enum
 import json
 import logging
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
@@ -99,9 +99,9 @@ class Told:
 class Record:
     """What was decided, for status and metrics.
 
-    `result` is `ok`, `refused` (a filter that left no node) or `error`. `errors` counts what failed by plugin and
-    point; for a plugin that raised, once. `best` are the best nodes with their exact totals, priorities and scores per
-    plugin; `totals` are those of all nodes, in the order of `rows`.
+    `result` is `ok`, `refused` (a filter that left no node) or `error`. `errors` counts what failed by plugin, point
+    and rule; for a plugin that raised, once, without a rule. `best` are the best nodes with their exact totals,
+    priorities and scores per plugin; `totals` are those of all nodes, in the order of `rows`.
     """
 
     verb: Verb
@@ -122,7 +122,7 @@ class Record:
     """How many nodes each plugin refused, enforced refusals only."""
     unenforced: tuple[tuple[str, Enforcement, int], ...] = ()
     """Plugins that only warn or audit, and how many nodes they would have refused."""
-    errors: Mapping[tuple[str, Point], int] = field(default_factory=dict)
+    errors: Mapping[tuple[str, Point, str], int] = field(default_factory=dict)
     failures: tuple[tuple[str, str], ...] = ()
     """Plugin and message of what failed."""
     best: tuple[tuple[str, int, int, Mapping[str, int]], ...] = ()
@@ -624,17 +624,15 @@ def _message(plugin: str, reason: str, code: Code) -> str:
     return f"{plugin}: {mark}{reason}"[:_LONGEST_MESSAGE]
 
 
-def _errors(verdict: Verdict) -> dict[tuple[str, Point], int]:
-    found: dict[tuple[str, Point], int] = {}
-    for failure in verdict.failures:
-        found[failure.plugin, failure.point] = found.get((failure.plugin, failure.point), 0) + 1
+def _errors(verdict: Verdict) -> Counter[tuple[str, Point, str]]:
+    found = Counter((failure.plugin, failure.point, failure.rule) for failure in verdict.failures)
     for step in verdict.filters:
-        for failed in step.answer.errors.values():
-            found[step.plugin, Point.FILTER] = found.get((step.plugin, Point.FILTER), 0) + len(failed)
+        for rule, failed in step.answer.errors.items():
+            found[step.plugin, Point.FILTER, rule] += len(failed)
     for scored in verdict.scores:
-        for failed in scored.scores.errors.values():
-            found[scored.plugin, Point.SCORE] = found.get((scored.plugin, Point.SCORE), 0) + len(failed)
-    return found
+        for rule, failed in scored.scores.errors.items():
+            found[scored.plugin, Point.SCORE, rule] += len(failed)
+    return +found
 
 
 def _best(

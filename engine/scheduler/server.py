@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aiohttp import web
@@ -23,6 +23,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 
 from ..cluster.listing import Listing, apply
 from ..reload.reloader import Reloader
+from .counters import Counters
 from .extender import Extender, Malformed, Record, Verb
 
 DEFAULT_MAX_BODY: Final = 64 * 1024 * 1024
@@ -54,6 +55,8 @@ class Loaded:
     source: str = ""
     """Where the cluster's state comes from, for people."""
     refresh: Refresh | None = None
+    counters: Counters = field(default_factory=Counters)
+    """What the plugins count."""
 
 
 class Metrics:
@@ -74,8 +77,8 @@ class Metrics:
             "koord_policy_unenforced_refusals", "Nodes that plugins with enforcement Warn or Audit would refuse",
             ["plugin", "enforcement"], registry=self.registry)
         self._errors = Counter(
-            "koord_policy_expression_errors", "Evaluations that failed, counted by node, and failures of plugins",
-            ["plugin", "point"], registry=self.registry)
+            "koord_policy_expression_errors", "Evaluations that failed, counted by node, and (without a rule) failures "
+            "of plugins", ["plugin", "point", "rule"], registry=self.registry)
         self._unknown = Counter(
             "koord_policy_unknown_nodes", "Nodes of requests that the cluster's state does not hold",
             registry=self.registry)
@@ -103,8 +106,8 @@ class Metrics:
             self._refusals.labels(plugin).inc(count)
         for plugin, enforcement, count in record.unenforced:
             self._reported.labels(plugin, enforcement.value).inc(count)
-        for (plugin, point), count in record.errors.items():
-            self._errors.labels(plugin, point.value).inc(count)
+        for (plugin, point, rule), count in record.errors.items():
+            self._errors.labels(plugin, point.value, rule).inc(count)
 
     def malformed(self, verb: Verb) -> None:
         """Count a call whose body was no question."""
@@ -133,6 +136,13 @@ class Metrics:
         yield GaugeMetricFamily("koord_policy_nodes", "Nodes in the cluster's state",
                                 len(loaded.extender.cluster.names))
         yield GaugeMetricFamily("koord_policy_pinned_pods", "Pods between their two calls", loaded.extender.pins)
+        for name, amounts in loaded.counters.read().items():
+            labels = sorted({label for key in amounts for label, _ in key})
+            family = CounterMetricFamily(f"koord_policy_plugin_{name}", "Counted by a plugin", labels=labels)
+            for key, amount in amounts.items():
+                given = dict(key)
+                family.add_metric([given.get(label, "") for label in labels], amount)
+            yield family
 
 
 class Server:

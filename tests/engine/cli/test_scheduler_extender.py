@@ -18,6 +18,7 @@ import time
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 import trustme
 import yaml
@@ -26,6 +27,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cli import extender, scheduler
 from koordpolicy.engine.cluster.listing import Listing
+from koordpolicy.engine.plugins import python_plugin
+from koordpolicy.engine.points import Answer, Framework
 from koordpolicy.engine.scheduler.server import Loaded, Refresh, Server
 
 from .conftest import node, pod
@@ -311,11 +314,35 @@ def test_metrics_count_what_was_decided(client):
     assert client.metric("koord_policy_config_info", hash=digest) == 1
 
 
-def test_failing_expressions_are_counted_by_plugin_and_point(tmp_path, dump):
+def test_failing_expressions_are_counted_by_plugin_point_and_rule(tmp_path, dump):
     (tmp_path / "p.yaml").write_text(document(4000).replace("allocatable.cpu <= 4000", "\"node.metadata.labels['zone'] == 'a'\""))
     with serving("--policies", tmp_path / "p.yaml", "--cluster", dump) as client:
         client("POST", "/filter", question("one", "two"))
-        assert client.metric("koord_policy_expression_errors_total", plugin="small-enough", point="filter") == 2
+        assert client.metric("koord_policy_expression_errors_total", plugin="small-enough", point="filter", rule="cores") == 2
+
+
+class Counts:
+    """Counts the nodes that it is asked about."""
+
+    def __init__(self, args, handle):
+        self.handle = handle
+
+    def filter(self, state, pod, snapshot, rows):
+        self.handle.count("nodes_asked_total", len(rows))
+        self.handle.count("nodes_asked", profile=self.handle.profile)
+        return Answer(np.ones(snapshot.size, np.bool_))
+
+
+def test_what_plugins_count_is_among_the_metrics(policies, dump):
+    def offered():
+        return (*builtins(), python_plugin("Counts", Framework.SCHEDULER, Counts))
+
+    options = arguments("--policies", policies, "--cluster", dump, "--enable", "Counts")
+    with running(extender.server_of(options, offered)) as client:
+        client("POST", "/filter", question("one", "two"))
+        client("POST", "/filter", question("one", uid="u2"))
+        found = [client.metric("koord_policy_plugin_nodes_asked_total", profile=name) for name in ("", "default-scheduler")]
+        assert found == [3, 2]
 
 
 def test_built_in_plugins_decide_only_where_they_are_named(policies, dump):

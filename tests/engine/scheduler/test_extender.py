@@ -422,13 +422,13 @@ class Broken:
 def test_a_filter_that_raises_refuses_with_its_error_and_is_counted(kit):
     extender = asking(kit, kit.plugin("F", Broken()))
     assert ask(extender, Verb.FILTER, ["a"]) == result([], failed={"a": "F: PolicyError: ValueError: broken"})
-    assert extender.recent[-1].errors == {("F", Point.FILTER): 1}
+    assert extender.recent[-1].errors == {("F", Point.FILTER, ""): 1}
 
 
 def test_a_score_that_raises_counts_nothing_and_the_others_go_on(kit):
     extender = asking(kit, kit.plugin("F", Broken(), points=(Point.SCORE,)), kit.plugin("S", kit.gives(b=5)))
     assert ask(extender, Verb.PRIORITIZE, ["a", "b"]) == [{"Host": "a", "Score": 0}, {"Host": "b", "Score": 10}]
-    assert extender.recent[-1].errors == {("F", Point.SCORE): 1}
+    assert extender.recent[-1].errors == {("F", Point.SCORE, ""): 1}
 
 
 class Speechless:
