@@ -207,8 +207,11 @@ class Writers:
                 pair = node, frozenset((owner, plugin))
                 if owner != plugin and owner in in_force and pair not in self._told:
                     self._told.add(pair)
-                    message = f"`{owner}` writes `{file}` too, and each undoes what the other does: turn one of them off"
-                    found.append(RoundError(adjustment.item, adjustment.subject, message, "Conflict"))
+                    found.append(RoundError(
+                        adjustment.item, adjustment.subject,
+                        f"`{owner}` writes `{file}` too, and each undoes what the other does: turn one of them off",
+                        "Conflict",
+                    ))
             for file, _ in adjustment.writes:
                 if adjustment.recovers:
                     self._owners.pop((node, file), None)
