@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  koord-policy explain shop/web-new-1 --cluster examples/cluster --policies policies/scheduler
-  koord-policy explain web-new-1 --cluster examples/cluster --policies policies/scheduler --node general-03
-  koord-policy explain web-new-1 --cluster kube --policies policies/scheduler --output json
+  koord-policy explain shop/web-101 --cluster examples/cluster --policies policies/scheduler
+  koord-policy explain web-101 --cluster examples/cluster --policies policies/scheduler --node general-03
+  koord-policy explain shop/web-101 --cluster kube --policies policies/scheduler --output json
 
 exit codes: 0 a node was found (with --node: that node passes), 2 usage, 3 policies or the dump are invalid,
 5 no node fits the pod (with --node: that node is refused)

@@ -82,6 +82,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     for path in filter(None, (options.trace, options.nodes)):
         if not path.exists():
             raise Stop(f"there is no file `{path}`")
+    if options.nodes is None and not (beside := _folder(options.trace) / traces.NODE_LIST).exists():
+        raise Stop(f"there is no list of nodes `{beside}` beside the pods: name one with `--nodes`")
     live = live_of(options.policies, builtins)
     recorded = traces.load(options.trace, options.nodes)
     workload = traces.generate(recorded, seed=options.seed, tune=options.tune)
@@ -98,6 +100,10 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     else:
         _show(result, len(workload.nodes))
     return Exit.OK
+
+
+def _folder(trace: Path) -> Path:
+    return trace if trace.is_dir() else trace.parent
 
 
 def _choice(text: str, typical: Sequence[TypicalPod]) -> Choice:
@@ -131,7 +137,11 @@ def _show(result: Result, nodes: int) -> None:
         headings.append("gpu fragmented")
         for row, percent in zip(rows, result.allocations(), strict=True):
             row.append((result.fragmentation(percent) or (0.0, 0.0))[0])
-    table(headings, rows)
+    if rows:
+        table(headings, rows)
+    else:
+        end = result.final
+        write(f"the replay ended below 10% of load, at cpu {end.cpu:.2f}, memory {end.memory:.2f}, gpu {end.gpu:.2f}")
     if result.failed:
         heading(f"{result.failed} of {result.arrivals} pods found no node")
         reasons = list(result.reasons.items())

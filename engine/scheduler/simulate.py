@@ -98,6 +98,15 @@ class Result:
         """Arrivals over the time that they took."""
         return self.arrivals / self.seconds if self.seconds > 0 else 0.0
 
+    @property
+    def final(self) -> Allocation:
+        """What was in use after the last arrival."""
+        last = self.records[-1] if self.records else Record(0, 0, 0, 0)
+        return Allocation(
+            _mean_percent([last.cpu], self.capacity.cpu), _mean_percent([last.memory], self.capacity.memory),
+            _mean_percent([last.gpu], self.capacity.gpu),
+        )
+
     def allocation(self, percent: int) -> Allocation | None:
         """Return what was in use at this load: the mean over the arrivals that round to it.
 
@@ -135,17 +144,13 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
-        last = self.records[-1] if self.records else Record(0, 0, 0, 0)
         return {
             "arrivals": self.arrivals,
             "failed": self.failed,
             "podsPerSecond": round(self.pods_per_second, 1),
             "seconds": round(self.seconds, 3),
             "allocation": {str(percent): each.to_json() for percent, each in self.allocations().items()},
-            "final": Allocation(
-                _mean_percent([last.cpu], self.capacity.cpu), _mean_percent([last.memory], self.capacity.memory),
-                _mean_percent([last.gpu], self.capacity.gpu),
-            ).to_json(),
+            "final": self.final.to_json(),
             **self._fragmentation_json(),
             "reasons": dict(self.reasons),
             "failedPods": [each.to_json() for each in self.failed_shapes],

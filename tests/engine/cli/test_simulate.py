@@ -39,6 +39,22 @@ def test_the_text_shows_a_table_per_load_and_the_reasons(run: Run, trace: Path):
     assert lines[-1].startswith("9 pods arrived at 2 nodes, 1 failed; ")
 
 
+def test_a_replay_that_is_too_short_for_the_table_tells_its_end(run: Run, trace: Path):
+    (trace.parent / "openb_node_list_gpu_node.csv").write_text(NODES.replace(",2,T4", ",16,T4"))
+    done = run("simulate", "--trace", trace, "--tune", "0", "--limit", "1")
+    assert done.out.splitlines()[2] == "the replay ended below 10% of load, at cpu 6.25, memory 3.12, gpu 1.56"
+
+
+def test_a_missing_list_of_nodes_is_asked_for(run: Run, trace: Path):
+    (trace.parent / "openb_node_list_gpu_node.csv").unlink()
+    for where in (trace, trace.parent):
+        done = run("simulate", "--trace", where)
+        assert (done.exit, done.err) == (2, (
+            f"koord-policy: there is no list of nodes `{trace.parent}/openb_node_list_gpu_node.csv` beside the pods: "
+            "name one with `--nodes`\n"
+        ))
+
+
 def test_a_limit_ends_the_replay_early(run: Run, trace: Path):
     assert run("simulate", "--trace", trace, "--limit", "3", "--output", "json").json["arrivals"] == 3
 
