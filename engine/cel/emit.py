@@ -779,7 +779,7 @@ class _Emitter:
             return py.BinOp(arguments[0], _DOUBLE_ARITHMETIC[id_](), arguments[1])
         operation = id_.rpartition("_")[0]
         if id_ in {"divide_int64", "modulo_int64"}:
-            return self._division(id_, arguments)
+            return self._division(id_, arguments, bounded=self._range(nodes[0]) is not None)
         if id_ == "logical_not":
             return _negated(arguments[0])
         if id_ in {"add_string", "add_bytes", "add_list"}:
@@ -825,12 +825,14 @@ class _Emitter:
             return py.IfExp(test, comparison, _GIVE_UP)
         return None
 
-    def _division(self, id_: str, arguments: list[py.expr]) -> py.expr:
+    def _division(self, id_: str, arguments: list[py.expr], *, bounded: bool) -> py.expr:
         operator: py.operator = py.FloorDiv() if id_ == "divide_int64" else py.Mod()
         exact = "divide_int" if id_ == "divide_int64" else "modulo_int"
         dividend, dividend_again = self._kept(arguments[0])
         divisor = arguments[1]
         positive: py.expr = _compare(dividend, py.GtE, _constant(0))
+        if not bounded:  # what is read may be any number that a text can hold
+            positive = py.Compare(_constant(0), [py.LtE(), py.LtE()], [dividend, _constant(INT64_MAX)])
         if isinstance(divisor, py.Constant) and divisor.value > 0:  # type: ignore[operator]
             divisor_again: py.expr = divisor
         else:
