@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from ..descheduler import config
 from ..descheduler.documents import Memory
 from ..descheduler.framework import CycleResult, build_profiles, run_cycle
+from ..points import Framework
 from .composition import add_cluster, add_policies, cluster_of, count, moment_of, registry_of
 from .exits import Exit, Stop
-from .terminal import add_output, heading, table, write, write_json
+from .terminal import add_output, heading, table, warn, write, write_json
 from .verdicts import names
 
 if TYPE_CHECKING:
@@ -52,12 +53,14 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.config is not None and not options.config.is_file():
         raise Stop(f"there is no file `{options.config}`: `--config` takes a DeschedulerConfiguration")
     configuration = config.load(options.config) if options.config is not None else config.default()
-    registry = registry_of(options.policies, builtins)
+    registry = registry_of(options.policies, builtins, Framework.DESCHEDULER)
     cluster = cluster_of(options.cluster)
     snapshot = cluster.snapshot(moment_of(options.now, options.cluster, cluster))
     profiles = build_profiles(
         configuration.profiles, registry, dry_run=True, snapshot=lambda: snapshot, memory=Memory(),
     )
+    if not any(profile.deschedule or profile.balance for profile in profiles):
+        warn("no plugin is active: name documents with `--policies`, or plugins in a `--config`")
     result = CycleResult(registry.generation, dry_run=True, nodes=0)
     for _ in range(options.cycles):
         result = run_cycle(profiles, snapshot, limits=configuration.limits, node_selector=configuration.node_selector,

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..documents import format_duration
-from ..qos.manager import GATES, Round, replay
-from ..source import did_you_mean
+from ..qos.manager import Round, replay
 from .composition import add_policies, registry_of
 from .exits import Exit, Stop
-from .terminal import add_output, plain, table, write, write_json
+from .terminal import add_output, plain, table, warn, write, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -54,6 +53,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     gates = dict(_gates(options.feature_gates))
     registry = registry_of(options.policies, builtins)
     rounds = list(replay(options.replay, registry, gates=gates, enable=options.enable))
+    if not rounds:
+        warn("no plugin ran: name documents with `--policies`, or a built-in plugin with `--enable`")
     shown = rounds if options.all else [each for each in rounds if each.eventful]
     actions = sum(len(each.adjustments) for each in rounds)
     errors = sum(len(each.errors) for each in rounds)
@@ -76,8 +77,6 @@ def _gates(text: str) -> Iterator[tuple[str, bool]]:
         name, _, value = part.partition("=")
         if value not in ("true", "false"):
             raise Stop(f"`--feature-gates {part}`: expected NAME=true or NAME=false")
-        if name not in GATES and (hint := did_you_mean(name, GATES)):
-            raise Stop(f"there is no feature gate `{name}`: {hint}")
         yield name, value == "true"
 
 

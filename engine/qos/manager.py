@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -86,6 +86,7 @@ class _Running:
     strategy: Any
     enforcement: Enforcement
     digest: str
+    gate: str
 
 
 @dataclass(slots=True)
@@ -117,38 +118,43 @@ class Manager:
         plugins = registry.of_framework(Framework.QOS)
         problems = list(self._unknown(plugins))
         running: dict[str, _Running] = {}
+        gates = {*GATES, *(plugin.name for plugin in plugins)}
         for plugin in plugins:
             if not plugin.enabled and plugin.name not in self.enable:
                 continue
             old = self._running.get(plugin.name)
             try:
                 if old is not None and old.digest == plugin.digest and old.enforcement is plugin.enforcement:
-                    running[plugin.name] = old
+                    made = old
                 else:
                     made = self._make(plugin)
-                    if made is not None:
-                        running[plugin.name] = made
+                gates.add(made.gate)
+                if self.gates.get(made.gate, GATES.get(made.gate, True)):
+                    running[plugin.name] = made
             except PolicyError as error:
                 problems += error.problems
             except Exception as error:
                 problems.append(Problem(f"plugin `{plugin.name}`: {error}", plugin.span, code="invalid-plugin"))
+        problems += (
+            Problem(f"there is no feature gate `{gate}`, and no document names it", help=did_you_mean(gate, gates),
+                    code="unknown-gate")
+            for gate in sorted(self.gates.keys() - gates)
+        )
         if problems:
             raise PolicyError(problems)
         self._leaving += [old for name, old in self._running.items() if running.get(name) is not old]
         self._running = running
 
-    def _make(self, plugin: Plugin) -> _Running | None:
+    def _make(self, plugin: Plugin) -> _Running:
         args: Mapping[str, Any] = plugin.check_args({}) if plugin.check_args is not None else {}
         # koordlet has no profiles.
         log = logging.getLogger(f"koordpolicy.qos.{plugin.name}")
         made = plugin.make(args, Handle("", self.snapshot, lambda: self.now, log))
         gate = made.spec.feature_gate if isinstance(made, CompiledQoS) else plugin.name
-        if not self.gates.get(gate, GATES.get(gate, True)):
-            return None
         # What is only watched has no effects, and must not be remembered as if it had.
         memory = self.memory if plugin.enforcement is Enforcement.ENFORCE else Memory()
         strategy: Any = DocumentStrategy(made, memory) if isinstance(made, CompiledQoS) else made
-        return _Running(plugin.name, strategy, plugin.enforcement, plugin.digest)
+        return _Running(plugin.name, strategy, plugin.enforcement, plugin.digest, gate)
 
     def _unknown(self, plugins: Iterable[Plugin]) -> Iterator[Problem]:
         names = [plugin.name for plugin in plugins]

@@ -87,6 +87,13 @@ def test_a_cluster_of_one_node_is_left_alone(run: Run, tmp_path: Path, drain: Pa
     assert "the cycle ended early: the cluster size is 0 or 1" in done.out
 
 
+def test_a_cycle_in_which_nothing_runs_says_so(run: Run, hot: Path):
+    done = run("descheduler", "--once", "--dry-run", "--cluster", hot)
+    assert (done.exit, done.err) == (
+        0, "no plugin is active: name documents with `--policies`, or plugins in a `--config`\n",
+    )
+
+
 def test_only_one_dry_cycle_is_offered(run: Run, hot: Path, tmp_path: Path):
     assert [run("descheduler", *arguments, "--cluster", hot).err for arguments in (
         ("--once",), ("--once", "--dry-run", "--config", tmp_path / "gone"),

@@ -89,5 +89,11 @@ def test_usage_errors_say_what_to_write(run: Run, recording: Path, tmp_path: Pat
     )] == [
         f"koord-policy: there is no file `{tmp_path}/gone`: `--replay` takes a recording\n",
         "koord-policy: `--feature-gates BECPUSuppress`: expected NAME=true or NAME=false\n",
-        "koord-policy: there is no feature gate `BECPUSupress`: did you mean `BECPUSuppress`?\n",
+        "error: there is no feature gate `BECPUSupress`, and no document names it\n  = did you mean `BECPUSuppress`?\n",
     ]
+
+
+def test_a_replay_in_which_nothing_runs_says_so(run: Run, recording: Path):
+    done = run("qos", "--replay", recording)
+    assert (done.exit, done.out) == (0, "0 actions and 0 errors in 0 rounds\n")
+    assert done.err == "no plugin ran: name documents with `--policies`, or a built-in plugin with `--enable`\n"

@@ -66,6 +66,13 @@ def test_a_feature_gate_turns_a_document_off(registry, recording):
     assert len(list(replay(series, registry(text)))) == 1
 
 
+def test_a_gate_that_nobody_knows_is_refused(registry, recording):
+    own = STEADY.replace("interval: 1s", "interval: 1s\n  featureGate: OurOwn")
+    with pytest.raises(PolicyError, match="there is no feature gate `OurOwm`, and no document names it\n  = did you mean"):
+        replay(recording(*load_of(1)), registry(own), gates={"OurOwm": True})
+    assert list(replay(recording(*load_of(1)), registry(own), gates={"OurOwn": False, "CPUEvict": True})) == []
+
+
 def test_a_python_strategy_runs_where_it_is_enabled_and_its_failure_does_nothing(recording):
     rounds = list(replay(recording(*load_of(6000)), Registry.of(PLUGINS, generation=1), enable=["BECPUSuppress"]))
     assert [(each.plugin, [error.message for error in each.errors]) for each in rounds] == [
