@@ -1,0 +1,453 @@
+"""Rules about the whole set: documents, and component configurations, that work against each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+from ..cel.ast import Call, Expr, Literal
+from ..cel.checked import Checked, path_of
+from ..compile import CompiledQoS, CompiledScheduler, EvictProgram, SuppressCPUProgram
+from ..documents import LabelSelector, Node, NodeMatch, Normalize, Operator, PodMatch, ScoreItem, to_plain
+from ..kubernetes.vocabulary import BATCH, BE, FREE, PRIORITY_BANDS
+from ..points import Enforcement, Framework
+from ..source import Severity, Span, did_you_mean
+from .subject import Found, Subject, Whole, span_of
+from .watermarks import slopes, suppression, watermarks
+
+PLACE: Final = "place"
+"""Pods are placed on nodes that use less."""
+DRAIN: Final = "drain"
+"""Pods leave nodes that use more."""
+FILL: Final = "fill"
+"""Nodes that use less take pods of those that are drained."""
+UNTIL: Final = "until"
+"""Draining a node ends where it uses less."""
+SUPPRESS: Final = "suppress"
+"""Best-effort pods get what keeps the node below."""
+EVICT: Final = "evict"
+"""Pods are evicted from a node that uses more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A share of what a node has, in percent, above or below which something happens to its pods."""
+
+    role: str
+    resource: str
+    percent: Fraction
+    span: Span
+    who: str
+    pods: PodMatch | None = None
+    nodes: NodeMatch | None = None
+    best_effort: bool = False
+    """Whether only best-effort pods are meant."""
+    subject: Subject | None = None
+
+    def __str__(self) -> str:
+        return f"{float(self.percent):g} %"
+
+
+def _levels(whole: Whole) -> tuple[Level, ...]:
+    found = whole.kept.get("levels")
+    if found is None:
+        found = whole.kept["levels"] = (*_of_documents(whole), *_of_configurations(whole))
+    return tuple(found)
+
+
+def _of_documents(whole: Whole) -> Iterator[Level]:
+    for subject in whole.subjects:
+        compiled = subject.compiled
+        if compiled is None or subject.spec.enforcement is not Enforcement.ENFORCE:
+            continue
+        evicting = isinstance(compiled, CompiledQoS) and any(
+            isinstance(each.effect, EvictProgram) for each in compiled.actions
+        )
+        for placed in subject.placed:
+            role, wanted = {
+                "filter": (PLACE, True), "source": (DRAIN, False), "destination": (FILL, True), "until": (UNTIL, True),
+                "threshold": (EVICT if evicting else "", False),
+            }.get(placed.role, ("", False))
+            for mark in watermarks(placed.checked, subject.params) if role else ():
+                if mark.below is wanted:
+                    yield _level(subject, role, mark.resource, mark.percent, span_of(mark.checked, mark.node))
+        for action in compiled.actions if isinstance(compiled, CompiledQoS) else ():
+            if isinstance(action.effect, SuppressCPUProgram):
+                checked = action.effect.target.checked
+                target = suppression(checked, subject.params)
+                if target is not None:
+                    resource, percent, node = target
+                    yield _level(subject, SUPPRESS, resource, percent, span_of(checked, node), best_effort=True)
+
+
+def _level(
+    subject: Subject, role: str, resource: str, percent: Fraction, span: Span, *, best_effort: bool = False,
+) -> Level:
+    match = subject.spec.match
+    return Level(role, resource, percent, span, f"`{subject.document.name}`", match.pods, match.nodes, best_effort,
+                 subject)
+
+
+# -- component configurations ------------------------------------------------------------------------------------------
+
+_THRESHOLDS: Final = {
+    "LoadAwareScheduling": (("usageThresholds", PLACE), ("prodUsageThresholds", PLACE)),
+    "LowNodeLoad": (("highThresholds", DRAIN), ("lowThresholds", FILL)),
+}
+_SLO: Final = {
+    "cpuSuppressThresholdPercent": (SUPPRESS, "cpu"), "cpuEvictThresholdPercent": (EVICT, "cpu"),
+    "memoryEvictThresholdPercent": (EVICT, "memory"),
+}
+
+
+def _of_configurations(whole: Whole) -> Iterator[Level]:
+    for node in whole.configurations:
+        for profile, holder in _profiles(node):
+            for entry in _items(holder, "pluginConfig"):
+                name, args = _text(entry, "name"), entry.at("args")
+                if args is None:
+                    continue
+                for pool in (args, *_items(args, "nodePools")):
+                    who = f"`{name}` of the profile `{profile}`"
+                    for field, role in _THRESHOLDS.get(name, ()):
+                        yield from _shares(pool.at(field), role, who, _selector_of(pool))
+        yield from _of_slo(node)
+
+
+def _shares(node: Node | None, role: str, who: str, nodes: NodeMatch | None) -> Iterator[Level]:
+    for resource, value in (node.fields if node is not None else {}).items():
+        if isinstance(value.scalar, int | float) and not isinstance(value.scalar, bool):
+            yield Level(role, resource, Fraction(str(value.scalar)), value.span, who, nodes=nodes)
+
+
+def _of_slo(node: Node) -> Iterator[Level]:
+    held = node.at("data", "resource-threshold-config")
+    if held is None or held.scalar is None:
+        return
+    try:
+        strategy = json.loads(str(held.scalar)).get("clusterStrategy") or {}
+    except (ValueError, AttributeError):
+        return
+    for field, (role, resource) in _SLO.items():
+        value = strategy.get(field) if isinstance(strategy, Mapping) else None
+        if isinstance(value, int) and not isinstance(value, bool) and strategy.get("enable") is not False:
+            yield Level(role, resource, Fraction(value), held.place, f"`{field}` of slo-controller-config",
+                        best_effort=True)
+
+
+def _profiles(node: Node) -> Iterator[tuple[str, Node]]:
+    for profile in _items(node, "profiles"):
+        yield _text(profile, "name") or _text(profile, "schedulerName"), profile
+
+
+def _items(node: Node, name: str) -> tuple[Node, ...]:
+    below = node.at(name)
+    return below.items if below is not None else ()
+
+
+def _text(node: Node, name: str) -> str:
+    below = node.at(name)
+    return below.text if below is not None else ""
+
+
+def _selector_of(pool: Node) -> NodeMatch | None:
+    node = pool.at("nodeSelector")
+    if node is None:
+        return None
+    plain: Any = to_plain(node)
+    labels = plain.get("matchLabels") if isinstance(plain, Mapping) else None
+    if not isinstance(labels, Mapping) or plain.get("matchExpressions"):
+        return NodeMatch(names=frozenset())  # not understood: taken for disjoint of all others, so nothing is claimed
+    return NodeMatch(label_selector=LabelSelector({str(key): str(value) for key, value in labels.items()}))
+
+
+# -- who meets whom ----------------------------------------------------------------------------------------------------
+
+
+def _apart(first: frozenset[str] | None, second: frozenset[str] | None) -> bool:
+    return first is not None and second is not None and not first & second
+
+
+def _wanted(selector: LabelSelector) -> dict[str, frozenset[str]]:
+    """Return the values that a selector allows by key, as far as it names them."""
+    found = {key: frozenset((value,)) for key, value in selector.match_labels.items()}
+    for each in selector.match_expressions:
+        if each.operator is Operator.IN:
+            found[each.key] = found.get(each.key, each.values) & each.values
+    return found
+
+
+def _selectors_apart(first: LabelSelector | None, second: LabelSelector | None) -> bool:
+    if first is None or second is None:
+        return False
+    one, other = _wanted(first), _wanted(second)
+    return any(not one[key] & other[key] for key in one.keys() & other.keys())
+
+
+def nodes_meet(first: NodeMatch | None, second: NodeMatch | None) -> bool:
+    """Return whether some node may be meant by both."""
+    if first is None or second is None:
+        return not any(each is not None and each.names == frozenset() for each in (first, second))
+    return not (_apart(first.names, second.names) or _selectors_apart(first.label_selector, second.label_selector))
+
+
+def pods_meet(first: PodMatch | None, second: PodMatch | None) -> bool:
+    """Return whether some pod may be meant by both."""
+    if first is None or second is None:
+        return True
+    return not (
+        _apart(first.namespaces, second.namespaces) or _apart(first.qos_classes, second.qos_classes)
+        or _apart(first.priority_classes, second.priority_classes)
+        or _selectors_apart(first.label_selector, second.label_selector)
+        or _selectors_apart(first.namespace_selector, second.namespace_selector)
+    )
+
+
+def _takes_best_effort(pods: PodMatch | None) -> bool:
+    if pods is None:
+        return True
+    if pods.qos_classes is not None and BE not in pods.qos_classes:
+        return False
+    bands = pods.priority_classes
+    return bands is None or not bands <= set(PRIORITY_BANDS) - {BATCH, FREE}
+
+
+def _levels_meet(first: Level, second: Level) -> bool:
+    if first.resource != second.resource or not nodes_meet(first.nodes, second.nodes):
+        return False
+    for one, other in ((first, second), (second, first)):
+        if one.best_effort and not _takes_best_effort(other.pods):
+            return False
+    return pods_meet(first.pods, second.pods)
+
+
+_HARMS: Final = {
+    DRAIN: "drains nodes from {}", EVICT: "evicts pods from {}", SUPPRESS: "suppresses best-effort pods from {}",
+}
+
+
+def watermarks_crossed(whole: Whole) -> Iterator[Found]:
+    """Find scheduling up to a higher share than the one from which pods are evicted or suppressed."""
+    levels = _levels(whole)
+    harms = [each for each in levels if each.role in _HARMS]
+    for place in levels:
+        if place.role != PLACE:
+            continue
+        for harm in harms:
+            if place.percent > harm.percent and _levels_meet(place, harm):
+                what = _HARMS[harm.role].format(str(harm))
+                again = "a pod may be suppressed as soon as it is placed" if harm.role == SUPPRESS \
+                    else "a pod may be evicted and placed back for ever"
+                yield Found(
+                    f"pods are placed on nodes of up to {place} {place.resource}, but {harm.who} {what}: {again}",
+                    place.span, f"place below {harm}, with some distance", (harm.span,),
+                )
+
+
+def off_by_a_hundred(whole: Whole) -> Iterator[Found]:
+    """Find shares of 100 %, which turn nothing off: usage may be more than what a node has for pods."""
+    for each in _levels(whole):
+        if each.percent == 100 and each.role != UNTIL:
+            yield Found(f"100 % of {each.resource} is not `off`: usage may be above what the node has for pods",
+                        each.span, "leave the comparison out where it shall not count")
+
+
+def thresholds_upside_down(whole: Whole) -> Iterator[Found]:
+    """Find lower thresholds that are not under the upper ones of the same plugin."""
+    levels = _levels(whole)
+    for low in levels:
+        if low.role not in (FILL, UNTIL):
+            continue
+        for high in levels:
+            if high.role != DRAIN or high.who != low.who or high.resource != low.resource or high.nodes != low.nodes:
+                continue
+            if low.role == FILL and low.percent >= high.percent:
+                yield Found(
+                    f"nodes take pods up to {low} {low.resource}, and lose them from {high} on: pods go round",
+                    low.span, f"the lower threshold must be under {high}", (high.span,),
+                )
+            elif low.role == UNTIL and low.percent > high.percent:
+                yield Found(
+                    f"draining ends below {low} {low.resource}, but begins at {high}: it ends before it begins",
+                    low.span, f"at most {high}", (high.span,),
+                )
+
+
+# -- node pools --------------------------------------------------------------------------------------------------------
+
+
+def _required_labels(subject: Subject) -> Iterator[tuple[str, str, Span]]:
+    """Yield key, value and place of the node labels without which a filter refuses."""
+    for placed in subject.placed:
+        if placed.role == "filter":
+            yield from _equalities(placed.checked, placed.checked.root)
+
+
+def _equalities(checked: Checked, node: Expr) -> Iterator[tuple[str, str, Span]]:
+    if not isinstance(node, Call):
+        return
+    if node.function == "_&&_":
+        for each in node.args:
+            yield from _equalities(checked, each)
+    elif node.function == "_==_":
+        for one, other in (node.args, node.args[::-1]):
+            path = path_of(checked, one)
+            if path is None or not isinstance(other, Literal) or not isinstance(other.value, str):
+                continue
+            if path[:3] == ("node", "metadata", "labels") and len(path) == 4:
+                yield path[3], other.value, span_of(checked, node)
+            elif path in (("nodeInfo", "zone"), ("nodeInfo", "region")):
+                yield f"topology.kubernetes.io/{path[1]}", other.value, span_of(checked, node)
+
+
+def _within(first: NodeMatch | None, second: NodeMatch | None) -> bool:
+    """Return whether every node that `first` means is certainly meant by `second`."""
+    if second is None:
+        return first is None or first.names != frozenset()
+    if first is None:
+        return False
+    if second.names is not None and (first.names is None or not first.names <= second.names):
+        return False
+    if second.label_selector is None:
+        return True
+    if first.label_selector is None or second.label_selector.match_expressions:
+        return first.label_selector == second.label_selector
+    return second.label_selector.match_labels.items() <= first.label_selector.match_labels.items()
+
+
+def pools_at_odds(whole: Whole) -> Iterator[Found]:
+    """Find pools of nodes that contradict each other or overlap."""
+    yield from _contradictions(whole)
+    drains = [each for each in _levels(whole) if each.role == DRAIN]
+    for number, first in enumerate(drains):
+        for second in drains[number + 1 :]:
+            one, other = first.nodes, second.nodes
+            if first.resource != second.resource or first.percent == second.percent or first.span == second.span:
+                continue
+            if first.who == second.who and first.nodes == second.nodes:
+                continue
+            if (_within(one, other) or _within(other, one)) and pods_meet(first.pods, second.pods):
+                yield Found(
+                    f"a node of both pools is drained from {first} {first.resource} by {first.who}, and from {second}"
+                    f" by {second.who}", second.span, "let the pools exclude each other", (first.span,),
+                )
+
+
+def _contradictions(whole: Whole) -> Iterator[Found]:
+    demands = [
+        (subject, *demand) for subject in whole.of(CompiledScheduler)
+        if subject.spec.enforcement is Enforcement.ENFORCE and not subject.spec.match_conditions
+        for demand in _required_labels(subject)
+    ]
+    for number, (first, key, value, span) in enumerate(demands):
+        for second, other_key, other_value, other_span in demands[number + 1 :]:
+            if key != other_key or value == other_value or not _together(first, second):
+                continue
+            yield Found(
+                f"`{second.document.name}` wants nodes with `{key}: {other_value}`, `{first.document.name}` those with"
+                f" `{value}`: no node passes both", other_span, "let their `match` exclude each other", (span,),
+            )
+
+
+def _together(first: Subject, second: Subject) -> bool:
+    """Return whether two documents may decide about the same pod and node."""
+    one, other = first.spec, second.spec
+    return (
+        pods_meet(one.match.pods, other.match.pods) and nodes_meet(one.match.nodes, other.match.nodes)
+        and not _apart(one.profiles, other.profiles)
+    )
+
+
+# -- plugins that fight ------------------------------------------------------------------------------------------------
+
+
+def _preferences(subject: Subject) -> dict[tuple[str, str], tuple[int, Span]]:
+    """Return what a document's score follows: by amount, up (1) or down (-1), and where."""
+    found: dict[tuple[str, str], tuple[int, Span]] = {}
+    for placed in subject.placed:
+        if placed.role != "score" or not isinstance(placed.item, ScoreItem):
+            continue
+        turn = -1 if placed.item.normalize in (Normalize.MAX_REVERSE, Normalize.MIN_MAX_REVERSE) else 1
+        for leaf, slope in slopes(placed.checked, subject.params).items():
+            if slope and leaf[0] in ("usage", "estimated", "requested"):
+                amount = "usage" if leaf[0] == "estimated" else leaf[0]
+                found.setdefault((amount, leaf[1]), (slope * turn, placed.span()))
+    return found
+
+
+def fights(whole: Whole) -> Iterator[Found]:
+    """Find plugins that undo each other: one prefers what another evicts, or two prefer the opposite."""
+    scorers = [
+        (subject, _preferences(subject)) for subject in whole.of(CompiledScheduler)
+        if subject.spec.enforcement is Enforcement.ENFORCE
+    ]
+    drains = [each for each in _levels(whole) if each.role == DRAIN]
+    for number, (subject, liked) in enumerate(scorers):
+        match = subject.spec.match
+        for drain in drains:
+            slope, span = liked.get(("usage", drain.resource), (0, None))
+            if slope > 0 and nodes_meet(match.nodes, drain.nodes) and pods_meet(match.pods, drain.pods):
+                yield Found(
+                    f"`{subject.document.name}` prefers nodes that use more {drain.resource}, and {drain.who} evicts"
+                    f" from those that use {drain} and more", span, "prefer nodes that use less, or drain others",
+                    (drain.span,),
+                )
+        for other, others in scorers[number + 1 :]:
+            if not _together(subject, other):
+                continue
+            for leaf in liked.keys() & others.keys():
+                if liked[leaf][0] == -others[leaf][0]:
+                    more, less = (subject, other) if liked[leaf][0] > 0 else (other, subject)
+                    yield Found(
+                        f"`{more.document.name}` prefers nodes with more `{leaf[0]}.{leaf[1]}`,"
+                        f" `{less.document.name}` those with less: in one profile they undo each other",
+                        others[leaf][1], "limit them to different `profiles`, or keep one", (liked[leaf][1],),
+                    )
+
+
+# -- profiles of component configurations ------------------------------------------------------------------------------
+
+UPSTREAM: Final = frozenset((
+    # kube-scheduler's
+    "DefaultBinder", "DefaultPreemption", "DynamicResources", "GangScheduling", "ImageLocality", "InterPodAffinity",
+    "NodeAffinity", "NodeDeclaredFeatures", "NodeName", "NodePorts", "NodeResourcesBalancedAllocation",
+    "NodeResourcesFit", "NodeUnschedulable", "NodeVolumeLimits", "PodTopologySpread", "PrioritySort",
+    "SchedulingGates", "TaintToleration", "VolumeBinding", "VolumeRestrictions", "VolumeZone",
+    # koord-scheduler's
+    "Coscheduling", "DefaultPreBind", "DeviceShare", "ElasticQuota", "LoadAwareScheduling", "NodeNUMAResource",
+    "NodeResourcesFitPlus", "Reservation", "ScarceResourceAvoidance",
+    # descheduler's and koord-descheduler's
+    "CustomPriority", "DefaultEvictor", "HighNodeUtilization", "LowNodeLoad", "LowNodeUtilization",
+    "MigrationController", "PodLifeTime", "RemoveDuplicates", "RemoveFailedPods", "RemovePodsHavingTooManyRestarts",
+    "RemovePodsViolatingInterPodAntiAffinity", "RemovePodsViolatingNodeAffinity", "RemovePodsViolatingNodeTaints",
+    "RemovePodsViolatingTopologySpreadConstraint",
+))
+"""Plugins that those who read the same file have, besides the ones here."""
+
+_FRAMEWORKS: Final = {
+    "KubeSchedulerConfiguration": Framework.SCHEDULER, "DeschedulerConfiguration": Framework.DESCHEDULER,
+}
+
+
+def unknown_plugins(whole: Whole) -> Iterator[Found]:
+    """Find plugins that a profile of a component configuration names and nobody has."""
+    for node in whole.configurations:
+        framework = _FRAMEWORKS.get(_text(node, "kind"))
+        if framework is None:
+            continue
+        known = whole.plugins.get(framework, frozenset()) | UPSTREAM
+        for profile, holder in _profiles(node):
+            plugins = holder.at("plugins")
+            for point, chosen in (plugins.fields if plugins is not None else {}).items():
+                for field in ("enabled", "disabled"):
+                    for entry in _items(chosen, field):
+                        name = entry.at("name")
+                        if name is not None and name.text not in known and name.text != "*":
+                            yield Found(
+                                f"the profile `{profile}` names the plugin `{name.text}` under `{point}.{field}`, which"
+                                " does not exist", name.span, did_you_mean(name.text, sorted(known)),
+                                severity=None if field == "enabled" else Severity.WARNING,
+                            )

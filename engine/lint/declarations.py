@@ -1,0 +1,355 @@
+"""Rules about what a document declares: names, descriptions, variables, params, labels."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from ..cel.ast import Bind, Call, Comprehension, Expr, Literal, OptionalMap, Select, children
+from ..compile import Rule
+from ..documents import LabelSelector, ParamsSpec
+from ..kubernetes import vocabulary
+from ..source import Span, did_you_mean
+from .edits import removal, replacement
+from .ranges import COMPARISONS, parts
+from .subject import Edit, Found, Placed, Subject, Whole
+
+_PREFIX: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LISTS: Final = frozenset(("ResourceList", "MeasuredList", "Usage"))
+_OWN: Final = "policy.koordinator.sh/"
+_CLASSES: Final[Mapping[str, frozenset[str]]] = {
+    "qosClass": frozenset((*vocabulary.QOS_CLASSES, "")),
+    "priorityBand": frozenset((*vocabulary.PRIORITY_BANDS, "")),
+    "kubernetesQoS": frozenset(("Guaranteed", "Burstable", "BestEffort")),
+}
+DEPRECATED_KEYS: Final[Mapping[str, str]] = {
+    "beta.kubernetes.io/arch": "kubernetes.io/arch",
+    "beta.kubernetes.io/os": "kubernetes.io/os",
+    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "scheduler.alpha.kubernetes.io/critical-pod": "",
+    "node-role.kubernetes.io/master": "node-role.kubernetes.io/control-plane",
+}
+"""Labels and annotations that Kubernetes gave up, with what came in their place."""
+
+
+def unused_variables(subject: Subject) -> Iterator[Found]:
+    """Find variables that no expression reads."""
+    if subject.compiled is None:
+        return
+    for number, each in enumerate(subject.spec.variables):
+        if each.name not in subject.used:
+            yield Found(
+                f"nothing reads the variable `{each.name}`", subject.place("spec", "variables", number, "name"),
+                "remove it", fix=functools.partial(_remove, subject, ("spec", "variables", number)),
+            )
+
+
+def unused_params(subject: Subject) -> Iterator[Found]:
+    """Find params of a plugin that no expression reads."""
+    if subject.compiled is None or subject.params_read is None:
+        return
+    for name in subject.spec.params:
+        if name not in subject.params_read:
+            hint = did_you_mean(name, subject.params_read - set(subject.spec.params))
+            yield Found(f"nothing reads the param `{name}`", subject.place("spec", "params", name), hint or "remove it",
+                        fix=functools.partial(_remove, subject, ("spec", "params", name)))
+
+
+def _remove(subject: Subject, path: tuple[str | int, ...]) -> Edit | None:
+    return removal(subject.node, path) if subject.node is not None else None
+
+
+def shadowing(subject: Subject) -> Iterator[Found]:
+    """Find loop variables that hide a variable, or that of a loop around them."""
+    for each in subject.everything:
+        known = each.checked.environment.variables
+        pending: list[tuple[Expr, frozenset[str]]] = [(each.checked.root, frozenset())]
+        while pending:
+            node, outer = pending.pop()
+            names: tuple[str, ...] = ()
+            if isinstance(node, Comprehension):
+                names = (node.variable,) if node.variable2 is None else (node.variable, node.variable2)
+            elif isinstance(node, Bind | OptionalMap):
+                names = (node.variable,)
+            for name in names:
+                if name in known or name in outer or name == each.checked.environment.definitions_name:
+                    what = "the variable of the loop around it" if name in outer else f"`{name}` of {each.role}"
+                    yield Found(f"the loop's variable `{name}` hides {what}", each.span(node), "give it another name")
+            pending.extend((below, outer | set(names)) for below in children(node))
+
+
+def shadowed_params(whole: Whole) -> Iterator[Found]:
+    """Find params that several references bring, of which the last one wins, and own ones that say the same again."""
+    shared = {each.document.name: each.params for each in whole.subjects if each.compiled is None}
+    for subject in whole.subjects:
+        if subject.compiled is None:
+            continue
+        origins: dict[str, tuple[str, Any]] = {}
+        for reference in subject.spec.params_from:
+            for name, value in shared.get(reference.name, {}).items():
+                before = origins.get(name)
+                if before is not None and before[1] != value:
+                    yield Found(
+                        f"`{reference.name}` gives the param `{name}` another value than `{before[0]}`, and wins",
+                        reference.span, "give it in one place, or in the document's own `params`",
+                    )
+                origins[name] = reference.name, value
+        for name, value in subject.spec.params.items():
+            if name in origins and origins[name][1] == value:
+                yield Found(
+                    f"the param `{name}` hides the same value of `{origins[name][0]}`",
+                    subject.place("spec", "params", name), "remove it, so that a change there is one here",
+                    fix=functools.partial(_remove, subject, ("spec", "params", name)),
+                )
+
+
+def missing_descriptions(subject: Subject) -> Iterator[Found]:
+    """Find documents that do not say what they are for."""
+    if not subject.document.metadata.description.strip():
+        yield Found(f"`{subject.document.name}` does not say what it is for", subject.document.span,
+                    "annotate it with `policy.koordinator.sh/description`")
+
+
+# -- keys of labels and annotations, and the values of labels ----------------------------------------------------------
+
+
+def _keys_in_expressions(subject: Subject) -> Iterator[tuple[str, Span, str]]:
+    """Yield literal keys of labels, annotations and resource lists, with their place and what they are keys of."""
+    for each in subject.everything:
+        for node in parts(each.checked):
+            if not isinstance(node, Call) or len(node.args) != 2:
+                continue
+            if node.function in ("_[_]", "_[?_]"):
+                holder, key = node.args
+            elif node.function == "@in":
+                key, holder = node.args
+            else:
+                continue
+            if not isinstance(key, Literal) or not isinstance(key.value, str):
+                continue
+            if isinstance(holder, Select) and holder.field in ("labels", "annotations", "matchLabels"):
+                yield key.value, each.span(key), holder.field
+            elif each.checked.types[holder.id].name in _LISTS:
+                yield key.value, each.span(key), "resources"
+
+
+def _selectors(subject: Subject) -> Iterator[tuple[tuple[str, ...], LabelSelector]]:
+    match = subject.spec.match
+    for who, names in (("pods", ("namespaceSelector", "labelSelector")), ("nodes", ("labelSelector",))):
+        of = match.pods if who == "pods" else match.nodes
+        for name in names:
+            found = None if of is None else getattr(of, re.sub("S", "_s", name))
+            if found is not None:
+                yield ("spec", "match", who, name), found
+
+
+def _declared_keys(subject: Subject) -> Iterator[tuple[str, tuple[str | int, ...], str, str | None]]:
+    """Yield key, path, kind and (of labels) value of what the document itself declares."""
+    metadata = subject.document.metadata
+    for key, value in metadata.labels.items():
+        yield key, ("metadata", "labels", key), "labels", value
+    for key in metadata.annotations:
+        yield key, ("metadata", "annotations", key), "annotations", None
+    if subject.compiled is None:
+        return
+    for path, selector in _selectors(subject):
+        for key, value in selector.match_labels.items():
+            yield key, (*path, "matchLabels", key), "labels", value
+        for number, requirement in enumerate(selector.match_expressions):
+            place: tuple[str | int, ...] = (*path, "matchExpressions", number)
+            yield requirement.key, (*place, "key"), "labels", None
+            for value in sorted(requirement.values):
+                yield requirement.key, (*place, "values"), "labels", value
+
+
+def _key_fault(key: str) -> str:
+    prefix, slash, name = key.rpartition("/")
+    if slash and (not _PREFIX.fullmatch(prefix) or len(prefix) > 253):
+        return f"`{prefix}` is not a domain in lower case"
+    if not _NAME.fullmatch(name) or len(name) > 63:
+        return f"`{name}` is not 1 to 63 letters, digits, `-`, `_` and `.`, beginning and ending with a letter or digit"
+    return ""
+
+
+def bad_names(subject: Subject) -> Iterator[Found]:
+    """Find names, keys and values that no object of a cluster can have."""
+    for key, span, kind in _keys_in_expressions(subject):
+        fault = _key_fault(key)
+        if fault:
+            yield Found(f"no object has the key `{key}` in its {kind}", span, fault)
+    for key, path, kind, value in _declared_keys(subject):
+        fault = _key_fault(key)
+        if fault:
+            yield Found(f"Kubernetes allows no {kind[:-1]} `{key}`", subject.place(*path), fault)
+        if value and (not _NAME.fullmatch(value) or len(value) > 63):
+            yield Found(f"Kubernetes allows no label with the value `{value}`", subject.place(*path),
+                        "at most 63 letters, digits, `-`, `_` and `.`")
+    name = subject.document.name
+    if not _PREFIX.fullmatch(name):
+        yield Found(f"Kubernetes would not take an object named `{name}`", subject.document.span,
+                    "lower-case letters, digits, `-` and `.`, so that it may be named after its ConfigMap key")
+    if subject.compiled is None:
+        return
+    match = subject.spec.match
+    for namespace in sorted(match.pods.namespaces or ()) if match.pods is not None else ():
+        if not _LABEL.fullmatch(namespace) or len(namespace) > 63:
+            place = subject.place("spec", "match", "pods", "namespaces")
+            yield Found(f"no namespace can be named `{namespace}`", place, "1 to 63 lower-case letters, digits and `-`")
+    for node in sorted(match.nodes.names or ()) if match.nodes is not None else ():
+        if not _PREFIX.fullmatch(node) or len(node) > 253:
+            yield Found(f"no node can be named `{node}`", subject.place("spec", "match", "nodes", "names"),
+                        "lower-case letters, digits, `-` and `.`")
+
+
+@functools.cache
+def known_keys() -> frozenset[str]:
+    """Return Koordinator's labels, annotations and resource names."""
+    texts = (value for name, value in vars(vocabulary).items() if name.isupper())
+    return frozenset(
+        each for value in texts for each in (value if isinstance(value, tuple) else (value,))
+        if isinstance(each, str) and ("/" in each or "." in each)
+    )
+
+
+@functools.cache
+def _near(key: str) -> str:
+    if key in known_keys() or key.startswith(_OWN) or ("koord" not in key.lower() and "batch-" not in key \
+            and "mid-" not in key):
+        return ""
+    lower = {each.lower(): each for each in known_keys()}
+    if key.lower() in lower:
+        return lower[key.lower()]
+    found = difflib.get_close_matches(key.lower(), lower, n=1, cutoff=0.85)
+    return lower[found[0]] if found else ""
+
+
+def misspelt_keys(subject: Subject) -> Iterator[Found]:
+    """Find keys that are nearly, but not quite, one of Koordinator's."""
+    for key, span, kind in _keys_in_expressions(subject):
+        near = _near(key)
+        if near:
+            yield Found(f"Koordinator knows no `{key}` among {kind}", span, f"did you mean `{near}`?",
+                        fix=functools.partial(replacement, span, key, near))
+    for key, path, kind, _ in _declared_keys(subject):
+        near = _near(key)
+        if near:
+            span = subject.place(*path)
+            yield Found(f"Koordinator knows no `{key}` among {kind}", span, f"did you mean `{near}`?",
+                        fix=functools.partial(replacement, span, key, near))
+
+
+def unknown_classes(subject: Subject) -> Iterator[Found]:
+    """Find comparisons with a QoS class or band that does not exist."""
+    for each in subject.everything:
+        for node in parts(each.checked):
+            if not isinstance(node, Call) or len(node.args) != 2:
+                continue
+            if node.function not in ("_==_", "_!=_", "@in"):
+                continue
+            for one, other in (node.args, node.args[::-1]):
+                field = one.field if isinstance(one, Select) else ""
+                if field not in _CLASSES or each.checked.types[one.id].name != "string":
+                    continue
+                for literal in (other, *children(other)):
+                    value = literal.value if isinstance(literal, Literal) else ""
+                    if isinstance(value, str) and value not in _CLASSES[field]:
+                        hint = did_you_mean(value, sorted(_CLASSES[field] - {""}))
+                        yield Found(f"there is no {field} `{value}`", each.span(literal), hint or "one of " + ", ".join(
+                            f"`{known}`" for known in sorted(_CLASSES[field] - {""})
+                        ))
+
+
+def deprecated(subject: Subject) -> Iterator[Found]:
+    """Find fields, labels and annotations that Kubernetes gave up."""
+    for each in subject.everything:
+        types = each.checked.environment.types
+        for node in parts(each.checked):
+            if not isinstance(node, Select):
+                continue
+            holder = each.checked.types.get(node.operand.id)
+            declared = types.get(holder.name) if holder is not None else None
+            field = declared.fields.get(node.field) if declared is not None else None
+            if field is None or "deprecated" not in field.doc.lower():
+                continue
+            alias = re.search(r"alias for (\w+)", field.doc)
+            new = alias[1][0].lower() + alias[1][1:] if alias is not None else ""
+            span = each.span(node)
+            yield Found(
+                f"the field `{node.field}` is deprecated: {field.doc}", span,
+                f"write `{new}`" if new else "read something else",
+                fix=functools.partial(_replace_field, each, node, new) if new else None,
+            )
+    for key, span, kind in _keys_in_expressions(subject):
+        if key in DEPRECATED_KEYS:
+            yield _deprecated_key(key, kind, span)
+    for key, path, kind, _ in _declared_keys(subject):
+        if key in DEPRECATED_KEYS:
+            yield _deprecated_key(key, kind, subject.place(*path))
+
+
+def _replace_field(placed: Placed, node: Select, new: str) -> Edit | None:
+    return replacement(placed.checked.source.span(node.operand.end, node.end), node.field, new)
+
+
+def _deprecated_key(key: str, kind: str, span: Span) -> Found:
+    new = DEPRECATED_KEYS[key]
+    return Found(f"`{key}` among {kind} is deprecated", span, f"write `{new}`" if new else "",
+                 fix=functools.partial(replacement, span, key, new) if new else None)
+
+
+def silent_messages(subject: Subject) -> Iterator[Found]:
+    """Find messages that do not show the number that decided."""
+    for each in subject.placed:
+        if each.role == "message" and not each.checked.reads:
+            yield Found(f"the message of `{each.name}` shows no value", each.span(),
+                        "put in what was compared: `string(...)`, or write it as `message`")
+        rule = each.item
+        if each.role in ("message", "condition") or not isinstance(rule, Rule):
+            continue
+        if rule.message and _compares_number(each, each.checked.root):
+            yield Found(
+                f"the message of `{each.name}` shows no value, though a number decides", rule.span,
+                "write a `messageExpression` with `string(...)`; without either, values are shown",
+            )
+
+
+def _compares_number(placed: Placed, node: Expr) -> bool:
+    if not isinstance(node, Call):
+        return False
+    if node.function in ("_&&_", "_||_", "!_"):
+        return any(_compares_number(placed, each) for each in node.args)
+    return COMPARISONS.get(node.function) in ("<", "<=", ">", ">=") and all(
+        placed.checked.types[each.id].name in ("int", "double") for each in node.args
+    )
+
+
+def unread_params(whole: Whole) -> Iterator[Found]:
+    """Find PolicyParams, and single params of them, that no plugin reads."""
+    readers: dict[str, list[Subject]] = {}
+    for subject in whole.subjects:
+        if subject.compiled is not None:
+            for reference in subject.spec.params_from:
+                readers.setdefault(reference.name, []).append(subject)
+    for subject in whole.subjects:
+        if not isinstance(subject.document.spec, ParamsSpec):
+            continue
+        found = readers.get(subject.document.name)
+        if not found:
+            yield Found(f"no document takes params from `{subject.document.name}`", subject.document.span,
+                        "name it under `paramsFrom`, or remove it")
+            continue
+        read: set[str] = set()
+        for reader in found:
+            read |= set(subject.params) if reader.params_read is None else reader.params_read
+        for name in subject.params:
+            if name not in read:
+                yield Found(f"nothing reads the param `{name}` of `{subject.document.name}`",
+                            subject.place("spec", "params", name), "remove it",
+                            fix=functools.partial(_remove, subject, ("spec", "params", name)))

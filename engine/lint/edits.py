@@ -1,0 +1,88 @@
+"""Mechanical changes to files: comments and layout stay as they are, only what is removed or replaced changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ..documents import Node
+from ..source import Source, Span
+from .subject import Edit
+
+
+def removal(document: Node, path: tuple[str | int, ...]) -> Edit | None:
+    """Return the edit that removes a field or a list's item; a list or mapping that would be empty goes too."""
+    node, parent = document.at(*path), document.at(*path[:-1])
+    if node is None or parent is None:
+        return None
+    if len(parent.fields) + len(parent.items) == 1 and len(path) > 2:
+        return removal(document, path[:-1])
+    text = node.source.text
+    start = node.key.start if node.key is not None else node.start
+    end = _content_end(node)
+    if text[parent.start] in "[{":
+        return _from_flow(node.source, start, end)
+    line = text.rfind("\n", 0, start) + 1
+    lead = text[line:start]
+    if lead.strip(" ") not in ("", "-"):
+        return None
+    if lead.strip(" ") == "-" and node.key is not None:  # the first field of an item stands behind its dash
+        following = min(
+            (each.place.start for each in parent.fields.values() if each.place.start > start), default=None,
+        )
+        return None if following is None else Edit(node.source, start, following, "")
+    stop = text.find("\n", end)
+    return Edit(node.source, line, len(text) if stop == -1 else stop + 1, "")
+
+
+def _content_end(node: Node) -> int:
+    """Return where the last character of a node stands; what the parser calls its end may lie behind comments."""
+    if isinstance(node.value, Mapping | tuple) and node.source.text[node.start] not in "[{":
+        ends = [_content_end(each) for each in (*node.fields.values(), *node.items)]
+        return max(ends, default=node.end)
+    return len(node.source.text[: node.end].rstrip()) if node.style in ("|", ">") else node.end
+
+
+def _from_flow(source: Source, start: int, end: int) -> Edit:
+    text = source.text
+    after = end
+    while after < len(text) and text[after] in " \n":
+        after += 1
+    if after < len(text) and text[after] == ",":
+        after += 1
+        while after < len(text) and text[after] == " ":
+            after += 1
+        return Edit(source, start, after, "")
+    before = start
+    while before > 0 and text[before - 1] in " \n":
+        before -= 1
+    return Edit(source, before - 1 if text[before - 1] == "," else start, end, "")
+
+
+def replacement(span: Span, old: str, new: str) -> Edit | None:
+    """Return the edit that writes `new` where `old` stands, if it stands in the file just as it is meant."""
+    root = span.root()
+    place = root.source.text.find(old, root.start, max(root.end, root.start + len(old)))
+    return Edit(root.source, place, place + len(old), new) if place >= 0 else None
+
+
+def apply(edits: Iterable[Edit]) -> dict[str, str]:
+    """Return the new texts by file name. Of edits that overlap the first one counts; linting again finds the others."""
+    by_file: dict[str, list[Edit]] = {}
+    for each in edits:
+        rooted = _rooted(each)
+        if rooted is not None:
+            by_file.setdefault(rooted.source.name, []).append(rooted)
+    changed: dict[str, str] = {}
+    for name, found in by_file.items():
+        text, last = found[0].source.text, len(found[0].source.text) + 1
+        for edit in sorted(found, key=lambda each: (each.start, each.end), reverse=True):
+            if edit.end <= last:
+                text = text[: edit.start] + edit.text + text[edit.end :]
+                last = edit.start
+        changed[name] = text
+    return changed
+
+
+def _rooted(edit: Edit) -> Edit | None:
+    """Return the edit in the file; one inside a part is left out, where lines are not those of the file."""
+    return edit if edit.source.parent is None else None

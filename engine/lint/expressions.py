@@ -1,0 +1,243 @@
+"""Rules about single expressions: what they can never be, what they lose, what they cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from ..cel.ast import Call, Expr, Literal, Select
+from ..cel.checked import Checked, DefinitionReference
+from ..cel.environment import Scope
+from ..cel.estimate import estimate
+from ..cel.types import INT, STRING
+from ..compile import CompiledScheduler
+from ..documents import Normalize, ScoreItem
+from ..points import HIGHEST_SCORE
+from .ranges import ALWAYS, COMPARISONS, NEVER, Analysis, Range, parts
+from .subject import Found, Placed, Subject
+
+_QUANTITY: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?(m|k|[MGTPE]|[KMGTPE]i)")
+_QUANTITIES: Final = frozenset(("requests", "limits", "allocatable", "capacity", "allocated", "resources"))
+_ORDERINGS: Final = ("<", "<=", ">", ">=")
+_UNITS: Final = {"cpu": "milli-cores", "memory": "bytes", "ephemeral-storage": "bytes", "pods": "pods"}
+_NEAR: Final = 2
+"""An expression that may cost more than one in so many parts of the limit is near it."""
+
+
+def _by_intent(subject: Subject, placed: Placed) -> bool:
+    """Whether a bare `true` or `false` says something: the document's `match` chooses what it is said of."""
+    match = subject.spec.match
+    return isinstance(placed.checked.root, Literal) and (
+        match.pods is not None or match.nodes is not None or bool(subject.spec.match_conditions)
+    )
+
+
+def constant_conditions(subject: Subject) -> Iterator[tuple[Placed, Expr, bool | None]]:
+    """Yield the parts of expressions that are always the same, and (None) branches that are never taken."""
+    for placed, analysis in subject.analyses:
+        root = placed.checked.root
+        if isinstance(root, Literal) and isinstance(root.value, bool):
+            if placed.role != "variable" and not _by_intent(subject, placed):
+                yield placed, root, root.value
+            continue
+        for node, value in analysis.determined():
+            yield placed, node, value
+
+
+def always_true(subject: Subject) -> Iterator[Found]:
+    """Find conditions that are true whatever the row is."""
+    for placed, node, value in constant_conditions(subject):
+        if value is True:
+            whole = node is placed.checked.root
+            yield Found(
+                f"`{placed.name or placed.role}` is always true" if whole else "this part is always true",
+                placed.span(node), "it decides nothing: remove it, or compare with what was meant",
+            )
+
+
+def always_false(subject: Subject) -> Iterator[Found]:
+    """Find conditions that are true for no row."""
+    for placed, node, value in constant_conditions(subject):
+        if value is False:
+            whole = node is placed.checked.root
+            yield Found(
+                f"`{placed.name or placed.role}` is never true" if whole else "this part is never true",
+                placed.span(node), "no value meets it: are the bounds the right way round?",
+            )
+
+
+def unreachable(subject: Subject) -> Iterator[Found]:
+    """Find branches that are never taken."""
+    for placed, node, value in constant_conditions(subject):
+        if value is None:
+            yield Found("this branch is never taken: its condition is always the same", placed.span(node),
+                        "remove it, or mend the condition")
+
+
+def filters_without_node(subject: Subject) -> Iterator[Found]:
+    """Find filters whose answer is the same for all nodes."""
+    if not isinstance(subject.compiled, CompiledScheduler) or subject.spec.match.nodes is not None:
+        return
+    if any(each.role == "condition" and each.checked.scope is Scope.ROW for each in subject.placed):
+        return  # the conditions choose the nodes
+    for placed in subject.placed:
+        if placed.role == "filter" and placed.checked.scope is not Scope.ROW and not _settled(placed.checked):
+            yield Found(
+                f"the filter `{placed.name}` reads no node: it is asked once per node and answers the same",
+                placed.span(), "move it to `preFilter`, where it is asked once per pod",
+            )
+
+
+def scores_without_node(subject: Subject) -> Iterator[Found]:
+    """Find scores that are the same for all nodes."""
+    if not isinstance(subject.compiled, CompiledScheduler) or subject.spec.match.nodes is not None:
+        return
+    if any(each.role == "condition" and each.checked.scope is Scope.ROW for each in subject.placed):
+        return  # nodes that the document is not about get 0
+    for placed in subject.placed:
+        if placed.role == "score" and placed.checked.scope is not Scope.ROW:
+            yield Found(f"the score `{placed.name}` reads no node: all nodes get the same", placed.span(),
+                        "read something of the node, or remove it")
+
+
+def _settled(checked: Checked) -> bool:
+    return Analysis(checked).truth(checked.root) in (ALWAYS, NEVER)
+
+
+def scores_out_of_range(subject: Subject) -> Iterator[Found]:
+    """Find scores that are outside of 0..100 after their normalisation, for inputs that a cluster has."""
+    for placed in subject.placed:
+        if placed.role != "score" or not isinstance(placed.item, ScoreItem):
+            continue
+        found = Analysis(placed.checked, subject.params).range(placed.checked.root)
+        if found is not None and (fault := _score_fault(found, placed.item.normalize)):
+            message, hint = fault
+            yield Found(f"the score `{placed.name}` {message}", placed.span(), hint)
+
+
+def _score_fault(found: Range, how: Normalize) -> tuple[str, str] | None:
+    scale = "`normalize: MinMax` brings any numbers to 0..100"
+    if how in (Normalize.MIN_MAX, Normalize.MIN_MAX_REVERSE):
+        return None
+    if how is not Normalize.IDENTITY:
+        if found.low < 0 and (found.exact or found.high < 0):
+            return f"may be negative, which `normalize: {how.value}` does not bring into 0..100", scale
+        return None
+    if found.low > HIGHEST_SCORE or found.high < 0:
+        return f"is never within 0..100: it is {_side(found)}", scale
+    if found.unit and found.high > HIGHEST_SCORE:
+        unit = _UNITS.get(found.unit, "units of the resource")
+        return f"is an amount in {unit}, not 0..100", f"divide by what the node has, or write `normalize: Max`; {scale}"
+    if found.exact and found.high > HIGHEST_SCORE:
+        return "may be above 100", f"`math.least(100, ...)` keeps it there; {scale}"
+    if found.exact and found.low < 0:
+        return "may be below 0", f"`math.greatest(0, ...)` keeps it there; {scale}"
+    return None
+
+
+def _side(found: Range) -> str:
+    return f"at least {found.low}" if found.low > HIGHEST_SCORE else f"at most {found.high}"
+
+
+def lossy_divisions(subject: Subject) -> Iterator[Found]:
+    """Find divisions of integers whose lost fraction was meant to count."""
+    for placed in subject.everything:
+        analysis = Analysis(placed.checked)
+        for node in parts(placed.checked):
+            if not isinstance(node, Call):
+                continue
+            if node.function == "_*_" and placed.checked.types.get(node.id) == INT:
+                for one, other in (node.args, node.args[::-1]):
+                    if _divides(placed.checked, one, but=analysis.text(other), analysis=analysis):
+                        yield Found(
+                            "the division loses its fraction before it is multiplied", placed.span(one),
+                            "integers are divided to integers: multiply first, `a * 100 / b`, or divide doubles",
+                        )
+            elif node.function == "double" and _divides(placed.checked, node.args[0], analysis=analysis):
+                yield Found("the division has lost its fraction when it becomes a double", placed.span(node.args[0]),
+                            "`double(a) / double(b)` keeps it")
+            elif COMPARISONS.get(node.function) in _ORDERINGS and _compares_share(analysis, placed.checked, node):
+                yield Found("the quotient of these integers is 0 for every share under the whole", placed.span(node),
+                            "compare percents: `a * 100 / b`")
+
+
+def _divides(checked: Checked, node: Expr, *, analysis: Analysis, but: str = "") -> bool:
+    """Whether a part is a division of integers (but not by `but`, which rounds down on purpose)."""
+    reference = checked.references.get(node.id)
+    if isinstance(reference, DefinitionReference):
+        below = checked.environment.definitions[reference.name]
+        return _divides(below, below.root, analysis=Analysis(below), but=but)
+    if not isinstance(node, Call) or node.function != "_/_" or checked.types.get(node.id) != INT:
+        return False
+    if but and analysis.text(node.args[1]) == but:
+        return False
+    constants = [analysis.constant(each) for each in node.args]
+    if constants[0] is not None and constants[1] is not None:
+        return bool(constants[1][0]) and constants[0][0] % constants[1][0] != 0
+    return True
+
+
+def _compares_share(analysis: Analysis, checked: Checked, node: Call) -> bool:
+    for one, other in (node.args, node.args[::-1]):
+        bound = analysis.constant(other)
+        if bound is None or bound[0] not in (0, 1) or isinstance(bound[0], bool):
+            continue
+        reference = checked.references.get(one.id)
+        below, root = checked, one
+        if isinstance(reference, DefinitionReference):
+            below = checked.environment.definitions[reference.name]
+            root = below.root
+        if isinstance(root, Call) and root.function == "_/_" and below.types.get(root.id) == INT:
+            inner = Analysis(below)
+            left, right = (inner.range(each) for each in root.args)
+            if left is not None and right is not None and left.unit and left.unit == right.unit:
+                return True
+    return False
+
+
+def quantities_as_text(subject: Subject) -> Iterator[Found]:
+    """Find quantities that are compared or converted as the texts that they are."""
+    for placed in subject.everything:
+        for node in parts(placed.checked):
+            if not isinstance(node, Call):
+                continue
+            hint = "use `quantity(a).isLessThan(quantity(b))`, or the ready numbers: `requests.cpu`, `allocatable.cpu`"
+            if COMPARISONS.get(node.function) in _ORDERINGS:
+                texts = [each for each in node.args if _is_quantity(placed.checked, each)]
+                if texts:
+                    yield Found("a quantity is compared as a text: '9' comes after '10', and '1' is not '1000m'",
+                                placed.span(node), hint)
+            elif node.function in ("int", "double") and _is_field(placed.checked, node.args[0]):
+                yield Found(f"`{node.function}` cannot read a quantity such as '500m' or '1Gi'",
+                            placed.span(node), hint)
+
+
+def _is_quantity(checked: Checked, node: Expr) -> bool:
+    if isinstance(node, Literal):
+        return isinstance(node.value, str) and _QUANTITY.fullmatch(node.value) is not None
+    if isinstance(node, Call) and node.function == "dyn" and len(node.args) == 1:
+        return _is_quantity(checked, node.args[0])
+    return _is_field(checked, node)
+
+
+def _is_field(checked: Checked, node: Expr) -> bool:
+    """Whether a part is a quantity of an API object, which serves them as texts."""
+    if checked.types.get(node.id) != STRING:
+        return False
+    holder = node.operand if isinstance(node, Select) else None
+    if isinstance(node, Call) and node.function == "_[_]":
+        holder = node.args[0]
+    return isinstance(holder, Select) and holder.field in _QUANTITIES
+
+
+def near_limit(subject: Subject) -> Iterator[Found]:
+    """Find expressions that may cost nearly as much as is allowed."""
+    for placed in subject.everything:
+        limit = placed.checked.environment.limits.estimated_cost
+        cost = estimate(placed.checked).high
+        if cost * _NEAR > limit:
+            yield Found(
+                f"may cost {cost:,} of the {limit:,} that are allowed", placed.span(),
+                "look only at what is needed (`filter` first), or compute parts of it once under `variables`",
+            )

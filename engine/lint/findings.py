@@ -1,0 +1,173 @@
+"""Rules asked, ignores and levels applied: what is left are the findings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ..source import Problem, Severity, Source, Span, did_you_mean
+from .configuration import Configuration
+from .rules import RULES, Rule, find
+from .subject import Edit, Found, Whole
+
+_IGNORE: Final = re.compile(r"(?:^|(?<=\s))#\s*koord-policy:\s*ignore\b[ \t]*(?P<rest>[^\n]*)", re.MULTILINE)
+_MARK: Final = "koord-policy:"
+_WITHOUT_REASON: Final = RULES["KP040"]
+_NEEDLESS: Final = RULES["KP041"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a rule found, as it weighs here."""
+
+    rule: Rule
+    found: Found
+    severity: Severity
+
+    @property
+    def problem(self) -> Problem:
+        """The finding as a problem; its code is the rule's id."""
+        return Problem(f"{self.found.message} [{self.rule.id}]", self.found.span, self.found.help, self.severity,
+                       self.rule.id)
+
+
+@dataclass(slots=True)
+class Ignore:
+    """A comment that keeps rules from speaking about a line."""
+
+    source: Source
+    start: int
+    end: int
+    line: int
+    """The line that it is about."""
+    rules: tuple[Rule, ...]
+    reason: str
+    unknown: tuple[str, ...]
+    used: set[str]
+
+    @property
+    def span(self) -> Span:
+        """The comment."""
+        return Span(self.source, self.start, self.end)
+
+
+def check(
+    whole: Whole, sources: Iterable[Source], configuration: Configuration,
+    done: Callable[[int], None] = lambda _: None,
+) -> tuple[Finding, ...]:
+    """Return what the rules find in a set, without what comments and the configuration ignore.
+
+    `sources` are the files, whose comments are looked at. `done` is told how many documents have been checked.
+    """
+    rules = [rule for rule in RULES.values() if configuration.level(rule) is not None]
+    ignores = [each for source in sources for each in ignores_of(source)]
+    by_line: dict[tuple[str, int], list[Ignore]] = {}
+    for ignore in ignores:
+        by_line.setdefault((ignore.source.name, ignore.line), []).append(ignore)
+    findings = [
+        finding for rule, found in _asked(whole, rules, done)
+        if (finding := _weighed(rule, found, configuration)) is not None and not _ignored(finding, by_line)
+    ]
+    for ignore in ignores:
+        for rule, found in _faults(ignore, configuration):
+            finding = _weighed(rule, found, configuration)
+            if finding is not None:
+                findings.append(finding)
+    return tuple(findings)
+
+
+def _asked(whole: Whole, rules: list[Rule], done: Callable[[int], None]) -> Iterator[tuple[Rule, Found]]:
+    single = [(rule, rule.each) for rule in rules if rule.each is not None]
+    for number, subject in enumerate(whole.subjects, start=1):
+        for rule, ask in single:
+            for found in ask(subject):
+                yield rule, found
+        done(number)
+    for rule in rules:
+        if rule.whole is not None:
+            for found in rule.whole(whole):
+                yield rule, found
+
+
+def _weighed(rule: Rule, found: Found, configuration: Configuration) -> Finding | None:
+    level = configuration.level(rule)
+    if level is None or (found.span is not None and configuration.ignores(rule, found.span.root().source.name)):
+        return None
+    if found.severity is not None and level is rule.severity:
+        level = found.severity
+    return Finding(rule, found, level)
+
+
+def _ignored(finding: Finding, by_line: dict[tuple[str, int], list[Ignore]]) -> bool:
+    if finding.found.span is None or not by_line:
+        return False
+    name, line, _ = finding.found.span.place
+    hits = [each for each in by_line.get((name, line), ()) if finding.rule in each.rules]
+    for each in hits:
+        each.used.add(finding.rule.id)
+    return bool(hits)
+
+
+def ignores_of(source: Source) -> Iterator[Ignore]:
+    """Yield the comments of a file that ask for something to be ignored."""
+    if _MARK not in source.text:
+        return
+    for match in _IGNORE.finditer(source.text):
+        said, because, reason = match["rest"].partition("because")
+        words = [word for word in re.split(r"[,\s]+", said) if word]
+        rules = tuple(rule for word in words if (rule := find(word)) is not None)
+        line = source.position(match.start())[0]
+        if not source.line(line)[: source.position(match.start())[1] - 1].strip():  # alone on its line: about the next
+            line = _next_line(source, line)
+        end = match.start() + len(match[0].rstrip())
+        yield Ignore(source, match.start(), end, line, rules, reason.strip(" :") if because else "",
+                     tuple(word for word in words if find(word) is None), set())
+
+
+def _next_line(source: Source, line: int) -> int:
+    last = source.position(len(source.text))[0]
+    while line < last:
+        line += 1
+        text = source.line(line).strip()
+        if text and not text.startswith("#"):
+            return line
+    return line
+
+
+def _faults(ignore: Ignore, configuration: Configuration) -> Iterator[tuple[Rule, Found]]:
+    for word in ignore.unknown:
+        hint = did_you_mean(word, [*RULES, *(rule.name for rule in RULES.values())])
+        yield _NEEDLESS, Found(f"there is no rule `{word}` to ignore", ignore.span, hint)
+    if not ignore.rules and not ignore.unknown:
+        yield _NEEDLESS, Found("no rule is named that is to be ignored", ignore.span,
+                               "`# koord-policy: ignore KP007 because ...`")
+    elif not ignore.reason:
+        yield _WITHOUT_REASON, Found("it is not said why this is ignored", ignore.span,
+                                     "add `because` and the reason")
+    for rule in ignore.rules:
+        if rule.id not in ignore.used and configuration.level(rule) is not None:
+            yield _NEEDLESS, Found(
+                f"there is nothing that `{rule.id}` says about this line", ignore.span, "remove the comment",
+                fix=(lambda: _without(ignore)) if len(ignore.rules) == 1 and not ignore.unknown else None,
+            )
+
+
+def _without(ignore: Ignore) -> Edit:
+    text = ignore.source.text
+    line = text.rfind("\n", 0, ignore.start) + 1
+    if not text[line : ignore.start].strip():  # the whole line goes
+        stop = text.find("\n", ignore.end)
+        return Edit(ignore.source, line, len(text) if stop == -1 else stop + 1, "")
+    start = ignore.start
+    while text[start - 1] in " \t":
+        start -= 1
+    return Edit(ignore.source, start, ignore.end, "")
+
+
+def strict(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings with warnings as errors; notes stay notes."""
+    return tuple(
+        replace(each, severity=Severity.ERROR) if each.severity is Severity.WARNING else each for each in findings
+    )

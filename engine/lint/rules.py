@@ -1,0 +1,330 @@
+"""The one table of rules: id, name, weight, what to avoid, what to prefer, and why.
+
+`docs/lint.md` is generated from it, and every example in it is a test: what is to be avoided triggers exactly its rule,
+what is preferred triggers none. Ids are never given anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from ..source import Severity
+from . import across, declarations, expressions
+from .subject import Found, Subject, Whole
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule. One of `each` (asked about every document) and `whole` (asked once, about all) is given.
+
+    `avoid` and `prefer` are policy files; `configuration` tells that they are component configurations instead, and
+    `beside` stands for policy files that are checked with them.
+    """
+
+    id: str
+    name: str
+    severity: Severity
+    why: str
+    avoid: str
+    prefer: str
+    each: Callable[[Subject], Iterator[Found]] | None = None
+    whole: Callable[[Whole], Iterator[Found]] | None = None
+    fixable: bool = False
+    configuration: bool = False
+
+
+def _policy(kind: str, spec: str, name: str = "example", about: str = "An example.") -> str:
+    body = "".join(f"  {line}\n" if line else "\n" for line in spec.strip("\n").splitlines())
+    described = f", annotations: {{policy.koordinator.sh/description: {about}}}" if about else ""
+    return (
+        f"apiVersion: policy.koordinator.sh/v1alpha2\nkind: {kind}\nmetadata: {{name: {name}{described}}}\n"
+        f"spec:\n{body}"
+    )
+
+
+def _scheduler(spec: str, name: str = "example", about: str = "An example.") -> str:
+    return _policy("SchedulerPlugin", spec, name, about)
+
+
+def _filter(expression: str) -> str:
+    return _scheduler(f"filter:\n- name: fits\n  expression: {expression}")
+
+
+def _score(expression: str, more: str = "") -> str:
+    return _scheduler(f"score:\n- name: best\n  expression: {expression}{more}")
+
+
+def _both(*documents: str) -> str:
+    return "---\n".join(documents)
+
+
+_BELOW = "filter:\n- name: below\n  expression: usage.cpu * 100 / allocatable.cpu < {}"
+_DRAIN = """
+type: Balance
+nodes:
+  source: usage.cpu * 100 / allocatable.cpu > {}
+  target: usage.cpu * 100 / allocatable.cpu < {}
+"""
+
+
+def _drain(high: int, low: int, name: str = "drain", match: str = "") -> str:
+    return _policy("DeschedulerPlugin", match + _DRAIN.strip("\n").format(high, low), name)
+
+
+_DOMAIN = "topology.kubernetes.io/zone"
+_CONFIGURATION = """\
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerConfiguration
+profiles:
+- name: default
+  plugins:
+    balance:
+      enabled:
+      - name: {}
+"""
+
+_RULES: Final = (
+    Rule(
+        "KP001", "unused-variable", Severity.WARNING,
+        "A variable that nothing reads is never evaluated: either it can go, or the expression that was meant to read"
+        " it reads something else.",
+        _scheduler("variables:\n- {name: free, expression: allocatable.cpu - requested.cpu}\n"
+                   "filter:\n- {name: fits, expression: requests.cpu <= allocatable.cpu - requested.cpu}"),
+        _scheduler("variables:\n- {name: free, expression: allocatable.cpu - requested.cpu}\n"
+                   "filter:\n- {name: fits, expression: requests.cpu <= variables.free}"),
+        each=declarations.unused_variables, fixable=True,
+    ),
+    Rule(
+        "KP002", "unused-param", Severity.WARNING,
+        "Whoever changes a param that nothing reads believes to have changed something.",
+        _scheduler("params: {percent: 65}\nfilter:\n"
+                   "- {name: below, expression: usage.cpu * 100 / allocatable.cpu < 70}"),
+        _scheduler("params: {percent: 65}\nfilter:\n"
+                   "- {name: below, expression: usage.cpu * 100 / allocatable.cpu < params.percent}"),
+        each=declarations.unused_params, fixable=True,
+    ),
+    Rule(
+        "KP003", "shadowed-variable", Severity.WARNING,
+        "Inside the loop the name means the element, and the variable of the same name cannot be read; who reads the"
+        " expression takes the one for the other.",
+        _filter("\"!has(node.spec.taints) || node.spec.taints.all(node, node.effect != 'NoSchedule')\""),
+        _filter("\"!has(node.spec.taints) || node.spec.taints.all(taint, taint.effect != 'NoSchedule')\""),
+        each=declarations.shadowing,
+    ),
+    Rule(
+        "KP004", "shadowed-param", Severity.WARNING,
+        "A param that comes from two places has the value of the last one, which depends on the order of lines; one"
+        " that repeats a shared value no longer follows it.",
+        _both(_policy("PolicyParams", "params: {percent: 65}", "shared"),
+              _scheduler("paramsFrom: [{name: shared}]\nparams: {percent: 65}\nfilter:\n"
+                         "- {name: below, expression: usage.cpu * 100 / allocatable.cpu < params.percent}")),
+        _both(_policy("PolicyParams", "params: {percent: 65}", "shared"),
+              _scheduler("paramsFrom: [{name: shared}]\nfilter:\n"
+                         "- {name: below, expression: usage.cpu * 100 / allocatable.cpu < params.percent}")),
+        whole=declarations.shadowed_params, fixable=True,
+    ),
+    Rule(
+        "KP005", "missing-description", Severity.NOTE,
+        "`koord-policy plugins`, verdicts and whoever is on call at night say what a plugin is for with these words.",
+        _scheduler("filter:\n- {name: fits, expression: requests.cpu <= allocatable.cpu}", about=""),
+        _scheduler("filter:\n- {name: fits, expression: requests.cpu <= allocatable.cpu}", about="Pods fit."),
+        each=declarations.missing_descriptions,
+    ),
+    Rule(
+        "KP006", "bad-name", Severity.WARNING,
+        "No object of a cluster can have such a name, key or value: what asks for it finds nothing.",
+        _scheduler("match: {nodes: {labelSelector: {matchLabels: {pool: a b}}}}\nfilter:\n"
+                   "- {name: fits, expression: requests.cpu <= allocatable.cpu}"),
+        _scheduler("match: {nodes: {labelSelector: {matchLabels: {pool: a-b}}}}\nfilter:\n"
+                   "- {name: fits, expression: requests.cpu <= allocatable.cpu}"),
+        each=declarations.bad_names,
+    ),
+    Rule(
+        "KP007", "silent-message", Severity.WARNING,
+        "`too much load` leaves open how much it is and how much would do: the next step is then a debugger. Without"
+        " any message the expression is shown with its values.",
+        _scheduler("filter:\n- name: below\n  expression: usage.cpu * 100 / allocatable.cpu < 65\n"
+                   "  message: the node is too hot"),
+        _scheduler("variables:\n- {name: cpu, expression: usage.cpu * 100 / allocatable.cpu}\n"
+                   "filter:\n- name: below\n  expression: variables.cpu < 65\n"
+                   "  messageExpression: \"'cpu is at ' + string(variables.cpu) + '%'\""),
+        each=declarations.silent_messages,
+    ),
+    Rule(
+        "KP010", "always-true", Severity.WARNING,
+        "A condition that holds for every row decides nothing. Mostly a bound or a name is not the one that was meant."
+        " (A bare `true` is fine where `match` chooses what it is about. Params count as unknown: profiles change"
+        " them.)",
+        _filter("requested.cpu >= 0"), _filter("requested.cpu > 0"),
+        each=expressions.always_true,
+    ),
+    Rule(
+        "KP011", "always-false", Severity.WARNING,
+        "No row meets it: a filter refuses every node, a criterion chooses no pod.",
+        _filter("nodeInfo.pods < 5 && nodeInfo.pods > 10"), _filter("nodeInfo.pods < 5 || nodeInfo.pods > 10"),
+        each=expressions.always_false,
+    ),
+    Rule(
+        "KP012", "unreachable", Severity.WARNING,
+        "What is never evaluated is never wrong, and never right.",
+        _score("\"nodeInfo.pods >= 0 ? 100 : 0\""), _score("\"nodeInfo.pods > 0 ? 100 : 0\""),
+        each=expressions.unreachable,
+    ),
+    Rule(
+        "KP013", "filter-without-node", Severity.WARNING,
+        "At `filter` the question is asked for every node. One that is about the pod alone belongs to `preFilter`: it"
+        " is asked once, and its answer says that no node will do.",
+        _scheduler("filter:\n- {name: modest, expression: requests.cpu <= 64000}"),
+        _scheduler("preFilter:\n- {name: modest, expression: requests.cpu <= 64000}"),
+        each=expressions.filters_without_node,
+    ),
+    Rule(
+        "KP014", "score-without-node", Severity.WARNING,
+        "What is the same for all nodes prefers none of them.",
+        _score("\"podInfo.qosClass == 'LSR' ? 100 : 0\""),
+        _score("\"podInfo.qosClass == 'LSR' && nodeInfo.pods < 10 ? 100 : 0\""),
+        each=expressions.scores_without_node,
+    ),
+    Rule(
+        "KP015", "score-range", Severity.WARNING,
+        "After its normalisation a score outside of 0..100 is an error of that node: it counts 0. What is told here is"
+        " certain: there are inputs for which it happens.",
+        _score("100 - usage.cpu * 100 / allocatable.cpu"),
+        _score("math.greatest(0, 100 - usage.cpu * 100 / allocatable.cpu)"),
+        each=expressions.scores_out_of_range,
+    ),
+    Rule(
+        "KP016", "lossy-division", Severity.WARNING,
+        "Integers are divided to integers: `usage.cpu / allocatable.cpu` is 0 for every node that is not full, and so"
+        " is a hundred times that.",
+        _filter("usage.cpu / allocatable.cpu * 100 < 65"), _filter("usage.cpu * 100 / allocatable.cpu < 65"),
+        each=expressions.lossy_divisions,
+    ),
+    Rule(
+        "KP017", "quantity-as-text", Severity.WARNING,
+        "API objects hold quantities as texts, and texts are compared letter by letter: '9' comes after '10', and '1'"
+        " is not '1000m'.",
+        _filter("pod.spec.containers.all(c, c.resources.requests['cpu'] <= node.status.allocatable['cpu'])"),
+        _filter("requests.cpu <= allocatable.cpu"),
+        each=expressions.quantities_as_text,
+    ),
+    Rule(
+        "KP018", "near-cost-limit", Severity.WARNING,
+        "An expression that may cost more than half of what is allowed will one day be refused for a small change.",
+        _filter("pod.spec.containers.all(a, pod.spec.containers.all(b, pod.spec.containers.all(c, a.name != b.name"
+                " || b.name != c.name || allocatable.cpu > 0)))"),
+        _filter("pod.spec.containers.all(a, pod.spec.containers.exists_one(b, a.name == b.name)"
+                " && allocatable.cpu > 0)"),
+        each=expressions.near_limit,
+    ),
+    Rule(
+        "KP019", "deprecated", Severity.WARNING,
+        "What Kubernetes gave up is empty on new clusters, or soon will be.",
+        _filter("\"'failure-domain.beta.kubernetes.io/zone' in node.metadata.labels\""),
+        _filter(f"\"'{_DOMAIN}' in node.metadata.labels\""),
+        each=declarations.deprecated, fixable=True,
+    ),
+    Rule(
+        "KP020", "misspelt-key", Severity.WARNING,
+        "A label, annotation or resource that is nearly one of Koordinator's is that one, misspelt: it is found on no"
+        " object, and nothing says so.",
+        _scheduler("match: {pods: {labelSelector: {matchLabels: {koordinator.sh/qos-class: BE}}}}\n"
+                   "filter:\n- {name: fits, expression: requests.cpu <= allocatable.cpu}"),
+        _scheduler("match: {pods: {labelSelector: {matchLabels: {koordinator.sh/qosClass: BE}}}}\n"
+                   "filter:\n- {name: fits, expression: requests.cpu <= allocatable.cpu}"),
+        each=declarations.misspelt_keys, fixable=True,
+    ),
+    Rule(
+        "KP021", "unknown-class", Severity.WARNING,
+        "The QoS classes are LSE, LSR, LS, BE and SYSTEM, the bands koord-prod, koord-mid, koord-batch and koord-free:"
+        " another one is never met.",
+        _filter("podInfo.qosClass != 'BestEffort' || nodeInfo.pods < 50"),
+        _filter("podInfo.qosClass != 'BE' || nodeInfo.pods < 50"),
+        each=declarations.unknown_classes,
+    ),
+    Rule(
+        "KP030", "watermarks-crossed", Severity.ERROR,
+        "Pods are placed on nodes that are so full that others are evicted from them: the pod is placed, evicted and"
+        " placed again, for ever. It is the most expensive mistake that Koordinator's users report.",
+        _both(_scheduler(_BELOW.format(85), "place"), _drain(80, 45)),
+        _both(_scheduler(_BELOW.format(65), "place"), _drain(80, 45)),
+        whole=across.watermarks_crossed,
+    ),
+    Rule(
+        "KP031", "pools-at-odds", Severity.WARNING,
+        "Two documents that demand different labels of the same nodes leave none; two that drain the same nodes from"
+        " different shares on make the lower one the only one.",
+        _both(_scheduler("filter:\n- {name: pool, expression: \"node.metadata.labels['pool'] == 'a'\"}", "pool-a"),
+              _scheduler("filter:\n- {name: pool, expression: \"node.metadata.labels['pool'] == 'b'\"}", "pool-b")),
+        _both(_scheduler("match: {pods: {namespaces: [a]}}\n"
+                         "filter:\n- {name: pool, expression: \"node.metadata.labels['pool'] == 'a'\"}", "pool-a"),
+              _scheduler("match: {pods: {namespaces: [b]}}\n"
+                         "filter:\n- {name: pool, expression: \"node.metadata.labels['pool'] == 'b'\"}", "pool-b")),
+        whole=across.pools_at_odds,
+    ),
+    Rule(
+        "KP032", "plugins-fight", Severity.WARNING,
+        "One plugin prefers the nodes from which another evicts, or two plugins of one profile prefer the opposite: the"
+        " work of both is lost.",
+        _both(_scheduler("score:\n- name: fullest\n"
+                         "  expression: math.least(100, usage.cpu * 100 / allocatable.cpu)", "pack"), _drain(80, 45)),
+        _both(_scheduler("score:\n- name: emptiest\n"
+                         "  expression: math.greatest(0, 100 - usage.cpu * 100 / allocatable.cpu)", "spread"),
+              _drain(80, 45)),
+        whole=across.fights,
+    ),
+    Rule(
+        "KP033", "off-by-a-hundred", Severity.WARNING,
+        "Usage may be more than what a node has for pods, so a threshold of 100 % still acts. What shall not count is"
+        " left out.",
+        _scheduler(_BELOW.format(100)), _scheduler(_BELOW.format(90)),
+        whole=across.off_by_a_hundred,
+    ),
+    Rule(
+        "KP034", "thresholds-upside-down", Severity.ERROR,
+        "Nodes that take pods up to a higher share than the one from which they lose them pass the pods round.",
+        _drain(60, 70), _drain(70, 45),
+        whole=across.thresholds_upside_down,
+    ),
+    Rule(
+        "KP035", "unread-params", Severity.WARNING,
+        "Shared params that nobody takes over look like a switch and turn nothing.",
+        _policy("PolicyParams", "params: {percent: 65}", "shared"),
+        _both(_policy("PolicyParams", "params: {percent: 65}", "shared"),
+              _scheduler("paramsFrom: [{name: shared}]\nfilter:\n"
+                         "- {name: below, expression: usage.cpu * 100 / allocatable.cpu < params.percent}")),
+        whole=declarations.unread_params, fixable=True,
+    ),
+    Rule(
+        "KP036", "unknown-plugin", Severity.ERROR,
+        "A component configuration (`--config`) names a plugin that nobody has: the component does not start.",
+        _CONFIGURATION.format("LowNodeLod"), _CONFIGURATION.format("LowNodeLoad"),
+        whole=across.unknown_plugins, configuration=True,
+    ),
+    Rule(
+        "KP040", "ignore-without-reason", Severity.ERROR,
+        "Who reads the line in a year wants to know whether it is still true. The word after the ids is `because`.",
+        _filter("requested.cpu >= 0  # koord-policy: ignore KP010"),
+        _filter("requested.cpu >= 0  # koord-policy: ignore KP010 because it shows how a filter is written"),
+    ),
+    Rule(
+        "KP041", "needless-ignore", Severity.WARNING,
+        "An ignore for something that is no longer there will hide the next one.",
+        _filter("requested.cpu > 0  # koord-policy: ignore KP010 because it was `>=` once"),
+        _filter("requested.cpu > 0"),
+        fixable=True,
+    ),
+)
+
+RULES: Final = MappingProxyType({rule.id: rule for rule in _RULES})
+"""All rules by id, in order."""
+
+BY_NAME: Final = MappingProxyType({rule.name: rule for rule in _RULES})
+
+
+def find(word: str) -> Rule | None:
+    """Return the rule of an id or a name."""
+    return RULES.get(word.upper()) or BY_NAME.get(word.lower())

@@ -1,0 +1,227 @@
+"""What rules look at: one document with its checked expressions, and the whole set of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ..cel.ast import Expr
+from ..cel.checked import Checked, DefinitionReference
+from ..compile import (
+    Compiled,
+    CompiledQoS,
+    CompiledScheduler,
+    EvictProgram,
+    Rule,
+    SuppressCPUProgram,
+)
+from ..documents import Document, Node, ParamsSpec, PluginSpec, read
+from ..points import Framework
+from ..source import Problems, Severity, Source, Span
+from .ranges import Analysis
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace characters `start` to `end` of a file by `text`."""
+
+    source: Source
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a rule found: a lower-case fragment, its place, what to do, and other places that it is about.
+
+    `fix` is asked only when somebody wants to have it fixed.
+    """
+
+    message: str
+    span: Span | None
+    help: str = ""
+    related: tuple[Span, ...] = ()
+    fix: Callable[[], Edit | None] | None = None
+    severity: Severity | None = None
+    """Where it weighs other than the rule usually does."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """An expression where it stands. `role` is what its list is called (`filter`, `score`, `message`, ...)."""
+
+    role: str
+    checked: Checked
+    name: str = ""
+    item: Any = None
+    """The rule or score item of the document that it belongs to."""
+
+    def span(self, node: Expr | None = None) -> Span:
+        """Return the place of a part of it, or of the whole."""
+        return span_of(self.checked, node)
+
+
+def span_of(checked: Checked, node: Expr | None = None) -> Span:
+    """Return the place of a part of an expression, or of the whole."""
+    node = checked.root if node is None else node
+    return checked.source.span(node.start, node.end)
+
+
+@dataclass(eq=False)
+class Subject:
+    """A valid document. For PolicyParams `compiled` is None; `params` are its own with those that it takes over."""
+
+    document: Document
+    compiled: Compiled | None
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def spec(self) -> PluginSpec:
+        """The spec of a plugin's document."""
+        assert isinstance(self.document.spec, PluginSpec)
+        return self.document.spec
+
+    @cached_property
+    def placed(self) -> tuple[Placed, ...]:
+        """All expressions of the document but its variables."""
+        return tuple(_placed(self.compiled)) if self.compiled is not None else ()
+
+    @cached_property
+    def definitions(self) -> Mapping[str, Checked]:
+        """Its variables as the first expression sees them that can read them."""
+        found: dict[str, Checked] = {}
+        for each in self.placed:
+            for name, checked in each.checked.environment.definitions.items():
+                found.setdefault(name, checked)
+        return found
+
+    @cached_property
+    def everything(self) -> tuple[Placed, ...]:
+        """All expressions, each variable once."""
+        variables = (Placed("variable", checked, name) for name, checked in self.definitions.items())
+        return (*variables, *self.placed)
+
+    @cached_property
+    def analyses(self) -> tuple[tuple[Placed, Analysis], ...]:
+        """What can be said of each expression, whatever the params are."""
+        return tuple((each, Analysis(each.checked)) for each in self.everything)
+
+    @cached_property
+    def used(self) -> frozenset[str]:
+        """The variables that something reads, directly or by way of another that is read."""
+        found: set[str] = set()
+        pending = [each.checked for each in self.placed]
+        while pending:
+            checked = pending.pop()
+            for reference in checked.references.values():
+                if isinstance(reference, DefinitionReference) and reference.name not in found:
+                    found.add(reference.name)
+                    pending.append(checked.environment.definitions[reference.name])
+        return frozenset(found)
+
+    @cached_property
+    def params_read(self) -> frozenset[str] | None:
+        """The params that expressions read; None where they are read as a whole."""
+        paths = {path for each in self.everything for path in each.checked.reads if path[0] == "params"}
+        return None if ("params",) in paths else frozenset(path[1] for path in paths)
+
+    @cached_property
+    def node(self) -> Node | None:
+        """The YAML node of the document. It is read once more: only who complains needs it."""
+        for node in _nodes(self.document.span.source):
+            name = node.at("metadata", "name")
+            if name is not None and name.start == self.document.span.start:
+                return node
+        return None
+
+    def place(self, *path: str | int) -> Span:
+        """Return the place of a field, or of the name where there is no such field."""
+        node = self.node.at(*path) if self.node is not None else None
+        return node.place if node is not None else self.document.span
+
+
+@functools.lru_cache(maxsize=8)
+def _nodes(source: Source) -> tuple[Node, ...]:
+    return read(source, Problems())
+
+
+def _placed(compiled: Compiled) -> Iterator[Placed]:
+    for aggregate in compiled.aggregates:
+        for role, program in (("aggregate", aggregate.program), ("group", aggregate.group_by)):
+            if program is not None:
+                yield Placed(role, program.checked, aggregate.name)
+    if isinstance(compiled, CompiledScheduler):
+        yield from _rules("condition", compiled.conditions)
+        yield from _rules("preEnqueue", compiled.pre_enqueue)
+        yield from _rules("preFilter", compiled.pre_filter)
+        yield from _rules("filter", compiled.filter)
+        for score in compiled.score:
+            yield Placed("score", score.program.checked, score.item.name, score.item)
+    elif isinstance(compiled, CompiledQoS):
+        yield from _rules("condition", compiled.match_conditions)
+        yield from _rules("threshold", (each.rule for each in compiled.thresholds))
+        for action in compiled.actions:
+            if action.when is not None:
+                yield Placed("when", action.when.checked, action.name)
+            if isinstance(action.effect, SuppressCPUProgram):
+                yield Placed("target", action.effect.target.checked, action.name)
+            elif isinstance(action.effect, EvictProgram):
+                yield from _rules("criterion", action.effect.criteria)
+                yield from (Placed("sort", each.program.checked, action.name) for each in action.effect.sort)
+                if action.effect.amount is not None:
+                    yield Placed("amount", action.effect.amount.checked, action.name)
+    else:
+        yield from _rules("condition", compiled.match_conditions)
+        for role, program in (
+            ("source", compiled.source), ("destination", compiled.target), ("until", compiled.until),
+        ):
+            if program is not None:
+                yield Placed(role, program.checked, role)
+        yield from _rules("criterion", compiled.criteria)
+        yield from (Placed("sort", each.program.checked) for each in compiled.sort)
+
+
+def _rules(role: str, rules: Iterable[Rule]) -> Iterator[Placed]:
+    for rule in rules:
+        yield Placed(role, rule.program.checked, rule.name, rule)
+        if rule.message_program is not None:
+            yield Placed("message", rule.message_program.checked, rule.name, rule)
+
+
+@dataclass(eq=False)
+class Whole:
+    """All valid documents together, the component configurations beside them, and the plugins that exist."""
+
+    subjects: tuple[Subject, ...]
+    configurations: tuple[Node, ...] = ()
+    plugins: Mapping[Framework, frozenset[str]] = field(default_factory=dict)
+
+    @cached_property
+    def kept(self) -> dict[str, Any]:
+        """What several rules need, by name."""
+        return {}
+
+    def of(self, kind: type[Compiled]) -> Iterator[Subject]:
+        """Yield the subjects of one kind."""
+        return (each for each in self.subjects if isinstance(each.compiled, kind))
+
+
+def subjects(documents: Iterable[Document], compiled: Iterable[Compiled]) -> tuple[Subject, ...]:
+    """Return what rules look at, in the documents' order; documents that do not compile are left out."""
+    documents = tuple(documents)
+    programs = {id(each.document): each for each in compiled}
+    shared = {each.name: each.spec.params for each in documents if isinstance(each.spec, ParamsSpec)}
+    found: list[Subject] = []
+    for document in documents:
+        if isinstance(document.spec, ParamsSpec) and not document.faulty:
+            found.append(Subject(document, None, document.spec.params))
+        elif id(document) in programs and isinstance(document.spec, PluginSpec):
+            params: dict[str, Any] = {}
+            for reference in document.spec.params_from:
+                params |= shared.get(reference.name, {})
+            found.append(Subject(document, programs[id(document)], {**params, **document.spec.params}))
+    return tuple(found)

@@ -1,0 +1,60 @@
+"""Policy texts in, findings out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from koordpolicy.engine.compile import Compiled, compile_documents
+from koordpolicy.engine.documents import load, read
+from koordpolicy.engine.lint import Configuration, Finding, Whole, check, subjects
+from koordpolicy.engine.source import Source
+
+Check = Callable[..., tuple[Finding, ...]]
+
+HEAD = "apiVersion: policy.koordinator.sh/v1alpha2\nkind: {kind}\nmetadata: {{name: {name}, annotations: {{policy.koordinator.sh/description: About.}}}}\nspec:\n"
+
+
+def findings(text: str, configuration: str = "", settings: Configuration | None = None) -> tuple[Finding, ...]:
+    source, beside = Source("policy.yaml", text), Source("config.yaml", configuration)
+    loaded = load([source])
+    compiled: list[Compiled] = []
+    compile_documents(loaded, observe=compiled.append)
+    whole = Whole(subjects(loaded.documents, compiled), read(beside))
+    return check(whole, [source, beside], settings or Configuration())
+
+
+def told(text: str, configuration: str = "", settings: Configuration | None = None) -> list[tuple[str, str]]:
+    """Return rule and marked text of every finding, in order of place."""
+    found = findings(text, configuration, settings)
+    return sorted((each.rule.id, marked(each)) for each in found)
+
+
+def marked(finding: Finding) -> str:
+    assert finding.found.span is not None
+    root = finding.found.span.root()
+    return root.source.text[root.start : root.end]
+
+
+def scheduler_policy(spec: str, name: str = "example") -> str:
+    body = "".join(f"  {line}\n" for line in spec.strip("\n").splitlines())
+    return HEAD.format(kind="SchedulerPlugin", name=name) + body
+
+
+def descheduler_policy(spec: str, name: str = "example") -> str:
+    body = "".join(f"  {line}\n" for line in spec.strip("\n").splitlines())
+    return HEAD.format(kind="DeschedulerPlugin", name=name) + body
+
+
+def filtering(expression: str) -> str:
+    return scheduler_policy(f"filter:\n- name: it\n  expression: >-\n    {expression}")
+
+
+def scoring(expression: str, more: str = "") -> str:
+    return scheduler_policy(f"score:\n- name: it\n  expression: >-\n    {expression}\n{more}")
+
+
+@pytest.fixture
+def told_of() -> Callable[..., list[tuple[str, str]]]:
+    return told
