@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..cluster.snapshot import Cluster
 from ..compile import compile_documents
-from ..documents import Documents, load_paths
+from ..documents import Documents, Kind, load_paths
 from ..plugins import Offers, discover
 from ..points import Framework
 from ..registry import Live, Registry
@@ -106,10 +106,12 @@ def load_documents(paths: Sequence[str | Path]) -> Documents:
     return loaded
 
 
-def registry_of(paths: Sequence[str | Path], builtins: Builtins) -> Registry:
+def registry_of(
+    paths: Sequence[str | Path], builtins: Builtins, framework: Framework | None = None,
+) -> Registry:
     """Return what is in force under the policies at these paths: compiled documents beside the Python plugins.
 
-    Warnings are told on standard error.
+    Warnings are told on standard error, also that no document is about the framework that is going to decide.
 
     Raises:
         PolicyError: documents are invalid, with all problems of all files.
@@ -126,6 +128,9 @@ def registry_of(paths: Sequence[str | Path], builtins: Builtins) -> Registry:
     for path in paths:
         if not any(document.source_name == str(path) for document in loaded.documents):
             raise Stop(f"there is no policy document in `{path}`")
+    if paths and framework is not None and all(plugin.framework is not framework for plugin in compiled):
+        warn(f"warning: there is no {Kind[framework.name].value} in {', '.join(f'`{path}`' for path in paths)}: "
+             "only built-in plugins decide")
     return Registry.of((*offers.plugins, *compiled), generation=1)
 
 
@@ -153,8 +158,8 @@ def _tell(problem: Problem) -> None:
 
 
 def live_of(paths: Sequence[str | Path], builtins: Builtins) -> Live:
-    """Return `registry_of` as the cell that frameworks look at."""
-    return Live(registry_of(paths, builtins))
+    """Return the scheduler's `registry_of` as the cell that frameworks look at."""
+    return Live(registry_of(paths, builtins, Framework.SCHEDULER))
 
 
 def cluster_of(source: str) -> Cluster:

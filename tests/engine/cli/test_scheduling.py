@@ -115,6 +115,23 @@ def test_missing_paths_are_usage_errors(run: Run, dump: Path, tmp_path: Path):
     ]
 
 
+def test_policies_of_other_frameworks_are_not_passed_over_in_silence(run: Run, dump: Path, tmp_path: Path):
+    path = tmp_path / "evict.yaml"
+    path.write_text("""\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: DeschedulerPlugin
+metadata: {name: failed}
+spec: {type: Deschedule, criteria: [{name: failed, expression: pod.status.phase == 'Failed'}]}
+""")
+    for command in (("scheduler",), ("explain", "shop/web-1")):
+        done = run(*command, "--cluster", dump, "--policies", path)
+        assert (done.exit, done.err) == (
+            0, f"warning: there is no SchedulerPlugin in `{path}`: only built-in plugins decide\n",
+        )
+    done = run("descheduler", "--once", "--dry-run", "--cluster", dump, "--policies", path)
+    assert (done.exit, done.err) == (0, "")
+
+
 def test_a_decision_is_explained(run: Run, dump: Path, policies: Path):
     done = run("explain", "web-2", "--cluster", dump, "--policies", policies)
     assert (done.exit, done.err) == (0, "")
