@@ -383,8 +383,8 @@ def choose(condition: Vector, a: Operand, b: Operand) -> Operand:
         return UNKNOWN if error is None else Failure(error, failed)
     if len(known) == 1:
         [(branch, taken)] = known
-        values = branch.values if isinstance(branch, Vector) else np.full(len(true), branch)
         kind = kind_of(branch)
+        values = branch.values if isinstance(branch, Vector) else np.full(len(true), branch)
         valid = and_masks(taken, _valid(branch))
         bounds = _bounds(branch) if kind == "i" else (_LOWEST, _HIGHEST)
         return Vector(values, valid, *bounds).failing(error, failed)
