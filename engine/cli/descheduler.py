@@ -94,8 +94,12 @@ def _show(result: CycleResult) -> None:
         ])
     if result.failures:
         heading("failures")
-        table(["plugin", "rule", "subject", "what failed"], [
-            [each.plugin, each.rule, each.subject, each.message] for each in result.failures
+        failed: dict[tuple[str, str, str], list[str]] = {}
+        for failure in result.failures:
+            failed.setdefault((failure.plugin, failure.rule, failure.message), []).append(failure.subject)
+        table(["plugin", "rule", "times", "on", "what failed"], [
+            [plugin, rule, len(subjects), names(subjects), message]
+            for (plugin, rule, message), subjects in failed.items()
         ])
     evicted = len(result.evicted)
     write(f"\n{evicted} pod{'' if evicted == 1 else 's'} of {len(result.outcomes)} candidates would be evicted "

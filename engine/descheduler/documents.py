@@ -1,17 +1,22 @@
 """How a DeschedulerPlugin document runs: the same protocols as Python plugins, over compiled expressions.
 
-Expressions are evaluated row by row; a failing one lets the pod stay (or the node be neither source nor target), and
-every failure is noted. Nodes that nobody measured are neither where an expression reads what was measured.
+All nodes are asked at once whether they are sources or targets; pods, and nodes as they would be without some, one by
+one. A failing expression lets the pod stay (or the node be neither source nor target), and every failure is noted.
+Nodes that nobody measured are neither where an expression reads what was measured.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..cel.frame import Rows
+import numpy as np
+
+from ..cel.columns import evaluate
+from ..cel.frame import Column, Rows
 from ..cel.program import Program
 from ..cel.values import EvaluationError, Timestamp
 from ..cluster.facts import pod_values
@@ -27,31 +32,37 @@ from ..points import FailurePolicy, Refusal
 from .pods import AssignedPods, NodeFit
 
 _MEASURED: Final = frozenset(("usage", "estimated", "metricAge", "nodeMetric"))
-_NODE: Final = (
+_OF_NODE: Final = frozenset((
     "node", "nodeInfo", "allocatable", "requested", "usage", "estimated", "metricAge", "nodeMetric", "devices",
-)
+    "aggregates",
+))
 
 
 class Bindings(Mapping[str, object]):
-    """The variables of one row, each worked out when it is first read."""
+    """The variables of one row: `values`, and those called `names`, each worked out by `read` when it is first read."""
 
-    def __init__(self, values: Mapping[str, object], readers: Mapping[str, Callable[[], object]]) -> None:
-        self._values = dict(values)
-        self._readers = readers
+    __slots__ = ("_names", "_read", "_values")
+
+    def __init__(self, values: dict[str, object], names: AbstractSet[str], read: Callable[[str], object]) -> None:
+        self._values = values
+        self._names = names
+        self._read = read
 
     def __getitem__(self, name: str) -> object:
         if name not in self._values:
-            self._values[name] = self._readers[name]()
+            if name not in self._names:
+                raise KeyError(name)
+            self._values[name] = self._read(name)
         return self._values[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._values or name in self._readers
+        return name in self._values or name in self._names
 
     def __iter__(self) -> Iterator[str]:
-        return iter({*self._values, *self._readers})
+        return iter(self._values.keys() | self._names)
 
     def __len__(self) -> int:
-        return len({*self._values, *self._readers})
+        return len(self._values.keys() | self._names)
 
 
 @dataclass(slots=True)
@@ -63,6 +74,11 @@ class NodeState:
     usage_change: dict[str, int] = field(default_factory=dict)
     requested_change: dict[str, int] = field(default_factory=dict)
     pods_change: int = 0
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything would have moved."""
+        return bool(self.pods_change or self.usage_change or self.requested_change)
 
     def move(self, requests: Mapping[str, int], usage: Mapping[str, int], sign: int) -> None:
         """Take a pod on (`sign` 1) or off (-1)."""
@@ -222,17 +238,18 @@ class _Cycle:
         self._frame = snapshot.frame({})
         self._values: dict[str, object] = {"params": compiled.params, "now": Timestamp(snapshot.now)}
         self._facts: Facts | None = None
+        self._columns: dict[Program, Column] = {}
 
     # What expressions see
 
     def of_node(self, state: NodeState) -> Bindings:
         """Return the variables of a node."""
-        return Bindings(self._values, self._node_readers(state))
+        return Bindings(dict(self._values), _OF_NODE, functools.partial(self._node_value, state))
 
     def of_pod(self, state: NodeState, pod: PodInfo) -> Bindings:
         """Return the variables of a pod and its node."""
         values = {**self._values, **pod_values(pod), "podUsage": self.pod_usage(state, pod)}
-        return Bindings(values, self._node_readers(state))
+        return Bindings(values, _OF_NODE, functools.partial(self._node_value, state))
 
     def _aggregates(self) -> Facts:
         """Return the facts of the whole; worked out when one is first read, once per cycle."""
@@ -249,18 +266,16 @@ class _Cycle:
     def _rows_of(self, aggregate: AggregateProgram) -> Iterator[Bindings]:
         for row in self.rows:
             state = NodeState(row, self.snapshot.names[row])
+            if not self.is_meant(state):
+                continue
             if aggregate.over is Over.NODES:
                 yield self.of_node(state)
             else:
                 yield from (self.of_pod(state, pod) for pod in self.assigned.active(row))
 
-    def _node_readers(self, state: NodeState) -> dict[str, Callable[[], object]]:
-        readers: dict[str, Callable[[], object]] = {
-            name: functools.partial(self._node_value, state, name) for name in _NODE
-        }
-        return {**readers, "aggregates": self._aggregates}
-
     def _node_value(self, state: NodeState, name: str) -> object:
+        if name == "aggregates":
+            return self._aggregates()
         if state.row < 0:
             raise EvaluationError(f"the node `{state.name}` of the pod is not known")
         value = self._frame.row_value(name, state.row)
@@ -304,10 +319,25 @@ class _Cycle:
             evictor.observe(state.name, "unmeasured", f"it has no metric, or an expired one: `{rule}` was not asked")
             return False
         try:
-            return program.evaluate(self.of_node(state)) is True
+            return self._answer(program, state) is True
         except EvaluationError as error:
             evictor.fail(rule, state.name, error.message)
             return False
+
+    def _answer(self, program: Program, state: NodeState) -> object:
+        """Return what an expression says of a node; of all nodes as the snapshot has them it is asked at once."""
+        if state.changed:
+            return program.evaluate(self.of_node(state))
+        column = self._columns.get(program)
+        if column is None:
+            values = dict(self._values)
+            if "aggregates" in program.variables:
+                values["aggregates"] = self._aggregates()
+            column = evaluate(program, self.snapshot.frame(values), np.array(self.rows, dtype=np.intp))
+            self._columns[program] = column
+        if state.row in column.errors:
+            raise column.errors[state.row]
+        return bool(column.values[state.row])
 
     def targets(self, evictor: Evictor, sources: set[int]) -> list[NodeState] | None:
         """Return the nodes that may take pods, or None where the document asks for none."""

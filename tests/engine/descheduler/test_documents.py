@@ -24,6 +24,7 @@ spec:
   until: "usage.cpu * 100 / allocatable.cpu <= 70"
   {extra}
 """
+SOURCE = "usage.cpu * 100 / allocatable.cpu > 70"
 VETO = """\
 apiVersion: policy.koordinator.sh/v1alpha2
 kind: DeschedulerPlugin
@@ -81,6 +82,26 @@ def test_nodes_that_nobody_measured_lately_are_neither_source_nor_target(cycle):
     assert {each.node: each.role for each in result.node_notes} == {
         "hot": "source", "old": "unmeasured", "never": "unmeasured",
     }
+
+
+def test_facts_of_the_whole_are_of_the_nodes_that_the_document_is_about(cycle):
+    objects = hot(pod("a", "hot"), used={"a": "9000m"}, targets={"cool": 1000, "other": 9999})
+    text = drain("""match: {nodes: {names: [hot, cool]}}
+  aggregates: [{name: mean, over: nodes, function: avg, expression: usage.cpu}]""")
+    text = text.replace(SOURCE, "aggregates.mean == 5000.0 && usage.cpu > 5000")
+    assert [(each.node, each.role) for each in cycle(objects, text).node_notes] == [("hot", "source"), ("cool", "target")]
+
+
+def test_a_node_for_which_an_expression_fails_is_no_source_and_is_told(cycle):
+    objects = hot(pod("a", "hot"), used={"a": "9000m"})
+    bare = node("bare")
+    del bare["metadata"]["labels"]["name"]
+    text = drain().replace(SOURCE, "node.metadata.labels['name'] == 'hot'")
+    result = cycle([*objects, bare], text)
+    assert [(each.rule, each.subject, each.message) for each in result.failures] == [
+        ("nodes.source", "bare", "no such key: name"),
+    ]
+    assert evicted(result) == ["a"]
 
 
 def test_a_node_must_be_hot_in_as_many_cycles_in_a_row_as_asked_for(cycle):
