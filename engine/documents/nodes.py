@@ -241,7 +241,11 @@ def _report(source: Source, start: int, error: Any, found: list[Problem]) -> int
     hints = {
         "mapping values are not allowed in this context": "is the line before indented right, or a text not quoted?",
         "could not find expected ':'": "is there a `:` behind the key, or a text not quoted?",
-        "did not find expected key": "is the line indented as the keys around it, or a quote not closed?",
+        "did not find expected key": "is the line indented as the keys around it, or a text not quoted as a whole?",
+        "did not find expected ',' or '}'": "is a `,` or `}` missing, or an expression not quoted?",
+        "did not find expected ',' or ']'": "is a `,` or `]` missing, or an expression not quoted?",
+        "did not find expected comment or line break": "is that an expression not quoted?",
+        "did not find expected alphabetic or numeric character": "is that an expression not quoted?",
         "did not find expected node content": "is a value missing there, or the file cut off?",
         "found unexpected end of stream": "is a quote or bracket not closed, or the file cut off?",
     }
@@ -366,7 +370,9 @@ class _Composer:
             "int": (int,), "float": (int, float), "bool": (bool,), "null": (type(None),),
         }
         if tag == name or name not in wanted:
-            self.problem(f"the tag `{tag}` is not supported", self.span_of(event), "remove it")
+            own = tag.startswith("!") and not style
+            hint = "put quotes around all of it: a `!` at the start makes a tag" if own else "remove it"
+            self.problem(f"the tag `{tag}` is not supported", self.span_of(event), hint)
             return text if style else value
         if type(value) not in wanted[name]:
             self.problem(f"`{text}` is not of the type `!!{name}`", self.span_of(event))
