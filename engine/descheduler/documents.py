@@ -23,10 +23,11 @@ from ..cluster.facts import pod_values
 from ..cluster.metrics import MeasuredList, Unmeasured
 from ..cluster.pods import PodInfo, ResourceList
 from ..cluster.snapshot import Snapshot
-from ..compile import AggregateProgram, CompiledDescheduler, Rule, SortProgram
+from ..compile import AggregateProgram, CompiledDescheduler, Rule
 from ..compile.aggregation import Facts, combine
 from ..compile.selection import accepts_pod
-from ..documents import DeschedulerType, Over, SortOrder
+from ..compile.sorting import sort_key
+from ..documents import DeschedulerType, Over
 from ..plugins import Evictor
 from ..points import FailurePolicy, Refusal
 from .pods import AssignedPods, NodeFit
@@ -448,7 +449,7 @@ class _Cycle:
         for pod in pods:
             bindings = self.of_pod(state, pod)
             try:
-                sortable.append((tuple(sort_key(each, bindings) for each in self.compiled.sort), pod))
+                sortable.append((sort_key(self.compiled.sort, bindings), pod))
             except EvaluationError as error:
                 evictor.fail("sort", pod.key, error.message)
                 evictor.keep(pod, Refusal("sort", f"`sort` failed: {error.message}", error=error))
@@ -488,28 +489,3 @@ def _pairs(aggregate: AggregateProgram, rows: Iterable[Mapping[str, object]]) ->
                 raise
             continue
         yield group, value
-
-
-def sort_key(program: SortProgram, bindings: Mapping[str, object]) -> Any:
-    """Return a value that sorts as the key asks: texts and numbers alike, either way round."""
-    value: Any = program.program.evaluate(bindings)
-    if program.order is SortOrder.DESCENDING:
-        return _Reversed(value)
-    return value
-
-
-class _Reversed:
-    """Sorts the other way round."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __lt__(self, other: _Reversed) -> bool:
-        return bool(other.value < self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Reversed) and bool(self.value == other.value)
-
-    __hash__ = None  # type: ignore[assignment]

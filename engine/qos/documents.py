@@ -17,10 +17,11 @@ from ..cel.values import EvaluationError, Timestamp
 from ..cluster.facts import pod_values
 from ..cluster.metrics import MeasuredList, Unmeasured
 from ..cluster.pods import PodInfo, ResourceList
-from ..compile import ActionProgram, CompiledQoS, EvictProgram, Rule, SortProgram, SuppressCPUProgram, ThresholdProgram
+from ..compile import ActionProgram, CompiledQoS, EvictProgram, Rule, SuppressCPUProgram, ThresholdProgram
 from ..compile.aggregation import Facts, combine
 from ..compile.selection import accepts_pod
-from ..documents import Otherwise, SortOrder, Subject
+from ..compile.sorting import sort_key
+from ..documents import Otherwise, Subject
 from ..kubernetes.vocabulary import BE, QOS_CLASSES
 from ..plugins import Adjustment
 from .actions import Round as ActionRound
@@ -451,7 +452,7 @@ class _Round:
             bindings = self._view.of_pod(pod)
             try:
                 if all(rule.program.evaluate(bindings) is True for rule in effect.criteria):
-                    found.append((tuple(_sort_key(key, bindings) for key in effect.sort), pod))
+                    found.append((sort_key(effect.sort, bindings), pod))
             except EvaluationError as error:
                 self.errors.append(RoundError(action.name, pod.key, error.message, error.reason))
         return [pod for _, pod in sorted(found, key=lambda each: each[0])]
@@ -492,26 +493,3 @@ def _message(rule: Rule, bindings: Mapping[str, object]) -> str:
         if isinstance(text, str) and text:
             return text
     return rule.message
-
-
-def _sort_key(key: SortProgram, bindings: Mapping[str, object]) -> Any:
-    value: Any = key.program.evaluate(bindings)
-    return _Descending(value) if key.order is SortOrder.DESCENDING else value
-
-
-class _Descending:
-    """Sorts the other way round."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __lt__(self, other: _Descending) -> bool:
-        return bool(other.value < self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Descending) and bool(self.value == other.value)
-
-    __hash__ = None  # type: ignore[assignment]
-
