@@ -93,7 +93,7 @@ class _Reader:
                            "name a fixture, or write one", "missing-field")
         if "expectInvalid" in asked and len(asked) > 1:
             self._complain("what is refused decides nothing else", fields["expectInvalid"].place, "make it two cases")
-        pod, every = fields.get("pod"), fields.get("every")
+        pod, every, evicts = fields.get("pod"), fields.get("every"), fields.get("evicts")
         overlay = fields.get("with")
         return Case(
             name=name.text, span=name.span, description=_text(fields.get("description")) or "",
@@ -115,7 +115,8 @@ class _Reader:
             eviction_filter=tuple(_by_subject(fields.get("evictionFilter"))),
             cycles=_plain(fields.get("cycles"), 1),
             every_ns=self._duration(every) if every is not None else parse_duration(DEFAULT_EVERY),
-            evicts=_texts(fields.get("evicts")),
+            evicts=_texts(evicts) if evicts is not None and not isinstance(evicts.value, int) else None,
+            evicted_count=evicts.value if evicts is not None and isinstance(evicts.value, int) else None,
             keeps=tuple(
                 Kept(key, each.text, each.span) if not each.fields
                 else Kept(key, each.fields["by"].text, each.span, _text(each.fields.get("message")))

@@ -193,6 +193,7 @@ class Case:
     cycles: int = 1
     every_ns: int = 60_000_000_000
     evicts: tuple[str, ...] | None = None
+    evicted_count: int | None = None
     keeps: tuple[Kept, ...] = ()
     roles: tuple[Role, ...] = ()
     errors: tuple[ErrorExpectation, ...] = ()

@@ -146,7 +146,7 @@ def run_case(suite: Suite, case: Case, observer: Observer | None = None, *, expl
 _SCHEDULING: Final = ("pre_enqueue", "pre_filter", "filter", "score", "order")
 _EXPECTED_OF: Final[Mapping[str, Framework]] = {
     **dict.fromkeys(_SCHEDULING, Framework.SCHEDULER), "rounds": Framework.QOS,
-    **dict.fromkeys(("eviction_filter", "evicts", "keeps", "roles", "errors"), Framework.DESCHEDULER),
+    **dict.fromkeys(("eviction_filter", "evicts", "evicted_count", "keeps", "roles", "errors"), Framework.DESCHEDULER),
 }
 
 
@@ -166,6 +166,7 @@ def _run(asking: Asking) -> None:
     plugin = asking.suite.plugin_of(case)
     for name in given:
         if _EXPECTED_OF[name] is not plugin.framework:
+            name = "evicts" if name == "evicted_count" else name  # noqa: PLW2901
             raise FixtureError(f"`{_written(name)}` cannot be asked of `{plugin.name}`, a {plugin.framework.value} "
                                f"plugin")
     runners: Mapping[Framework, Callable[[Asking, Plugin], None]] = {

@@ -24,7 +24,7 @@ def run(asking: Asking, plugin: Plugin) -> None:
     case = asking.case
     if case.eviction_filter:
         _run_vetoes(asking, plugin)
-    if case.evicts is not None or case.keeps or case.roles or case.errors:
+    if case.evicts is not None or case.evicted_count is not None or case.keeps or case.roles or case.errors:
         _run_cycles(asking, plugin)
 
 
@@ -97,6 +97,8 @@ def _check(asking: Asking, world: World, plugin: Plugin, result: CycleResult) ->
     if case.evicts is not None and list(case.evicts) != evicted:
         asking.miss("evictions", ", ".join(case.evicts) or "none",
                     (", ".join(evicted) or "none") + _stops(of_plugin, world))
+    if case.evicted_count is not None and case.evicted_count != len(evicted):
+        asking.miss("number of evictions", str(case.evicted_count), str(len(evicted)))
     for expected in case.keeps:
         key = world.pod(expected.subject).key
         outcome = next((each for each in of_plugin if each.pod == key), None)

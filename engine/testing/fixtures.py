@@ -52,6 +52,25 @@ def merged(base: Any, patch: Any) -> Any:
     return result
 
 
+def composed(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a fixture with another one merged over it; in `object`, a patch itself, null stays for the API object."""
+    whole: dict[str, Any] = merged(base, {key: value for key, value in patch.items() if key != "object"})
+    below, above = base.get("object"), patch.get("object")
+    if isinstance(above, Mapping):
+        whole["object"] = _both(below, above) if isinstance(below, Mapping) else above
+    return whole
+
+
+def _both(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch that does what two do, one after the other."""
+    result = dict(first)
+    for key, value in second.items():
+        known = result.get(key)
+        both = isinstance(value, Mapping) and isinstance(known, Mapping)
+        result[key] = _both(known, value) if both else value  # type: ignore[arg-type]
+    return result
+
+
 def unknown(what: str, name: str, known: Mapping[str, object] | frozenset[str] | tuple[str, ...]) -> FixtureError:
     """Return the complaint about a name that nothing has."""
     hint = did_you_mean(name, known) or (
@@ -135,7 +154,7 @@ class Worlds:
             if name not in patches:
                 found[name] = each
             elif patches[name] is not None:
-                found[name] = merged(each, patches[name])
+                found[name] = _both(each, patches[name])
         return found
 
     def _files(self) -> tuple[Mapping[str, Any], ...]:
@@ -218,7 +237,10 @@ def _numbered(what: str, fixtures: Mapping[str, Mapping[str, Any]]) -> Iterator[
         if count is None:
             yield name, whole
         else:
-            yield from ((f"{name}-{number}", whole) for number in range(count))
+            node = str(whole.get("node") or "")
+            for number in range(count):
+                own = {**whole, "node": node.replace("*", str(number))} if "*" in node else whole
+                yield f"{name}-{number}", own
 
 
 def _resolved(
@@ -227,15 +249,14 @@ def _resolved(
     """Return a fixture merged over the one that it is made of; `count` is not taken over."""
     base = given.get("from")
     if base is None:
-        return dict(given)
+        return composed({}, given)
     if base not in fixtures:
         raise FixtureError(f"the {what} `{name}` is made of another: {unknown(what, base, fixtures)}")
     if base in above:
         raise FixtureError(f"the {what} `{name}` is made of itself: {' -> '.join((*above, base))}")
     below = _resolved(what, base, fixtures[base], fixtures, (*above, base))
     below.pop("count", None)
-    whole: dict[str, Any] = merged(below, {key: value for key, value in given.items() if key != "from"})
-    return whole
+    return composed(below, {key: value for key, value in given.items() if key != "from"})
 
 
 def _amounts(given: Mapping[str, Any]) -> dict[str, str]:

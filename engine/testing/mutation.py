@@ -29,7 +29,9 @@ _SWAPS: Final[Mapping[str, tuple[str, str]]] = {
 _NAMES: Final = {"greatest": "least", "least": "greatest", "min": "max", "max": "min"}
 _MACROS: Final = {Macro.ALL: "exists", Macro.EXISTS: "all"}
 _SECOND: Final = 1_000_000_000
-_NUDGED: Final = frozenset(("for_ns", "cool_down_ns", "consecutive", "per_node", "per_namespace", "total"))
+_NUDGED: Final = frozenset((
+    "for_ns", "cool_down_ns", "window_ns", "timeout_ns", "consecutive", "per_node", "per_namespace", "total",
+))
 """Numbers beside expressions that decide something."""
 
 _Path: TypeAlias = tuple[str | int, ...]
