@@ -304,7 +304,8 @@ class Handle:
     """What a plugin is given when it is made: `factory(args, handle)`.
 
     `profile` is empty in the QoS manager, which has none. `snapshot` returns the cluster as it is at the moment (what a
-    decision asks about comes as an argument instead); `now` is the framework's clock, in nanoseconds since the epoch;
+    decision asks about comes as an argument instead); only while a plugin is asked something, never while it is made or
+    started, which happens beside running decisions. `now` is the framework's clock, in nanoseconds since the epoch;
     `seed` is what all chance in a run follows from.
     """
 

@@ -118,15 +118,20 @@ class Live:
         # No lock: rebinding is atomic, and what the name is bound to is frozen.
         return self._registry
 
-    def replace(self, build: Callable[[], Iterable[Plugin]]) -> Registry:
+    def replace(
+        self, build: Callable[[], Iterable[Plugin]], prepare: Callable[[Registry], None] | None = None,
+    ) -> Registry:
         """Put what `build` returns in force, and return what is in force now.
 
-        Unchanged content keeps its generation: saving a file untouched is no change, and what only moved to another
-        place is found there from now on. Whatever `build` raises passes through, and the old registry stays.
+        `prepare` is given the new registry right before that. Unchanged content keeps its generation: saving a file
+        untouched is no change, and what only moved to another place is found there from now on. Whatever `build` or
+        `prepare` raises passes through, and the old registry stays.
         """
         with self._writing:  # one builder at a time; readers never wait
             new = Registry.of(build(), generation=self._registry.generation + 1)
             if new.digest == self._registry.digest:
                 new = replace(new, generation=self._registry.generation)
+            if prepare is not None:
+                prepare(new)
             self._registry = new
             return new

@@ -126,15 +126,16 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
         from ..scheduler.counters import Counters  # noqa: PLC0415
         from ..scheduler.cycle import Scheduler, Settings  # noqa: PLC0415
         from ..scheduler.extender import Extender, Priorities  # noqa: PLC0415
-        from ..scheduler.profile import ProfileSpec  # noqa: PLC0415
+        from ..scheduler.profile import ProfileSpec, check_profiles  # noqa: PLC0415
         from ..scheduler.server import Loaded, Refresh  # noqa: PLC0415
 
         live, offers = Live(), python_offers(builtins)
+        settings = Settings((ProfileSpec(options.profile),), seed=options.seed)
         reloader = Reloader(
             live, options.policies, Builder(partial(compile_documents, extensions=offers.functions)),
             python_plugins=_enabled(offers.plugins, options.enable or ()),
             state_dir=options.state_dir, invalid_at_start=InvalidAtStart(options.invalid_at_start or "refuse"),
-            max_error_rate=options.max_error_rate,
+            check=partial(check_profiles, settings.profiles), max_error_rate=options.max_error_rate,
         )
         reloader.begin(time.monotonic())
         cluster, clock, refresh = Cluster(), time.time_ns, None
@@ -152,11 +153,11 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
             if live_cluster and options.refresh != 0:
                 relist = relisting(lambda note: objects_of(options.cluster, note), notes)
                 refresh = Refresh(relist, Listing(objects), options.refresh or _REFRESH_SECONDS)
-        settings = Settings((ProfileSpec(options.profile),), seed=options.seed)
         counters = Counters()
         scheduler = Scheduler(cluster, live, settings, clock=clock, count=counters)
         extender = Extender(scheduler, clock=clock, timer=time.monotonic,
                             priorities=Priorities(options.priorities or "MinMax"))
+        reloader.prepare_with(scheduler.prepare)
         reloader.start()
         return Loaded(extender, reloader, options.cluster or "the nodes of the requests", refresh, counters)
 

@@ -83,10 +83,10 @@ class Adoption:
 class Instances:
     """The instances of one framework's plugins; `handle` makes what the plugins of a profile are given.
 
-    `adopting` makes a generation the current one; `lease` holds a generation. An instance ends (`Closeable.close`) when
-    the generations that use it are neither current nor held. An instance whose closing fails is told to `failed` and
-    keeps no other from closing. All of this may be called from any thread; instances are made and closed outside
-    the lock.
+    `preparing` makes the instances of a generation that is to come, `adopt` makes a generation the current one, and
+    `lease` holds one. An instance ends (`Closeable.close`) when the generations that use it are neither prepared nor
+    current nor held. An instance whose closing fails is told to `failed` and keeps no other from closing. All of this
+    may be called from any thread; instances are made and closed outside the lock.
     """
 
     def __init__(self, handle: Callable[[str], Any], *, failed: Callable[[_Key, Exception], None] = _log) -> None:
@@ -98,13 +98,14 @@ class Instances:
         self._used: dict[int, frozenset[_Key]] = {}
         self._held: dict[int, int] = {}
         self._current: int | None = None
+        self._prepared: int | None = None
         self._adoption: Adoption | None = None
 
     @contextlib.contextmanager
-    def adopting(self, registry: Registry) -> Iterator[Adoption]:
-        """Make this generation the current one when the block ends: with the instances that the block asked for.
+    def preparing(self, registry: Registry) -> Iterator[Adoption]:
+        """Make the instances of this generation: those that the block asks for, kept until another one is prepared.
 
-        If the block raises, what it made is closed again and the generation before stays the current one.
+        If the block raises, what it made is closed again, and what was prepared before stays so.
         """
         with self._adopting:
             with self._lock:
@@ -120,10 +121,29 @@ class Instances:
             with self._lock:
                 self._adoption = None
                 self._instances |= adoption.made
-                self._current = registry.generation
+                self._prepared = registry.generation
                 self._used[registry.generation] = frozenset(adoption.asked)
                 ended = self._ended()
             self._close(ended)
+
+    def adopt(self, registry: Registry) -> None:
+        """Make the generation that was prepared last the current one; raises `LookupError` for any other one."""
+        with self._lock:
+            if self._prepared != registry.generation:
+                raise LookupError(f"generation {registry.generation} is not prepared")
+            self._current, self._prepared = self._prepared, None
+            ended = self._ended()
+        self._close(ended)
+
+    @contextlib.contextmanager
+    def adopting(self, registry: Registry) -> Iterator[Adoption]:
+        """Prepare this generation and make it the current one when the block ends.
+
+        If the block raises, what it made is closed again and the generation before stays the current one.
+        """
+        with self.preparing(registry) as adoption:
+            yield adoption
+        self.adopt(registry)
 
     def lease(self, registry: Registry) -> Lease:
         """Hold the instances of a generation that was adopted, until the lease is released.
@@ -143,7 +163,7 @@ class Instances:
             ended = dict(self._instances)
             self._instances.clear()
             self._used.clear()
-            self._current = None
+            self._current = self._prepared = None
         self._close(ended)
 
     def _release(self, generation: int) -> None:
@@ -157,7 +177,7 @@ class Instances:
 
     def _ended(self) -> dict[_Key, Any]:
         self._used = {generation: keys for generation, keys in self._used.items()
-                      if generation == self._current or generation in self._held}
+                      if generation in (self._current, self._prepared) or generation in self._held}
         asked = self._adoption.asked if self._adoption is not None else set[_Key]()
         kept = asked.union(*self._used.values())
         return {key: self._instances.pop(key) for key in list(self._instances) if key not in kept}

@@ -29,6 +29,9 @@ Build: TypeAlias = Callable[[Sequence[Source]], Iterable[Plugin]]
 Groups: TypeAlias = Callable[[Sequence[Source]], Iterable[Collection[str]]]
 """Names of files that belong together because one references the other; files that stand alone need no group."""
 
+Take: TypeAlias = Callable[[Registry], None]
+"""Takes a registry that is about to be put in force; raises `PolicyError` where it cannot run."""
+
 FIRST_DECISIONS: Final = 100
 """Over how many decisions a new generation's errors are counted, unless told otherwise."""
 
@@ -114,7 +117,8 @@ class Reloader:
     `rehash` are seconds: how quiet a source must be before it is read, how often it is looked at, and how often all
     contents are hashed though nothing seems to have changed. `max_error_rate` (0..1) rolls a generation back if a
     larger part of its first `first_decisions` decisions had failing expressions (see `observe`).
-    `groups` is asked with files as the unit only.
+    `groups` is asked with files as the unit only. `check` is asked about every set that builds, and refuses what nobody
+    could run (arguments that a plugin does not take, for example); it is to be quick and to change nothing.
     """
 
     def __init__(
@@ -132,6 +136,7 @@ class Reloader:
         invalid_at_start: InvalidAtStart = InvalidAtStart.REFUSE,
         reload_unit: ReloadUnit = ReloadUnit.SOURCE,
         groups: Groups | None = None,
+        check: Take | None = None,
         max_error_rate: float | None = None,
         first_decisions: int = FIRST_DECISIONS,
     ) -> None:
@@ -152,6 +157,8 @@ class Reloader:
         self._invalid_at_start = invalid_at_start
         self._unit = reload_unit
         self._groups = groups
+        self._check = check
+        self._prepare: Take | None = None
         self._max_error_rate = max_error_rate
         self._first_decisions = first_decisions
         self._plugins: tuple[Plugin, ...] = ()
@@ -194,6 +201,13 @@ class Reloader:
                 self._counted = generation, before + decisions, failed + errors
         if self._failing():
             self._woken.set()
+
+    def prepare_with(self, prepare: Take) -> None:
+        """From the next set on, have `prepare` called before it is put in force, in the thread that reloads.
+
+        What it raises keeps what runs in force, and is told as the fault of what changed.
+        """
+        self._prepare = prepare
 
     # One look.
 
@@ -317,11 +331,15 @@ class Reloader:
         if accepted:
             before = _Forced(self._plugins, tuple((w, w.force, w.since) for w in self._watched))
             generation, proven = self._live.registry.generation, self._proven()
-            self._accept(accepted)
-            self._swap(plugins)
-            # What has not proven itself is nothing to go back to: the last generation that has stays the one.
-            if self._live.registry.generation != generation and proven:
-                self._previous = before
+            try:
+                self._swap(plugins)
+            except PolicyError as error:
+                refused += [(unit, error.problems) for unit in accepted]
+            else:
+                self._accept(accepted)
+                # What has not proven itself is nothing to go back to: the last generation that has stays the one.
+                if self._live.registry.generation != generation and proven:
+                    self._previous = before
         pending = self._pending()
         for watched in self._watched:
             watched.problems = ()
@@ -440,13 +458,13 @@ class Reloader:
             for plugin in self._build([files[name] for name in sorted(files)]):
                 name = plugin.span.root().name if plugin.span is not None else ""
                 plugins.append(plugin if plugin.source else replace(plugin, source=owners.get(name, name)))
-            Registry.of(plugins, generation=0)  # names that are taken twice
+            registry = Registry.of(plugins, generation=0)  # names that are taken twice
+            if self._check is not None:
+                self._check(registry)
         except PolicyError:
             raise
         except Exception as error:
-            raise PolicyError([Problem(f"compiling the policies failed: {type(error).__name__}: {error}",
-                                       help="this is a fault of koord-policy, not of the policies",
-                                       code="internal")]) from error
+            raise _our_fault("compiling the policies", error) from error
         return tuple(plugins)
 
     def _accept(self, units: Iterable[_Unit]) -> None:
@@ -463,8 +481,14 @@ class Reloader:
             watched.last_good = watched.mixed and watched.last_good
 
     def _swap(self, plugins: tuple[Plugin, ...]) -> None:
+        """Put plugins in force; raises `PolicyError` if they cannot run, and then nothing has changed."""
+        try:
+            self._live.replace(lambda: plugins, self._prepare)
+        except PolicyError:
+            raise
+        except Exception as error:
+            raise _our_fault("putting the policies in force", error) from error
         self._plugins = plugins
-        self._live.replace(lambda: plugins)
         self._unsaved, self._save_at = True, float("-inf")
         self._alarm = ""
 
@@ -516,6 +540,12 @@ class Reloader:
             self._alarm = f"{failed}, and there is no generation to go back to"
             return
         self._previous = None
+        try:
+            self._swap(previous.plugins)
+        except PolicyError as error:
+            why = "; ".join(problem.message for problem in error.problems)
+            self._alarm = f"{failed}, and what was in force before cannot be put in force again: {why}"
+            return
         for watched, version, since in previous.versions:
             if watched.force is not None and version is not watched.force:
                 problem = Problem(f"{failed}, so it was rolled back", code="rolled-back",
@@ -526,7 +556,6 @@ class Reloader:
                     for relative in _changes(version or EMPTY, watched.force)}
             watched.force, watched.since = version, since
             watched.mixed = self._unit is ReloadUnit.FILE and version is not None
-        self._swap(previous.plugins)
         self._alarm = f"{failed}: rolled back to what was in force before"
 
     def _save(self, now: float) -> None:
@@ -627,6 +656,11 @@ class Reloader:
         self._woken.set()
         if self._thread is not None:
             self._thread.join()
+
+
+def _our_fault(doing: str, error: Exception) -> PolicyError:
+    return PolicyError([Problem(f"{doing} failed: {type(error).__name__}: {error}",
+                                help="this is a fault of koord-policy, not of the policies", code="internal")])
 
 
 def _refuse_overlaps(mounts: Sequence[Mount]) -> None:

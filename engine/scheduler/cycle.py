@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -22,7 +24,7 @@ from ..cluster.snapshot import Cluster, Snapshot
 from ..plugins import Count, CycleState, Handle
 from ..points import HIGHEST_SCORE, Answer, Code, Framework, IgnoredErrors, Point, Refusal, Scores
 from ..registry import Live, Registry
-from ..reload.instances import Instances, Lease
+from ..reload.instances import Adoption, Instances, Lease
 from ..source import PolicyError
 from .profile import Active, Profile, ProfileSpec
 from .rowwise import describe, failed
@@ -285,7 +287,8 @@ class Scheduler:
     """Decides about pods and carries the decisions out on its cluster; for one thread, which owns both.
 
     The registry is looked at once per decision. A new generation whose plugins cannot be made changes nothing: the one
-    before stays in force, and `fault` says why.
+    before stays in force, and `fault` says why. Whoever replaces the registry may call `prepare` first, in a thread of
+    its own: then no decision waits for plugins that are made and started.
     """
 
     def __init__(
@@ -308,6 +311,8 @@ class Scheduler:
         self._count = count
         self._instances = Instances(self._handle, failed=self._close_failed)
         self._force = _Force()
+        self._prepared = _Force()
+        self._making: int | None = None
         self._refused: Registry | None = None
         self._adopt(live.registry)
 
@@ -355,6 +360,16 @@ class Scheduler:
         self.cluster.assume(pod, verdict.node, devices)
         return replace(verdict, devices=devices) if devices else verdict
 
+    def prepare(self, registry: Registry) -> None:
+        """Make and start the plugins of a registry that is about to be put in force; to be called from any one thread.
+
+        Raises:
+            PolicyError: a plugin cannot be made for a profile; then nothing has changed.
+        """
+        with self._instances.preparing(registry) as adoption:
+            # One assignment, after all of it is there: the thread that decides may look at any moment.
+            self._prepared = _Force(registry, self._made(registry, adoption))
+
     def close(self) -> None:
         """Close all plugins; the scheduler decides nothing any more."""
         self._force = _Force()
@@ -364,9 +379,16 @@ class Scheduler:
         self.trouble += (f"the scheduler plugin `{key[2]}` failed to close: {describe(error)}",)
 
     def _handle(self, profile: str) -> Handle:
-        handle = Handle(profile, lambda: self.cluster.snapshot(self._clock()), self._clock,
+        handle = Handle(profile, self._snapshot, self._clock,
                         logging.getLogger(f"koordpolicy.scheduler.{profile}"), seed=self.settings.seed)
         return handle if self._count is None else replace(handle, count=self._count)
+
+    def _snapshot(self) -> Snapshot:
+        if self._making == threading.get_ident():
+            # Plugins are made beside running decisions, which own the cluster.
+            raise RuntimeError("the cluster cannot be looked at while a plugin is made or started: ask for the "
+                               "snapshot when the plugin is asked")
+        return self.cluster.snapshot(self._clock())
 
     def _reserve(
         self, profile: Profile, state: CycleState, pod: PodInfo, snapshot: Snapshot, verdict: Verdict,
@@ -393,13 +415,27 @@ class Scheduler:
         registry = self._live.registry
         if registry is self._force.registry or registry is self._refused:
             return
-        try:
-            self._adopt(registry)
-        except PolicyError as error:
-            self.fault, self._refused = error, registry
+        prepared = self._prepared
+        if prepared.registry is None or prepared.registry.generation < registry.generation:
+            try:
+                self._adopt(registry)
+            except PolicyError as error:
+                self.fault, self._refused = error, registry
+        elif prepared.registry is registry:
+            # Where a newer one has been prepared just now, it is in force in a moment: the next decision finds it.
+            with contextlib.suppress(LookupError):
+                self._instances.adopt(registry)
+                self._force, self.fault, self._refused = prepared, None, None
 
     def _adopt(self, registry: Registry) -> None:
         # Everything is made before anything is replaced, and what nobody uses any more is closed after that.
         with self._instances.adopting(registry) as adoption:
-            made = {spec.name: Profile.of(spec, registry, adoption) for spec in self.settings.profiles}
+            made = self._made(registry, adoption)
         self._force, self.fault, self._refused = _Force(registry, made), None, None
+
+    def _made(self, registry: Registry, adoption: Adoption) -> dict[str, Profile]:
+        self._making = threading.get_ident()
+        try:
+            return {spec.name: Profile.of(spec, registry, adoption) for spec in self.settings.profiles}
+        finally:
+            self._making = None

@@ -91,18 +91,14 @@ class Profile:
         """
         problems: list[Problem] = []
         active: dict[Point, list[Active]] = {point: [] for point in POINTS}
-        for choice, plugin in _chosen(spec, registry, problems):
-            args = {**spec.args.get(plugin.name, {}), **choice.args}
+        for choice, plugin, args in _checked(spec, registry, problems):
             try:
-                checked = plugin.check_args(args) if plugin.check_args is not None else args
-                instance = instances.get(spec.name, plugin, checked)
+                instance = instances.get(spec.name, plugin, args)
             except PolicyError as error:
                 problems.extend(error.problems)
                 continue
-            except Exception as error:  # a plugin's own code: whatever it raises is its fault, and is told as that
-                text = str(error) if isinstance(error, ValueError) else describe(error)
-                problems.append(Problem(f"the scheduler plugin `{plugin.name}` cannot be made: {text}", plugin.span,
-                                        f"it comes from {plugin.origin}", code="plugin-args"))
+            except Exception as error:  # see `_checked`
+                problems.append(_fault_of(plugin, error))
                 continue
             for point in choice.points if choice.points is not None else POINTS:
                 if point not in plugin.points or point not in active:
@@ -123,6 +119,41 @@ class Profile:
         """Return the names of all active plugins, sorted."""
         points = (self.pre_filters, self.filters, self.scores, self.reserves)
         return tuple(sorted({each.name for active in points for each in active}))
+
+
+def check_profiles(specs: Iterable[ProfileSpec], registry: Registry) -> None:
+    """Check that a registry has what profiles name, and that its plugins take the profiles' arguments; makes nothing.
+
+    Raises:
+        PolicyError: with all such faults, each with its place where it has one.
+    """
+    problems: list[Problem] = []
+    for spec in specs:
+        for _ in _checked(spec, registry, problems):
+            pass
+    if problems:
+        raise PolicyError(dict.fromkeys(problems))
+
+
+def _checked(
+    spec: ProfileSpec, registry: Registry, problems: list[Problem],
+) -> Iterable[tuple[Choice, Plugin, Mapping[str, Any]]]:
+    for choice, plugin in _chosen(spec, registry, problems):
+        args = {**spec.args.get(plugin.name, {}), **choice.args}
+        try:
+            checked = plugin.check_args(args) if plugin.check_args is not None else args
+        except PolicyError as error:
+            problems.extend(error.problems)
+        except Exception as error:  # a plugin's own code: whatever it raises is its fault, and is told as that
+            problems.append(_fault_of(plugin, error))
+        else:
+            yield choice, plugin, checked
+
+
+def _fault_of(plugin: Plugin, error: Exception) -> Problem:
+    text = str(error) if isinstance(error, ValueError) else describe(error)
+    return Problem(f"the scheduler plugin `{plugin.name}` cannot be made: {text}", plugin.span,
+                   f"it comes from {plugin.origin}", code="plugin-args")
 
 
 def _chosen(spec: ProfileSpec, registry: Registry, problems: list[Problem]) -> Iterable[tuple[Choice, Plugin]]:

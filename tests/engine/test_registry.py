@@ -69,6 +69,24 @@ def test_a_build_that_fails_changes_nothing() -> None:
     assert live.registry is before
 
 
+def test_a_registry_is_prepared_as_it_will_be_before_it_is_in_force() -> None:
+    live = Live()
+    before = live.replace(lambda: [plugin("a")])
+    seen = []
+
+    def prepare(registry: Registry) -> None:
+        seen.append((registry.generation, live.registry is before))
+        if len(seen) == 1:
+            raise PolicyError([])
+
+    with pytest.raises(PolicyError):
+        live.replace(lambda: [plugin("b")], prepare)
+    assert live.registry is before
+    live.replace(lambda: [plugin("b")], prepare)
+    live.replace(lambda: [plugin("b")], prepare)
+    assert (seen, live.registry.generation) == ([(2, True), (2, True), (2, False)], 2)
+
+
 def test_readers_see_whole_registries_while_another_thread_swaps() -> None:
     live = Live()
     live.replace(lambda: [plugin("a", digest="0"), plugin("b", digest="0")])

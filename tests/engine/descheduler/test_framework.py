@@ -170,11 +170,14 @@ def test_a_plugin_is_given_the_profile_the_cluster_and_the_moment():
 
     class Asks:
         def __init__(self, args, handle):
-            seen.append((handle.profile, handle.snapshot().names, handle.now(), handle.log.name))
+            self.handle = handle
 
-        def balance(self, snapshot, rows, evictor): ...
+        def balance(self, snapshot, rows, evictor):
+            handle = self.handle
+            seen.append((handle.profile, handle.snapshot().names, handle.now(), handle.log.name))
 
     registry = Registry.of([python_plugin("Asks", Framework.DESCHEDULER, Asks)], generation=1)
     snapshot = Cluster(OBJECTS).snapshot(7)
-    build_profiles([ProfileSpec("p", balance=("Asks",))], registry, dry_run=True, snapshot=lambda: snapshot)
+    profiles = build_profiles([ProfileSpec("p", balance=("Asks",))], registry, dry_run=True, snapshot=lambda: snapshot)
+    run_cycle(profiles, snapshot)
     assert seen == [("p", ["a", "b"], 7, "koordpolicy.descheduler.p")]

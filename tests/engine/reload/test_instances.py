@@ -119,3 +119,48 @@ def test_one_that_fails_to_close_is_told_and_keeps_no_other_open() -> None:
     instances.close()
     assert failed == ["fails-to-close: fails-to-close"]
     assert life[-2:] == ["close fails-to-close", "close b"]
+
+
+def prepare(instances: Instances, registry: Registry) -> dict[str, Any]:
+    with instances.preparing(registry) as adoption:
+        return {p.name: adoption.get("default", p, {}) for p in registry.plugins.values()}
+
+
+def test_what_is_prepared_runs_beside_what_is_current_until_it_is_adopted() -> None:
+    life: list[str] = []
+    instances = Instances(lambda profile: None)
+    first, second = registry(1, plugin("a", life), plugin("b", life)), registry(2, plugin("a", life), plugin("c", life))
+    before = adopt(instances, first)
+    made = prepare(instances, second)
+    assert (made["a"] is before["a"], life) == (True, ["make a", "start a", "make b", "start b", "make c", "start c"])
+    instances.adopt(second)
+    assert life[6:] == ["close b"]
+    with pytest.raises(LookupError, match="generation 2 is not prepared"):
+        instances.adopt(second)
+
+
+def test_only_what_was_prepared_last_is_kept() -> None:
+    life: list[str] = []
+    instances = Instances(lambda profile: None)
+    adopt(instances, registry(1, plugin("a", life)))
+    superseded = registry(2, plugin("b", life), plugin("c", life))
+    prepare(instances, superseded)
+    last = registry(3, plugin("c", life))
+    prepare(instances, last)
+    assert life == ["make a", "start a", "make b", "start b", "make c", "start c", "close b"]
+    with pytest.raises(LookupError, match="generation 2 is not prepared"):
+        instances.adopt(superseded)
+    instances.adopt(last)
+    assert life[7:] == ["close a"]
+
+
+def test_what_cannot_be_prepared_leaves_what_was_prepared_before() -> None:
+    life: list[str] = []
+    instances = Instances(lambda profile: None)
+    second = registry(2, plugin("a", life))
+    prepare(instances, second)
+    with pytest.raises(RuntimeError, match="fails-to-start"):
+        prepare(instances, registry(3, plugin("b", life), plugin("fails-to-start", life)))
+    instances.adopt(second)
+    assert life == ["make a", "start a", "make b", "start b", "make fails-to-start", "start fails-to-start",
+                    "close b", "close fails-to-start"]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from koordpolicy.engine.points import Framework, Point
-from koordpolicy.engine.registry import Live, Plugin
+from koordpolicy.engine.registry import Live, Plugin, Registry
 from koordpolicy.engine.reload import InvalidAtStart, Mount, Reloader, ReloadUnit
-from koordpolicy.engine.source import PolicyError
+from koordpolicy.engine.source import PolicyError, Problem
 
 from .conftest import ConfigMapMount, Time, names, toy_build, write
 
@@ -183,6 +183,73 @@ def test_a_compiler_that_crashes_is_told_as_our_fault_and_reloading_goes_on(
     write(tmp_path / "p", a="plugin two")
     time.run(reloader, 1)
     assert names(live) == ["two"]
+
+
+def refuse_odd(registry: Registry) -> None:
+    """Nobody can run a plugin with an odd name."""
+    problems = [Problem(f"`{plugin.name}` is odd", plugin.span, code="odd")
+                for plugin in registry.plugins.values() if plugin.name.startswith("odd")]
+    if problems:
+        raise PolicyError(problems)
+
+
+def test_what_builds_and_nobody_can_run_is_refused_with_its_place(tmp_path: Path, time: Time, live: Live) -> None:
+    one, two = write(tmp_path / "1", a="plugin one"), write(tmp_path / "2", a="plugin two")
+    reloader = begun(live, time, one, two, check=refuse_odd)
+    write(one, a="plugin odd-one")
+    write(two, a="plugin three")
+    time.run(reloader, 1)
+    assert names(live) == ["one", "three"]
+    first, second = reloader.status().sources
+    assert [problem.render() for problem in first.problems] == [
+        f"{one}/a.yaml:1:1: error: `odd-one` is odd\n 1 | plugin odd-one\n   | ^^^^^^^^^^^^^^"]
+    assert (first.digest != first.newest, second.digest == second.newest, second.problems) == (True, True, ())
+
+
+def test_what_nobody_can_run_is_invalid_at_start(tmp_path: Path, live: Live) -> None:
+    with pytest.raises(PolicyError, match="`odd` is odd"):
+        reloader_of(live, write(tmp_path / "p", a="plugin odd"), check=refuse_odd).begin(0)
+
+
+def test_what_cannot_be_prepared_does_not_go_in_force(tmp_path: Path, time: Time, live: Live) -> None:
+    policies = write(tmp_path / "p", a="plugin one")
+    published = digest_of(policies)
+    reloader = begun(live, time, policies, state_dir=tmp_path / "state")
+    prepared: list[tuple[int, list[str]]] = []
+
+    def prepare(registry: Registry) -> None:
+        assert live.registry is not registry
+        prepared.append((registry.generation, sorted(name for _, name in registry.plugins)))
+        if "crash" in prepared[-1][1]:
+            raise RuntimeError("no such device")
+        refuse_odd(registry)
+
+    reloader.prepare_with(prepare)
+    for name, problem in (("odd", "`odd` is odd"),
+                          ("crash", "putting the policies in force failed: RuntimeError: no such device")):
+        write(policies, a=f"plugin {name}")
+        time.run(reloader, 1)
+        (source,) = reloader.status().sources
+        assert (names(live), live.registry.generation, messages(reloader)) == (["one"], 1, [problem])
+        assert (source.digest, source.newest) == (published, digest_of(policies))
+    write(policies, a="plugin two")
+    time.run(reloader, 1)
+    assert (names(live), reloader.status().healthy) == (["two"], True)
+    assert prepared == [(2, ["odd"]), (2, ["crash"]), (2, ["two"])]
+
+
+def test_what_cannot_be_prepared_again_is_not_gone_back_to(tmp_path: Path, time: Time, live: Live) -> None:
+    policies = write(tmp_path / "p", a="plugin odd-one")
+    reloader = begun(live, time, policies, max_error_rate=0.1, first_decisions=10)
+    write(policies, a="plugin two")
+    time.run(reloader, 1)
+    reloader.prepare_with(refuse_odd)
+    reloader.observe(2, 10, 10)
+    time.run(reloader, 1)
+    assert (names(live), reloader.status().sources[0].digest) == (["two"], digest_of(policies))
+    assert reloader.status().warnings == (
+        ("10 of the first 10 decisions under generation 2 had failing expressions, and what was in force before cannot "
+         "be put in force again: `odd-one` is odd"),)
 
 
 def test_a_deleted_file_takes_its_plugins_with_it(tmp_path: Path, time: Time, live: Live) -> None:
@@ -590,8 +657,8 @@ def test_file_events_bring_an_edit_in_force_long_before_the_next_look(tmp_path: 
     swapped = threading.Event()
 
     class Told(Live):
-        def replace(self, build):
-            registry = super().replace(build)
+        def replace(self, build, prepare=None):
+            registry = super().replace(build, prepare)
             swapped.set()
             return registry
 

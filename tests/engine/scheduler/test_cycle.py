@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,7 @@ from koordpolicy.engine.scheduler.cycle import (
 )
 from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
 from koordpolicy.engine.scheduler.verdict import Failure, Refused
+from koordpolicy.engine.source import PolicyError
 
 
 def schedule(kit, plugins, *names, settings=None, **options):
@@ -250,6 +253,59 @@ def test_a_generation_whose_plugins_cannot_be_made_changes_nothing(kit):
         "error: the scheduler plugin `T` cannot be made: OSError: no such device\n  = it comes from origin of T")
     live.replace(lambda: [kit.plugin("U", kit.gives(b=1))])
     assert (scheduler.decide(kit.pod()).generation, scheduler.fault) == (3, None)
+
+
+def test_plugins_are_prepared_in_another_thread_and_taken_over_by_the_next_decision(kit):
+    log = []
+
+    class Instance(type(kit.gives())):
+        def start(self):
+            log.append(f"started in {threading.current_thread().name}")
+
+        def close(self):
+            log.append("closed")
+
+    def plugin(name, **scores):
+        return kit.plugin(name, lambda args, handle: Instance(**scores), points=(Point.SCORE,))
+
+    live = kit.live(plugin("S", a=1))
+    scheduler = Scheduler(kit.cluster("a", "b"), live)
+    reload = threading.Thread(name="reload", target=lambda: live.replace(lambda: [plugin("T", b=1)], scheduler.prepare))
+    reload.start()
+    reload.join()
+    assert (log, scheduler.profiles[0].plugins()) == ([f"started in {threading.current_thread().name}", "started in reload"], ("S",))
+    verdict = scheduler.decide(kit.pod())
+    assert (verdict.node, verdict.generation, log[2:]) == ("b", 2, ["closed"])
+
+
+def test_a_registry_that_cannot_be_prepared_is_not_put_in_force(kit):
+    live = kit.live(kit.plugin("S", kit.gives(a=1)))
+    scheduler = Scheduler(kit.cluster("a", "b"), live)
+    with pytest.raises(PolicyError, match="the scheduler plugin `T` says that it answers at `score` and does not"):
+        live.replace(lambda: [kit.plugin("T", object(), points=(Point.SCORE,))], scheduler.prepare)
+    assert (scheduler.decide(kit.pod()).generation, scheduler.fault) == (1, None)
+
+
+def test_of_two_registries_prepared_between_decisions_the_last_one_decides(kit):
+    live = kit.live(kit.plugin("S", kit.gives(a=1)))
+    scheduler = Scheduler(kit.cluster("a", "b"), live)
+    live.replace(lambda: [kit.plugin("T", kit.gives(a=1))], scheduler.prepare)
+
+    def decide_in_between(registry):
+        scheduler.prepare(registry)
+        # The third is prepared and not in force yet; the instances of the second are gone already.
+        assert scheduler.decide(kit.pod()).generation == 1
+
+    live.replace(lambda: [kit.plugin("U", kit.gives(b=1))], decide_in_between)
+    assert scheduler.decide(kit.pod()).generation == 3
+
+
+def test_a_plugin_cannot_look_at_the_cluster_while_it_is_made(kit):
+    def make(args, handle):
+        handle.snapshot()
+
+    with pytest.raises(PolicyError, match="the cluster cannot be looked at while a plugin is made or started"):
+        Scheduler(kit.cluster("a"), kit.live(kit.plugin("S", make, points=(Point.SCORE,))))
 
 
 def test_a_pod_is_decided_about_by_the_profile_that_it_names(kit):

@@ -8,7 +8,7 @@ from koordpolicy.engine.plugins import Handle
 from koordpolicy.engine.points import Point
 from koordpolicy.engine.registry import Registry
 from koordpolicy.engine.reload.instances import Instances
-from koordpolicy.engine.scheduler.profile import Choice, Profile, ProfileSpec
+from koordpolicy.engine.scheduler.profile import Choice, Profile, ProfileSpec, check_profiles
 from koordpolicy.engine.source import PolicyError
 
 
@@ -88,3 +88,21 @@ def test_all_that_is_wrong_with_a_profile_is_told_at_once(kit, build):
         "error: profile `mine` enables the plugin `Scorr`, which does not exist\n  = did you mean `Score`?\n"
         "error: the scheduler plugin `Liar` says that it answers at `filter` and does not\n  = it comes from origin of Liar"
     )
+
+
+def test_what_a_profile_asks_for_can_be_checked_without_making_anything(kit):
+    def refuse(args):
+        raise ValueError("there is no argument `bad`")
+
+    def make(args, handle):
+        raise AssertionError("nothing is to be made")
+
+    registry = Registry.of([kit.plugin("p", make, points=(Point.SCORE,), check_args=refuse)], generation=3)
+    specs = [ProfileSpec(enabled=(Choice("x"),)), ProfileSpec("other", disabled={None: frozenset({"p"})})]
+    with pytest.raises(PolicyError) as caught:
+        check_profiles(specs, registry)
+    assert [problem.message for problem in caught.value.problems] == [
+        "profile `default-scheduler` enables the plugin `x`, which does not exist",
+        "the scheduler plugin `p` cannot be made: there is no argument `bad`",
+    ]
+    check_profiles(specs[1:], registry)
