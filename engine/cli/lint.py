@@ -1,8 +1,9 @@
-"""Check policy files: YAML, schema, types and cost of every expression, names across documents.
+"""Check policy files: YAML, schema, types and cost of every expression, names across documents, and the linter's rules.
 
 All problems of all files are told at once, each with its line and a caret under the fault. A path may be a file, a
 directory (walked recursively) or `-` for standard input. A path that holds no document is an error: nothing passes
-because nobody looked at it.
+because nobody looked at it. The rules are described in docs/lint.md, and weighed in `koord-policy.yaml`, which is
+looked for from here up to the root of the repository.
 """
 
 from __future__ import annotations
@@ -12,16 +13,26 @@ import gc
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ..compile import compile_documents
-from ..documents import Documents, decode, files_of, load, read_configmap, read_file
+from koordpolicy import __version__
+
+from ..compile import Compiled, compile_documents
+from ..documents import Documents, Node, decode, files_of, load, read, read_configmap, read_file
+from ..lint import RULES, Configuration, Whole, check, strict, subjects
+from ..lint.configuration import FILE, nearest
+from ..lint.configuration import load as load_settings
+from ..lint.edits import apply
+from ..lint.findings import Finding
+from ..lint.reports import FORMATS, Entry, Report, of_rules, ordered
 from ..plugins import discover
-from ..registry import Registry
-from ..source import PolicyError, Problem, Problems, Severity, Source, in_order, render
+from ..points import Framework
+from ..registry import Plugin, Registry
+from ..source import PolicyError, Problem, Problems, Severity, Source, Span
 from .exits import Exit, Stop
-from .terminal import add_output, progress, write, write_json
+from .terminal import progress, warn
 
 if TYPE_CHECKING:
     from . import Builtins
@@ -29,43 +40,135 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   koord-policy lint policies/
-  koord-policy lint policies/scheduler/keep-off-hot-nodes.yaml --output json
+  koord-policy lint policies/ --strict --changed-since origin/main
+  koord-policy lint policies/ --config descheduler.yaml --output sarif
+  koord-policy lint policies/ --fix
+  koord-policy lint - --stdin-name policies/zone.yaml --output lsp-json
   kustomize build overlays/production | koord-policy lint --configmap -
 
-exit codes: 0 no errors (there may be warnings), 2 usage, 3 errors
+exit codes: 0 no errors (there may be warnings and notes), 2 usage, 3 errors; with --strict warnings are errors
 """
 
 STANDARD_INPUT: Final = "-"
+_STANDARD_INPUT_NAME: Final = "<stdin>"
+_MOST_ROUNDS: Final = 10
+"""How often `--fix` looks again at what it changed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("paths", metavar="PATH", nargs="+", help="a file, a directory, or - for standard input")
+    parser.add_argument("paths", metavar="PATH", nargs="*", help="a file, a directory, or - for standard input")
     parser.add_argument("--configmap", action="store_true",
                         help="the files are manifests with ConfigMaps: check their keys and size (1 MiB), and the "
                              "documents inside, with places in the manifest")
-    add_output(parser)
+    parser.add_argument("--config", metavar="FILE", action="append", default=[], type=Path,
+                        help="a component configuration beside the policies (KubeSchedulerConfiguration, "
+                             "DeschedulerConfiguration, slo-controller-config): its plugins and thresholds are held "
+                             "against the documents; may be repeated")
+    parser.add_argument("--settings", metavar="FILE", type=Path,
+                        help=f"the linter's own settings (default: the nearest {FILE})")
+    parser.add_argument("--strict", action="store_true", help="warnings are errors")
+    parser.add_argument("--fix", action="store_true",
+                        help="mend what can be mended mechanically; comments and layout stay as they are")
+    parser.add_argument("--changed-since", metavar="REF",
+                        help="look at all files, but tell only of those that differ from this commit")
+    parser.add_argument("--stdin-name", metavar="FILE", default=_STANDARD_INPUT_NAME,
+                        help="what standard input is called in places, for editors")
+    parser.add_argument("--rules", action="store_true", help="list the rules and end")
+    parser.add_argument("--output", "-o", choices=tuple(FORMATS), default="text", help="the form of the report")
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What was read: the documents, the texts that they stand in, and the configurations beside them."""
+
+    loaded: Documents
+    sources: tuple[Source, ...]
+    configurations: tuple[Node, ...]
+    names: tuple[str, ...]
 
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
+    if options.rules:
+        sys.stdout.write(of_rules(tuple(RULES.values())))
+        return Exit.OK
+    if not options.paths:
+        raise Stop("name a file or a directory, or - for standard input")
+    changed = None
+    if options.changed_since is not None:
+        from .changes import changed_since  # noqa: PLC0415 - few ask git
+
+        changed = changed_since(options.changed_since, Path.cwd())
+    settings = _settings(options.settings)
     with _without_collector():
-        loaded, files = _load(options.paths, configmap=options.configmap)
-        problems = in_order(_problems(loaded, builtins))
-    errors = sum(problem.severity is Severity.ERROR for problem in problems)
-    warnings = sum(problem.severity is Severity.WARNING for problem in problems)
-    if options.output == "json":
-        write_json({
-            "errors": errors, "warnings": warnings, "documents": loaded.read, "files": files,
-            "problems": [problem.to_json() for problem in problems],
-        })
-    else:
-        if problems:
-            write(render(problems))
-            write()
-        found = f"{_counted(errors, 'error')}, {_counted(warnings, 'warning')}"
-        write(f"{found} in {_counted(loaded.read, 'document')} of {_counted(files, 'file')}")
-    return Exit.INVALID if errors else Exit.OK
+        files, entries, findings = _looked(options, builtins, settings)
+        if options.fix:
+            mended = 0
+            for _ in range(_MOST_ROUNDS):
+                done = _mend(_of_changed(findings, changed))
+                if not done:
+                    break
+                mended += done
+                files, entries, findings = _looked(options, builtins, settings)
+            warn(f"mended {mended} finding{'' if mended == 1 else 's'}")
+    if changed is not None:
+        entries = [each for each in entries if _touches(each.problem.span, each.related, changed)]
+    report = Report(ordered(entries), files.names, files.loaded.read, __version__)
+    sys.stdout.write(FORMATS[options.output](report))
+    return Exit.INVALID if report.count(Severity.ERROR) else Exit.OK
+
+
+def _settings(path: Path | None) -> Configuration:
+    if path is None:
+        path = nearest(Path.cwd())
+    elif not path.is_file():
+        raise Stop(f"there is no file `{path}`")
+    return load_settings(path) if path is not None else Configuration()
+
+
+def _looked(
+    options: argparse.Namespace, builtins: Builtins, settings: Configuration,
+) -> tuple[_Files, list[Entry], tuple[Finding, ...]]:
+    """Read and check everything once."""
+    files = _load(options)
+    problems, whole = _compile(files, builtins)
+    with progress("linting", len(whole.subjects)) as done:
+        findings = check(whole, files.sources, settings, done)
+    if options.strict:
+        findings = strict(findings)
+        problems = [replace(each, severity=Severity.ERROR) if each.severity is Severity.WARNING else each
+                    for each in problems]
+    entries = [Entry(each) for each in problems]
+    entries.extend(Entry(each.problem, each.found.related, each.found.fix is not None) for each in findings)
+    return files, entries, findings
+
+
+def _touches(span: Span | None, related: Sequence[Span], changed: frozenset[Path]) -> bool:
+    if span is None:
+        return True
+    names = (span.root().source.name, *(each.root().source.name for each in related))
+    return any(name.startswith("<") or Path(name).resolve() in changed for name in names)
+
+
+def _of_changed(findings: Sequence[Finding], changed: frozenset[Path] | None) -> list[Finding]:
+    return [each for each in findings
+            if changed is None or _touches(each.found.span, (), changed)]
+
+
+def _mend(findings: Sequence[Finding]) -> int:
+    """Write the files anew that can be mended; returns how many findings that concerns."""
+    edits = [edit for each in findings if each.found.fix is not None and (edit := each.found.fix()) is not None]
+    edits = [each for each in edits if Path(each.source.name).is_file()]
+    for name, text in apply(edits).items():
+        path = Path(name)
+        # What cannot be read back as it was written (a mark of byte order) is left as it is.
+        with path.open(encoding="utf-8", newline="") as file:
+            before = file.read()
+        if before.removeprefix("\ufeff") in {each.source.text for each in edits if each.source.name == name}:
+            with path.open("w", encoding="utf-8", newline="") as file:
+                file.write(("\ufeff" if before.startswith("\ufeff") else "") + text)
+    return len(edits)
 
 
 @contextmanager
@@ -80,12 +183,9 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _load(paths: Sequence[str], *, configmap: bool) -> tuple[Documents, int]:
-    """Return the documents of all paths with their problems, and how many files were read."""
+def _load(options: argparse.Namespace) -> _Files:
+    """Return the documents of all paths with their problems."""
+    paths: Sequence[str] = options.paths
     for path in paths:
         if path != STANDARD_INPUT and not Path(path).exists():
             raise Stop(f"there is no file or directory `{path}`")
@@ -94,33 +194,54 @@ def _load(paths: Sequence[str], *, configmap: bool) -> tuple[Documents, int]:
     files = {path: list(_files(path, problems)) for path in dict.fromkeys(paths)}
     unique = dict.fromkeys(file for found in files.values() for file in found)
     by_file: dict[str, Documents] = {}
-    with progress("checking", len(unique)) as done:
+    sources: list[Source] = []
+    with progress("reading", len(unique)) as done:
         for number, file in enumerate(unique, start=1):
-            by_file[file] = _read(file, configmap=configmap)
+            by_file[file] = _read(file, options, sources)
             done(number)
     for path, found in files.items():
         if not any(by_file[file].read or by_file[file].problems for file in found):
             problems.append(Problem(f"there is no document in `{path}`", code="no-document",
                                     help="name a file or a directory that holds some"))
+    configurations = tuple(node for path in options.config for node in _configuration(path, problems, sources))
     loaded = Documents(
         tuple(document for each in by_file.values() for document in each.documents),
         (*problems, *(problem for each in by_file.values() for problem in each.problems)),
         sum(each.read for each in by_file.values()),
     )
-    return loaded, len(unique)
+    names = tuple(options.stdin_name if file == STANDARD_INPUT else file for file in unique)
+    return _Files(loaded, tuple(sources), configurations, names)
+
+
+def _configuration(path: Path, problems: list[Problem], sources: list[Source]) -> tuple[Node, ...]:
+    if not path.is_file():
+        raise Stop(f"there is no file `{path}`")
+    found = Problems()
+    try:
+        source = read_file(path)
+    except PolicyError as error:
+        problems.extend(error.problems)
+        return ()
+    sources.append(source)
+    nodes = read(source, found)
+    problems.extend(found.found)
+    return nodes
 
 
 def _files(path: str, problems: list[Problem]) -> Iterator[str]:
     if path == STANDARD_INPUT:
         yield path
     else:
-        yield from map(str, files_of(Path(path), problems))
+        for file in files_of(Path(path), problems):
+            if file.name != FILE:  # the linter's own settings may lie among the policies
+                yield str(file)
 
 
-def _read(file: str, *, configmap: bool) -> Documents:
+def _read(file: str, options: argparse.Namespace, sources: list[Source]) -> Documents:
     try:
-        source = _standard_input() if file == STANDARD_INPUT else read_file(Path(file))
-        if not configmap:
+        source = _standard_input(options.stdin_name) if file == STANDARD_INPUT else read_file(Path(file))
+        sources.append(source)
+        if not options.configmap:
             return load([source])
         problems = Problems()
         inside = [part for _, part in read_configmap(source, problems)]
@@ -130,19 +251,33 @@ def _read(file: str, *, configmap: bool) -> Documents:
         return Documents((), error.problems)
 
 
-def _standard_input() -> Source:
-    return decode("<stdin>", sys.stdin.buffer.read())
+def _standard_input(name: str) -> Source:
+    return decode(name, sys.stdin.buffer.read())
 
 
-def _problems(loaded: Documents, builtins: Builtins) -> list[Problem]:
-    problems = Problems(list(loaded.problems))
+def _compile(files: _Files, builtins: Builtins) -> tuple[list[Problem], Whole]:
+    """Return the problems of documents and names, and what rules look at."""
+    problems = Problems(list(files.loaded.problems))
     offers = discover(_ignored)
-    compiled = compile_documents(loaded.documents, problems, extensions=offers.functions)
+    compiled: list[Compiled] = []
+    with progress("checking", len(files.loaded.documents)) as done:
+
+        def observe(program: Compiled) -> None:
+            compiled.append(program)
+            done(len(compiled))
+
+        plugins = compile_documents(
+            files.loaded.documents, problems, extensions=offers.functions, observe=observe,
+        )
+    everything: tuple[Plugin, ...] = (*builtins(), *offers.plugins, *plugins)
     try:
-        Registry.of((*builtins(), *offers.plugins, *compiled), generation=1)
+        Registry.of(everything, generation=1)
     except PolicyError as error:
         problems.extend(error.problems)
-    return problems.found
+    names = {
+        framework: frozenset(each.name for each in everything if each.framework is framework) for framework in Framework
+    }
+    return problems.found, Whole(subjects(files.loaded.documents, compiled), files.configurations, names)
 
 
 def _ignored(_: Problem) -> None:

@@ -398,7 +398,7 @@ def fights(whole: Whole) -> Iterator[Found]:
         for other, others in scorers[number + 1 :]:
             if not _together(subject, other):
                 continue
-            for leaf in liked.keys() & others.keys():
+            for leaf in sorted(liked.keys() & others.keys()):
                 if liked[leaf][0] == -others[leaf][0]:
                     more, less = (subject, other) if liked[leaf][0] > 0 else (other, subject)
                     yield Found(
@@ -406,6 +406,7 @@ def fights(whole: Whole) -> Iterator[Found]:
                         f" `{less.document.name}` those with less: in one profile they undo each other",
                         others[leaf][1], "limit them to different `profiles`, or keep one", (liked[leaf][1],),
                     )
+                    break
 
 
 # -- profiles of component configurations ------------------------------------------------------------------------------

@@ -68,9 +68,9 @@ def _remove(subject: Subject, path: tuple[str | int, ...]) -> Edit | None:
 
 def shadowing(subject: Subject) -> Iterator[Found]:
     """Find loop variables that hide a variable, or that of a loop around them."""
-    for each in subject.everything:
-        known = each.checked.environment.variables
-        pending: list[tuple[Expr, frozenset[str]]] = [(each.checked.root, frozenset())]
+    for placed in subject.everything:
+        known = placed.checked.environment.variables
+        pending: list[tuple[Expr, frozenset[str]]] = [(placed.checked.root, frozenset())]
         while pending:
             node, outer = pending.pop()
             names: tuple[str, ...] = ()
@@ -79,10 +79,12 @@ def shadowing(subject: Subject) -> Iterator[Found]:
             elif isinstance(node, Bind | OptionalMap):
                 names = (node.variable,)
             for name in names:
-                if name in known or name in outer or name == each.checked.environment.definitions_name:
-                    what = "the variable of the loop around it" if name in outer else f"`{name}` of {each.role}"
-                    yield Found(f"the loop's variable `{name}` hides {what}", each.span(node), "give it another name")
-            pending.extend((below, outer | set(names)) for below in children(node))
+                if name in known or name in outer or name == placed.checked.environment.definitions_name:
+                    what = "the variable of the loop around it" if name in outer else f"`{name}` of {placed.role}"
+                    yield Found(f"the loop's variable `{name}` hides {what}", placed.span(node), "give it another name")
+            below = children(node)
+            # What a loop runs over does not see its variable.
+            pending.extend((each, outer if number == 0 else outer | set(names)) for number, each in enumerate(below))
 
 
 def shadowed_params(whole: Whole) -> Iterator[Found]:
@@ -313,7 +315,7 @@ def silent_messages(subject: Subject) -> Iterator[Found]:
         rule = each.item
         if each.role in ("message", "condition") or not isinstance(rule, Rule):
             continue
-        if rule.message and _compares_number(each, each.checked.root):
+        if rule.message and rule.message_program is None and _compares_number(each, each.checked.root):
             yield Found(
                 f"the message of `{each.name}` shows no value, though a number decides", rule.span,
                 "write a `messageExpression` with `string(...)`; without either, values are shown",

@@ -172,6 +172,8 @@ def _divides(checked: Checked, node: Expr, *, analysis: Analysis, but: str = "")
         return False
     if but and analysis.text(node.args[1]) == but:
         return False
+    if isinstance(node.args[0], Call) and node.args[0].function == "_*_":
+        return False  # scaled before: what is lost is less than one of a hundred
     constants = [analysis.constant(each) for each in node.args]
     if constants[0] is not None and constants[1] is not None:
         return bool(constants[1][0]) and constants[0][0] % constants[1][0] != 0

@@ -29,7 +29,7 @@ class Finding:
     @property
     def problem(self) -> Problem:
         """The finding as a problem; its code is the rule's id."""
-        return Problem(f"{self.found.message} [{self.rule.id}]", self.found.span, self.found.help, self.severity,
+        return Problem(self.found.message, self.found.span, self.found.help, self.severity,
                        self.rule.id)
 
 

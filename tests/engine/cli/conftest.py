@@ -27,7 +27,7 @@ spec:
     expression: variables.cpu < 65
     messageExpression: "'cpu at ' + string(variables.cpu) + '%'"
   score:
-  - {name: coolest-first, expression: 100 - variables.cpu}
+  - {name: coolest-first, expression: "math.greatest(0, 100 - variables.cpu)"}
 """
 
 

@@ -13,7 +13,7 @@ from .conftest import SPREAD, Run
 GOOD = """\
 apiVersion: policy.koordinator.sh/v1alpha2
 kind: SchedulerPlugin
-metadata: {name: {NAME}}
+metadata: {name: {NAME}, annotations: {policy.koordinator.sh/description: Big nodes.}}
 spec:
   filter:
   - {name: big, expression: allocatable.cpu > 1000}

@@ -1,0 +1,332 @@
+"""What was found, in the shapes that people and their tools read.
+
+Every report holds the same: place, weight, code, message and what to do. Columns are those of the tool: 1-based code
+points, but UTF-16 code units from 0 for editors. Paths are as they were given, with `/`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from types import MappingProxyType
+from typing import Any, Final
+
+from ..source import Problem, Severity, Span, in_order, render
+from .rules import RULES, Rule
+
+_PAGE: Final = "docs/lint.md"
+_NAMES: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A problem, the places that it is about too, and whether it can be mended by itself."""
+
+    problem: Problem
+    related: tuple[Span, ...] = ()
+    fixable: bool = False
+
+    @property
+    def rule(self) -> Rule | None:
+        """The rule that found it; None for faults of YAML, schema and types."""
+        return RULES.get(self.problem.code)
+
+    @property
+    def code(self) -> str:
+        """The rule's id, or what stages before the rules call the fault."""
+        return self.problem.code or "invalid"
+
+    @property
+    def place(self) -> tuple[str, int, int, int, int]:
+        """File, line, column, and line and column behind the end; the start of no file where there is no place."""
+        if self.problem.span is None:
+            return "", 1, 1, 1, 1
+        root = self.problem.span.root()
+        name, line, column = self.problem.span.place
+        return (PurePath(name).as_posix() if name else "", line, column, *root.source.position(root.end))
+
+    @property
+    def text(self) -> str:
+        """Message and what to do, in one line."""
+        return self.problem.message + (f" ({self.problem.help})" if self.problem.help else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All entries, in order, and what was looked at."""
+
+    entries: tuple[Entry, ...]
+    files: tuple[str, ...]
+    documents: int
+    version: str = ""
+
+    def count(self, severity: Severity) -> int:
+        """Return how many entries weigh so much."""
+        return sum(each.problem.severity is severity for each in self.entries)
+
+
+def ordered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Return entries sorted by place, each once."""
+    found = {(each.problem.span.place if each.problem.span else None, each.problem.message, each.problem.help): each
+             for each in entries}
+    ranks = {id(problem): rank for rank, problem in enumerate(in_order(each.problem for each in found.values()))}
+    kept = [each for each in found.values() if id(each.problem) in ranks]
+    return tuple(sorted(kept, key=lambda each: ranks[id(each.problem)]))
+
+
+def _json(data: object) -> str:
+    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def as_text(report: Report) -> str:
+    """Return the report for people: each finding with its line and a caret."""
+    lines = []
+    shown = report.entries[:100]
+    for each in shown:
+        problem = each.problem
+        if each.rule is not None:
+            problem = replace(problem, message=f"{problem.message} [{each.code}]")
+        lines.append(render([problem]))
+        lines.extend(f"  = see {span}" for span in each.related)
+    if len(report.entries) > len(shown):
+        lines.append(f"... and {len(report.entries) - len(shown)} more")
+    if lines:
+        lines.append("")
+    counts = [_counted(report.count(Severity.ERROR), "error"), _counted(report.count(Severity.WARNING), "warning")]
+    notes = report.count(Severity.NOTE)
+    if notes:
+        counts.append(_counted(notes, "note"))
+    where = f"{_counted(report.documents, 'document')} of {_counted(len(report.files), 'file')}"
+    lines.append(f"{', '.join(counts)} in {where}")
+    fixable = sum(each.fixable for each in report.entries)
+    if fixable:
+        lines.append(f"{_counted(fixable, 'finding')} can be mended with --fix")
+    return "\n".join(lines) + "\n"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def as_json(report: Report) -> str:
+    """Return the report as plain data."""
+    problems = []
+    for each in report.entries:
+        plain = each.problem.to_json()
+        if each.rule is not None:
+            plain["rule"] = each.rule.name
+        if each.related:
+            plain["related"] = [dict(zip(("file", "line", "column"), span.place, strict=True)) for span in each.related]
+        if each.fixable:
+            plain["fixable"] = True
+        problems.append(plain)
+    return _json({
+        "errors": report.count(Severity.ERROR), "warnings": report.count(Severity.WARNING),
+        "notes": report.count(Severity.NOTE), "documents": report.documents, "files": len(report.files),
+        "problems": problems,
+    })
+
+
+def as_sarif(report: Report) -> str:
+    """Return the report as SARIF 2.1.0, as code scanning services read it."""
+    known = {each.code: each for each in report.entries}
+    rules = [
+        {
+            "id": code, "name": each.rule.name if each.rule else code,
+            "shortDescription": {"text": each.rule.name.replace("-", " ") if each.rule else code.replace("-", " ")},
+            **({"fullDescription": {"text": each.rule.why}} if each.rule else {}),
+            "defaultConfiguration": {"level": _NAMES[each.rule.severity if each.rule else Severity.ERROR]},
+        }
+        for code, each in sorted(known.items())
+    ]
+    numbers = {rule["id"]: number for number, rule in enumerate(rules)}
+    results = []
+    for each in report.entries:
+        result: dict[str, Any] = {
+            "ruleId": each.code, "ruleIndex": numbers[each.code], "level": _NAMES[each.problem.severity],
+            "message": {"text": each.text},
+            "partialFingerprints": {"koordPolicy/v1": _fingerprint(each)},
+        }
+        if each.problem.span is not None:
+            result["locations"] = [_sarif_location(each.place)]
+        if each.related:
+            result["relatedLocations"] = [
+                {"id": number, **_sarif_location(Entry(Problem("", span)).place)}
+                for number, span in enumerate(each.related, start=1)
+            ]
+        results.append(result)
+    driver = {"name": "koord-policy", "version": report.version or "0", "rules": rules}
+    return _json({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}],
+    })
+
+
+def _sarif_location(place: tuple[str, int, int, int, int]) -> dict[str, Any]:
+    file, line, column, end_line, end_column = place
+    return {"physicalLocation": {
+        "artifactLocation": {"uri": _uri_path(file)},
+        "region": {"startLine": line, "startColumn": column, "endLine": end_line, "endColumn": end_column},
+    }}
+
+
+def _uri_path(file: str) -> str:
+    from urllib.parse import quote  # noqa: PLC0415 - two formats need it
+
+    return quote(file)
+
+
+def _fingerprint(entry: Entry) -> str:
+    """Return what stays the same while a finding moves up and down in its file."""
+    span = entry.problem.span
+    line = span.root().source.line(span.place[1]).strip() if span is not None else ""
+    text = "\0".join((entry.code, entry.place[0], entry.problem.message, line))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def as_junit(report: Report) -> str:
+    """Return the report as JUnit XML: a case per file and finding; files without any pass, notes do not fail."""
+    from xml.sax.saxutils import quoteattr  # noqa: PLC0415
+
+    by_file: dict[str, list[Entry]] = {PurePath(file).as_posix(): [] for file in report.files}
+    for each in report.entries:
+        by_file.setdefault(each.place[0], []).append(each)
+    total = failures = 0
+    suites = []
+    for file, entries in by_file.items():
+        cases = []
+        failed = 0
+        for each in entries:
+            name = f"{each.code} at {each.place[1]}:{each.place[2]}"
+            head = f"    <testcase classname={quoteattr(file)} name={quoteattr(name)}"
+            if each.problem.severity is Severity.NOTE:
+                cases.append(f"{head}/>")
+                continue
+            failed += 1
+            level = _NAMES[each.problem.severity]
+            body = _xml_text(each.problem.render())
+            cases.append(f"{head}>\n      <failure type={quoteattr(level)} message={quoteattr(_xml_chars(each.text))}>"
+                         f"{body}</failure>\n    </testcase>")
+        if not entries:
+            cases.append(f"    <testcase classname={quoteattr(file)} name=\"lint\"/>")
+        total, failures = total + len(cases), failures + failed
+        suite = f"  <testsuite name={quoteattr(file)} tests=\"{len(cases)}\" failures=\"{failed}\" errors=\"0\">\n"
+        suites.append(suite + "\n".join(cases) + "\n  </testsuite>")
+    head = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+    return (f"{head}<testsuites name=\"koord-policy lint\" tests=\"{total}\" failures=\"{failures}\">\n"
+            + "\n".join(suites) + "\n</testsuites>\n")
+
+
+def _xml_chars(text: str) -> str:
+    return "".join(c if c in "\t\n" or (c >= " " and not "\ud800" <= c <= "\udfff" and c not in "\ufffe\uffff") else "?"
+                   for c in text)
+
+
+def _xml_text(text: str) -> str:
+    from xml.sax.saxutils import escape  # noqa: PLC0415
+
+    return escape(_xml_chars(text))
+
+
+def as_github(report: Report) -> str:
+    """Return workflow commands, which GitHub shows beside the lines of a pull request."""
+    kinds = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
+    lines = []
+    for each in report.entries:
+        file, line, column, end_line, end_column = each.place
+        fields = {"title": each.code}
+        if file:
+            fields = {"file": file, "line": str(line), "endLine": str(end_line), "col": str(column),
+                      "endColumn": str(end_column), **fields}
+            if end_line != line:  # GitHub takes columns within one line only
+                del fields["col"], fields["endColumn"]
+        shown = ",".join(f"{key}={_github(value, ':,')}" for key, value in fields.items())
+        lines.append(f"::{kinds[each.problem.severity]} {shown}::{_github(each.text)}\n")
+    return "".join(lines)
+
+
+def _github(text: str, more: str = "") -> str:
+    for character in ("%", "\r", "\n", *more):
+        text = text.replace(character, f"%{ord(character):02X}")
+    return text
+
+
+def as_gitlab(report: Report) -> str:
+    """Return GitLab's code quality report (Code Climate's issues)."""
+    weights = {Severity.ERROR: "critical", Severity.WARNING: "minor", Severity.NOTE: "info"}
+    seen: dict[str, int] = {}
+    issues = []
+    for each in report.entries:
+        mark = _fingerprint(each)
+        seen[mark] = seen.get(mark, 0) + 1
+        if seen[mark] > 1:  # the same words on the same line text twice: GitLab drops what has one fingerprint
+            mark = hashlib.sha256(f"{mark} {seen[mark]}".encode()).hexdigest()[:32]
+        file, line, column, end_line, end_column = each.place
+        issues.append({
+            "type": "issue", "description": each.text, "check_name": each.code, "fingerprint": mark,
+            "severity": weights[each.problem.severity], "categories": ["Bug Risk"],
+            "location": {"path": file, "positions": {
+                "begin": {"line": line, "column": column}, "end": {"line": end_line, "column": end_column},
+            }},
+        })
+    return _json(issues)
+
+
+def as_lsp(report: Report) -> str:
+    """Return a list of the parameters of `textDocument/publishDiagnostics`, one per file, empty ones included."""
+    weights = {Severity.ERROR: 1, Severity.WARNING: 2, Severity.NOTE: 3}
+    by_file: dict[str, list[dict[str, Any]]] = {file: [] for file in report.files}
+    for each in report.entries:
+        span = each.problem.span
+        diagnostic: dict[str, Any] = {
+            "range": _lsp_range(span), "severity": weights[each.problem.severity], "code": each.code,
+            "source": "koord-policy", "message": each.text,
+        }
+        if each.rule is not None:
+            diagnostic["data"] = {"rule": each.rule.name, "page": _PAGE, "fixable": each.fixable}
+        if each.related:
+            diagnostic["relatedInformation"] = [
+                {"location": {"uri": _uri(other.root().source.name), "range": _lsp_range(other)}, "message": "see here"}
+                for other in each.related
+            ]
+        if each.rule is not None and each.rule.id in ("KP001", "KP002", "KP012"):
+            diagnostic["tags"] = [1]  # unnecessary: editors show it paler
+        by_file.setdefault(span.root().source.name if span else "", []).append(diagnostic)
+    return _json([{"uri": _uri(file), "diagnostics": found} for file, found in by_file.items()])
+
+
+def _uri(file: str) -> str:
+    return f"untitled:{file.strip('<>')}" if not file or file.startswith("<") else Path(file).absolute().as_uri()
+
+
+def _lsp_range(span: Span | None) -> Mapping[str, Mapping[str, int]]:
+    if span is None:
+        return {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 0}}
+    root = span.root()
+    return {"start": _lsp_position(root, root.start), "end": _lsp_position(root, root.end)}
+
+
+def _lsp_position(root: Span, offset: int) -> dict[str, int]:
+    line, column = root.source.position(offset)
+    before = root.source.text[offset - column + 1 : offset]
+    return {"line": line - 1, "character": len(before) + sum(character > "\uffff" for character in before)}
+
+
+FORMATS: Final[Mapping[str, Callable[[Report], str]]] = MappingProxyType({
+    "text": as_text, "json": as_json, "sarif": as_sarif, "junit": as_junit, "github": as_github, "gitlab": as_gitlab,
+    "lsp-json": as_lsp,
+})
+"""All formats by the name that `--output` takes."""
+
+
+def of_rules(rules: Sequence[Rule]) -> str:
+    """Return the rules as a table for people."""
+    width = max(len(rule.name) for rule in rules)
+    lines = (
+        f"{rule.id}  {rule.name:<{width}}  {_NAMES[rule.severity]:<7}  {'--fix' if rule.fixable else ''}"
+        for rule in rules
+    )
+    return "".join(f"{line.rstrip()}\n" for line in lines)
