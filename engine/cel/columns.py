@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .ast import Call, Expr, ListLiteral, Literal, Select, children
+from .budget import Budget, ExhaustedError, exhausted
 from .checked import (
     CallReference,
     Checked,
@@ -283,11 +284,21 @@ class _Answers:
         rows = inputs.rows()[codes]
         live = rows >= 0
         asked = codes[live].tolist()
+        postponed: list[int] = []
         for code, row in zip(asked, rows[live].tolist(), strict=True):
             if values[code] is _UNASKED:
-                values[code] = answer(row)
+                value = answer(row)
+                if value.__class__ is ExhaustedError:
+                    postponed.append(code)  # the next decision may ask
+                else:
+                    values[code] = value
         self._open = codes[~live].tolist()
+        if postponed:
+            self._open += postponed
+            self._asked_at = -1
+            asked = [code for code in asked if values[code] is not _UNASKED]
         self._take_over(asked)
+        self._vector = None
 
     def _take_over(self, codes: Sequence[int]) -> None:
         """Write answers into the arrays."""
@@ -370,14 +381,7 @@ class _ByRow:
 
     def once(self, frame: Frame) -> object:
         """Return the one value, or the `EvaluationError`, of what no row variable is part of."""
-        call = self._call or self._prepare()
-        value = frame.value
-        try:
-            return call(*[value(name) for name, _ in self._scopes])
-        except EvaluationError as error:
-            return error
-        except KeyError:
-            return self.reader(frame)(-1)
+        return self.reader(frame)(-1)
 
     def reader(self, frame: Frame) -> Callable[[int], object]:
         """Return what answers a row of this frame: a value or an `EvaluationError`."""
@@ -396,23 +400,31 @@ class _ByRow:
             except KeyError:
                 incomplete = True
         row_value = frame.row_value
+        meter, budget = program.meter, Budget.of(frame, self._checked)
+        seen, spent_out = meter.spent, budget.exhausted
 
         def answer(row: int) -> object:
-            try:
-                if not incomplete:
+            nonlocal seen, spent_out
+            # An expression that never spends anything need not stop for those that do.
+            if spent_out and meter.spent:
+                return exhausted(self._checked)
+            complete = not incomplete
+            if complete:
+                try:
                     for position, name in per_row:
                         arguments[position] = row_value(name, row)
-                    return call(*arguments)
-            except EvaluationError as error:
-                if not per_row:
-                    return error
-            except KeyError:
-                pass
-            # A variable may have no value here, which matters only where it is read.
+                except (EvaluationError, KeyError):
+                    # A variable may have no value here, which matters only where it is read.
+                    complete = False
+            value: object
             try:
-                return program.metered(_Bindings(frame, row))[0]
+                value = call(*arguments) if complete else program.metered(_Bindings(frame, row))[0]
             except EvaluationError as error:
-                return error
+                value = error
+            if meter.spent != seen:
+                budget.spend(meter.spent - seen)
+                seen, spent_out = meter.spent, budget.exhausted
+            return value
 
         return answer
 
@@ -892,10 +904,11 @@ class ColumnPlan:
             handed = wanted
         if not len(handed):
             return column, complete
-        return self._handed_over(context, column, handed), complete
+        column, asked = self._handed_over(context, column, handed)
+        return column, complete and asked
 
-    def _handed_over(self, context: _Context, column: Column, rows: Rows) -> Column:
-        """Return the column, with the row evaluator's answers in these rows."""
+    def _handed_over(self, context: _Context, column: Column, rows: Rows) -> tuple[Column, bool]:
+        """Return the column, with the row evaluator's answers in these rows, and whether it was asked for all."""
         answer = self._by_row.reader(context.frame)
         if len(rows) > _FEW_ROWS:
             if self._whole is None:
@@ -907,11 +920,13 @@ class ColumnPlan:
             for row, code in zip(rows.tolist(), codes, strict=True):
                 value = values[code]
                 if value is _UNASKED:
-                    value = values[code] = answer(row)
+                    value = answer(row)
+                    if value.__class__ is not ExhaustedError:
+                        values[code] = value
                 found.append(value)
         else:
             found = [answer(row) for row in rows.tolist()]
-        return _with(column, rows.tolist(), found)
+        return _with(column, rows.tolist(), found), not _some_exhausted(found)
 
     def _row_by_row(self, frame: Frame, rows: Sequence[int], size: int) -> Column:
         answer = self._by_row.reader(frame)
@@ -927,7 +942,11 @@ class ColumnPlan:
         if len(changed):
             answer = self._by_row.reader(frame)
             rows = changed.tolist()
-            kept.column = _with(kept.column, rows, [answer(row) for row in rows])
+            found = [answer(row) for row in rows]
+            column = _with(kept.column, rows, found)
+            if _some_exhausted(found):
+                return column
+            kept.column = column
         kept.stamp = stamp
         return kept.column
 
@@ -989,6 +1008,10 @@ class ColumnPlan:
             if function is not None and all(self._checked.types[each.id] in _NUMERIC for each in arguments):
                 return _Call(function, [self._split_up(each) for each in arguments])
         return _Distinct(self._checked, node)
+
+
+def _some_exhausted(answers: Sequence[object]) -> bool:
+    return any(answer.__class__ is ExhaustedError for answer in answers)
 
 
 def _by_column(reference: CallReference) -> Callable[..., Operand] | None:

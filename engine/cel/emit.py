@@ -23,15 +23,28 @@ from typing import Final, NoReturn
 
 from . import ast
 from .ast import Expr, Macro
+from .budget import Meter
 from .checked import CallReference, Checked, DefinitionReference, LocalReference, TypeReference, VariableReference
 from .environment import Overload
-from .exact import choose, is_constant, list_field, literal_value, read_double, read_duration, read_timestamp, reader
+from .exact import (
+    call_cost,
+    choose,
+    is_constant,
+    list_field,
+    literal_value,
+    read_double,
+    read_duration,
+    read_timestamp,
+    reader,
+)
 from .library.core import CORE, divide_double, divide_int, modulo_int
 from .types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, ObjectType, Type
 from .values import INT64_MAX, INT64_MIN, equal, has_key, index, index_list, is_map, key_value
 
-_LOOP_LIMIT: Final = 20_000
-"""Turns of all loops of one call; who needs more is metered."""
+_LOOP_LIMIT: Final = 100_000
+"""Units that the loops of one call may take, by the parts of what is done in each turn; who needs more is metered."""
+_FREE_SIZE: Final = 64
+"""Characters and elements of a call's arguments that nobody counts."""
 _TEXT_LIMIT: Final = 4_096
 """Characters of a text that a loop builds; who needs more is metered."""
 _NODE_LIMIT: Final = 4_000
@@ -111,16 +124,33 @@ def _in_map(key: object, mapping: Mapping[object, object]) -> bool:
     return has_key(mapping, key)
 
 
-def _bounded(evaluate: Callable[..., object]) -> Callable[..., object]:
-    """Return a function for loops, that leaves large arguments to the metered evaluator."""
+def _bounded(evaluate: Callable[..., object], overloads: tuple[Overload, ...], meter: Meter) -> Callable[..., object]:
+    """Return a function that leaves large arguments to the exact evaluator, and counts what others cost."""
+    overload = overloads[0] if len(overloads) == 1 else None
+    measured = overload is not None and overload.measure is not None
 
     def bounded(*arguments: object) -> object:
+        size = 0
         for each in arguments:
-            if isinstance(each, str | bytes | list | dict) and len(each) > _TEXT_LIMIT:
+            if isinstance(each, str | bytes | list | dict):
+                size += len(each)
+        if size > _FREE_SIZE or measured:
+            if size > _TEXT_LIMIT:
                 raise Extraordinary
+            # What is not known costs as much as comparing everything with everything.
+            units = size * size if overload is None else call_cost(overload, arguments)
+            if meter.inner + units > _LOOP_LIMIT:
+                raise Extraordinary
+            meter.inner += units
+            meter.spent += units
         return evaluate(*arguments)
 
     return bounded
+
+
+def _is_superlinear(overload: Overload) -> bool:
+    """Whether a call may take longer than looking at its arguments."""
+    return overload.measure is not None or overload.cost.product
 
 
 def dispatcher(overloads: tuple[Overload, ...], objects: Container[str] = ()) -> Callable[..., object]:
@@ -151,23 +181,28 @@ def _usual(overloads: tuple[Overload, ...], count: int) -> Overload | None:
     return next(ints, None) or next(plain, None)
 
 
-def emit(checked: Checked, names: tuple[str, ...], otherwise: Callable[..., object]) -> Callable[..., object]:
+def emit(
+    checked: Checked, names: tuple[str, ...], otherwise: Callable[..., object],
+    meter: Meter | None = None,
+) -> Callable[..., object]:
     """Return a function of the variables `names` that gives the expression's value.
 
-    Whenever it cannot, it returns what `otherwise` returns (or raises) for the same arguments.
-    Raises `RefusedError` for trees with nodes that only the exact evaluator knows.
+    Whenever it cannot, it returns what `otherwise` returns (or raises) for the same arguments. What its loops take is
+    counted by `meter`. Raises `RefusedError` for trees with nodes that only the exact evaluator knows.
     """
-    emitter = _Emitter(checked, names)
+    meter = meter or Meter()
+    emitter = _Emitter(checked, names, meter)
     try:
         body = emitter.function_body()
     except RecursionError:
         raise RefusedError from None
     parameters = [py.arg(emitter.parameters[name]) for name in names]
     fallback = py.Return(py.Call(_name("otherwise"), [_name(each.arg) for each in parameters], []))
-    guarded = py.Try(body, [py.ExceptHandler(_name("Exception"), None, [fallback])], [], [])
-    function = py.FunctionDef("rule", py.arguments([], parameters, None, [], [], None, []), [guarded], [])
+    guarded = py.Try(body, [py.ExceptHandler(_name("Exception"), None, [*emitter.account(), fallback])], [], [])
+    statements: list[py.stmt] = [*emitter.opening(), guarded]
+    function = py.FunctionDef("rule", py.arguments([], parameters, None, [], [], None, []), statements, [])
     module = py.fix_missing_locations(py.Module([function], []))
-    scope: dict[str, object] = {**emitter.constants, **_GLOBALS, "otherwise": otherwise}
+    scope: dict[str, object] = {**emitter.constants, **_GLOBALS, "otherwise": otherwise, "meter": meter}
     exec(compile(module, "<expression>", "exec"), scope)  # noqa: S102 - of a tree that was built here, not of text
     rule = scope["rule"]
     assert callable(rule)
@@ -241,7 +276,7 @@ _GIVE_UP: Final = _call("give_up")
 class _Emitter:
     """Emits one function. `block` is where statements go; most nodes need none and are one Python expression."""
 
-    def __init__(self, checked: Checked, names: tuple[str, ...]) -> None:
+    def __init__(self, checked: Checked, names: tuple[str, ...], meter: Meter) -> None:
         self._checked = checked
         self.parameters = {name: f"v{number}" for number, name in enumerate(names)}
         self.constants: dict[str, object] = {}
@@ -252,6 +287,8 @@ class _Emitter:
         self._locals: dict[str, str] = {}
         self._loops = 0
         self._any_loop = False
+        self._any_bounded = False
+        self._meter = meter
         self._definitions: dict[Checked, str] = {}
         self._nodes = 0
         self._unchecked: set[int] = set()
@@ -263,9 +300,25 @@ class _Emitter:
         prologue: list[py.stmt] = [_set(each, _name("UNSET")) for each in self._definitions.values()]
         if self._definitions:
             self.constants["UNSET"] = object()
+        if not self._any_loop:
+            return [*prologue, *self._block, py.Return(value)]
+        return [*prologue, *self._block, _set("result", value), *self.account(), py.Return(_name("result"))]
+
+    def opening(self) -> list[py.stmt]:
+        """Return what a call begins with: nothing is counted yet."""
+        found: list[py.stmt] = []
         if self._any_loop:
-            prologue.append(_set("turns", _constant(0)))
-        return [*prologue, *self._block, py.Return(value)]
+            found.append(_set("turns", _constant(0)))
+        if self._any_bounded:
+            found.append(py.Assign([py.Attribute(_name("meter"), "inner", py.Store())], _constant(0)))
+        return found
+
+    def account(self) -> list[py.stmt]:
+        """Return what adds the turns of the call to the meter."""
+        if not self._any_loop:
+            return []
+        spent = py.Attribute(_name("meter"), "spent", py.Store())
+        return [py.AugAssign(spent, py.Add(), _name("turns"))]
 
     # names and places
 
@@ -659,7 +712,9 @@ class _Emitter:
         values = self._arguments(nodes)
         found = dispatcher(overloads, self._checked.environment.types)
         measured = any(each.cost.per_size for each in overloads)
-        dispatch = self._global(_bounded(found) if self._loops and measured else found)
+        if (self._loops and measured) or any(map(_is_superlinear, overloads)):
+            found = self._bound(found, overloads)
+        dispatch = self._global(found)
         if usual is None:
             return py.Call(dispatch, values, [])
         pairs = [self._kept(each) for each in values]
@@ -680,7 +735,9 @@ class _Emitter:
         inline = self._inline(node, overload.id, arguments, nodes) if _STANDARD.get(overload.id) is overload else None
         if inline is not None:
             return inline
-        evaluate = _bounded(overload.evaluate) if self._loops and overload.cost.per_size else overload.evaluate
+        evaluate = overload.evaluate
+        if (self._loops and overload.cost.per_size) or _is_superlinear(overload):
+            evaluate = self._bound(evaluate, (overload,))
         return py.Call(self._global(evaluate), arguments, [])
 
     def _leave_unchecked(self, overload: Overload | None, nodes: tuple[Expr, ...]) -> None:
@@ -893,7 +950,7 @@ class _Emitter:
                 # Every turn looks through the whole list: it counts as that many turns.
                 sought, items = self._fresh(), self._fresh()
                 self._block += [_set(sought, values[0]), _set(items, values[1])]
-                self._count_turns(items)
+                self._count_turns(items, 1)
                 values = [_name(sought), _name(items)]
             if item_kind == STRING.name:
                 return _compare(values[0], py.In, values[1])
@@ -903,7 +960,7 @@ class _Emitter:
                 return _compare(values[0], py.In, values[1])
             return _call("in_map", *values)
         found = dispatcher(overloads, self._checked.environment.types)
-        dispatch = self._global(_bounded(found) if self._loops else found)
+        dispatch = self._global(self._bound(found, overloads) if self._loops else found)
         (first, again), (second, second_again) = map(self._kept, values)
         test = _all_of([_has_class(first, "str"), _has_class(second, "dict")])
         return py.IfExp(test, _compare(again, py.In, second_again), py.Call(dispatch, [again, second_again], []))
@@ -962,7 +1019,7 @@ class _Emitter:
             raise RefusedError
         if second is not None:
             target = py.Tuple([target, py.Name(second, py.Store())], py.Store())
-        self._count_turns(items)
+        self._count_turns(items, 2 + _parts_of(node.predicate) + _parts_of(node.transform))
         result = self._fresh()
         outer = self._locals
         self._locals = {**outer, node.variable: first}
@@ -989,10 +1046,19 @@ class _Emitter:
             return _compare(_name(result), py.Eq, _constant(1))
         return _name(result)
 
-    def _count_turns(self, items: str) -> None:
-        """Emit the bound of all loops: the turns that running over a list or map takes."""
+    def _bound(
+        self, evaluate: Callable[..., object], overloads: tuple[Overload, ...],
+    ) -> Callable[..., object]:
+        self._any_bounded = True
+        return _bounded(evaluate, overloads, self._meter)
+
+    def _count_turns(self, items: str, units: int) -> None:
+        """Emit the bound of all loops: the turns that running over a list or map takes, of so many units each."""
         self._any_loop = True
-        self._block.append(_set("turns", py.BinOp(_name("turns"), py.Add(), _call("len", _name(items)))))
+        count: py.expr = _call("len", _name(items))
+        if units > 1:
+            count = py.BinOp(count, py.Mult(), _constant(units))
+        self._block.append(_set("turns", py.BinOp(_name("turns"), py.Add(), count)))
         self._block.append(
             py.If(_compare(_name("turns"), py.Gt, _constant(_LOOP_LIMIT)), [py.Expr(_GIVE_UP)], []),
         )
@@ -1032,6 +1098,16 @@ class _Emitter:
                     value = self._value(node.transform)
                     done.append(py.Expr(_method(_name(result), "append", value)))
         self._block.extend([py.If(predicate, done, [])] if predicate is not None else done)
+
+
+def _parts_of(node: Expr | None) -> int:
+    """Return how many parts an expression has."""
+    count, pending = 0, [] if node is None else [node]
+    while pending:
+        each = pending.pop()
+        count += 1
+        pending.extend(ast.children(each))
+    return count
 
 
 def _joined(values: list[py.expr], *, both: bool) -> py.expr:

@@ -172,6 +172,10 @@ class Limits:
     estimated_cost: int = 100_000_000
     cost: int = 1_000_000
     """Of one evaluation at run time (Kubernetes' PerCallLimit)."""
+    document_cost: int = 10_000_000
+    """Of all evaluations of one document in one decision, for all rows together, or 1,000 per row if that is more."""
+    decision_cost: int = 100_000_000
+    """Of all evaluations of one decision, or 10,000 per row if that is more."""
 
 
 @dataclass(frozen=True)

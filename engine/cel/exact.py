@@ -20,6 +20,7 @@ from typing import Final, TypeAlias
 
 from . import ast
 from .ast import Expr, Macro
+from .budget import COST_LIMIT, EXACTLY, Meter
 from .checked import CallReference, Checked, DefinitionReference, LocalReference, TypeReference, VariableReference
 from .checker import FOLDED
 from .environment import Environment, Overload
@@ -57,7 +58,6 @@ from .values import (
     type_of_value,
 )
 
-COST_LIMIT: Final = "CostLimit"
 _MISSING: Final = object()
 _UNSET: Final = object()
 _LIST_COST: Final = 10
@@ -112,10 +112,12 @@ class Exact:
         self._step = builder.build(checked.root)
         self._slots = builder.slots
 
-    def evaluate(self, bindings: Mapping[str, object], limit: float = math.inf) -> tuple[object, int]:
+    def evaluate(
+        self, bindings: Mapping[str, object], limit: float = math.inf, meter: Meter | None = None,
+    ) -> tuple[object, int]:
         """Return value and cost; raise `EvaluationError` with the offset of the node that failed.
 
-        `limit` bounds the cost.
+        `limit` bounds the cost. `meter` is told what was spent, also by an evaluation that fails.
         """
         frame = Frame(bindings, limit, self._slots)
         try:
@@ -125,6 +127,10 @@ class Exact:
         except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError):
             # Only inputs that are not plain data get here (a mapping of its own kind that fails in its own way).
             raise EvaluationError("an input is not plain data", offset=self.checked.root.position) from None
+        finally:
+            if meter is not None:
+                # What was refused for its cost alone was not done.
+                meter.spent += EXACTLY * int(min(frame.cost, limit) + frame.turns)
         return value, frame.cost
 
     def within(self, outer: Frame) -> object:

@@ -16,6 +16,7 @@ from .parser import parse
 from .types import Type
 
 if TYPE_CHECKING:
+    from .budget import Meter
     from .exact import Exact
     from .frame import Column, Frame, Rows
 
@@ -67,14 +68,22 @@ class Program:
         from .emit import RefusedError, emit  # noqa: PLC0415 - who only checks does not pay for evaluators
 
         names, evaluate, limit = self.variables, self._exact.evaluate, self.checked.environment.limits.cost
+        meter = self.meter
 
         def exactly(*values: object) -> object:
-            return evaluate(dict(zip(names, values, strict=True)), limit)[0]
+            return evaluate(dict(zip(names, values, strict=True)), limit, meter)[0]
 
         try:
-            return emit(self.checked, names, exactly)
+            return emit(self.checked, names, exactly, meter)
         except RefusedError:
             return exactly
+
+    @cached_property
+    def meter(self) -> Meter:
+        """What its evaluations have spent so far; see `budget`."""
+        from .budget import Meter  # noqa: PLC0415 - as above
+
+        return Meter()
 
     @cached_property
     def _exact(self) -> Exact:
@@ -105,7 +114,8 @@ class Program:
 
         Raises `EvaluationError`, of reason `CostLimit` where the limit is exceeded.
         """
-        return self._exact.evaluate(bindings, self.checked.environment.limits.cost if limit is None else limit)
+        within = self.checked.environment.limits.cost if limit is None else limit
+        return self._exact.evaluate(bindings, within, self.meter)
 
     def explain(self, bindings: Mapping[str, object]) -> tuple[tuple[Expr, str, object], ...]:
         """Return node, text and value (or `EvaluationError`) of the sub-expressions that were evaluated.

@@ -445,7 +445,7 @@ def vectorized(function: Callable[..., tuple[Any, Any]], kinds: str) -> Callable
 
     `kinds` are numpy's letters of the parameters, and after them of the result.
     """
-    *parameters, result = kinds
+    parameters, result = kinds[:-1], kinds[-1]
 
     def compute(*operands: Operand) -> Operand:
         valid: Mask | None = None
