@@ -36,8 +36,8 @@ as an extender:
 _ADDRESS: Final = "127.0.0.1:8888"
 _MEGABYTE: Final = 1024 * 1024
 _REFRESH_SECONDS: Final = 30.0
-_OPTIONS: Final = ("bind", "enable", "priorities", "state_dir", "invalid_at_start", "max_error_rate",
-                   "refresh", "tls_cert", "tls_key", "client_ca", "health_bind",
+_OPTIONS: Final = ("bind", "enable", "priorities", "state_dir", "invalid_at_start", "reload_unit",
+                   "max_error_rate", "refresh", "tls_cert", "tls_key", "client_ca", "health_bind",
                    "max_body")
 
 
@@ -59,6 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--state-dir", metavar="DIR", type=Path, help="where the last good policies are kept")
     group.add_argument("--invalid-at-start", choices=("refuse", "last-good"),
                        help="what to do when the policies are invalid at start (default: refuse)")
+    group.add_argument("--reload-unit", choices=("source", "file"),
+                       help="what stays in its previous version as a whole if anything in it is wrong: a `--policies` "
+                            "path, or one file together with the PolicyParams that its documents reference "
+                            "(default: source)")
     group.add_argument("--max-error-rate", metavar="RATE", type=_rate,
                        help="roll policies back if more than this part (0..1) of their first 100 calls had failing "
                             "expressions")
@@ -122,7 +126,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
         from ..compile import compile_documents  # noqa: PLC0415
         from ..registry import Live  # noqa: PLC0415
         from ..reload.building import Builder  # noqa: PLC0415
-        from ..reload.reloader import InvalidAtStart, Reloader  # noqa: PLC0415
+        from ..reload.reloader import InvalidAtStart, Reloader, ReloadUnit  # noqa: PLC0415
         from ..scheduler.counters import Counters  # noqa: PLC0415
         from ..scheduler.cycle import Scheduler, Settings  # noqa: PLC0415
         from ..scheduler.extender import Extender, Priorities  # noqa: PLC0415
@@ -131,9 +135,10 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
 
         live, offers = Live(), python_offers(builtins)
         settings = Settings((ProfileSpec(options.profile),), seed=options.seed)
+        builder = Builder(partial(compile_documents, extensions=offers.functions))
         reloader = Reloader(
-            live, options.policies, Builder(partial(compile_documents, extensions=offers.functions)),
-            python_plugins=_enabled(offers.plugins, options.enable or ()),
+            live, options.policies, builder, reload_unit=ReloadUnit(options.reload_unit or "source"),
+            groups=builder.groups, python_plugins=_enabled(offers.plugins, options.enable or ()),
             state_dir=options.state_dir, invalid_at_start=InvalidAtStart(options.invalid_at_start or "refuse"),
             check=partial(check_profiles, settings.profiles), max_error_rate=options.max_error_rate,
         )

@@ -214,6 +214,18 @@ def test_an_invalid_edit_leaves_what_runs_and_is_told(client, policies):
     assert client.metric("koord_policy_policies_healthy") == 0
 
 
+def test_with_files_as_the_unit_only_the_wrong_file_stays_behind(policies, dump):
+    other = policies / "other.yaml"
+    other.write_text(document(8000, name="other"))
+    with serving("--policies", policies, "--cluster", dump, "--reload-unit", "file") as client:
+        (policies / "policy.yaml").write_text(document(4000).replace("allocatable.cpu <=", "allocatable.cpuu <="))
+        other.write_text(document(1000, name="other"))
+        status = client.until(lambda status: status["policies"]["generation"] == 2)["policies"]
+        assert (status["healthy"], status["sources"][0]["mixed"], len(status["sources"][0]["problems"])) == (False, True, 1)
+        assert client("POST", "/filter", question("one", "two", "eight"))[1]["FailedNodes"] == {
+            "two": "other: 2000m is too much", "eight": "other: 8000m is too much"}
+
+
 def test_every_call_is_answered_while_policies_are_reloaded(client, policies):
     for number in range(1, 6):
         (policies / "policy.yaml").write_text(document(4000 + number))
