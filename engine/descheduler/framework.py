@@ -394,6 +394,7 @@ class _ProfileBuilder:
         spec = self._spec
         for name in sorted({each for each in spec.configured if spec.configured.count(each) > 1}):
             self._complain(f"repeated config for plugin `{name}`")
+        self._complain_unknown()
         lists = {point: self._named(point, getattr(spec, point), dry_run=dry_run) for point in _POINTS}
         for plugin in self._registry.of_framework(Framework.DESCHEDULER):
             point = self._document_list(plugin)
@@ -432,6 +433,18 @@ class _ProfileBuilder:
                 continue
             found.append(active)
         return found
+
+    def _complain_unknown(self) -> None:
+        """Complain about names that say something about no plugin; those of the lists are looked up there."""
+        spec = self._spec
+        known = [plugin.name for plugin in self._registry.of_framework(Framework.DESCHEDULER)]
+        listed = {name for point in _POINTS for name in getattr(spec, point)}
+        for name in sorted(spec.disabled - {"*", *known}):
+            self._complain(f"it disables the plugin `{name}`, which does not exist", did_you_mean(name, known))
+        for name in spec.args:
+            if name not in known and name not in listed:
+                self._complain(f"it has arguments for the plugin `{name}`, which does not exist",
+                               did_you_mean(name, known))
 
     def _document_list(self, plugin: Plugin) -> str | None:
         """Return at which list a plugin takes part without being named, or None."""

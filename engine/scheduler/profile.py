@@ -38,7 +38,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class ProfileSpec:
-    """What a configuration says about a profile.
+    """What a configuration says about a profile; what it names must exist.
 
     `disabled` holds names (`*` for all) that are not active by themselves, per point, under None for all points. What
     `enabled` names is active, whatever is disabled.
@@ -158,6 +158,12 @@ def _fault_of(plugin: Plugin, error: Exception) -> Problem:
 
 def _chosen(spec: ProfileSpec, registry: Registry, problems: list[Problem]) -> Iterable[tuple[Choice, Plugin]]:
     plugins = {plugin.name: plugin for plugin in registry.of_framework(Framework.SCHEDULER)}
+    off = dict.fromkeys(name for names in spec.disabled.values() for name in sorted(names) if name != EVERYTHING)
+    for name, what in (*dict.fromkeys((name, "disables") for name in off),
+                       *((name, "has arguments for") for name in spec.args)):
+        if name not in plugins:
+            problems.append(Problem(f"profile `{spec.name}` {what} the plugin `{name}`, which does not exist",
+                                    help=did_you_mean(name, plugins), code="unknown-plugin"))
     named: dict[str, frozenset[Point] | None] = {}
     for choice in spec.enabled:
         plugin = plugins.get(choice.name)

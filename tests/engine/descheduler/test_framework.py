@@ -141,7 +141,8 @@ def test_limits_count_nodes_namespaces_and_all():
 def test_every_fault_of_every_profile_is_told_at_once():
     with pytest.raises(PolicyError) as caught:
         build_profiles([
-            ProfileSpec("p", balance=("LowNodeLoda", "KeepsWeb"), deschedule=("Everyone", "Everyone")),
+            ProfileSpec("p", balance=("LowNodeLoda", "KeepsWeb"), deschedule=("Everyone", "Everyone"),
+                        disabled=frozenset({"Secnd", "*", "Second"}), args={"LowNodeLoda": {}, "Everone": {}, "Second": {}}),
             ProfileSpec("p", evict=("MigrationController",), args={"LowNodeLoad": {"numberOfNodes": -1}}, balance=("LowNodeLoad",)),
             ProfileSpec("", evict=("MigrationController", "DefaultEvictor")),
         ], REGISTRY, dry_run=False)
@@ -153,6 +154,8 @@ def test_every_fault_of_every_profile_is_told_at_once():
          "evictions are not available yet, but dry runs are"),
         ("profile `p`: BalancePlugin `LowNodeLoda` does not exist", "did you mean `LowNodeLoad`?"),
         ("profile `p`: initializing plugin `LowNodeLoad`: numberOfNodes: must be greater than or equal to 0", ""),
+        ("profile `p`: it disables the plugin `Secnd`, which does not exist", "did you mean `Second`?"),
+        ("profile `p`: it has arguments for the plugin `Everone`, which does not exist", "did you mean `Everyone`?"),
         ("profile `p`: no evict plugin is enabled", ""),
         ("profile `p`: plugin `Everyone` already registered as `DeschedulePlugin`", ""),
         ("profile `p`: plugin `KeepsWeb` does not extend BalancePlugin plugin", ""),

@@ -106,3 +106,15 @@ def test_what_a_profile_asks_for_can_be_checked_without_making_anything(kit):
         "the scheduler plugin `p` cannot be made: there is no argument `bad`",
     ]
     check_profiles(specs[1:], registry)
+
+
+def test_names_that_say_something_about_no_plugin_are_told(kit, build):
+    spec = ProfileSpec(
+        "mine", disabled={None: frozenset({"Scor", "*"}), Point.SCORE: frozenset({"Scor", "Score"})}, args={"Socre": {"x": 1}, "Score": {}},
+    )
+    with pytest.raises(PolicyError) as caught:
+        build(spec, kit.plugin("Score", kit.gives()))
+    assert str(caught.value) == (
+        "error: profile `mine` disables the plugin `Scor`, which does not exist\n  = did you mean `Score`?\n"
+        "error: profile `mine` has arguments for the plugin `Socre`, which does not exist\n  = did you mean `Score`?"
+    )
