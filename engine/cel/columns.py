@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeGuard
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .ast import Call, Expr, ListLiteral, Literal, Select, children
+from .ast import Call, Comprehension, Expr, ListLiteral, Literal, Macro, Select, children
 from .budget import Budget, ExhaustedError, exhausted
 from .checked import (
     CallReference,
@@ -38,8 +38,9 @@ from .environment import Scope
 from .frame import Column, Frame, Numbers, Rows
 from .program import Program
 from .row_frame import RowFrame
+from .substitution import looks_up, with_text
 from .types import BOOL, DOUBLE, DYN, INT
-from .values import EvaluationError
+from .values import EvaluationError, is_map
 from .vectors import (
     OPERATORS,
     UNKNOWN,
@@ -69,6 +70,11 @@ _FEW_ROWS: Final = 24
 _FEW_CHANGES: Final = 8
 """So many rows of a kept column are evaluated anew by row sooner than all of them by column."""
 _LONGEST_LIST: Final = 32
+_MOST_PARTS: Final = 200
+"""Terms that one expression is split up into: each may become a program of its own."""
+_MOST_TEXTS: Final = 16
+"""Turns of a loop that are answered one by one."""
+_MOST_BODIES: Final = 256
 _KEPT: Final = "columns"
 
 
@@ -715,6 +721,46 @@ class _Distinct:
         return answers
 
 
+class _Unrolled:
+    """`all` or `exists` over texts that are the same for all rows: a chain of `&&` or `||` with a term for each."""
+
+    __slots__ = ("_bodies", "_checked", "_conjunction", "_loop", "_otherwise", "_range")
+
+    def __init__(self, checked: Checked, loop: Comprehension) -> None:
+        self._checked = checked
+        self._loop = loop
+        self._conjunction = loop.macro is Macro.ALL
+        self._range = _Scalar(checked, loop.range)
+        self._otherwise = _Distinct(checked, loop)
+        self._bodies: dict[str, _Part] = {}
+        """What the body is for a text. The same texts come again: there are few selectors."""
+
+    def run(self, context: _Context) -> Operand:
+        texts = self._range.value(context)
+        if not isinstance(texts, list) and not is_map(texts):
+            return self._otherwise.run(context)
+        if len(texts) > _MOST_TEXTS or not all(text.__class__ is str for text in texts):  # type: ignore[arg-type, union-attr]
+            return self._otherwise.run(context)
+        if not texts:
+            return self._conjunction
+        return _Logic([self._body(text) for text in texts], conjunction=self._conjunction).run(context)  # type: ignore[union-attr]
+
+    def _body(self, text: str) -> _Part:
+        part = self._bodies.get(text)
+        if part is None:
+            if len(self._bodies) >= _MOST_BODIES:
+                self._bodies.clear()
+            part = self._bodies[text] = ColumnPlan(with_text(self._checked, self._loop, text)).part
+        return part
+
+
+def _unrolls(checked: Checked, node: Expr) -> TypeGuard[Comprehension]:
+    return (
+        isinstance(node, Comprehension) and node.macro in (Macro.ALL, Macro.EXISTS) and node.variable2 is None
+        and checked.scopes[node.range.id] is not Scope.ROW and looks_up(checked, node)
+    )
+
+
 class _Guard:
     """A part that may turn out not to be of columns; then it is answered per distinct input."""
 
@@ -821,10 +867,11 @@ def _exact_path(checked: Checked, node: Expr) -> Path | None:
 class ColumnPlan:
     """How one expression is answered by column. Made once per expression; holds no values."""
 
-    __slots__ = ("__weakref__", "_by_row", "_checked", "_decision", "_pure", "_row_paths", "_whole", "part")
+    __slots__ = ("__weakref__", "_by_row", "_checked", "_decision", "_parts", "_pure", "_row_paths", "_whole", "part")
 
     def __init__(self, checked: Checked) -> None:
         self._checked = checked
+        self._parts = 0
         self._by_row = _ByRow(checked, checked.root)
         self._row_paths, self._decision = _split(checked, checked.reads)
         self._pure: bool | None = None
@@ -983,13 +1030,18 @@ class ColumnPlan:
             return _Distinct(checked, node) if kind == "b" else _NumberPath(checked, node, path, kind)
         if isinstance(node, Call):
             return self._call(node, reference)
+        if _unrolls(checked, node):
+            return _Unrolled(checked, node)
         return _Distinct(checked, node)
 
     def _call(self, node: Call, reference: object) -> _Part:
         match node.function:
             case "_&&_" | "_||_":
-                terms = [self._guarded(term) for term in _terms(node, node.function)]
-                return _Logic(terms, conjunction=node.function == "_&&_")
+                terms = _terms(node, node.function)
+                self._parts += len(terms)
+                if self._parts > _MOST_PARTS:
+                    return _Distinct(self._checked, node)
+                return _Logic([self._guarded(term) for term in terms], conjunction=node.function == "_&&_")
             case "_?_:_":
                 return _Choice(self._guarded(node.args[0]), self._split_up(node.args[1]), self._split_up(node.args[2]))
             case "!_":

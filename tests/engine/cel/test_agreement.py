@@ -53,3 +53,18 @@ def test_untyped_operands_of_every_kind_have_one_answer(text):
     for value in EXTREMES:
         examine(Case(text, "plain", [{"a": each} for each in [*EXTREMES, *EXTREMES]], {"b": value}))
     examine(Case(text, "plain", [*({"a": each} for each in EXTREMES), *({} for _ in range(9))], {}))
+
+
+@pytest.mark.parametrize("text", [
+    "b.all(k, k in a && a[k] == b[k])", "b.exists(k, a[k] == b[k])", "b.all(k, a[k] > 1)", "['x', 'y'].all(k, a[k] == 1)", "['x', 'y'].exists(k, a[k] == 1)",
+    "b.all(k, 1 / a[k] > 0 || k == 'x')", "b.exists(k, k in a)", "b.all(k, a.x[k] == k)", "b.exists(k, !(k in a.x) || a.x[k] == 1 / 0)", "b.all(k, a[k])",
+    "!b.all(k, k in a) || b.exists(k, b[k] == a[k])", "b.all(k, a[k] == b.all(j, j == k))", "b.all(k, a['x'][k] == 1 && k.startsWith('x'))", "b.all(k, k in [a[k]])",
+])
+def test_a_loop_over_what_all_rows_share_has_one_answer(text):
+    rows = [{"a": each} for each in (
+        {"x": 1}, {"x": 2, "y": 1}, {"y": 0, "z": 3}, {"x": {"x": 1, "y": "y"}}, {"x": {"y": 2}}, {"x": True}, {"x": "x", "y": "y"}, {}, [1], "x", None, 2**70, 0.5,
+        {"x": 0, "y": 0}, {"x": float("nan")}, {"x": None},
+    )]
+    for shared in ({"x": 1}, {"x": 1, "y": 1}, {"y": "y", "x": 5, "z": 3}, {}, ["x"], ["y", "x"], ["x", 1], [1], [], {"x": None}, "x", None, 3, {f"k{n}": n for n in range(40)}):
+        examine(Case(text, "plain", [*rows, *rows, {}], {"b": shared}))
+    examine(Case(text, "plain", [*rows, *rows, {}], {}))
