@@ -15,7 +15,9 @@ from koordpolicy.engine.documents import load
 from koordpolicy.engine.source import Source
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*/README.md")),
+]
 
 
 def blocks(kind: str) -> list[tuple[str, str]]:
@@ -26,7 +28,8 @@ def blocks(kind: str) -> list[tuple[str, str]]:
 
 
 COMMANDS = [
-    (page, line) for page, block in blocks("sh") for line in block.splitlines() if line.startswith("koord-policy ")
+    (page, line) for page, block in blocks("sh") for line in block.splitlines()
+    if line.startswith("koord-policy ") and "--extender" not in line  # that one serves until it is stopped
 ]
 
 
@@ -48,6 +51,12 @@ def test_a_documented_document_is_valid(page: str, block: str):
     assert loaded.documents
     assert not loaded.problems
     compile_documents(loaded)
+
+
+@pytest.mark.parametrize(("page", "block"), blocks("python"))
+def test_documented_python_runs(page: str, block: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(ROOT)
+    exec(compile(block, page, "exec"), {"__name__": page})
 
 
 def test_links_between_pages_lead_somewhere():

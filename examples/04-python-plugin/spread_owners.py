@@ -1,0 +1,33 @@
+"""A scheduler plugin in Python: pods of one owner go to different nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.plugins import CycleState, Handle, python_plugin
+from koordpolicy.engine.points import Framework
+
+
+class SpreadOwners:
+    """Prefers nodes with fewer pods of the same owner."""
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        self._penalty = int(args.get("penalty", 50))
+        handle.log.debug("each pod of the same owner costs a node %d points", self._penalty)
+
+    def score_node(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> int:  # noqa: ARG002
+        """Return 100, less the penalty for each pod of the same owner on the node, but not less than 0."""
+        wanted = set(_owners(pod))
+        together = sum(not wanted.isdisjoint(_owners(each)) for each in snapshot.pods(row))
+        return max(0, 100 - self._penalty * together)
+
+
+def _owners(pod: PodInfo) -> Iterator[str]:
+    for owner in pod.object["metadata"].get("ownerReferences") or ():
+        yield owner["uid"]
+
+
+PLUGINS = [python_plugin("SpreadOwners", Framework.SCHEDULER, SpreadOwners, enabled=True)]
