@@ -168,6 +168,7 @@ class Reloader:
         self._save_at = float("-inf")
         self._state_trouble = ""
         self._alarm = ""
+        self._stuck = False
         self._last_success: float | None = None
         self._last_failure: float | None = None
         self._successes = self._failures = 0
@@ -307,14 +308,14 @@ class Reloader:
         watched.unmounted, watched.trouble, watched.warnings = False, (), reading.warnings
         watched.projected = watched.projected or reading.stamp.presence is Presence.PROJECTED
         watched.newest = version
-        if version.hashes:
-            watched.empty_since = None
-        elif watched.force is not None and watched.force.hashes:
+        # Looked at twice before it is wanted, and not again after that.
+        if not version.hashes and watched.force is not None and watched.force.hashes and (
+                watched.wanted is None or watched.wanted.hashes):
             if watched.empty_since is None:
                 watched.empty_since = now
-                return
             if now < watched.empty_since + self._interval:
                 return
+        watched.empty_since = None
         if watched.wanted is None or version.digest != watched.wanted.digest:
             kept = {version.digest, *(_content_key(watched, name, version) for name in version.hashes)}
             watched.rejected = {key: problem for key, problem in watched.rejected.items() if key in kept}
@@ -352,6 +353,8 @@ class Reloader:
             self._failed()
         else:
             self._succeeded()
+            if not self._stuck:
+                self._alarm = ""  # what was rolled back is not published any more
 
     def _units(self) -> list[_Unit]:
         if self._unit is ReloadUnit.FILE:
@@ -490,7 +493,7 @@ class Reloader:
             raise _our_fault("putting the policies in force", error) from error
         self._plugins = plugins
         self._unsaved, self._save_at = True, float("-inf")
-        self._alarm = ""
+        self._alarm, self._stuck = "", False
 
     # When things go wrong.
 
@@ -537,7 +540,7 @@ class Reloader:
         self._failed()
         previous = self._previous
         if previous is None:
-            self._alarm = f"{failed}, and there is no generation to go back to"
+            self._alarm, self._stuck = f"{failed}, and there is no generation to go back to", True
             return
         self._previous = None
         try:
@@ -545,6 +548,7 @@ class Reloader:
         except PolicyError as error:
             why = "; ".join(problem.message for problem in error.problems)
             self._alarm = f"{failed}, and what was in force before cannot be put in force again: {why}"
+            self._stuck = True
             return
         for watched, version, since in previous.versions:
             if watched.force is not None and version is not watched.force:
@@ -590,7 +594,7 @@ class Reloader:
         self._status = Status(
             registry.generation, registry.digest, tuple(self._source_status(each, now) for each in self._watched),
             self._last_success, self._last_failure, tuple(text for text in warnings if text),
-            hints is not None and hints.working, self._successes, self._failures)
+            hints is not None and hints.working, self._successes, self._failures, self._alarm if self._stuck else "")
         due = [now + self._interval]
         for watched in self._watched:
             if watched.changed_at is not None:
@@ -605,8 +609,8 @@ class Reloader:
             warnings.append(f"`{watched.mount.path}` keeps changing and is read only once it is quiet "
                             f"for {self._settle:g} s")
         if watched.newest is not None and not watched.newest.hashes:
-            kept = watched.force is not None and watched.force.hashes
-            warnings.append(f"`{watched.mount.path}` holds no policy files" + ("; looking again" if kept else ""))
+            again = "; looking again" if watched.empty_since is not None else ""
+            warnings.append(f"`{watched.mount.path}` holds no policy files{again}")
         force = watched.force
         return SourceStatus(
             watched.mount.path, force.digest if force else None, watched.since if force else None,

@@ -57,11 +57,13 @@ class Status:
     """How often `last_success` came."""
     failures: int = 0
     """How often `last_failure` came."""
+    alarm: str = ""
+    """Why the generation in force should not be: it fails, and none could be gone back to. Among the warnings, too."""
 
     @property
     def healthy(self) -> bool:
         """Whether what runs is what the sources hold, without any alarm."""
-        return not any(s.problems or s.unmounted or s.last_good for s in self.sources)
+        return not self.alarm and not any(s.problems or s.unmounted or s.last_good for s in self.sources)
 
     def to_json(self) -> dict[str, object]:
         """Return plain data for `/status` and `--output json`."""

@@ -158,12 +158,13 @@ def _fault_of(plugin: Plugin, error: Exception) -> Problem:
 
 def _chosen(spec: ProfileSpec, registry: Registry, problems: list[Problem]) -> Iterable[tuple[Choice, Plugin]]:
     plugins = {plugin.name: plugin for plugin in registry.of_framework(Framework.SCHEDULER)}
-    off = dict.fromkeys(name for names in spec.disabled.values() for name in sorted(names) if name != EVERYTHING)
-    for name, what in (*dict.fromkeys((name, "disables") for name in off),
-                       *((name, "has arguments for") for name in spec.args)):
-        if name not in plugins:
-            problems.append(Problem(f"profile `{spec.name}` {what} the plugin `{name}`, which does not exist",
-                                    help=did_you_mean(name, plugins), code="unknown-plugin"))
+    disabled = frozenset[str]().union(*spec.disabled.values()) - {EVERYTHING}
+    for what, names in (("disables", disabled), ("has arguments for", frozenset(spec.args))):
+        problems.extend(
+            Problem(f"profile `{spec.name}` {what} the plugin `{name}`, which does not exist",
+                    help=did_you_mean(name, plugins), code="unknown-plugin")
+            for name in sorted(names.difference(plugins))
+        )
     named: dict[str, frozenset[Point] | None] = {}
     for choice in spec.enabled:
         plugin = plugins.get(choice.name)

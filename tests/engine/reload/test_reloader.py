@@ -173,6 +173,25 @@ def test_of_three_changed_sources_the_two_that_need_each_other_go_in_force(
     assert messages(reloader, 1) == ["`nonsense` is not a declaration"]
 
 
+def test_of_two_sources_that_exclude_each_other_the_one_that_changed_first_goes_in_force(
+    tmp_path: Path, time: Time, live: Live
+) -> None:
+    def exclude(registry: Registry) -> None:
+        if {(Framework.SCHEDULER, "x"), (Framework.SCHEDULER, "y")} <= registry.plugins.keys():
+            raise PolicyError([Problem("`x` and `y` exclude each other")])
+
+    sources = [write(tmp_path / str(number), a=f"plugin p{number}") for number in range(3)]
+    reloader = begun(live, time, *sources, check=exclude)
+    write(sources[1], a="plugin y\nneeds z")
+    time.run(reloader, 1)
+    assert messages(reloader, 1) == ["no plugin `z`"]
+    write(sources[0], a="plugin x\nneeds z")
+    write(sources[2], a="plugin z")
+    time.run(reloader, 1)
+    assert names(live) == ["p0", "y", "z"]
+    assert [messages(reloader, number) for number in range(3)] == [["`x` and `y` exclude each other"], [], []]
+
+
 def test_a_compiler_that_crashes_is_told_as_our_fault_and_reloading_goes_on(
     tmp_path: Path, time: Time, live: Live,
 ) -> None:
@@ -328,6 +347,31 @@ def test_an_empty_directory_is_a_wish_after_two_looks(tmp_path: Path, time: Time
     time.run(reloader, 1.1)
     assert (names(live), live.registry.generation) == ([], 2)
     assert reloader.status().sources[0].warnings == (f"`{policies}` holds no policy files",)
+
+
+class Counted(Mount):
+    """Counts how often it is read."""
+
+    reads = 0
+
+    def read(self, previous=None):
+        self.reads += 1
+        return super().read(previous)
+
+
+def test_an_empty_directory_is_read_twice_and_then_left_alone(tmp_path: Path, time: Time, live: Live) -> None:
+    policies = Counted(write(tmp_path / "p", a="plugin one"))
+    other = write(tmp_path / "q", b="plugin two\nneeds one")
+    reloader = begun(live, time, policies, other)
+    (tmp_path / "p/a.yaml").unlink()
+    policies.reads = 0
+    time.run(reloader, 30)
+    # It is not taken, since the other source needs what was in it.
+    assert (names(live), policies.reads, messages(reloader)) == (["one", "two"], 2, ["no plugin `one`"])
+    assert reloader.status().sources[0].warnings == (f"`{tmp_path}/p` holds no policy files",)
+    write(other, b="plugin two")
+    time.run(reloader, 20)
+    assert (names(live), policies.reads) == (["two"], 2)
 
 
 def test_two_empty_versions_within_one_look_are_one_look(tmp_path: Path, time: Time, live: Live) -> None:
@@ -580,6 +624,19 @@ def test_a_generation_that_fails_too_often_is_rolled_back_until_it_is_edited(
     assert (names(live), reloader.status().warnings, messages(reloader)) == (["three"], (), [])
 
 
+def test_taking_back_what_was_rolled_back_ends_the_alarm(tmp_path: Path, time: Time, live: Live) -> None:
+    policies = write(tmp_path / "p", a="plugin one")
+    reloader = begun(live, time, policies, max_error_rate=0.5, first_decisions=10)
+    write(policies, a="plugin two")
+    time.run(reloader, 1)
+    reloader.observe(2, 10, 10)
+    time.run(reloader, 1)
+    assert (names(live), reloader.status().healthy, len(reloader.status().warnings)) == (["one"], False, 1)
+    write(policies, a="plugin one")
+    time.run(reloader, 1)
+    assert (names(live), reloader.status().healthy, reloader.status().warnings) == (["one"], True, ())
+
+
 @pytest.mark.parametrize("unit", ReloadUnit)
 def test_what_was_rolled_back_stays_out_while_other_sources_change(
     tmp_path: Path, time: Time, live: Live, unit: ReloadUnit,
@@ -651,6 +708,10 @@ def test_the_first_generation_has_nothing_to_go_back_to(tmp_path: Path, time: Ti
     assert reloader.status().warnings == (
         ("10 of the first 10 decisions under generation 1 had failing expressions, "
         "and there is no generation to go back to"),)
+    assert not reloader.status().healthy
+    write(tmp_path / "p", a="plugin two")
+    time.run(reloader, 1)
+    assert (names(live), reloader.status().healthy, reloader.status().warnings) == (["two"], True, ())
 
 
 def test_file_events_bring_an_edit_in_force_long_before_the_next_look(tmp_path: Path) -> None:
