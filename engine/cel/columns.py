@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Final, Protocol, TypeGuard
 from weakref import WeakKeyDictionary
 
@@ -736,14 +737,15 @@ class _Unrolled:
         """What the body is for a text. The same texts come again: there are few selectors."""
 
     def run(self, context: _Context) -> Operand:
-        texts = self._range.value(context)
-        if not isinstance(texts, list) and not is_map(texts):
+        value = self._range.value(context)
+        if not isinstance(value, list) and not is_map(value):
             return self._otherwise.run(context)
-        if len(texts) > _MOST_TEXTS or not all(text.__class__ is str for text in texts):  # type: ignore[arg-type, union-attr]
+        texts: Sequence[Any] = tuple(islice(value, _MOST_TEXTS + 1))  # type: ignore[call-overload]
+        if len(texts) > _MOST_TEXTS or not all(text.__class__ is str for text in texts):
             return self._otherwise.run(context)
         if not texts:
             return self._conjunction
-        return _Logic([self._body(text) for text in texts], conjunction=self._conjunction).run(context)  # type: ignore[union-attr]
+        return _Logic([self._body(text) for text in texts], conjunction=self._conjunction).run(context)
 
     def _body(self, text: str) -> _Part:
         part = self._bodies.get(text)
@@ -754,7 +756,7 @@ class _Unrolled:
         return part
 
 
-def _unrolls(checked: Checked, node: Expr) -> TypeGuard[Comprehension]:
+def _unrolls(node: Expr, checked: Checked) -> TypeGuard[Comprehension]:
     return (
         isinstance(node, Comprehension) and node.macro in (Macro.ALL, Macro.EXISTS) and node.variable2 is None
         and checked.scopes[node.range.id] is not Scope.ROW and looks_up(checked, node)
@@ -1030,7 +1032,7 @@ class ColumnPlan:
             return _Distinct(checked, node) if kind == "b" else _NumberPath(checked, node, path, kind)
         if isinstance(node, Call):
             return self._call(node, reference)
-        if _unrolls(checked, node):
+        if _unrolls(node, checked):
             return _Unrolled(checked, node)
         return _Distinct(checked, node)
 
