@@ -20,6 +20,7 @@ from .cel.types import BOOL, DOUBLE, DYN, INT, NULL, STRING, TIMESTAMP, Field, O
 from .cel.values import EvaluationError
 from .kubernetes import library as kubernetes_library
 from .kubernetes import types as kubernetes_types
+from .kubernetes.sizes import ASSUMED_SIZES
 
 if TYPE_CHECKING:
     # Who only checks documents does not wait for it.
@@ -477,7 +478,7 @@ def functions(extensions: tuple[Function, ...] = ()) -> Mapping[str, Function]:
 def _environment(slot: Slot, subject: str, extensions: tuple[Function, ...]) -> Environment:
     types = {**kubernetes_types.load(), **{each.name: each for each in TYPES}}
     variables = {each.name: each.variable for each in seen(slot, subject=subject)}
-    return Environment(variables=variables, types=types, functions=functions(extensions))
+    return Environment(variables=variables, types=types, functions=functions(extensions), sizes=ASSUMED_SIZES)
 
 
 def environment(

@@ -193,6 +193,9 @@ class Environment:
     definitions_name: str = "variables"
     container: str = ""
     limits: Limits = Limits()
+    sizes: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    """How large values are supposed to be where costs are estimated: by path from a variable (`("pod", "spec",
+    "containers")`) or by type and field (`("kubernetes.PodSpec", "containers")`); see `estimate`."""
     homogeneous_literals: bool = True
     """`[1, 'a']` is an error (Kubernetes' setting)."""
     has_on_scalars: bool = True

@@ -40,7 +40,8 @@ from .environment import Overload
 from .types import DYN, Type
 
 Sizes: TypeAlias = "Mapping[Path | str, int]"
-"""Largest sizes by path (`("pod", "spec", "containers")`; `*` stands for any element or entry) or by type name."""
+"""Largest sizes by path (`("pod", "spec", "containers")`), by an object type and its field (`("kubernetes.PodSpec",
+"containers")`) or by type name, looked up in this order; `*` stands for any element or entry."""
 
 ASSUMED_SIZES: Final[Sizes] = MappingProxyType({"string": 256, "bytes": 1024, "list": 100, "map": 100, "dyn": 256})
 """Characters of a text, octets, elements, entries, and what a value of unknown type has of any of these."""
@@ -50,6 +51,8 @@ _MACRO_COSTS: Final = {
     Macro.TRANSFORM_MAP: 2, Macro.TRANSFORM_MAP_ENTRY: 2, Macro.SORT_BY: 20,
 }  # fmt: skip
 _COMPARISONS: Final = frozenset(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"))
+_PAIRED: Final = 2.1
+"""Of comparing two elements while sorting."""
 _LIST_COST: Final = 10
 _MAP_COST: Final = 30
 _PER_CHARACTER: Final = 0.1
@@ -64,13 +67,13 @@ class Estimate:
 
 
 def estimate(checked: Checked, sizes: Sizes | None = None) -> Estimate:
-    """Return what an expression may cost. `sizes` are held against `ASSUMED_SIZES`: a path before a type name."""
-    return _Estimator(checked, _merged(sizes)).whole().estimate
+    """Return what an expression may cost. `sizes` win over the environment's, and those over `ASSUMED_SIZES`."""
+    return _Estimator(checked, _merged(checked, sizes)).whole().estimate
 
 
 def check_cost(checked: Checked, sizes: Sizes | None = None) -> Estimate:
     """Return what an expression may cost; raise `PolicyError` (code `cel-cost`) where that is above its limit."""
-    whole = _Estimator(checked, _merged(sizes)).whole()
+    whole = _Estimator(checked, _merged(checked, sizes)).whole()
     limit = checked.environment.limits.estimated_cost
     if whole.estimate.high <= limit:
         return whole.estimate
@@ -91,8 +94,11 @@ def _amount(units: int) -> str:
     return f"{units:,}" if units < 10**15 else f"{units:.1e}"
 
 
-def _merged(sizes: Sizes | None) -> Sizes:
-    return ASSUMED_SIZES if sizes is None else {**ASSUMED_SIZES, **sizes}
+def _merged(checked: Checked, sizes: Sizes | None) -> Sizes:
+    merged: dict[Path | str, int] = {**ASSUMED_SIZES}
+    merged.update(checked.environment.sizes.items())
+    merged.update(sizes or {})
+    return merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +171,21 @@ class _Estimator:
         path = None if shape.path is None else (*shape.path, name)
         if path is not None and path in self.sizes:
             return self.shape(type_, path)
+        own = (shape.type.name, name)
+        if own in self.sizes and shape.type.name in self.checked.environment.types:
+            return self.declared(own, type_, path)
         if shape.element is not None:
             return shape.element
         if shape.type.name == "map" and shape.path is not None and (*shape.path, "*") in self.sizes:
             return self.shape(type_, (*shape.path, "*"))
         return self.shape(type_, path)
+
+    def declared(self, own: Path, type_: Type, path: Path | None) -> _Shape:
+        """Return what is assumed of a field because of the type that it is a field of."""
+        size, each = self.sizes[own], self.sizes.get((*own, "*"))
+        found = replace(self.shape(type_, path), low=0 if size > 1 else 1, high=size)
+        inner = self.element(found)
+        return found if each is None else replace(found, element=replace(inner, low=0, high=each))
 
     def joined(self, shapes: Sequence[_Shape], type_: Type) -> _Shape:
         """Return what holds of each of several values."""
@@ -294,6 +310,8 @@ class _Estimator:
         if function == "_+_" and type_.name == "list":
             # Kubernetes charges nothing for it, because cel-go joins lists lazily; here they are copied.
             high += _LIST_COST * sum(each.high for each in shapes)
+        if function == "join":
+            high = max(high, math.ceil(2 * _PER_CHARACTER * self.joined_length(shapes)))
         return self.sum(parts, low if function != "@in" else 0, high, self.result(node, shapes, type_))
 
     def result(self, node: Call, shapes: Sequence[_Shape], type_: Type) -> _Shape:
@@ -307,10 +325,17 @@ class _Estimator:
                 sum(each.low for each in shapes), sum(each.high for each in shapes), type_, None, None, element
             )
         largest = max(each.high for each in shapes)
+        if node.function == "join":
+            return replace(assumed, high=max(assumed.high, self.joined_length(shapes)))
         if node.function == "range" and node.args and isinstance(node.args[0], Literal):
             count = node.args[0].value
             largest = count if isinstance(count, int) else largest
         return replace(assumed, high=max(assumed.high, largest))
+
+    def joined_length(self, shapes: Sequence[_Shape]) -> int:
+        """Return how long the joined texts of a list may be."""
+        between = shapes[1].high if len(shapes) > 1 else 0
+        return shapes[0].high * (self.element(shapes[0]).high + between)
 
     def visit_comprehension(self, node: Comprehension) -> _Part:
         over = self.visit(node.range)
@@ -334,6 +359,8 @@ class _Estimator:
         # all and exists may stop at the first element.
         least = min(shape.low, 1) if node.macro in (Macro.ALL, Macro.EXISTS) else shape.low
         high = over.high + 2 + times * each_high
+        if node.macro is Macro.SORT_BY:
+            high += _LIST_COST + 2 + math.ceil(_PAIRED * times * times)
         worst = max(bodies, key=_loop_cost, default=None)
         loops: tuple[tuple[str, int], ...] = ((node.macro.value, times),)
         if worst is not None:

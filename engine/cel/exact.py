@@ -86,7 +86,11 @@ class Frame:
 
     def turn(self) -> None:
         """Count a turn of a loop that costs nothing in Kubernetes' units: those must not go on for ever either."""
-        self.turns += 1
+        self.work(1)
+
+    def work(self, amount: int) -> None:
+        """Count work that costs nothing in Kubernetes' units, or too little: copying lists, for one."""
+        self.turns += amount
         if self.turns > self.limit:
             raise _spent()
 
@@ -722,6 +726,8 @@ class _Builder:
         only = overloads[0] if len(overloads) == 1 and self._certain(arguments_nodes, overloads[0]) else None
         if len(overloads) > 1 and reference.function in _PRICED_BY_OVERLOAD:
             priced = _one
+        # cel-go joins lists lazily, and does not count what joining values of unknown types costs.
+        joins = reference.function == "_+_" and (len(overloads) > 1 or overloads[0].id == "add_list")
         free = self._folded(node) or (node.function == "@in" and self._folded_list(arguments_nodes[1]))
 
         def call(frame: Frame) -> object:
@@ -736,7 +742,10 @@ class _Builder:
                     frame.charge(call_cost(overload, arguments) if priced is None else priced(arguments))
                 if special is not None:
                     return special(*arguments)
-                return overload.evaluate(*arguments)
+                value = overload.evaluate(*arguments)
+                if joins:
+                    frame.work(size_of(value))
+                return value
             except EvaluationError as error:
                 raise error.at(position) from None
             except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError):

@@ -66,6 +66,9 @@ def _flatten(items: list[object], depth: int = 1) -> list[object]:
     result = items
     while depth > 0 and any(type(each) is list for each in result):
         flatter: list[object] = []
+        length = sum(len(each) if type(each) is list else 1 for each in result)
+        if length > _LARGEST:
+            raise EvaluationError(f"the list would be longer than {_LARGEST} elements")
         for each in result:
             if type(each) is list:
                 flatter.extend(each)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from koordpolicy.engine.cel.budget import EXACTLY
 from koordpolicy.engine.cel.columns import RowFrame, evaluate
 from koordpolicy.engine.cel.environment import Environment, Limits, Variable
-from koordpolicy.engine.cel.library import LISTS, STANDARD, table
+from koordpolicy.engine.cel.library import BINDINGS, LISTS, STANDARD, table
 from koordpolicy.engine.cel.program import Program
 from koordpolicy.engine.cel.program import compile as compile_program
 from koordpolicy.engine.cel.types import DYN, INT, STRING, list_of
@@ -93,3 +95,27 @@ def test_other_documents_have_budgets_of_their_own_until_that_of_the_decision_is
 def test_many_rows_have_an_allowance_each() -> None:
     rows = [{"n": row, "xs": NUMBERS, "d": [], "ts": []} for row in range(2_000)]
     assert not evaluate(program("xs.exists(x, x + n == -1)"), RowFrame(rows, {})).errors
+
+
+def nested(first: str, step: str, levels: int) -> str:
+    """A chain of binds, each of which makes something larger of the one before."""
+    text = f"x{levels}.size() > 0"
+    for level in range(levels, 0, -1):
+        text = f"cel.bind(x{level}, {step.replace('Y', f'x{level - 1}' if level > 1 else first)}, {text})"
+    return text
+
+
+@pytest.mark.parametrize(
+    ("first", "step"),
+    [("xs", "Y + Y"), ("d", "Y + Y"), ("xs", "Y.map(a, Y).flatten()"), ("ts", "Y + Y"), ("n", "[Y, Y]"), ("d", "[Y, Y].map(a, Y)")],
+)
+@pytest.mark.parametrize("given", [list(range(100)), "a" * 100], ids=["list", "text"])
+def test_what_doubles_with_every_step_is_stopped_before_memory_is(first: str, step: str, given: object) -> None:
+    scope = replace(SCOPE, functions=table(STANDARD, LISTS, BINDINGS), limits=Limits(cost=100_000))
+    doubling = compile_program(nested(first, step, 25), scope)
+    values = {"xs": list(range(100)), "ts": ["a"] * 100, "d": given, "n": 1}
+    try:
+        found: object = doubling.evaluate(values)
+    except EvaluationError as error:
+        found = error.reason or error.message
+    assert found in (True, "CostLimit", "the list would be longer than 100000 elements", "no such overload")
