@@ -24,7 +24,7 @@ from koordpolicy.engine.points import Slot, environment
 from koordpolicy.engine.source import PolicyError, Source
 
 PATIENCE_S: Final = 10
-"""Longer than any text may take in all that is done with it here, on a busy machine."""
+"""Longer than one step with a text may take on a busy machine: compiling it, or one evaluation."""
 _LEAK: Final = re.compile(r"0x[0-9a-f]{6,}|<(?:class|function|module|built-in|bound method)|koordpolicy|Traceback| object at |__main__")
 
 
@@ -57,8 +57,46 @@ def place(name: str) -> Environment:
 
 def examine(case: Case) -> str:
     """Return how far a case got (`refused`, `costly`, `answered`); raise `Broken`."""
-    with _patience():
-        return _examine(case)
+    program = compiled(case.text, case.place)
+    if program is None:
+        return "refused"
+    found = "answered" if _affordable(case.text, program) else "costly"
+    values = dict(case.values or {})
+    answers = []
+    for number, row in enumerate(case.rows):
+        bindings = {**values, **row}
+        fast, exact = outcome(program.evaluate, bindings), outcome(lambda each: program.metered(each)[0], bindings)
+        spent = exact[-1] == "CostLimit"
+        if not spent:
+            _equal(f"row {number}, emitted and exact", fast, exact)
+        answers.append(fast)
+        if spent or found == "costly":
+            break  # the others would only take as long again
+    rows = list(case.rows[: len(answers)])
+    try:
+        with _patience():
+            column = evaluate(program, RowFrame(rows, values))
+    except Exception as error:
+        raise _broken("columns end with", error) from error
+    for number, (value, wanted) in enumerate(zip(column.values.tolist(), answers, strict=True)):
+        _equal(f"row {number}, by column and by row", _shown(column.errors.get(number, value)), wanted)
+    return found
+
+
+def _affordable(text: str, program: Program) -> bool:
+    try:
+        with _patience():
+            check_cost(program.checked)
+    except PolicyError as error:
+        _look_at(text, error)
+        return False
+    except Exception as error:
+        raise _broken("the estimate ends with", error) from error
+    return True
+
+
+def _broken(what: str, error: Exception) -> Broken:
+    return error if isinstance(error, Broken) else Broken(f"{what} {error!r}")
 
 
 def compiled(text: str, name: str) -> Program | None:
@@ -66,52 +104,25 @@ def compiled(text: str, name: str) -> Program | None:
     source = Source("case", text)
     around = place(name)
     try:
-        root = parse(source, limits=around.limits)
-        return Program(check(source, root, around))
+        with _patience():
+            root = parse(source, limits=around.limits)
+            return Program(check(source, root, around))
     except PolicyError as error:
         _look_at(text, error)
         return None
     except Exception as error:
-        raise Broken(f"compiling ends with {error!r}") from error
-
-
-def _examine(case: Case) -> str:
-    program = compiled(case.text, case.place)
-    if program is None:
-        return "refused"
-    try:
-        check_cost(program.checked)
-        found = "answered"
-    except PolicyError as error:
-        _look_at(case.text, error)
-        found = "costly"
-    except Exception as error:
-        raise Broken(f"the estimate ends with {error!r}") from error
-    values = dict(case.values or {})
-    by_row = []
-    for number, row in enumerate(case.rows):
-        bindings = {**values, **row}
-        fast, exact = outcome(program.evaluate, bindings), outcome(lambda each: program.metered(each)[0], bindings)
-        if exact[:1] != ("error",) or exact[-1] != "CostLimit":
-            _equal(f"row {number}, emitted and exact", fast, exact)
-        by_row.append(fast)
-    try:
-        column = evaluate(program, RowFrame(list(case.rows), values))
-    except Exception as error:
-        raise Broken(f"columns end with {error!r}") from error
-    for number, (value, wanted) in enumerate(zip(column.values.tolist(), by_row, strict=True)):
-        _equal(f"row {number}, by column and by row", _shown(column.errors.get(number, value)), wanted)
-    return found
+        raise _broken("compiling ends with", error) from error
 
 
 def outcome(function: Any, bindings: Mapping[str, Any]) -> tuple[object, ...]:
     """Return a value or an error in a form that can be compared."""
     try:
-        value = function(bindings)
+        with _patience():
+            value = function(bindings)
     except EvaluationError as error:
         return _shown(error)
     except Exception as error:
-        raise Broken(f"evaluation ends with {error!r}") from error
+        raise _broken("evaluation ends with", error) from error
     check_value(value)
     return _shown(value)
 
