@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import gc
+import logging
 import os
 import sys
 import threading
@@ -19,6 +20,7 @@ from typing import Final, TypeAlias
 from ..registry import Live, Plugin, Registry
 from ..source import PolicyError, Problem, Severity, Source
 from .hints import Hints
+from .journal import write_changes
 from .mount import EMPTY, Mount, Presence, Reading, Stamp, Version
 from .saved import Saved, Store
 from .status import SourceStatus, Status
@@ -35,6 +37,7 @@ Take: TypeAlias = Callable[[Registry], None]
 FIRST_DECISIONS: Final = 100
 """Over how many decisions a new generation's errors are counted, unless told otherwise."""
 
+_LOG: Final = logging.getLogger(__name__)
 _FIRST_LOOKS: Final = 5
 _SWITCH_INTERVAL_S: Final = 0.0005
 _SHORTEST_WAIT_S: Final = 0.01
@@ -590,11 +593,12 @@ class Reloader:
         self._save(now)
         hints = self._hints
         warnings = [self._alarm, self._state_trouble, hints.trouble if hints is not None else ""]
-        registry = self._live.registry
+        registry, before = self._live.registry, self._status
         self._status = Status(
             registry.generation, registry.digest, tuple(self._source_status(each, now) for each in self._watched),
             self._last_success, self._last_failure, tuple(text for text in warnings if text),
             hints is not None and hints.working, self._successes, self._failures, self._alarm if self._stuck else "")
+        write_changes(before, self._status, registry, _LOG)
         due = [now + self._interval]
         for watched in self._watched:
             if watched.changed_at is not None:

@@ -318,8 +318,11 @@ class Scheduler:
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
-        """The profiles in force, in the order of the settings."""
-        return tuple(self._force.profiles.values())
+        """The profiles in force, in the order of the settings; may be asked from any thread."""
+        prepared = self._prepared
+        # What was prepared and put in force is adopted by the next decision only.
+        force = prepared if prepared.registry is self._live.registry else self._force
+        return tuple(force.profiles.values())
 
     def profile_of(self, pod: PodInfo) -> Profile:
         """Return the profile that decides about a pod: the one it names (`spec.schedulerName`), else the first."""

@@ -214,6 +214,14 @@ def test_an_invalid_edit_leaves_what_runs_and_is_told(client, policies):
     assert client.metric("koord_policy_policies_healthy") == 0
 
 
+def test_status_shows_what_is_in_force_before_any_decision_is_made_under_it(client, policies):
+    (policies / "policy.yaml").rename(policies / "policy.txt")
+    status = client.until(lambda status: status["policies"]["generation"] == 2)
+    assert (status["generation"], status["profiles"]) == (
+        2, [{"name": "default-scheduler", "generation": 2, "preFilters": [], "filters": [], "scores": []}])
+    assert status["policies"]["sources"][0]["warnings"] == [f"`{policies}` holds no policy files"]
+
+
 def test_with_files_as_the_unit_only_the_wrong_file_stays_behind(policies, dump):
     other = policies / "other.yaml"
     other.write_text(document(8000, name="other"))
@@ -602,7 +610,8 @@ def test_the_command_says_where_it_listens_and_ends_on_a_signal(policies, dump, 
         except BaseException:
             process.kill()
             raise
-    assert (process.returncode, out, err) == (0, "", "")
+    assert (process.returncode, out) == (0, "")
+    assert err == "INFO koordpolicy.engine.reload.reloader: generation 1 in force: 1 policy (small-enough)\n"
 
 
 def test_an_address_that_is_taken_is_told(run, policies):

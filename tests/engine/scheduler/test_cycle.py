@@ -273,7 +273,7 @@ def test_plugins_are_prepared_in_another_thread_and_taken_over_by_the_next_decis
     reload = threading.Thread(name="reload", target=lambda: live.replace(lambda: [plugin("T", b=1)], scheduler.prepare))
     reload.start()
     reload.join()
-    assert (log, scheduler.profiles[0].plugins()) == ([f"started in {threading.current_thread().name}", "started in reload"], ("S",))
+    assert (log, scheduler.profiles[0].plugins()) == ([f"started in {threading.current_thread().name}", "started in reload"], ("T",))
     verdict = scheduler.decide(kit.pod())
     assert (verdict.node, verdict.generation, log[2:]) == ("b", 2, ["closed"])
 

@@ -1,0 +1,56 @@
+"""What reloading writes into the log: every change of what its status tells, once."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from ..registry import Registry
+from ..source import render
+from .status import SourceStatus, Status
+
+_NAMES_SHOWN: Final = 10
+
+
+def write_changes(before: Status, after: Status, registry: Registry, log: logging.Logger) -> None:
+    """Write what differs between two looks; `registry` is what is in force after the second.
+
+    A generation that goes in force is information, or a warning where it holds no policies; a version that is refused,
+    and a source that cannot be read, are errors.
+    """
+    changed = (before.generation, before.digest) != (after.generation, after.digest)
+    if changed:
+        policies = sorted(plugin.name for plugin in registry.plugins.values() if plugin.source)
+        level = logging.INFO if policies else logging.WARNING
+        log.log(level, "generation %d in force: %s", after.generation, _shown(policies))
+    known = {source.path: source for source in before.sources}
+    for source in after.sources:
+        _write_source(known.get(source.path), source, after.generation, changed, log)
+    for warning in after.warnings:
+        if warning not in before.warnings:
+            log.warning("%s", warning)
+
+
+def _write_source(
+    before: SourceStatus | None, after: SourceStatus, generation: int, changed: bool, log: logging.Logger,
+) -> None:
+    told = before is not None and (before.newest, before.problems) == (after.newest, after.problems)
+    if after.problems and not told:
+        what = f"{after.path} refused, " if after.newest is not None else ""
+        log.error("%sgeneration %d goes on: %s", what, generation, render(after.problems))
+    if before is not None and not changed and not after.problems:
+        if before.problems:
+            log.info("%s holds again what is in force, generation %d goes on", after.path, generation)
+        elif before.digest != after.digest:
+            log.info("%s changed, and none of its policies did: generation %d goes on", after.path, generation)
+    for warning in after.warnings:
+        if before is None or warning not in before.warnings:
+            log.warning("%s", warning)
+
+
+def _shown(policies: list[str]) -> str:
+    if not policies:
+        return "no policies"
+    rest = len(policies) - _NAMES_SHOWN
+    names = ", ".join(policies[:_NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    return f"{len(policies)} polic{'y' if len(policies) == 1 else 'ies'} ({names})"
