@@ -94,14 +94,25 @@ def _amount(units: int) -> str:
     return f"{units:,}" if units < 10**15 else f"{units:.1e}"
 
 
+_MERGED: Final[dict[int, tuple[object, Sizes]]] = {}
+"""The table of an environment's sizes by their identity, with those sizes: few are in use, by many expressions."""
+_MOST_MERGED: Final = 64
+
+
 def _merged(checked: Checked, sizes: Sizes | None) -> Sizes:
-    merged: dict[Path | str, int] = {**ASSUMED_SIZES}
-    merged.update(checked.environment.sizes.items())
-    merged.update(sizes or {})
-    return merged
+    declared = checked.environment.sizes
+    known = _MERGED.get(id(declared))
+    if known is None:
+        if len(_MERGED) >= _MOST_MERGED:
+            _MERGED.clear()
+        table: dict[Path | str, int] = {**ASSUMED_SIZES}
+        table.update(declared.items())
+        known = _MERGED[id(declared)] = (declared, table)
+    return {**known[1], **sizes} if sizes else known[1]
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, as making them is most of the work here.
+@dataclass(slots=True)
 class _Shape:
     """How large a value may be, and what is known of its elements; `path` leads to it from a variable."""
 
@@ -113,7 +124,7 @@ class _Shape:
     element: _Shape | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Part:
     """What a node costs, how large its value is, and which loops make most of the cost (outermost first)."""
 
@@ -204,6 +215,10 @@ class _Estimator:
 
     def visit(self, node: Expr) -> _Part:
         reference = self.checked.references.get(node.id)
+        if reference is None and isinstance(node, Select):
+            return self.visit_select(node)
+        if isinstance(reference, CallReference) and isinstance(node, Call):
+            return self.visit_call(node, reference)
         match reference:
             case VariableReference(name=name):
                 return _Part(1, 1, self.shape(self.type_of(node), (name,)))
@@ -258,12 +273,15 @@ class _Estimator:
 
     def sum(self, parts: Sequence[_Part], low: int, high: int, shape: _Shape) -> _Part:
         """Return the cost of parts that are all evaluated, and of what is done with them."""
-        worst = max(parts, key=_loop_cost, default=None)
-        return _Part(
-            low + sum(each.low for each in parts), high + sum(each.high for each in parts), shape,
-            () if worst is None else worst.loops, None if worst is None else worst.node,
-            0 if worst is None else worst.loop_cost,
-        )  # fmt: skip
+        if not parts:
+            return _Part(low, high, shape)
+        worst = parts[0]
+        for each in parts:
+            low += each.low
+            high += each.high
+            if each.loop_cost > worst.loop_cost:
+                worst = each
+        return _Part(low, high, shape, worst.loops, worst.node, worst.loop_cost)
 
     def definition(self, name: str) -> _Part:
         known = self.definitions.get(name)
@@ -286,7 +304,8 @@ class _Estimator:
         type_ = self.type_of(node)
         function = node.function
         if function in ("_&&_", "_||_"):
-            return self.sum([parts[0], replace(parts[1], low=0)], 0, 0, self.shape(type_))
+            parts[1].low = 0  # it may not be looked at
+            return self.sum(parts, 0, 0, self.shape(type_))
         if function == "_?_:_":
             condition, first, second = parts
             larger = max(first, second, key=lambda each: each.high)
@@ -299,14 +318,15 @@ class _Estimator:
             return self.sum(parts, 1, 1, self.element(parts[0].shape))
         shapes = [each.shape for each in parts]
         if function in _COMPARISONS:
-            low = math.ceil(min(each.low for each in shapes) * _PER_CHARACTER)
-            high = math.ceil(min(each.high for each in shapes) * _PER_CHARACTER)
-            return self.sum(parts, min(low, 1), max(high, 1), self.shape(type_))
+            left, right = shapes
+            low = 1 if left.low and right.low else 0
+            high = math.ceil(min(left.high, right.high) * _PER_CHARACTER)
+            return self.sum(parts, low, max(high, 1), self.shape(type_))
         if reference is None:
             return self.sum(parts, 0, 1, self.shape(type_))
         costs = [_call_cost(each, shapes) for each in reference.overloads if len(each.parameters) == len(shapes)]
-        low = min((each.low for each in costs), default=0)
-        high = max((each.high for each in costs), default=1)
+        low = min((each[0] for each in costs), default=0)
+        high = max((each[1] for each in costs), default=1)
         if function == "_+_" and type_.name == "list":
             # Kubernetes charges nothing for it, because cel-go joins lists lazily; here they are copied.
             high += _LIST_COST * sum(each.high for each in shapes)
@@ -394,10 +414,13 @@ def _loop_cost(part: _Part) -> int:
     return part.loop_cost
 
 
-def _call_cost(overload: Overload, shapes: Sequence[_Shape]) -> Estimate:
+def _call_cost(overload: Overload, shapes: Sequence[_Shape]) -> tuple[int, int]:
+    """Return the least and the most that a call costs beyond its arguments."""
     cost = overload.cost
+    if not cost.per_size and not cost.product:
+        return cost.base, cost.base
     ends = []
     for sizes in ([each.low for each in shapes], [each.high for each in shapes]):
         terms = [math.ceil(sizes[position] * factor) for position, factor in cost.per_size]
         ends.append(cost.base + (math.prod(terms) if cost.product else sum(terms)))
-    return Estimate(*ends)
+    return ends[0], ends[1]
