@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ..cel.ast import Call, Expr, Literal
 from ..cel.checked import Checked, path_of
-from ..compile import CompiledQoS, CompiledScheduler, EvictProgram, SuppressCPUProgram
+from ..compile import CompiledQoS, CompiledScheduler, EvictProgram
 from ..documents import LabelSelector, Node, NodeMatch, Normalize, Operator, PodMatch, ScoreItem, to_plain
 from ..kubernetes.vocabulary import BATCH, BE, FREE, PRIORITY_BANDS
 from ..points import Enforcement, Framework
@@ -71,16 +71,14 @@ def _of_documents(whole: Whole) -> Iterator[Level]:
                 "filter": (PLACE, True), "source": (DRAIN, False), "destination": (FILL, True), "until": (UNTIL, True),
                 "threshold": (EVICT if evicting else "", False),
             }.get(placed.role, ("", False))
-            for mark in watermarks(placed.checked, subject.params) if role else ():
+            for mark in watermarks(subject.as_written[placed]) if role else ():
                 if mark.below is wanted:
                     yield _level(subject, role, mark.resource, mark.percent, span_of(mark.checked, mark.node))
-        for action in compiled.actions if isinstance(compiled, CompiledQoS) else ():
-            if isinstance(action.effect, SuppressCPUProgram):
-                checked = action.effect.target.checked
-                target = suppression(checked, subject.params)
-                if target is not None:
-                    resource, percent, node = target
-                    yield _level(subject, SUPPRESS, resource, percent, span_of(checked, node), best_effort=True)
+        for placed in subject.placed:
+            target = suppression(subject.as_written[placed]) if placed.role == "target" else None
+            if target is not None:
+                resource, percent, node = target
+                yield _level(subject, SUPPRESS, resource, percent, placed.span(node), best_effort=True)
 
 
 def _level(
@@ -230,14 +228,22 @@ _HARMS: Final = {
 
 
 def watermarks_crossed(whole: Whole) -> Iterator[Found]:
-    """Find scheduling up to a higher share than the one from which pods are evicted or suppressed."""
+    """Find scheduling up to a higher share than the one from which pods are evicted or suppressed.
+
+    Of what drains, evicts and suppresses, the lowest share of each is told.
+    """
     levels = _levels(whole)
-    harms = [each for each in levels if each.role in _HARMS]
+    harms: dict[str, list[Level]] = {}
+    for level in sorted(levels, key=lambda each: each.percent):
+        if level.role in _HARMS:
+            harms.setdefault(level.resource, []).append(level)
     for place in levels:
-        if place.role != PLACE:
-            continue
-        for harm in harms:
-            if place.percent > harm.percent and _levels_meet(place, harm):
+        told: set[str] = set()
+        for harm in harms.get(place.resource, ()) if place.role == PLACE else ():
+            if place.percent <= harm.percent:
+                break
+            if harm.role not in told and _levels_meet(place, harm):
+                told.add(harm.role)
                 what = _HARMS[harm.role].format(str(harm))
                 again = "a pod may be suppressed as soon as it is placed" if harm.role == SUPPRESS \
                     else "a pod may be evicted and placed back for ever"
@@ -257,12 +263,13 @@ def off_by_a_hundred(whole: Whole) -> Iterator[Found]:
 
 def thresholds_upside_down(whole: Whole) -> Iterator[Found]:
     """Find lower thresholds that are not under the upper ones of the same plugin."""
-    levels = _levels(whole)
-    for low in levels:
-        if low.role not in (FILL, UNTIL):
-            continue
-        for high in levels:
-            if high.role != DRAIN or high.who != low.who or high.resource != low.resource or high.nodes != low.nodes:
+    drains: dict[tuple[str, str], list[Level]] = {}
+    for level in _levels(whole):
+        if level.role == DRAIN:
+            drains.setdefault((level.who, level.resource), []).append(level)
+    for low in _levels(whole):
+        for high in drains.get((low.who, low.resource), ()) if low.role in (FILL, UNTIL) else ():
+            if high.nodes != low.nodes:
                 continue
             if low.role == FILL and low.percent >= high.percent:
                 yield Found(
@@ -337,19 +344,20 @@ def pools_at_odds(whole: Whole) -> Iterator[Found]:
 
 
 def _contradictions(whole: Whole) -> Iterator[Found]:
-    demands = [
-        (subject, *demand) for subject in whole.of(CompiledScheduler)
-        if subject.spec.enforcement is Enforcement.ENFORCE and not subject.spec.match_conditions
-        for demand in _required_labels(subject)
-    ]
-    for number, (first, key, value, span) in enumerate(demands):
-        for second, other_key, other_value, other_span in demands[number + 1 :]:
-            if key != other_key or value == other_value or not _together(first, second):
-                continue
-            yield Found(
-                f"`{second.document.name}` wants nodes with `{key}: {other_value}`, `{first.document.name}` those with"
-                f" `{value}`: no node passes both", other_span, "let their `match` exclude each other", (span,),
-            )
+    demands: dict[str, list[tuple[Subject, str, Span]]] = {}
+    for subject in whole.of(CompiledScheduler):
+        if subject.spec.enforcement is not Enforcement.ENFORCE or subject.spec.match_conditions:
+            continue
+        for key, value, span in _required_labels(subject):
+            others = demands.setdefault(key, [])
+            other = next((each for each in others if each[1] != value and _together(each[0], subject)), None)
+            if other is not None:
+                yield Found(
+                    f"`{subject.document.name}` wants nodes with `{key}: {value}`, `{other[0].document.name}` those"
+                    f" with `{other[1]}`: no node passes both", span, "let their `match` exclude each other",
+                    (other[2],),
+                )
+            others.append((subject, value, span))
 
 
 def _together(first: Subject, second: Subject) -> bool:
@@ -371,7 +379,7 @@ def _preferences(subject: Subject) -> dict[tuple[str, str], tuple[int, Span]]:
         if placed.role != "score" or not isinstance(placed.item, ScoreItem):
             continue
         turn = -1 if placed.item.normalize in (Normalize.MAX_REVERSE, Normalize.MIN_MAX_REVERSE) else 1
-        for leaf, slope in slopes(placed.checked, subject.params).items():
+        for leaf, slope in slopes(subject.as_written[placed]).items():
             if slope and leaf[0] in ("usage", "estimated", "requested"):
                 amount = "usage" if leaf[0] == "estimated" else leaf[0]
                 found.setdefault((amount, leaf[1]), (slope * turn, placed.span()))
@@ -379,14 +387,16 @@ def _preferences(subject: Subject) -> dict[tuple[str, str], tuple[int, Span]]:
 
 
 def fights(whole: Whole) -> Iterator[Found]:
-    """Find plugins that undo each other: one prefers what another evicts, or two prefer the opposite."""
-    scorers = [
-        (subject, _preferences(subject)) for subject in whole.of(CompiledScheduler)
-        if subject.spec.enforcement is Enforcement.ENFORCE
-    ]
+    """Find plugins that undo each other: one prefers what another evicts, or two prefer the opposite.
+
+    Of all that prefer the opposite of a plugin, the first is told.
+    """
     drains = [each for each in _levels(whole) if each.role == DRAIN]
-    for number, (subject, liked) in enumerate(scorers):
-        match = subject.spec.match
+    liking: dict[tuple[tuple[str, str], int], list[tuple[Subject, Span]]] = {}
+    for subject in whole.of(CompiledScheduler):
+        if subject.spec.enforcement is not Enforcement.ENFORCE:
+            continue
+        liked, match, told = _preferences(subject), subject.spec.match, False
         for drain in drains:
             slope, span = liked.get(("usage", drain.resource), (0, None))
             if slope > 0 and nodes_meet(match.nodes, drain.nodes) and pods_meet(match.pods, drain.pods):
@@ -395,18 +405,18 @@ def fights(whole: Whole) -> Iterator[Found]:
                     f" from those that use {drain} and more", span, "prefer nodes that use less, or drain others",
                     (drain.span,),
                 )
-        for other, others in scorers[number + 1 :]:
-            if not _together(subject, other):
-                continue
-            for leaf in sorted(liked.keys() & others.keys()):
-                if liked[leaf][0] == -others[leaf][0]:
-                    more, less = (subject, other) if liked[leaf][0] > 0 else (other, subject)
-                    yield Found(
-                        f"`{more.document.name}` prefers nodes with more `{leaf[0]}.{leaf[1]}`,"
-                        f" `{less.document.name}` those with less: in one profile they undo each other",
-                        others[leaf][1], "limit them to different `profiles`, or keep one", (liked[leaf][1],),
-                    )
-                    break
+        for leaf in sorted(liked):
+            slope, span = liked[leaf]
+            other = next((each for each in liking.get((leaf, -slope), ()) if _together(each[0], subject)), None)
+            if other is not None and not told:
+                more, less = (subject, other[0]) if slope > 0 else (other[0], subject)
+                told = True
+                yield Found(
+                    f"`{more.document.name}` prefers nodes with more `{leaf[0]}.{leaf[1]}`, `{less.document.name}`"
+                    " those with less: in one profile they undo each other", span,
+                    "limit them to different `profiles`, or keep one", (other[1],),
+                )
+            liking.setdefault((leaf, slope), []).append((subject, span))
 
 
 # -- profiles of component configurations ------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from ..documents import LabelSelector, ParamsSpec
 from ..kubernetes import vocabulary
 from ..source import Span, did_you_mean
 from .edits import removal, replacement
-from .ranges import COMPARISONS, parts
+from .ranges import COMPARISONS
 from .subject import Edit, Found, Placed, Subject, Whole
 
 _PREFIX: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -68,7 +68,9 @@ def _remove(subject: Subject, path: tuple[str | int, ...]) -> Edit | None:
 
 def shadowing(subject: Subject) -> Iterator[Found]:
     """Find loop variables that hide a variable, or that of a loop around them."""
-    for placed in subject.everything:
+    for placed, nodes in subject.parts:
+        if not any(isinstance(node, Comprehension | Bind | OptionalMap) for node in nodes):
+            continue
         known = placed.checked.environment.variables
         pending: list[tuple[Expr, frozenset[str]]] = [(placed.checked.root, frozenset())]
         while pending:
@@ -124,22 +126,22 @@ def missing_descriptions(subject: Subject) -> Iterator[Found]:
 
 def _keys_in_expressions(subject: Subject) -> Iterator[tuple[str, Span, str]]:
     """Yield literal keys of labels, annotations and resource lists, with their place and what they are keys of."""
-    for each in subject.everything:
-        for node in parts(each.checked):
-            if not isinstance(node, Call) or len(node.args) != 2:
-                continue
-            if node.function in ("_[_]", "_[?_]"):
-                holder, key = node.args
-            elif node.function == "@in":
-                key, holder = node.args
-            else:
-                continue
-            if not isinstance(key, Literal) or not isinstance(key.value, str):
-                continue
-            if isinstance(holder, Select) and holder.field in ("labels", "annotations", "matchLabels"):
-                yield key.value, each.span(key), holder.field
-            elif each.checked.types[holder.id].name in _LISTS:
-                yield key.value, each.span(key), "resources"
+    for placed, node in subject.calls:
+        if node.function in ("_[_]", "_[?_]"):
+            holder, key = node.args
+        elif node.function == "@in":
+            key, holder = node.args
+        else:
+            continue
+        if not isinstance(key, Literal) or not isinstance(key.value, str):
+            continue
+        if isinstance(holder, Select) and holder.field in ("labels", "annotations", "matchLabels"):
+            yield key.value, placed.span(key), holder.field
+        elif placed.checked.types[holder.id].name in _LISTS:
+            yield key.value, placed.span(key), "resources"
+
+
+_SELECTORS: Final = {"namespaceSelector": "namespace_selector", "labelSelector": "label_selector"}
 
 
 def _selectors(subject: Subject) -> Iterator[tuple[tuple[str, ...], LabelSelector]]:
@@ -147,7 +149,7 @@ def _selectors(subject: Subject) -> Iterator[tuple[tuple[str, ...], LabelSelecto
     for who, names in (("pods", ("namespaceSelector", "labelSelector")), ("nodes", ("labelSelector",))):
         of = match.pods if who == "pods" else match.nodes
         for name in names:
-            found = None if of is None else getattr(of, re.sub("S", "_s", name))
+            found = None if of is None else getattr(of, _SELECTORS[name])
             if found is not None:
                 yield ("spec", "match", who, name), found
 
@@ -249,30 +251,26 @@ def misspelt_keys(subject: Subject) -> Iterator[Found]:
 
 def unknown_classes(subject: Subject) -> Iterator[Found]:
     """Find comparisons with a QoS class or band that does not exist."""
-    for each in subject.everything:
-        for node in parts(each.checked):
-            if not isinstance(node, Call) or len(node.args) != 2:
+    for placed, node in subject.calls:
+        if node.function not in ("_==_", "_!=_", "@in"):
+            continue
+        for one, other in (node.args, node.args[::-1]):
+            field = one.field if isinstance(one, Select) else ""
+            if field not in _CLASSES or placed.checked.types[one.id].name != "string":
                 continue
-            if node.function not in ("_==_", "_!=_", "@in"):
-                continue
-            for one, other in (node.args, node.args[::-1]):
-                field = one.field if isinstance(one, Select) else ""
-                if field not in _CLASSES or each.checked.types[one.id].name != "string":
-                    continue
-                for literal in (other, *children(other)):
-                    value = literal.value if isinstance(literal, Literal) else ""
-                    if isinstance(value, str) and value not in _CLASSES[field]:
-                        hint = did_you_mean(value, sorted(_CLASSES[field] - {""}))
-                        yield Found(f"there is no {field} `{value}`", each.span(literal), hint or "one of " + ", ".join(
-                            f"`{known}`" for known in sorted(_CLASSES[field] - {""})
-                        ))
+            for literal in (other, *children(other)):
+                value = literal.value if isinstance(literal, Literal) else ""
+                if isinstance(value, str) and value not in _CLASSES[field]:
+                    known = sorted(_CLASSES[field] - {""})
+                    hint = did_you_mean(value, known) or "one of " + ", ".join(f"`{each}`" for each in known)
+                    yield Found(f"there is no {field} `{value}`", placed.span(literal), hint)
 
 
 def deprecated(subject: Subject) -> Iterator[Found]:
     """Find fields, labels and annotations that Kubernetes gave up."""
-    for each in subject.everything:
+    for each, nodes in subject.parts:
         types = each.checked.environment.types
-        for node in parts(each.checked):
+        for node in nodes:
             if not isinstance(node, Select):
                 continue
             holder = each.checked.types.get(node.operand.id)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from ..cel.ast import Call, Expr, Literal, Select
+from ..cel.ast import Call, Comprehension, Expr, Literal, Select, children
 from ..cel.checked import Checked, DefinitionReference
 from ..cel.environment import Scope
 from ..cel.estimate import estimate
@@ -14,7 +14,7 @@ from ..cel.types import INT, STRING
 from ..compile import CompiledScheduler
 from ..documents import Normalize, ScoreItem
 from ..points import HIGHEST_SCORE
-from .ranges import ALWAYS, COMPARISONS, NEVER, Analysis, Range, parts
+from .ranges import ALWAYS, COMPARISONS, NEVER, Analysis, Range
 from .subject import Found, Placed, Subject
 
 _QUANTITY: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?(m|k|[MGTPE]|[KMGTPE]i)")
@@ -35,13 +35,9 @@ def _by_intent(subject: Subject, placed: Placed) -> bool:
 
 def constant_conditions(subject: Subject) -> Iterator[tuple[Placed, Expr, bool | None]]:
     """Yield the parts of expressions that are always the same, and (None) branches that are never taken."""
-    for placed, analysis in subject.analyses:
-        root = placed.checked.root
-        if isinstance(root, Literal) and isinstance(root.value, bool):
-            if placed.role != "variable" and not _by_intent(subject, placed):
-                yield placed, root, root.value
-            continue
-        for node, value in analysis.determined():
+    for placed, node, value in subject.settled:
+        bare = isinstance(placed.checked.root, Literal)
+        if not bare or (placed.role != "variable" and not _by_intent(subject, placed)):
             yield placed, node, value
 
 
@@ -110,7 +106,7 @@ def scores_out_of_range(subject: Subject) -> Iterator[Found]:
     for placed in subject.placed:
         if placed.role != "score" or not isinstance(placed.item, ScoreItem):
             continue
-        found = Analysis(placed.checked, subject.params).range(placed.checked.root)
+        found = subject.as_written[placed].range(placed.checked.root)
         if found is not None and (fault := _score_fault(found, placed.item.normalize)):
             message, hint = fault
             yield Found(f"the score `{placed.name}` {message}", placed.span(), hint)
@@ -142,11 +138,11 @@ def _side(found: Range) -> str:
 
 def lossy_divisions(subject: Subject) -> Iterator[Found]:
     """Find divisions of integers whose lost fraction was meant to count."""
-    for placed in subject.everything:
-        analysis = Analysis(placed.checked)
-        for node in parts(placed.checked):
-            if not isinstance(node, Call):
-                continue
+    calls: dict[Placed, list[Call]] = {}
+    for placed, node in subject.calls:
+        calls.setdefault(placed, []).append(node)
+    for placed, analysis in subject.analyses:
+        for node in calls.get(placed, ()):
             if node.function == "_*_" and placed.checked.types.get(node.id) == INT:
                 for one, other in (node.args, node.args[::-1]):
                     if _divides(placed.checked, one, but=analysis.text(other), analysis=analysis):
@@ -200,19 +196,14 @@ def _compares_share(analysis: Analysis, checked: Checked, node: Call) -> bool:
 
 def quantities_as_text(subject: Subject) -> Iterator[Found]:
     """Find quantities that are compared or converted as the texts that they are."""
-    for placed in subject.everything:
-        for node in parts(placed.checked):
-            if not isinstance(node, Call):
-                continue
-            hint = "use `quantity(a).isLessThan(quantity(b))`, or the ready numbers: `requests.cpu`, `allocatable.cpu`"
-            if COMPARISONS.get(node.function) in _ORDERINGS:
-                texts = [each for each in node.args if _is_quantity(placed.checked, each)]
-                if texts:
-                    yield Found("a quantity is compared as a text: '9' comes after '10', and '1' is not '1000m'",
-                                placed.span(node), hint)
-            elif node.function in ("int", "double") and _is_field(placed.checked, node.args[0]):
-                yield Found(f"`{node.function}` cannot read a quantity such as '500m' or '1Gi'",
+    hint = "use `quantity(a).isLessThan(quantity(b))`, or the ready numbers: `requests.cpu`, `allocatable.cpu`"
+    for placed, node in subject.calls:
+        if COMPARISONS.get(node.function) in _ORDERINGS:
+            if any(_is_quantity(placed.checked, each) for each in node.args):
+                yield Found("a quantity is compared as a text: '9' comes after '10', and '1' is not '1000m'",
                             placed.span(node), hint)
+        elif node.function in ("int", "double") and _is_field(placed.checked, node.args[0]):
+            yield Found(f"`{node.function}` cannot read a quantity such as '500m' or '1Gi'", placed.span(node), hint)
 
 
 def _is_quantity(checked: Checked, node: Expr) -> bool:
@@ -233,9 +224,22 @@ def _is_field(checked: Checked, node: Expr) -> bool:
     return isinstance(holder, Select) and holder.field in _QUANTITIES
 
 
+def _loops(node: Comprehension) -> bool:
+    """Whether there is another loop inside of this one."""
+    pending = [*children(node)]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, Comprehension):
+            return True
+        pending.extend(children(each))
+    return False
+
+
 def near_limit(subject: Subject) -> Iterator[Found]:
     """Find expressions that may cost nearly as much as is allowed."""
-    for placed in subject.everything:
+    for placed, nodes in subject.parts:
+        if not any(isinstance(node, Comprehension) and _loops(node) for node in nodes):
+            continue  # one loop over as much as is assumed costs a hundredth of the limit
         limit = placed.checked.environment.limits.estimated_cost
         cost = estimate(placed.checked).high
         if cost * _NEAR > limit:

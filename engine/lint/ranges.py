@@ -129,7 +129,7 @@ class Analysis:
                 return (value,)
         reference = self.checked.references.get(node.id)
         if isinstance(reference, DefinitionReference):
-            below = self._definition(reference.name)
+            below = self.definition(reference.name)
             return below.constant(below.checked.root)
         if not isinstance(node, Call) or not isinstance(reference, CallReference) or len(reference.overloads) != 1:
             return None
@@ -168,7 +168,7 @@ class Analysis:
             return Range(value, value)
         reference = self.checked.references.get(node.id)
         if isinstance(reference, DefinitionReference):
-            below = self._definition(reference.name)
+            below = self.definition(reference.name)
             return below.range(below.checked.root)
         path = path_of(self.checked, node)
         if path is not None:
@@ -273,7 +273,7 @@ class Analysis:
             return frozenset((constant[0],)) if isinstance(constant[0], bool) else EITHER
         reference = self.checked.references.get(node.id)
         if isinstance(reference, DefinitionReference):
-            below = self._definition(reference.name)
+            below = self.definition(reference.name)
             return below.truth(below.checked.root) if below.checked.type == BOOL else EITHER
         if not isinstance(node, Call):
             return EITHER
@@ -384,7 +384,8 @@ class Analysis:
                 self._texts[node.id] = f"#{node.id}"
         return self._texts[node.id]
 
-    def _definition(self, name: str) -> Analysis:
+    def definition(self, name: str) -> Analysis:
+        """Return what can be said of a variable that the expression reads."""
         if name not in self._definitions:
             below = Analysis(self.checked.environment.definitions[name], self.params)
             below._definitions = self._definitions

@@ -214,9 +214,9 @@ _RULES: Final = (
     Rule(
         "KP018", "near-cost-limit", Severity.WARNING,
         "An expression that may cost more than half of what is allowed will one day be refused for a small change.",
-        _filter("pod.spec.containers.all(a, pod.spec.containers.all(b, pod.spec.containers.all(c, a.name != b.name"
-                " || b.name != c.name || allocatable.cpu > 0)))"),
-        _filter("pod.spec.containers.all(a, pod.spec.containers.exists_one(b, a.name == b.name)"
+        _filter("pod.spec.tolerations.all(a, pod.spec.tolerations.all(b, pod.spec.tolerations.all(c,"
+                " a.key != b.key || b.key != c.key || allocatable.cpu > 0)))"),
+        _filter("pod.spec.tolerations.all(a, pod.spec.tolerations.exists_one(b, a.key == b.key)"
                 " && allocatable.cpu > 0)"),
         each=expressions.near_limit,
     ),

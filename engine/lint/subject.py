@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ..cel.ast import Expr
+from ..cel.ast import Call, Expr, Literal
 from ..cel.checked import Checked, DefinitionReference
+from ..cel.types import BOOL
 from ..compile import (
     Compiled,
     CompiledQoS,
@@ -21,7 +22,7 @@ from ..compile import (
 from ..documents import Document, Node, ParamsSpec, PluginSpec, read
 from ..points import Framework
 from ..source import Problems, Severity, Source, Span
-from .ranges import Analysis
+from .ranges import Analysis, parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,38 @@ class Subject:
     def analyses(self) -> tuple[tuple[Placed, Analysis], ...]:
         """What can be said of each expression, whatever the params are."""
         return tuple((each, Analysis(each.checked)) for each in self.everything)
+
+    @cached_property
+    def as_written(self) -> Mapping[Placed, Analysis]:
+        """What can be said of each expression, with the params that are written here."""
+        return {each: Analysis(each.checked, self.params) for each in self.placed}
+
+    @cached_property
+    def parts(self) -> tuple[tuple[Placed, tuple[Expr, ...]], ...]:
+        """All parts of each expression."""
+        return tuple((each, tuple(parts(each.checked))) for each in self.everything)
+
+    @cached_property
+    def calls(self) -> tuple[tuple[Placed, Call], ...]:
+        """All calls and operators."""
+        return tuple((placed, node) for placed, nodes in self.parts for node in nodes if isinstance(node, Call))
+
+    @cached_property
+    def settled(self) -> tuple[tuple[Placed, Expr, bool | None], ...]:
+        """The outermost parts that are always true or never, and (None) branches that are never taken.
+
+        A bare `true` or `false` is one too.
+        """
+        found: list[tuple[Placed, Expr, bool | None]] = []
+        for placed, analysis in self.analyses:
+            root = placed.checked.root
+            if BOOL not in placed.checked.types.values():
+                continue
+            if isinstance(root, Literal) and isinstance(root.value, bool):
+                found.append((placed, root, root.value))
+            else:
+                found.extend((placed, node, value) for node, value in analysis.determined())
+        return tuple(found)
 
     @cached_property
     def used(self) -> frozenset[str]:

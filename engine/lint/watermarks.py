@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from ..cel.ast import Call, Expr
 from ..cel.checked import CallReference, Checked, DefinitionReference, path_of
@@ -51,17 +51,17 @@ class _Product:
         return _Product(1 / self.factor, self.under, self.above) if self.factor else None
 
 
-def watermarks(checked: Checked, params: Mapping[str, Any], node: Expr | None = None) -> Iterator[Watermark]:
+def watermarks(analysis: Analysis) -> Iterator[Watermark]:
     """Yield the watermarks of a condition: those that are joined by `&&` and `||`, negated ones turned round."""
-    yield from _found(Analysis(checked, params), checked.root if node is None else node, positive=True)
+    yield from _found(analysis, analysis.checked.root, positive=True)
 
 
 def _found(analysis: Analysis, node: Expr, *, positive: bool) -> Iterator[Watermark]:
     checked = analysis.checked
     reference = checked.references.get(node.id)
     if isinstance(reference, DefinitionReference):
-        below = checked.environment.definitions[reference.name]
-        yield from _found(Analysis(below, analysis.params), below.root, positive=positive)
+        below = analysis.definition(reference.name)
+        yield from _found(below, below.checked.root, positive=positive)
     elif not isinstance(node, Call):
         return
     elif node.function == "!_":
@@ -107,8 +107,8 @@ def _product(analysis: Analysis, node: Expr) -> _Product | None:
         return _Product(Fraction(1), ((path[0], path[-1]),)) if len(path) > 1 and path[0] in _LISTS else None
     reference = checked.references.get(node.id)
     if isinstance(reference, DefinitionReference):
-        below = checked.environment.definitions[reference.name]
-        return _product(Analysis(below, analysis.params), below.root)
+        below = analysis.definition(reference.name)
+        return _product(below, below.checked.root)
     if not isinstance(node, Call):
         return None
     if node.function in ("double", "int") and len(node.args) == 1:
@@ -127,10 +127,9 @@ def _product(analysis: Analysis, node: Expr) -> _Product | None:
     return None
 
 
-def suppression(checked: Checked, params: Mapping[str, Any]) -> tuple[str, Fraction, Expr] | None:
+def suppression(analysis: Analysis) -> tuple[str, Fraction, Expr] | None:
     """Return resource, percentage and place of a target of the form `allocatable.cpu * 65 / 100 - something`."""
-    node: Expr = checked.root
-    analysis = Analysis(checked, params)
+    node: Expr = analysis.checked.root
     while isinstance(node, Call) and node.function in ("_-_", "math.greatest", "greatest"):
         node = node.args[0] if node.function == "_-_" else node.args[-1]
     product = _product(analysis, node)
@@ -145,12 +144,12 @@ Slopes: TypeAlias = dict[Leaf, int]
 """By amount: 1 where more of it makes the value larger, -1 where it makes it smaller, 0 where that depends."""
 
 
-def slopes(checked: Checked, params: Mapping[str, Any], node: Expr | None = None) -> Slopes:
+def slopes(analysis: Analysis) -> Slopes:
     """Return which amounts a number follows, and which way. Amounts are never negative."""
-    return _slopes(Analysis(checked, params), checked.root if node is None else node)
+    return _slopes(analysis, analysis.checked.root, {})
 
 
-def _slopes(analysis: Analysis, node: Expr) -> Slopes:
+def _slopes(analysis: Analysis, node: Expr, known: dict[str, Slopes]) -> Slopes:
     checked = analysis.checked
     if analysis.constant(node) is not None:
         return {}
@@ -159,11 +158,13 @@ def _slopes(analysis: Analysis, node: Expr) -> Slopes:
         return {(path[0], path[-1]): 1} if len(path) > 1 and path[0] in _LISTS else {}
     reference = checked.references.get(node.id)
     if isinstance(reference, DefinitionReference):
-        below = checked.environment.definitions[reference.name]
-        return _slopes(Analysis(below, analysis.params), below.root)
+        if reference.name not in known:
+            below = analysis.definition(reference.name)
+            known[reference.name] = _slopes(below, below.checked.root, known)
+        return known[reference.name]
     if not isinstance(node, Call) or not isinstance(reference, CallReference | None):
         return {}
-    arguments = [_slopes(analysis, each) for each in node.args]
+    arguments = [_slopes(analysis, each, known) for each in node.args]
     match node.function:
         case "_+_" | "greatest" | "least" | "double" | "int":
             return _joined(*arguments)

@@ -1,0 +1,156 @@
+"""What is claimed of an expression holds for every row, and what can be known is known."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from koordpolicy.engine.cel.checker import check
+from koordpolicy.engine.cel.parser import parse
+from koordpolicy.engine.cel.program import Program
+from koordpolicy.engine.cel.values import EvaluationError
+from koordpolicy.engine.lint.ranges import ALWAYS, EITHER, NEVER, Analysis
+from koordpolicy.engine.points import Slot, environment
+from koordpolicy.engine.source import Source
+
+from .conftest import filtering, scheduler_policy, scoring, told
+
+
+def analysis(text: str) -> Analysis:
+    source = Source("<expression>", text)
+    return Analysis(check(source, parse(source), environment(Slot.FILTER)))
+
+
+def truth(text: str) -> str:
+    found = analysis(text)
+    return {ALWAYS: "always", NEVER: "never", EITHER: "either"}[found.truth(found.checked.root)]
+
+
+@pytest.mark.parametrize(("text", "wanted"), [
+    ("nodeInfo.pods >= 0", "always"),
+    ("nodeInfo.pods < 0", "never"),
+    ("nodeInfo.pods >= 1", "either"),
+    ("usage.cpu < 5 && usage.cpu > 10", "never"),
+    ("usage.cpu < 5 && usage.cpu > 4", "never"),
+    ("usage.cpu < 6 && usage.cpu > 4", "either"),
+    ("usage.cpu < 10 || usage.cpu > 5", "always"),
+    ("usage.cpu < 5 || usage.cpu > 10", "either"),
+    ("!(usage.cpu < 5) && usage.cpu < 5", "never"),
+    ("usage.cpu == 3 && usage.cpu != 3", "never"),
+    ("usage.cpu * 100 / allocatable.cpu < 10 && usage.cpu * 100 / allocatable.cpu > 20", "never"),
+    ("podInfo.qosClass == 'BE' && podInfo.qosClass == 'LS'", "never"),
+    ("podInfo.qosClass == 'BE' && podInfo.qosClass in ['LS', 'LSR']", "never"),
+    ("podInfo.qosClass in ['LS', 'BE'] && podInfo.qosClass == 'BE'", "either"),
+    ("nodeInfo.zone == nodeInfo.zone", "always"),
+    ("double(usage.cpu) == double(usage.cpu)", "either"),
+    ("1 + 1 == 2", "always"),
+    ("'a' + 'b' == 'ab'", "always"),
+    ("size(pod.spec.containers) >= 0", "always"),
+    ("math.greatest(0, podInfo.priority) >= 0", "always"),
+    ("podInfo.priority >= 0", "either"),
+    ("metricAge >= 0", "either"),
+    ("nodeInfo.pods > 5 ? nodeInfo.pods > 3 : false", "either"),
+    ("nodeInfo.pods > 5 ? nodeInfo.pods > 3 : true", "always"),
+    ("nodeInfo.zone in []", "never"),
+    ("allocatable.cpu - requested.cpu >= 0", "either"),
+    ("percent(usage.cpu, allocatable.cpu) >= 0", "always"),
+    ("percent(usage.cpu, allocatable.cpu) <= 100", "either"),
+    ("usage.cpu % 10 < 10", "always"),
+    ("usage.cpu % 10 > 9", "never"),
+    ("usage.cpu % 10 < 9", "either"),
+])
+def test_what_a_condition_can_be_is_known(text: str, wanted: str):
+    assert truth(text) == wanted
+
+
+def test_a_part_that_the_condition_before_it_settles_is_told():
+    assert told(filtering("usage.cpu > 50 && usage.cpu > 30")) == [("KP010", "usage.cpu > 30")]
+    assert told(filtering("usage.cpu > 30 && usage.cpu > 50")) == []
+
+
+def test_loop_variables_of_the_same_name_are_not_taken_for_each_other():
+    assert told(filtering(
+        "devices.all(d, d.free > 5 && devices.filter(e, e.free < 3).all(d2, d2.free < 3)) && nodeInfo.pods < 9"
+    )) == []
+    assert ("KP011", "d.free > 5 && d.free < 3") in told(filtering("devices.exists(d, d.free > 5 && d.free < 3)"))
+
+
+def test_params_are_unknown_for_profiles_change_them():
+    assert told(scheduler_policy(
+        "params: {on: true, most: 0}\nfilter:\n- {name: it, expression: '!params.on || nodeInfo.pods >= params.most'}"
+    )) == []
+
+
+def test_a_bare_false_is_fine_where_match_says_what_it_is_about():
+    spec = "filter:\n- {name: never, expression: 'false'}"
+    assert ("KP011", "false") in told(scheduler_policy(spec))
+    assert told(scheduler_policy(f"match: {{nodes: {{names: [old]}}}}\n{spec}")) == []
+
+
+@pytest.mark.parametrize(("expression", "more", "wanted"), [
+    ("nodeInfo.pods", "", True),
+    ("nodeInfo.pods", "  normalize: Max\n", False),
+    ("0 - nodeInfo.pods", "  normalize: MaxReverse\n", True),
+    ("0 - nodeInfo.pods", "  normalize: MinMax\n", False),
+    ("math.least(100, nodeInfo.pods)", "", False),
+    ("allocatable.cpu - requested.cpu", "", True),
+    ("allocatable.cpu - requested.cpu", "  normalize: MinMax\n", False),
+    ("(allocatable.cpu - requested.cpu) * 100 / allocatable.cpu", "", False),
+    ("101 + nodeInfo.pods", "", True),
+    ("nodeInfo.unschedulable ? 0 : 101", "", True),
+    ("nodeInfo.unschedulable ? 0 : 100", "", False),
+    ("usage.cpu * 100 / allocatable.cpu", "", True),
+])
+def test_a_score_that_leaves_its_range_is_told_only_where_inputs_prove_it(expression: str, more: str, wanted: bool):
+    assert ("KP015" in {rule for rule, _ in told(scoring(expression, more))}) is wanted
+
+
+# -- soundness ---------------------------------------------------------------------------------------------------------
+
+NUMBERS = st.deferred(lambda: st.one_of(
+    st.sampled_from(["metricAge", "nodeInfo.pods", "requested.cpu"]),
+    st.integers(-5, 5).map(lambda number: f"({number})"),
+    st.tuples(NUMBERS, st.sampled_from("+-*/%"), NUMBERS).map(lambda parts: f"({' '.join(parts)})"),
+    st.tuples(st.sampled_from(["math.greatest", "math.least"]), NUMBERS, NUMBERS).map(
+        lambda parts: f"{parts[0]}({parts[1]}, {parts[2]})"),
+    st.tuples(BOOLS, NUMBERS, NUMBERS).map(lambda parts: f"({parts[0]} ? {parts[1]} : {parts[2]})"),
+))
+BOOLS = st.deferred(lambda: st.one_of(
+    st.tuples(NUMBERS, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), NUMBERS).map(
+        lambda parts: f"({' '.join(parts)})"),
+    st.tuples(BOOLS, st.sampled_from(["&&", "||"]), BOOLS).map(lambda parts: f"({' '.join(parts)})"),
+    BOOLS.map(lambda text: f"!{text}"),
+))
+ROWS = [
+    {"metricAge": age, "nodeInfo": {"pods": pods}, "requested": {"cpu": cpu}}
+    for age in (-7, 0, 2) for pods in (0, 1, 4) for cpu in (0, 3, 1000)
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(BOOLS)
+def test_no_row_gives_another_answer_than_the_one_that_is_certain(text: str):
+    found = analysis(text)
+    certain = found.truth(found.checked.root)
+    program = Program(found.checked)
+    for row in ROWS:
+        try:
+            assert program.evaluate({name: row[name] for name in program.variables}) in certain
+        except EvaluationError:
+            continue
+
+
+@settings(max_examples=60, deadline=None)
+@given(NUMBERS)
+def test_no_row_gives_a_number_outside_of_the_range(text: str):
+    found = analysis(text)
+    bounds = found.range(found.checked.root)
+    assert bounds is not None
+    program = Program(found.checked)
+    for row in ROWS:
+        try:
+            value = program.evaluate({name: row[name] for name in program.variables})
+        except EvaluationError:
+            continue
+        assert bounds.low <= value <= bounds.high
