@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -60,16 +60,19 @@ def add_cluster(parser: argparse.ArgumentParser, *, required: bool = True) -> No
 
 def add_choice(parser: argparse.ArgumentParser) -> None:
     """Add what says how a scheduler decides: `--profile`, `--tie-break` and `--seed`."""
-    parser.add_argument("--profile", metavar="NAME", default=DEFAULT_PROFILE,
-                        help=f"the scheduling profile; some policies are active in theirs only (default: "
-                             f"{DEFAULT_PROFILE})")
+    parser.add_argument("--profile", metavar="NAME",
+                        help="the scheduling profile for all pods; some policies are active in theirs only (default: "
+                             "of each pod the one that its `spec.schedulerName` names, if a policy names that too, "
+                             f"else {DEFAULT_PROFILE})")
     parser.add_argument("--tie-break", choices=("first", "random"), default="first",
                         help="among the best nodes take the first by name, or draw one (default: first)")
     parser.add_argument("--seed", type=int, default=0, help="of what is left to chance (default: 0)")
 
 
-def settings_of(options: argparse.Namespace, registry: Registry) -> Settings:
-    """Return the settings that the options of `add_choice` ask for.
+def settings_of(options: argparse.Namespace, registry: Registry, cluster: Cluster) -> Settings:
+    """Return the settings that the options of `add_choice` ask for, about the pods of a cluster.
+
+    Policies that decide about none of them because of their profiles are told on standard error.
 
     Raises:
         Stop: no policy names that profile, and it is not the default.
@@ -79,10 +82,50 @@ def settings_of(options: argparse.Namespace, registry: Registry) -> Settings:
 
     plugins = registry.of_framework(Framework.SCHEDULER)
     known = {DEFAULT_PROFILE, *(name for plugin in plugins for name in plugin.profiles or ())}
-    if options.profile not in known:
-        hint = did_you_mean(options.profile, known) or f"there are {', '.join(f'`{name}`' for name in sorted(known))}"
-        raise Stop(f"no policy names the profile `{options.profile}`: {hint}")
-    return Settings((ProfileSpec(options.profile),), tie_break=options.tie_break, seed=options.seed)
+    if options.profile is None:
+        names = (DEFAULT_PROFILE, *sorted(known - {DEFAULT_PROFILE}))
+        pods = cluster.objects("Pod").values()
+        tell_idle(registry, {DEFAULT_PROFILE, *(str((pod.get("spec") or {}).get("schedulerName")) for pod in pods)})
+    elif options.profile not in known:
+        raise Stop(f"no policy names the profile `{options.profile}`: {_one_of(options.profile, known)}")
+    else:
+        names = (options.profile,)
+    profiles = tuple(ProfileSpec(name) for name in names)
+    return Settings(profiles, tie_break=options.tie_break, seed=options.seed)
+
+
+def tell_idle(registry: Registry, profiles: Collection[str], enabled: Collection[str] = ()) -> None:
+    """Say on standard error which scheduling policies are active in none of these profiles, but in others.
+
+    What is `enabled` by its name is active whatever its profiles are.
+    """
+    idle: dict[tuple[str, ...], list[str]] = {}
+    for plugin in registry.of_framework(Framework.SCHEDULER):
+        if plugin.profiles is not None and plugin.profiles.isdisjoint(profiles) and plugin.name not in enabled:
+            idle.setdefault(tuple(sorted(plugin.profiles)), []).append(plugin.name)
+    for names, plugins in idle.items():
+        hint = next((hint for name in names if (hint := did_you_mean(name, profiles))), "")
+        shown = ", ".join(f"`{name}`" for name in plugins)
+        does = "does nothing: its" if len(plugins) == 1 else "do nothing: their"
+        warn(f"warning: {shown} {does} `spec.profiles` {'names' if len(names) == 1 else 'name'} "
+             f"{', '.join(f'`{name}`' for name in names)}, and no pod here is decided about in "
+             f"{'that profile' if len(names) == 1 else 'those profiles'}" + (f"; {hint}" if hint else ""))
+
+
+def check_enabled(names: Iterable[str], plugins: Iterable[Plugin]) -> None:
+    """Check the names that `--enable` gives.
+
+    Raises:
+        Stop: the scheduler has no plugin of that name.
+    """
+    known = {plugin.name for plugin in plugins if plugin.framework is Framework.SCHEDULER}
+    for name in names:
+        if name not in known:
+            raise Stop(f"`--enable`: there is no plugin `{name}`: {_one_of(name, known)}")
+
+
+def _one_of(word: str, known: Collection[str]) -> str:
+    return did_you_mean(word, known) or f"there are {', '.join(f'`{name}`' for name in sorted(known))}"
 
 
 def count(text: str) -> int:

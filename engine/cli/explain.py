@@ -76,7 +76,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.node is not None:
         node_of(cluster, options.node)
     now = moment_of(options.now, options.cluster, cluster)
-    settings = settings_of(options, live.registry)
+    settings = settings_of(options, live.registry, cluster)
     verdict, profile = explain(pod, cluster, live, now, settings)
     if options.node is not None:
         return _explain_node(verdict, profile, options)

@@ -16,8 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..points import Framework
-from ..source import did_you_mean
-from .composition import LIVE_CLUSTER, cluster_from, moment_of, objects_of, python_offers
+from .composition import (
+    DEFAULT_PROFILE,
+    LIVE_CLUSTER,
+    check_enabled,
+    cluster_from,
+    moment_of,
+    objects_of,
+    python_offers,
+    tell_idle,
+)
 from .exits import Exit, Stop
 from .terminal import warn, write
 
@@ -134,7 +142,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
         from ..scheduler.server import Loaded, Refresh  # noqa: PLC0415
 
         live, offers = Live(), python_offers(builtins)
-        settings = Settings((ProfileSpec(options.profile),), seed=options.seed)
+        settings = Settings((ProfileSpec(options.profile or DEFAULT_PROFILE),), seed=options.seed)
         builder = Builder(partial(compile_documents, extensions=offers.functions))
         reloader = Reloader(
             live, options.policies, builder, reload_unit=ReloadUnit(options.reload_unit or "source"),
@@ -142,7 +150,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
             state_dir=options.state_dir, invalid_at_start=InvalidAtStart(options.invalid_at_start or "refuse"),
             check=partial(check_profiles, settings.profiles), max_error_rate=options.max_error_rate,
         )
-        reloader.begin(time.monotonic())
+        tell_idle(reloader.begin(time.monotonic()), {settings.profiles[0].name}, options.enable or ())
         cluster, clock, refresh = Cluster(), time.time_ns, None
         if options.cluster is not None:
             live_cluster = options.cluster.partition(":")[0] == LIVE_CLUSTER
@@ -186,11 +194,7 @@ def relisting(
 
 def _enabled(plugins: tuple[Plugin, ...], names: tuple[str, ...] | list[str]) -> tuple[Plugin, ...]:
     """Return the Python plugins, the scheduler's active by themselves only where they are named."""
-    known = [plugin.name for plugin in plugins if plugin.framework is Framework.SCHEDULER]
-    for name in names:
-        if name not in known:
-            hint = did_you_mean(name, known) or f"there are {', '.join(f'`{each}`' for each in sorted(known))}"
-            raise Stop(f"`--enable`: there is no plugin `{name}`: {hint}")
+    check_enabled(names, plugins)
     return tuple(
         replace(plugin, enabled=plugin.name in names) if plugin.framework is Framework.SCHEDULER else plugin
         for plugin in plugins

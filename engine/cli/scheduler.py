@@ -69,7 +69,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     live = live_of(options.policies, builtins)
     cluster = cluster_of(options.cluster)
     now = moment_of(options.now, options.cluster, cluster)
-    verdicts = schedule_pending(cluster, live, now, settings_of(options, live.registry))
+    verdicts = schedule_pending(cluster, live, now, settings_of(options, live.registry, cluster))
     if options.output == "json":
         write_json({
             "pending": len(verdicts),

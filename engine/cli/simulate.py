@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..cluster import trace as traces
+from ..points import Framework
 from ..scheduler.cycle import TIE_BREAKS, Settings
 from ..scheduler.fragmentation import typical_pods
 from ..scheduler.profile import Choice, ProfileSpec
 from ..scheduler.simulate import Failed, Result, simulate
-from .composition import add_policies, count, live_of
+from .composition import add_policies, check_enabled, count, live_of, tell_idle
 from .exits import Exit, Stop
 from .terminal import add_output, heading, progress, table, write, write_json
 
@@ -91,6 +92,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.limit is not None:
         workload = replace(workload, pods=workload.pods[: options.limit])
     profile = ProfileSpec(enabled=tuple(_choice(text, typical) for text in options.enable))
+    enabled = [choice.name for choice in profile.enabled]
+    check_enabled(enabled, live.registry.of_framework(Framework.SCHEDULER))
+    tell_idle(live.registry, {profile.name}, enabled)
     settings = Settings((profile,), tie_break=options.tie_break, seed=options.seed)
     with progress("replaying", len(workload.pods)) as done:
         result = simulate(workload, live, settings, clock=time.perf_counter, progress=done,

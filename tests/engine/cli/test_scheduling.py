@@ -249,6 +249,20 @@ def test_a_dump_may_be_a_directory_of_files(run: Run, tmp_path: Path):
     assert run("scheduler", "--cluster", directory, "-o", "json").json["placed"] == 2
 
 
+def test_a_pod_is_decided_about_in_the_profile_that_it_names(run: Run, dump: Path, policies: Path):
+    path = policies / "hot.yaml"
+    path.write_text(path.read_text().replace("spec:\n", "spec:\n  profiles: [careful]\n"))
+    items = json.loads(dump.read_text())["items"]
+    for each in items:
+        each.setdefault("spec", {})["schedulerName"] = "careful"
+    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    found = run("explain", "web-4", "--cluster", dump, "--policies", policies, "-o", "json")
+    assert (found.err, found.json["profile"], [each["plugin"] for each in found.json["refusals"]]) == (
+        "", "careful", ["NodeResourcesFit", "keep-off-hot-nodes"])
+    decisions = run("scheduler", "--cluster", dump, "--policies", policies, "-o", "json").json["decisions"]
+    assert {each["profile"] for each in decisions} == {"careful"}
+
+
 def test_policies_of_another_profile_count_in_that_profile_only(run: Run, dump: Path, policies: Path):
     path = policies / "hot.yaml"
     path.write_text(path.read_text().replace("spec:\n", "spec:\n  profiles: [careful]\n"))
@@ -258,6 +272,11 @@ def test_policies_of_another_profile_count_in_that_profile_only(run: Run, dump: 
         return [each["plugin"] for each in found["refusals"]]
 
     assert refusing() == ["NodeResourcesFit"]
+    done = run("explain", "web-4", "--cluster", dump, "--policies", policies)
+    assert done.err == (
+        "warning: `keep-off-hot-nodes` does nothing: its `spec.profiles` names `careful`, and no pod here is decided about "
+        "in that profile\n"
+    )
     assert refusing("--profile", "careful") == ["NodeResourcesFit", "keep-off-hot-nodes"]
     done = run("explain", "web-4", "--cluster", dump, "--policies", policies, "--profile", "carefull")
     assert (done.exit, done.err) == (2, (

@@ -75,3 +75,10 @@ def test_usage_errors_name_the_option(run: Run, trace: Path, arguments: tuple[st
     done = run("simulate", "--trace", trace, *arguments)
     assert done.exit == 2
     assert message in done.err
+
+
+def test_a_plugin_that_does_not_exist_cannot_be_enabled(run: Run, trace: Path):
+    done = run("simulate", "--trace", trace, "--enable", "FragmentationGradien={typicalPods: []}")
+    assert (done.exit, done.err) == (2, (
+        "koord-policy: `--enable`: there is no plugin `FragmentationGradien`: did you mean `FragmentationGradient`?\n"
+    ))
