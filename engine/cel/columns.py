@@ -738,6 +738,8 @@ class _Unrolled:
 
     def run(self, context: _Context) -> Operand:
         value = self._range.value(context)
+        if isinstance(value, EvaluationError):
+            return self._range.run(context)
         if not isinstance(value, list) and not is_map(value):
             return self._otherwise.run(context)
         texts: Sequence[Any] = tuple(islice(value, _MOST_TEXTS + 1))  # type: ignore[call-overload]

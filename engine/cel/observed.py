@@ -129,7 +129,7 @@ class _Lazily(dict[str, object]):
         super().__init__()
         self._bindings = bindings
 
-    def get(self, key: str, default: object = None) -> object:  # type: ignore[override]
+    def get(self, key: str, default: object = None) -> object:
         """Return a variable's value; raise `EvaluationError` where reading it fails."""
         try:
             return self._bindings[key]

@@ -1,26 +1,19 @@
-"""What an expression costs per node, and what ten policies cost per pod."""
+"""What ten policies cost per pod. (What an expression costs per node measures `bench_cel`.)"""
 
 from __future__ import annotations
 
-import copy
-import json
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
-from koordpolicy.engine.cel.columns import RowFrame, evaluate
-from koordpolicy.engine.cel.environment import Environment, Scope, Variable
-from koordpolicy.engine.cel.library import STANDARD, table
+from koordpolicy.engine.cel.columns import evaluate
 from koordpolicy.engine.cel.program import Program, compile
-from koordpolicy.engine.cel.types import DYN
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.points import Slot, environment
 
-from .figure import Figure, Missing
+from .figure import Figure
 
 SIZES = (100, 5_000, 100_000)
 FILTERS = (
@@ -43,47 +36,8 @@ SCORES = (
 
 
 def main() -> Iterator[Figure]:
-    """Yield nanoseconds per node of the eight expressions, then milliseconds per pod of ten policies."""
+    """Yield milliseconds per pod of ten policies, and what each of them takes of it."""
     yield from _ten_policies()
-    cases = os.environ.get("KOORD_POLICY_CASES")
-    file = Path(cases or "") / "cel_bench.json"
-    if not cases or not file.exists():
-        raise Missing("set KOORD_POLICY_CASES to the directory that holds cel_bench.json")
-    yield from _eight_expressions(json.loads(file.read_text()))
-
-
-def _eight_expressions(content: Mapping[str, Any]) -> Iterator[Figure]:
-    base = Environment(functions=table(STANDARD)).with_variables(
-        Variable("pod", DYN, Scope.DECISION), Variable("node", DYN, Scope.ROW),
-    )
-    for size in SIZES:
-        rows = _nodes_like(content["node"], size)
-        frame = RowFrame(rows, {"pod": content["pod"]})
-        for name, text in content["exprs"].items():
-            program = compile(text, base)
-            number = [0]
-
-            def decide(program: Program = program, frame: RowFrame = frame, number: list[int] = number) -> None:
-                number[0] += 1
-                pod = dict(content["pod"])
-                pod["requests"] = {"cpu": 500 + number[0] % 1000, "memory": 2**29 + number[0]}
-                pod["metadata"] = {**pod["metadata"], "uid": str(number[0])}
-                evaluate(program, frame.with_values({"pod": pod}))
-
-            yield Figure(f"{name}, {size} nodes", _seconds(decide) / size * 1e9, "ns/node")
-
-
-def _nodes_like(node: Mapping[str, Any], size: int) -> list[dict[str, Any]]:
-    random = Random(7)
-    rows: list[dict[str, Any]] = []
-    for number in range(size):
-        each = {**node, "requested": {"cpu": random.randrange(12_000), "memory": random.randrange(2**35)}}
-        each["metadata"] = copy.deepcopy(node["metadata"])
-        each["metadata"]["labels"] |= {
-            "kubernetes.io/hostname": f"node-{number}", "topology.kubernetes.io/zone": f"eu-1{'abc'[number % 3]}",
-        }
-        rows.append({"node": each})
-    return rows
 
 
 def _ten_policies(size: int = 5_000) -> Iterator[Figure]:
