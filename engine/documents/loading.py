@@ -141,7 +141,8 @@ def read_configmap(source: Source, problems: Problems | None = None) -> tuple[tu
     """Return the files inside the ConfigMaps of a manifest, by key; their places are in the manifest.
 
     Checks what the API server and the kubelet would refuse: keys, the size of 1 MiB for all data together, values
-    that are not texts. Problems are gathered in `problems`, or raised as `PolicyError` without it.
+    that are not texts; and that the engine would read the keys as files. Problems are gathered in `problems`, or
+    raised as `PolicyError` without it.
     """
     gathered = Problems() if problems is None else problems
     held: list[tuple[str, Source]] = []
@@ -172,6 +173,12 @@ def _files_of(node: Node, problems: Problems) -> Iterator[tuple[str, Source]]:
                 problems.add(
                     f"the value of `{key}` is not a text", value.place, help="write it as a block: `|`",
                     code="wrong-type",
+                )
+            elif key.startswith(".") or not key.endswith(SUFFIXES):
+                problems.add(
+                    f"`{_short(key)}` would not be read: policy files end in {', '.join(SUFFIXES)}, and do not begin "
+                    "with a dot", value.place, code="unreadable-file",
+                    help="rename it, or keep what is no policy in another ConfigMap",
                 )
             elif section == "data":
                 yield key, value.part

@@ -220,6 +220,16 @@ def test_a_configmap_must_be_one_that_the_api_server_takes() -> None:
         read_configmap(Source("map.yaml", "kind: Secret\n"))
 
 
+def test_keys_of_a_configmap_that_the_engine_would_not_read_are_errors() -> None:
+    text = "kind: ConfigMap\ndata:\n  a.txt: x\n  a.yaml: x\n  .b.yaml: x\n  c.json: x\n"
+    with pytest.raises(PolicyError) as caught:
+        read_configmap(Source("map.yaml", text))
+    rule = "would not be read: policy files end in .yaml, .yml, .json, and do not begin with a dot"
+    assert [(problem.message, str(problem.span)) for problem in caught.value.problems] == [
+        (f"`a.txt` {rule}", "map.yaml:3:3"), (f"`.b.yaml` {rule}", "map.yaml:5:3"),
+    ]
+
+
 def test_whole_numbers_may_be_written_as_floats_and_are_whole_from_then_on() -> None:
     found = document(ONE.replace("spec:\n", "spec:\n  order: 3.0\n  weight: 2.0\n")).spec
     assert isinstance(found, SchedulerSpec)
