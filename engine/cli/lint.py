@@ -104,13 +104,12 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     with _without_collector():
         files, entries, findings = _looked(options, builtins, settings)
         if options.fix:
-            mended = 0
+            before = len(findings)
             for _ in range(_MOST_ROUNDS):
-                done = _mend(_of_changed(findings, changed))
-                if not done:
+                if not _mend(_of_changed(findings, changed)):
                     break
-                mended += done
                 files, entries, findings = _looked(options, builtins, settings)
+            mended = before - len(findings)
             warn(f"mended {mended} finding{'' if mended == 1 else 's'}")
     if changed is not None:
         entries = [each for each in entries if _touches(each.problem.span, each.related, changed)]
@@ -156,19 +155,21 @@ def _of_changed(findings: Sequence[Finding], changed: frozenset[Path] | None) ->
             if changed is None or _touches(each.found.span, (), changed)]
 
 
-def _mend(findings: Sequence[Finding]) -> int:
-    """Write the files anew that can be mended; returns how many findings that concerns."""
+def _mend(findings: Sequence[Finding]) -> bool:
+    """Write the files anew that can be mended; returns whether there were any."""
     edits = [edit for each in findings if each.found.fix is not None and (edit := each.found.fix()) is not None]
     edits = [each for each in edits if Path(each.source.name).is_file()]
+    written = False
     for name, text in apply(edits).items():
         path = Path(name)
-        # What cannot be read back as it was written (a mark of byte order) is left as it is.
+        # Who saved the file meanwhile must not lose what they wrote.
         with path.open(encoding="utf-8", newline="") as file:
             before = file.read()
         if before.removeprefix("\ufeff") in {each.source.text for each in edits if each.source.name == name}:
             with path.open("w", encoding="utf-8", newline="") as file:
                 file.write(("\ufeff" if before.startswith("\ufeff") else "") + text)
-    return len(edits)
+            written = True
+    return written
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The command from a cold start: `--help`, and `lint` of 200 documents, each in a process of its own."""
+"""The command from a cold start: `--help`, and `lint` of 200 and of 1,000 documents, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import cycle, islice
 from pathlib import Path
 
-from .bench_reload import texts
+from .bench_reload import _NAME, texts
 from .figure import Figure
 
 RUNS = 7
+MANY = 1_000
 
 
 def main() -> Iterator[Figure]:
@@ -23,6 +25,9 @@ def main() -> Iterator[Figure]:
         for number, text in enumerate(texts()):
             (Path(directory) / f"{number:03}.yaml").write_text(text)
         yield Figure("command: lint of 200 documents, cold", seconds("lint", directory), "s", 1)
+        for number, text in enumerate(islice(cycle(texts()), 200, MANY)):
+            (Path(directory) / f"more-{number:03}.yaml").write_text(_NAME.sub(rf"\g<1>\g<2>-{number}", text))
+        yield Figure("command: lint of 1,000 documents, cold", seconds("lint", directory), "s", 3)
 
 
 def seconds(*arguments: str) -> float:

@@ -1,0 +1,59 @@
+"""Fixes touch what they mend and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from koordpolicy.engine.lint.edits import apply
+
+from .conftest import HEAD, findings
+
+
+def fixed(spec: str) -> str:
+    text = HEAD.format(kind="SchedulerPlugin", name="example") + spec
+    edits = [edit for each in findings(text) if each.found.fix is not None and (edit := each.found.fix()) is not None]
+    changed = apply(edits)
+    assert set(changed) <= {"policy.yaml"}
+    return changed.get("policy.yaml", text).removeprefix(HEAD.format(kind="SchedulerPlugin", name="example"))
+
+
+FILTER = "  filter:\n  - {name: fits, expression: requests.cpu <= variables.free}  # stays\n"
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    (  # a whole item with its comment behind it; comments around it stay
+        "  variables:\n  # free first\n  - {name: free, expression: allocatable.cpu - requested.cpu}\n"
+        "  - name: gone   # why\n    expression: >-\n      requested.cpu\n      + 1\n  # end\n" + FILTER,
+        "  variables:\n  # free first\n  - {name: free, expression: allocatable.cpu - requested.cpu}\n  # end\n" + FILTER,
+    ),
+    (
+        "  variables: [{name: gone, expression: '1'}, {name: free, expression: allocatable.cpu - requested.cpu}]\n" + FILTER,
+        "  variables: [{name: free, expression: allocatable.cpu - requested.cpu}]\n" + FILTER,
+    ),
+    (
+        "  variables: [{name: free, expression: allocatable.cpu - requested.cpu}, {name: gone, expression: '1'}]\n" + FILTER,
+        "  variables: [{name: free, expression: allocatable.cpu - requested.cpu}]\n" + FILTER,
+    ),
+    (  # the last one takes its key along
+        "  params: {most: 5}\n  filter:\n  - {name: fits, expression: requests.cpu <= allocatable.cpu}\n",
+        "  filter:\n  - {name: fits, expression: requests.cpu <= allocatable.cpu}\n",
+    ),
+    (
+        ("  match: {pods: {labelSelector: {matchLabels: {koordinator.sh/qosclass: BE}}}}   # best effort\n"
+        "  filter:\n  - {name: fits, expression: requests.cpu <= allocatable.cpu}\n"),
+        ("  match: {pods: {labelSelector: {matchLabels: {koordinator.sh/qosClass: BE}}}}   # best effort\n"
+        "  filter:\n  - {name: fits, expression: requests.cpu <= allocatable.cpu}\n"),
+    ),
+    (
+        "  filter:\n  - name: fits\n    expression: >-\n      !has(pod.spec.serviceAccount)\n      || nodeInfo.pods < 5\n",
+        "  filter:\n  - name: fits\n    expression: >-\n      !has(pod.spec.serviceAccountName)\n      || nodeInfo.pods < 5\n",
+    ),
+    (
+        ("  filter:\n  # koord-policy: ignore KP010 because of old times\n  - name: fits\n"
+        "    expression: nodeInfo.pods < 5  # koord-policy: ignore KP011 because of them too\n"),
+        "  filter:\n  - name: fits\n    expression: nodeInfo.pods < 5\n",
+    ),
+])
+def test_what_is_mended_is_all_that_changes(before: str, after: str):
+    assert fixed(before) == after
+    assert fixed(after) == after
