@@ -15,7 +15,7 @@ the rows that changed.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, Protocol, TypeGuard
@@ -41,7 +41,7 @@ from .program import Program
 from .row_frame import RowFrame
 from .substitution import looks_up, with_text
 from .types import BOOL, DOUBLE, DYN, INT
-from .values import EvaluationError, is_map
+from .values import EvaluationError
 from .vectors import (
     OPERATORS,
     UNKNOWN,
@@ -740,10 +740,11 @@ class _Unrolled:
         value = self._range.value(context)
         if isinstance(value, EvaluationError):
             return self._range.run(context)
-        if not isinstance(value, list) and not is_map(value):
+        if not isinstance(value, list | Mapping):
             return self._otherwise.run(context)
-        texts: Sequence[Any] = tuple(islice(value, _MOST_TEXTS + 1))  # type: ignore[call-overload]
-        if len(texts) > _MOST_TEXTS or not all(text.__class__ is str for text in texts):
+        items: Iterable[object] = value
+        texts = [item for item in islice(items, _MOST_TEXTS + 1) if isinstance(item, str)]
+        if len(texts) > _MOST_TEXTS or len(texts) < len(value):
             return self._otherwise.run(context)
         if not texts:
             return self._conjunction
