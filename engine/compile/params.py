@@ -16,6 +16,7 @@ def gather(
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return a document's params with those that it takes over (its own win), and the schema that they hold against.
 
+    What nobody gives has the default of the schema; only params as such have defaults, not what is inside of them.
     What does not hold is told where it comes from: at the reference that brought it, else at the document's name.
     """
     spec = document.spec
@@ -41,6 +42,9 @@ def gather(
     if not own and not properties:
         return params, None
     schema = {**own, "properties": properties}
+    defaults = {name: rule["default"] for name, rule in properties.items()
+                if isinstance(rule, Mapping) and "default" in rule and name not in params}
+    params |= defaults
     if spec.params_from and not document.faulty and not problems.errors:
         for path, message in _faults(params, schema):
             place = origins.get(path[0], document.span) if path and path[0] not in spec.params else document.span

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, Final, TypeVar
 
@@ -236,19 +236,51 @@ def _match(fields: _Fields | None) -> Match:
 
 def _params(fields: _Fields) -> Mapping[str, Any]:
     node, declared = fields.node.fields.get("params"), fields.node.fields.get("paramsSchema")
-    for below in node.walk() if node is not None else ():
-        if isinstance(below.scalar, int) and below.scalar > _INT64_MAX:
-            message = f"`{below.text}` is more than an expression can count to"
-            fields.problem(message, below.span, f"at most {_INT64_MAX}")
+    _check_range(fields, node)
     params: dict[str, Any] = to_plain(node) if node is not None else {}
     if declared is not None:
         rules = to_plain(declared)
         fault = check_schema(declared, rules)
+        defaults: dict[str, Any] = {}
+        if fault is None and isinstance(rules, Mapping):
+            defaults, faulty = _defaults(fields, declared)
+            if faulty:  # they are not missing
+                rules = {**rules, "required": [name for name in rules.get("required", ()) if name not in faulty]}
         if "paramsFrom" in fields.node.fields and isinstance(rules, Mapping):
             # What is said of all params together holds once those of others are there, which compiling sees to.
             rules = {key: rule for key, rule in rules.items() if key in _OF_SINGLE_PARAMS}
-        fields.problems.extend([fault] if fault else validate_against(node or declared, params, rules))
+        fields.problems.extend([fault] if fault else validate_against(node or declared, defaults | params, rules))
     return params or NOTHING
+
+
+def _check_range(fields: _Fields, node: Node | None) -> None:
+    for below in node.walk() if node is not None else ():
+        if isinstance(below.scalar, int) and below.scalar > _INT64_MAX:
+            message = f"`{below.text}` is more than an expression can count to"
+            fields.problem(message, below.span, f"at most {_INT64_MAX}")
+
+
+def _defaults(fields: _Fields, declared: Node) -> tuple[dict[str, Any], set[str]]:
+    """Return the defaults of a schema that hold against it, and the names of the others, which are complained about."""
+    found: dict[str, Any] = {}
+    faulty: set[str] = set()
+    properties = declared.at("properties")
+    shared = {key: rule for key, rule in to_plain(declared).items() if key in ("$schema", "$id", "$defs")}
+    for name, rule in (properties.fields if properties is not None else {}).items():
+        default = rule.at("default")
+        if default is None:
+            continue
+        _check_range(fields, default)
+        value = to_plain(default)
+        # As if it were given, so that complaints name the param and point at the default.
+        given = replace(declared, value={name: default})
+        faults = list(validate_against(given, {name: value}, {**shared, "properties": {name: to_plain(rule)}}))
+        fields.problems.extend(faults)
+        if faults:
+            faulty.add(name)
+        else:
+            found[name] = value
+    return found, faulty
 
 
 _OF_SINGLE_PARAMS: Final = frozenset((

@@ -337,6 +337,39 @@ def test_params_hold_against_their_own_schema() -> None:
         plugin(spec, args={"ratio": 3})
 
 
+def test_params_that_nobody_gives_have_the_default_of_their_schema() -> None:
+    shared = (
+        "apiVersion: policy.koordinator.sh/v1alpha2\nkind: PolicyParams\nmetadata: {name: limits}\n"
+        "spec: {params: {given: 1}, paramsSchema: {properties: {low: {default: 2}, given: {default: 9}, both: {default: 9}}}}\n---\n"
+    )
+    spec = (
+        "  paramsFrom: [{name: limits}]\n  params: {own: 4}\n  paramsSchema:\n    required: [zones, both]\n    properties:\n"
+        "      zones: {type: array, items: {type: string}, default: [a, b]}\n      both: {type: integer, default: 3}\n"
+        "      own: {type: integer, default: 9}\n      absent: {type: integer}\n"
+        "  filter:\n  - {name: x, expression: '[params.given, params.low, params.both, params.own] == [1, 2, 3, LOW]\n"
+        "      && params.zones.exists(zone, zone == node.metadata.name) && !has(params.absent)'}\n"
+    )
+    snapshot = Cluster(node("a")).snapshot()
+    assert filtered(plugin(spec.replace("LOW", "4"), shared=shared), pod("p"), snapshot) == {"a": ""}
+    assert filtered(plugin(spec.replace("LOW", "5"), shared=shared, args={"own": 5}), pod("p"), snapshot) == {"a": ""}
+
+
+def test_a_default_holds_against_its_own_schema() -> None:
+    spec = (
+        "  paramsSchema:\n    $defs: {percent: {type: integer, maximum: 100}}\n    required: [good, high]\n    properties:\n"
+        "      good: {$ref: '#/$defs/percent', default: 65}\n      high: {$ref: '#/$defs/percent', default: 165}\n"
+        "      text: {type: string, default: 1}\n      huge: {default: {a: 18446744073709551615}}\n"
+        "  filter:\n  - {name: x, expression: params.good < 70}\n"
+    )
+    with pytest.raises(PolicyError) as caught:
+        plugin(spec)
+    assert [(problem.span.place[1:], problem.message) for problem in caught.value.problems if problem.span] == [
+        ((10, 48), "`high` is 165"),
+        ((11, 37), "`text` is the number `1`, not a text"),
+        ((12, 27), "`18446744073709551615` is more than an expression can count to"),
+    ]
+
+
 def test_the_digest_of_a_plugin_follows_shared_params() -> None:
     def digest(value: int) -> str:
         text = (
