@@ -84,6 +84,14 @@ _MACROS: Final = {
     "transformMapEntry": "map.transformMapEntry(k, v, {v: k})", "sortBy": "list.sortBy(x, x.name)",
     "optMap": "optional.optMap(x, x + 1)", "optFlatMap": "optional.optFlatMap(x, x.?name)", "has": "has(x.name)",
 }  # fmt: skip
+_ELSEWHERE: Final = {
+    "not": "did you mean `!(...)`?", "len": "did you mean `size`?", "length": "did you mean `size`?",
+    "max": "did you mean `math.greatest`?", "min": "did you mean `math.least`?",
+    "math.max": "did you mean `math.greatest`?", "math.min": "did you mean `math.least`?",
+    "str": "did you mean `string`?", "float": "did you mean `double`?", "lower": "did you mean `x.lowerAscii()`?",
+    "upper": "did you mean `x.upperAscii()`?",
+}  # fmt: skip
+"""What functions of other languages are called here."""
 _CONSTANTS: Final = {"true": "true", "false": "false", "null": "null", "none": "null", "nil": "null"}
 _SHOWN_SIGNATURES: Final = 8
 
@@ -366,7 +374,10 @@ class _Checker:
         if not hint and name in environment.functions:
             hint = f"`{name}` is a function: call it"
         elif not hint and known:
-            hint = _listed("there are", sorted(each for each in known if each))
+            names = sorted(each for each in known if each)
+            hint = _listed("there are", names)
+            if len(names) > _SHOWN_SIGNATURES:
+                hint += " (docs/points.md has them all)"
         return self.complain(f"no variable `{name}`", node, end=end, help=hint, code="cel-name")
 
     def qualified(self, node: Expr) -> str | None:
@@ -572,8 +583,10 @@ class _Checker:
                     return self.resolve_call(node, found, types, qualified=True)
             root = prefix.lstrip(".").partition(".")[0]
             unknown = self.local(root) is None and root not in self.environment.variables
-            if unknown and function not in self.environment.functions and self.is_name_space(prefix):
-                return self.no_function(node, f"{prefix}.{function}")
+            name = f"{prefix}.{function}"
+            foreign = function not in self.environment.functions or name in _ELSEWHERE
+            if unknown and foreign and self.is_name_space(prefix):
+                return self.no_function(node, name)
         receiver = self.check(target)
         found = self.environment.functions.get(function)
         if found is None:
@@ -594,7 +607,7 @@ class _Checker:
                 f"`{node.function}` does not take {count} argument{'s' * (count != 1)}", node, help=hint,
                 code="cel-name",
             )  # fmt: skip
-        hint = did_you_mean(name, known)
+        hint = _ELSEWHERE.get(name, "") or did_you_mean(name, known)
         if not hint:
             namesakes = sorted(each for each in known if each.rpartition(".")[2] == node.function)
             hint = f"did you mean `{namesakes[0]}`?" if namesakes else ""
@@ -742,6 +755,8 @@ class _Checker:
             message = f"no overload of `{name}` takes ({', '.join(shown)})"
         if name == "!_":
             hint = "it negates a bool; a comparison needs parentheses: `!(x == y)`"
+        if not hint and node.target is None and types and name in _ELSEWHERE:
+            hint = _ELSEWHERE[name]
         if not hint and name in ("_==_", "_!=_"):
             hint = "both sides must have one type; `dyn(x)` leaves it to run time"
         if not hint:

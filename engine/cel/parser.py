@@ -72,6 +72,13 @@ _HINTS: Final = {
     "\\": "a backslash has a meaning inside quotes only",
 }  # fmt: skip
 _INSTEAD: Final = {"and": "&&", "or": "||", "not": "!", "is": "==", "eq": "==", "ne": "!=", "mod": "%", "div": "/"}
+_CHOICE: Final = "a choice is written `condition ? value : other`"
+_UNITS: Final = {
+    "Ki": 1024, "Mi": 1024**2, "Gi": 1024**3, "Ti": 1024**4, "Pi": 1024**5,
+    "k": 10**3, "K": 1024, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "KB": 1024, "MB": 1024**2, "GB": 1024**3,
+}  # fmt: skip
+"""What people write behind a number; where they mean bytes, two letters are the binary ones."""
+_TIMES: Final = frozenset(("ns", "us", "ms", "s", "m", "h"))
 
 
 def parse(
@@ -174,6 +181,8 @@ class _Parser:
         text = token.text
         operand = expected.startswith("a value")
         if operand:
+            if before is not None and before.text == "%":
+                return "`%` is the remainder of a division; a percentage is a number, as in `x * 100 / y > 60`"
             if text == "+":
                 return "there is no unary `+`"
             if text == "?" and before is not None and before.text == "?":
@@ -191,6 +200,14 @@ class _Parser:
             return f"did you mean `{_INSTEAD[before.text]}`?"
         if text in _INSTEAD and token.kind == "ident":
             return f"did you mean `{_INSTEAD[text]}`?"
+        if before is not None and before.kind in ("int", "double") and before.end == token.start:
+            unit = self.unit(before, text)
+            if unit:
+                return unit
+        if text == "if" and token.kind == "ident":
+            return _CHOICE
+        if text == "," and expected == "`)`":
+            return "a list is written `[...]`, as in `x in ['a', 'b']`"
         if text == "?":
             return "put parentheses around a condition inside a condition"
         if text == "(" and expected != "the name of a field":
@@ -213,6 +230,18 @@ class _Parser:
                 line, column = self.source.position(opened.position)
                 bracket = self.source.text[opened.position]
                 return f"the `{bracket}` at line {line}, column {column} is not closed"
+        return ""
+
+    def unit(self, number: Token, word: str) -> str:
+        """Return what to write where a word stands behind a number as if it were its unit; else an empty text."""
+        size = _UNITS.get(word)
+        if size is not None and number.kind == "int" and len(number.text) <= 19:
+            return f"a number has no unit: write `{integer(number.text) * size}`"
+        if word == "m":
+            return (f"a number has no unit: a thousandth is written as a whole number (cpu is in milli-cores), "
+                    f"and minutes as `duration('{number.text}m')`")
+        if word in _TIMES:
+            return f"a number has no unit: write `duration('{number.text}{word}')`"
         return ""
 
     def fail_at_fault(self, token: Token) -> Never:
@@ -437,6 +466,8 @@ class _Parser:
 
     def name(self, text: str, position: int, start: int, end: int, *, rooted: bool) -> None:
         """Put a variable on the stack, or open the call of a function."""
+        if text == "if" and self.tokens[self.index].kind in ("ident", "(", "!", *_LITERALS):
+            self.fail("`if` is a reserved word", position, end, _CHOICE)
         if text in RESERVED:
             self.note(
                 f"`{text}` is a reserved word", position, end,

@@ -180,6 +180,17 @@ def test_a_macro_with_another_number_of_arguments_is_a_call():
         ("not a", ("expected an operator or the end, found `a`", 4, "did you mean `!`?")),
         ("a <> b", ("expected a value, found `>`", 3, "did you mean `!=`?")),
         ("+ a", ("expected a value, found `+`", 0, "there is no unary `+`")),
+        ("if a then b else c", ("`if` is a reserved word", 0, "a choice is written `condition ? value : other`")),
+        ("if (a) b else c", ("`if` is a reserved word", 0, "a choice is written `condition ? value : other`")),
+        ("b if a else c", ("expected an operator or the end, found `if`", 2, "a choice is written `condition ? value : other`")),
+        ("x in ('a', 'b')", ("expected `)`, found `,`", 9, "a list is written `[...]`, as in `x in ['a', 'b']`")),
+        ("x > 10Gi", ("expected an operator or the end, found `Gi`", 6, "a number has no unit: write `10737418240`")),
+        ("x > 5s", ("expected an operator or the end, found `s`", 5, "a number has no unit: write `duration('5s')`")),
+        ("x < 500m", ("expected an operator or the end, found `m`", 7, (
+            "a number has no unit: a thousandth is written as a whole number (cpu is in milli-cores), and minutes as "
+            "`duration('500m')`"))),
+        ("x > 60%", ("expected a value, found the end of the expression", 7, (
+            "`%` is the remainder of a division; a percentage is a number, as in `x * 100 / y > 60`"))),
         ("x not in y", ("expected an operator or the end, found `not`", 2, "did you mean `!(x in y)`?")),
         ("x[1:2]", ("expected `]`, found `:`", 3, "a part of a list is `x.slice(1, 2)`, of a text `x.substring(1, 2)`")),
         ("x?.y", ("expected `:`, found the end of the expression", 4, "did you mean `.?`, an optional field?")),
@@ -208,9 +219,9 @@ def test_a_macro_with_another_number_of_arguments_is_a_call():
             "`namespace` is a reserved word", 0,
             "it can stand after a dot (`x.namespace`), but not name a variable or a function of its own",
         )),
-        ("if(x)", (
-            "`if` is a reserved word", 0,
-            "it can stand after a dot (`x.if`), but not name a variable or a function of its own",
+        ("while(x)", (
+            "`while` is a reserved word", 0,
+            "it can stand after a dot (`x.while`), but not name a variable or a function of its own",
         )),
         ("a.`b-c`", ("back-quoted names are not supported here", 2, "write `x['b-c']` for a key of a map")),
         ("'abc", (
