@@ -52,6 +52,10 @@ _TABLE: Final[tuple[Plugin, ...]] = (
             "Whole and fractional GPUs: the node has them free, and the pod gets the ones that fit tightest."),
     _plugin("GpuClustering", "gpu_clustering", _SCORE,
             "Nodes that hold GPU pods of the same kind come first, then the fuller ones.", enabled=False),
+    _plugin("NodeResourcesFitPlus", "node_resources_fit_plus", _SCORE,
+            "Packs or spreads each resource by a strategy and a weight of its own.", enabled=False),
+    _plugin("ScarceResourceAvoidance", "scarce_resource_avoidance", _SCORE,
+            "Keeps nodes with scarce resources for the pods that request them.", enabled=False),
     _plugin("RandomScore", "random_score", _SCORE, "One of the nodes, drawn with equal chance.", enabled=False),
 )
 

@@ -5,17 +5,24 @@ A plugin that has no entry in the table is not built, and each of its cases says
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+from koordpolicy.builtin_plugins.scheduler import PLUGINS
+from koordpolicy.builtin_plugins.scheduler.node_resources_fit_plus import pod_request
+from koordpolicy.engine.cluster.metrics import nanoseconds
+from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
+from koordpolicy.engine.plugins import CycleState, Handle
 
 from .result import Result
 from .suites import read_cases
 
 Case = Mapping[str, Any]
-
-RUNNERS: Mapping[tuple[str, str], Callable[[Case], str]] = {}
-"""By (plugin, point): returns what differs from `expect`, an empty text where nothing does."""
 
 
 def run(path: Path, *, full: bool = False) -> Iterator[Result]:
@@ -32,7 +39,82 @@ def _result(case: Case) -> Result:
         missing = f"point `{point}` of plugin `{plugin}`" if known else f"plugin `{plugin}`"
         return Result("scheduler", case["id"], False, f"{missing} is not built yet")
     try:
-        difference = runner(case)
+        difference = _difference(runner(case), case["expect"])
     except Exception as error:
         difference = f"stopped by {type(error).__name__}: {error}"
     return Result("scheduler", case["id"], not difference, difference)
+
+
+def _difference(found: Mapping[str, Any], expect: Mapping[str, Any]) -> str:
+    """Return what differs; every expectation is compared, and one that the runner does not answer is a difference."""
+    return "; ".join(
+        f"{key}: expected {wanted!r}, got {found.get(key)!r}"
+        for key, wanted in expect.items() if key not in found or found[key] != wanted
+    )
+
+
+# What a case holds
+
+
+def _now(case: Case) -> int:
+    return nanoseconds(case["now"], "now") if case.get("now") else 0
+
+
+def _pod(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a pod as the API server would take it: some cases leave out the containers, which it does not allow.
+
+    A container that asks for nothing changes no sum; plugins that count containers have no such cases.
+    """
+    if (pod.get("spec") or {}).get("containers"):
+        return pod
+    return {**pod, "spec": {**(pod.get("spec") or {}), "containers": [{"name": "main"}]}}
+
+
+def _node(node: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"kind": "Node", **node, "status": {"allocatable": {}, **(node.get("status") or {})}}
+
+
+def _cluster(case: Case) -> Cluster:
+    nodes = case.get("nodes") or ([case["node"]] if "node" in case else [])
+    pods = ({"kind": "Pod", **_pod(pod)} for pod in case.get("pods_on_nodes") or ())
+    return Cluster([*map(_node, nodes), *pods, *(case.get("objects") or ())])
+
+
+def _make(case: Case, snapshot: Snapshot) -> Any:
+    plugin = next(each for each in PLUGINS if each.name == case["plugin"])
+    handle = Handle("koord-scheduler", lambda: snapshot, lambda: snapshot.now, logging.getLogger(plugin.name))
+    assert plugin.check_args is not None
+    return plugin.make(plugin.check_args(case.get("args") or {}), handle)
+
+
+# The points
+
+
+def _filter(case: Case) -> Mapping[str, Any]:
+    snapshot = _cluster(case).snapshot(_now(case))
+    pod = PodInfo.of(_pod(case["pod"]))
+    answer = _make(case, snapshot).filter(CycleState(), pod, snapshot, np.arange(snapshot.size))
+    if answer.passed.all():
+        return {"status": "Success"}
+    refusal = answer.explain(int(np.flatnonzero(~answer.passed)[0]))
+    return {"status": refusal.code.value, "reason": refusal.message}
+
+
+def _score(case: Case) -> Mapping[str, Any]:
+    snapshot = _cluster(case).snapshot(_now(case))
+    pod = PodInfo.of(_pod(case["pod"]))
+    scores = _make(case, snapshot).score(CycleState(), pod, snapshot, np.arange(snapshot.size))
+    return {"status": "Success", "scores": dict(zip(snapshot.names, scores.values.tolist(), strict=True))}
+
+
+def _pod_request(case: Case) -> Mapping[str, Any]:
+    resource = case["expect"]["value"]["resource"]
+    return {"status": "Success", "value": {"resource": resource, "milli": pod_request(case["pod"], resource)}}
+
+
+RUNNERS: Mapping[tuple[str, str], Callable[[Case], Mapping[str, Any]]] = {
+    ("NodeResourcesFitPlus", "score"): _score,
+    ("NodeResourcesFitPlus", "pod_request"): _pod_request,
+    ("ScarceResourceAvoidance", "score"): _score,
+}
+"""By (plugin, point): returns the answer under the keys of `expect`."""

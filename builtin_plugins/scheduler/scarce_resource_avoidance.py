@@ -1,0 +1,64 @@
+"""ScarceResourceAvoidance: pods that need no scarce resource stay off the nodes that have it.
+
+The behaviour is Koordinator's (pkg/scheduler/plugins/scarceresourceavoidance).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpolicy.engine.cel.frame import Rows
+from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.rows import NodeRow
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.plugins import CycleState, Handle
+from koordpolicy.engine.points import HIGHEST_SCORE, Scores
+from koordpolicy.engine.scheduler.args import check_fields
+from koordpolicy.engine.scheduler.kept import KeptColumns
+
+_ALLOCATABLE: Final = frozenset({("allocatable",)})
+_PODS: Final = "pods"
+
+
+class ScarceResourceAvoidance:
+    """The scorer.
+
+    Arguments: `resources` names the scarce ones. A node's score is the share, in percent, of what is not scarce among
+    the kinds of resources that it has and the pod does not request; 100 where there are no such kinds.
+    """
+
+    name = "ScarceResourceAvoidance"
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+        self._scarce = frozenset(args.get("resources") or ()) - {_PODS}
+        self._kinds = KeptColumns(_ALLOCATABLE, 1, _count_kinds)
+
+    @staticmethod
+    def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the arguments; raises ValueError for those that there are not."""
+        return check_fields({name: value for name, value in args.items() if value is not None}, {"resources": list})
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+        """Score the nodes."""
+        requested = {name for name, amount in pod.requests.items() if amount > 0 and name != _PODS}
+        unrequested = self._kinds.of(snapshot)[:, 0] - _present(snapshot, requested)
+        scarce = _present(snapshot, self._scarce - requested)
+        return Scores(np.where(
+            unrequested > 0, (unrequested - scarce) * HIGHEST_SCORE // np.maximum(unrequested, 1), HIGHEST_SCORE,
+        ))
+
+
+def _present(snapshot: Snapshot, names: Sequence[str] | set[str] | frozenset[str]) -> NDArray[np.int64]:
+    """Return how many of these resources each node has."""
+    count: NDArray[np.int64] = np.zeros(snapshot.size, np.int64)
+    for name in names:
+        count += snapshot.allocatable(name) > 0
+    return count
+
+
+def _count_kinds(row: NodeRow, now: int, kept: bool) -> Sequence[int]:  # noqa: ARG001 - only the node plays a part
+    return [sum(1 for name, amount in row.allocatable.items() if amount > 0 and name != _PODS)]
