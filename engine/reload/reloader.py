@@ -240,14 +240,17 @@ class Reloader:
         files = {source.name: source for watched in self._watched if watched.newest is not None
                  for source in watched.newest.files.values()}
         plugins: tuple[Plugin, ...] = ()
+        held = self._held() if whole else {}
         try:
-            plugins = self._compiled(files)
+            plugins, held = self._with_held(files, held)
         except PolicyError as error:
             whole = False
             problems += error.problems
         if whole:
             for watched in self._watched:
                 watched.force, watched.since = watched.newest, self._clock()
+                if watched in held:
+                    self._hold(watched, held[watched], now)
             self._swap(plugins)
             self._succeeded()
         elif self._invalid_at_start is InvalidAtStart.REFUSE:
@@ -257,6 +260,39 @@ class Reloader:
         self._dirty = False
         self._finish(now)
         return self._live.registry
+
+    def _held(self) -> dict[_Watched, Saved]:
+        """Return the last good versions of sources that are empty now and were not when they last ran.
+
+        Right after a start an empty directory is a mount that is not there yet, or a wish: it is looked at twice.
+        """
+        if self._store is None or all(watched.newest is None or watched.newest.hashes for watched in self._watched):
+            return {}
+        try:
+            saved = self._store.load({watched.mount.path: watched.mount for watched in self._watched})
+        except PolicyError:
+            return {}  # there is nothing to hold on to
+        return {watched: saved[watched.mount.path] for watched in self._watched
+                if watched.newest is not None and not watched.newest.hashes
+                and watched.mount.path in saved and saved[watched.mount.path].version.hashes}
+
+    def _with_held(
+        self, files: _Files, held: Mapping[_Watched, Saved]
+    ) -> tuple[tuple[Plugin, ...], Mapping[_Watched, Saved]]:
+        """Compile the files together with what is held, or without it where that does not run any more."""
+        if held:
+            kept = {source.name: source for saved in held.values() for source in saved.version.files.values()}
+            try:
+                return self._compiled(files | kept), held
+            except PolicyError:
+                pass
+        return self._compiled(files), {}
+
+    @staticmethod
+    def _hold(watched: _Watched, saved: Saved, now: float) -> None:
+        watched.force, watched.since, watched.last_good = saved.version, saved.since, True
+        watched.wanted, watched.empty_since = None, now
+        watched.projected = watched.projected or saved.projected
 
     def step(self, now: float) -> float:
         """Look at every source once, put in force what may be; return when the next look is due.
@@ -515,9 +551,7 @@ class Reloader:
             each = saved[watched.mount.path]
             watched.force, watched.since, watched.last_good = each.version, each.since, True
             if watched.newest is not None and not watched.newest.hashes and each.version.hashes:
-                # Right after a start an empty directory is a mount that is not there yet, or a wish: look twice.
-                watched.wanted, watched.empty_since = None, now
-                watched.projected = watched.projected or each.projected
+                self._hold(watched, each, now)
         self._swap(plugins)
         self._apply()
 

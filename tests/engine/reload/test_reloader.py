@@ -490,6 +490,46 @@ def test_the_last_good_set_bridges_a_missing_or_empty_mount(tmp_path: Path, time
     assert (names(live), reloader.status().healthy) == (["two"], True)
 
 
+@pytest.mark.parametrize("invalid", InvalidAtStart)
+def test_an_empty_directory_at_start_is_a_wish_after_two_looks_too(
+    tmp_path: Path, time: Time, invalid: InvalidAtStart,
+) -> None:
+    one, two = write(tmp_path / "1", a="plugin one"), write(tmp_path / "2", a="plugin two")
+    settings = {"state_dir": tmp_path / "state", "invalid_at_start": invalid}
+    begun(Live(), time, one, two, clock=lambda: 3.0, **settings)
+    (one / "a.yaml").unlink()
+    write(two, a="plugin three")
+    live = Live()
+    reloader = begun(live, time, one, two, **settings)
+    first, second = reloader.status().sources
+    assert names(live) == ["one", "three"]
+    assert (first.last_good, first.since, first.warnings) == (True, 3.0, (f"`{one}` holds no policy files; looking again",))
+    assert (second.last_good, second.digest) == (False, digest_of(two))
+    time.run(reloader, 1.2)
+    assert (names(live), reloader.status().healthy) == (["three"], True)
+    assert reloader.status().sources[0].digest == digest_of(one)
+
+
+def test_what_an_empty_directory_held_comes_back_as_if_it_had_never_been_away(tmp_path: Path, time: Time) -> None:
+    policies = write(tmp_path / "p", a="plugin one")
+    begun(Live(), time, policies, state_dir=tmp_path / "state")
+    (policies / "a.yaml").rename(tmp_path / "away")
+    live = Live()
+    reloader = begun(live, time, policies, state_dir=tmp_path / "state")
+    (tmp_path / "away").rename(policies / "a.yaml")
+    time.run(reloader, 5)
+    assert (names(live), live.registry.generation, reloader.status().healthy) == (["one"], 1, True)
+
+
+def test_an_empty_directory_at_start_is_taken_at_once_where_nothing_can_be_held(tmp_path: Path, time: Time) -> None:
+    policies = write(tmp_path / "p", a="plugin odd")
+    begun(Live(), time, policies, state_dir=tmp_path / "state")
+    (policies / "a.yaml").unlink()
+    live = Live()
+    reloader = begun(live, time, policies, state_dir=tmp_path / "state", check=refuse_odd)
+    assert (names(live), reloader.status().healthy) == ([], True)
+
+
 def test_the_last_good_set_keeps_texts_that_began_with_a_byte_order_mark(tmp_path: Path, time: Time) -> None:
     policies = write(tmp_path / "p", a="\ufeffplugin one")
     begun(Live(), time, policies, state_dir=tmp_path / "state")
