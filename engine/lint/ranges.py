@@ -67,6 +67,8 @@ class Range:
         return self.low == self.high
 
 
+_MOST_STEPS: Final = 50_000
+
 WHOLE: Final = Range(INT64_MIN, INT64_MAX, exact=False)
 
 
@@ -98,6 +100,8 @@ class Analysis:
 
     checked: Checked
     params: Mapping[str, Any] | None = None
+    _left: list[int] = field(default_factory=lambda: [_MOST_STEPS])
+    """How many more looks it may take: nested conditions are looked at under ever other assumptions."""
     _texts: dict[int, str] = field(default_factory=dict)
     _definitions: dict[str, Analysis] = field(default_factory=dict)
     _constants: dict[int, tuple[Any] | None] = field(default_factory=dict)
@@ -160,6 +164,9 @@ class Analysis:
         return replace(found, low=max(found.low, bound.low), high=min(found.high, bound.high), exact=False)
 
     def _range(self, node: Expr, known: Known) -> Range | None:
+        self._left[0] -= 1
+        if self._left[0] < 0:
+            return WHOLE if self.checked.types.get(node.id) == INT else None
         constant = self.constant(node)
         if constant is not None:
             value = constant[0]
@@ -268,6 +275,9 @@ class Analysis:
         return self._truths[node.id]
 
     def _truth(self, node: Expr, known: Known) -> Truth:
+        self._left[0] -= 1
+        if self._left[0] < 0:
+            return EITHER
         constant = self.constant(node)
         if constant is not None:
             return frozenset((constant[0],)) if isinstance(constant[0], bool) else EITHER
@@ -288,8 +298,9 @@ class Analysis:
         if node.function == "_?_:_":
             condition, yes, no = node.args
             found: Truth = frozenset()
+            asked = self.truth(condition, known)
             for value, branch in ((True, yes), (False, no)):
-                if value in self.truth(condition, known):
+                if value in asked:
                     found |= self.truth(branch, self.given(condition, known, truth=value))
             return found or EITHER
         if node.function in COMPARISONS and len(node.args) == 2:
@@ -388,7 +399,7 @@ class Analysis:
         """Return what can be said of a variable that the expression reads."""
         if name not in self._definitions:
             below = Analysis(self.checked.environment.definitions[name], self.params)
-            below._definitions = self._definitions
+            below._definitions, below._left = self._definitions, self._left
             self._definitions[name] = below
         return self._definitions[name]
 

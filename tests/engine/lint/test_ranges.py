@@ -106,6 +106,20 @@ def test_a_score_that_leaves_its_range_is_told_only_where_inputs_prove_it(expres
     assert ("KP015" in {rule for rule, _ in told(scoring(expression, more))}) is wanted
 
 
+def nested(levels: int) -> str:
+    text = "nodeInfo.pods"
+    for number in range(levels):
+        text = f"(nodeInfo.pods > {number} && {text} < 9{number} ? requested.cpu : requested.memory)"
+    return f"{text} > 7"
+
+
+def test_conditions_within_conditions_are_given_up_on_before_they_take_long():
+    for levels in (5, 30):
+        found = analysis(nested(levels))
+        assert found.truth(found.checked.root) == EITHER
+        assert all(value is not None for _, value in found.determined())
+
+
 # -- soundness ---------------------------------------------------------------------------------------------------------
 
 NUMBERS = st.deferred(lambda: st.one_of(
