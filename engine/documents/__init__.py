@@ -8,6 +8,8 @@ from __future__ import annotations
 from .loading import SUFFIXES as SUFFIXES
 from .loading import Documents as Documents
 from .loading import files_of as files_of
+from .loading import is_left_out as is_left_out
+from .loading import is_policy_file as is_policy_file
 from .loading import load as load
 from .loading import load_paths as load_paths
 from .loading import read_configmap as read_configmap

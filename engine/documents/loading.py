@@ -21,6 +21,20 @@ _LARGEST_CONFIGMAP: Final = 1024 * 1024
 _CONFIGMAP_KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
 
+def is_left_out(name: str) -> bool:
+    """Return whether an entry of a directory of policies, file or directory, is none of them.
+
+    `..data` and `..2024_...` are how the kubelet keeps versions: the links beside them lead there. Others that begin
+    with a dot belong to editors and version control.
+    """
+    return name.startswith(".")
+
+
+def is_policy_file(name: str) -> bool:
+    """Return whether a file in a directory of policies is one of them, by its name."""
+    return not is_left_out(name) and name.endswith(SUFFIXES)
+
+
 @dataclass(frozen=True, slots=True)
 class Documents:
     """What was loaded: the documents that are valid each for itself, in order, and the problems of the others."""
@@ -95,12 +109,11 @@ def _files_below(directory: Path, problems: list[Problem], above: tuple[Path, ..
     if real in above:  # a link that leads back up
         return
     for entry in entries:
-        # `..data` and `..2024_...` are how the kubelet keeps versions: the links beside them lead there.
-        if entry.name.startswith("."):
+        if is_left_out(entry.name):
             continue
         if entry.is_dir():
             yield from _files_below(entry, problems, (*above, real))
-        elif entry.suffix in SUFFIXES:
+        elif is_policy_file(entry.name):
             # A pipe that somebody names is read; one that lies about may never end.
             if entry.exists() and not entry.is_file():
                 problems.append(Problem(f"cannot read `{entry}`: it is not a file", code="unreadable"))
@@ -174,7 +187,7 @@ def _files_of(node: Node, problems: Problems) -> Iterator[tuple[str, Source]]:
                     f"the value of `{key}` is not a text", value.place, help="write it as a block: `|`",
                     code="wrong-type",
                 )
-            elif key.startswith(".") or not key.endswith(SUFFIXES):
+            elif not is_policy_file(key):
                 problems.add(
                     f"`{_short(key)}` would not be read: policy files end in {', '.join(SUFFIXES)}, and do not begin "
                     "with a dot", value.place, code="unreadable-file",

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Self
 
-from ..documents import LARGEST_FILE, SUFFIXES, decode
+from ..documents import LARGEST_FILE, decode, is_left_out, is_policy_file
 from ..source import PolicyError, Problem, Source
 
 LINK: Final = "..data"
@@ -239,7 +239,7 @@ class Mount:
                     continue
                 above |= {_identity(os.fstat(directory))}
                 for name in names:
-                    if name.startswith("."):
+                    if is_left_out(name):
                         continue
                     relative = prefix + name
                     entry, status = self._entry(relative, name, directory)
@@ -250,7 +250,7 @@ class Mount:
                         elif warnings is not None:
                             why = "links back to where it is" if loop else "lies too deep"
                             warnings.append(f"`{self.name_of(relative)}` {why} and is skipped")
-                    elif name.endswith(SUFFIXES):
+                    elif is_policy_file(name):
                         count += 1
                         if count > self._limits.files:
                             raise OSError(errno.E2BIG, f"it holds more than {self._limits.files} policy files")

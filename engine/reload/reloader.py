@@ -240,7 +240,7 @@ class Reloader:
         files = {source.name: source for watched in self._watched if watched.newest is not None
                  for source in watched.newest.files.values()}
         plugins: tuple[Plugin, ...] = ()
-        held = self._held() if whole else {}
+        held: Mapping[_Watched, Saved] = self._held() if whole else {}
         try:
             plugins, held = self._with_held(files, held)
         except PolicyError as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from koordpolicy.engine.documents import files_of
 from koordpolicy.engine.reload import Limits, Mount, Presence
 
 from .conftest import ConfigMapMount
@@ -207,3 +208,18 @@ def test_every_reading_during_swaps_by_another_thread_is_of_one_version(tmp_path
     writer.join()
     assert all(len(each) == 1 for each in seen)
     assert texts(reader) == {f"{n}.yaml": "59" for n in range(5)}
+
+
+def test_commands_and_reloading_find_the_same_files(tmp_path: Path) -> None:
+    policies = tmp_path / "p"
+    for name in ("a.yaml", "b.yml", "c.json", "d.txt", "e.yaml.swp", "f.YAML", "g", ".h.yaml", ".git/i.yaml", "deep/j.yaml",
+                 "deep/..data/k.yaml", "n.yaml/l.yaml", "m.tar.yaml", "yaml"):
+        (policies / name).parent.mkdir(parents=True, exist_ok=True)
+        (policies / name).write_text("")
+    (policies / "linked").symlink_to(policies / "deep")
+    (policies / "o.yaml").symlink_to(policies / "d.txt")
+    version, problems = Mount(policies).read().version, []
+    assert version is not None
+    found = [str(file.relative_to(policies)) for file in files_of(policies, problems)]
+    assert (sorted(found), problems) == (sorted(version.hashes), [])
+    assert sorted(found) == ["a.yaml", "b.yml", "c.json", "deep/j.yaml", "linked/j.yaml", "m.tar.yaml", "n.yaml/l.yaml", "o.yaml"]
