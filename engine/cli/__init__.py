@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Never
 
 from koordpolicy import __version__
 
@@ -39,6 +40,8 @@ examples:
   koord-policy COMMAND --help
 """
 
+_BROKEN_PIPE: Final = 128 + 13
+
 Builtins = Callable[[], "Iterable[Plugin]"]
 """Returns the Python plugins that are built in; passed in because the engine never imports them."""
 
@@ -50,16 +53,38 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         self._action_max_length = max(map(len, COMMANDS)) + 4
 
 
+class _Parser(argparse.ArgumentParser):
+    """Refuses what it does not know with the word that was meant."""
+
+    def refuse(self, kind: str, word: str, known: Collection[str] = ()) -> Never:
+        """End with the usage, and with which of the known words (default: the options) is nearest to `word`."""
+        from ..source import did_you_mean  # noqa: PLC0415 - only where something is wrong
+
+        known = known or self._option_string_actions
+        hint = did_you_mean(word.partition("=")[0], known)
+        self.error(f"there is no {kind} `{word}`: {hint or f'`{self.prog} --help` lists them'}")
+
+    def look_at(self, words: Iterable[str]) -> None:
+        """Refuse unknown options, before anything is said about others that are missing because of that."""
+        for word in itertools.takewhile(lambda each: each != "--", words):
+            # A word with a blank is an argument, as argparse has it.
+            if word.startswith("--") and " " not in word and word.partition("=")[0] not in self._option_string_actions:
+                self.refuse("option", word)
+
+
 def main(argv: Sequence[str] | None = None, builtins: Builtins = tuple) -> int:
     """Run a command and return its exit code (see `Exit`)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="koord-policy", description="Policy as config for Kubernetes scheduling.", epilog=_EPILOG,
         formatter_class=_Help, allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"koord-policy {__version__}")
+    chosen = parser
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     named = next((word for word in arguments if not word.startswith("-")), None)
+    if named is not None and named not in COMMANDS and arguments[0] == named:
+        parser.refuse("command", named, COMMANDS)
     for name, summary in COMMANDS.items():
         # Only the command that runs is imported: `--help` must not wait for numpy.
         if name == named:
@@ -70,9 +95,15 @@ def main(argv: Sequence[str] | None = None, builtins: Builtins = tuple) -> int:
             )
             module.add_arguments(child)
             child.set_defaults(run=module.run)
+            chosen = child
         else:
             commands.add_parser(name, help=summary, add_help=False)
-    options = parser.parse_args(arguments)
+    chosen.look_at(itertools.takewhile(lambda word: word != named, arguments) if chosen is parser else arguments)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        if unknown[0].startswith("-"):
+            chosen.refuse("option", unknown[0])
+        chosen.error(f"`{unknown[0]}` is one argument too many")
     return _guarded(lambda: options.run(options, builtins))
 
 
@@ -91,7 +122,8 @@ def _guarded(run: Callable[[], int]) -> int:
     except BrokenPipeError:
         # The reader (head, less) has seen enough. Python would complain once more while flushing at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.OK
+        # What SIGPIPE makes of other programs: what was not read may have been the bad news.
+        return _BROKEN_PIPE
     except KeyboardInterrupt:
         return 130
     except OSError as error:

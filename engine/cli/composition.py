@@ -112,13 +112,15 @@ def tell_idle(registry: Registry, profiles: Collection[str], enabled: Collection
              f"{'that profile' if len(names) == 1 else 'those profiles'}" + (f"; {hint}" if hint else ""))
 
 
-def check_enabled(names: Iterable[str], plugins: Iterable[Plugin]) -> None:
+def check_enabled(
+    names: Iterable[str], plugins: Iterable[Plugin], framework: Framework = Framework.SCHEDULER,
+) -> None:
     """Check the names that `--enable` gives.
 
     Raises:
-        Stop: the scheduler has no plugin of that name.
+        Stop: the framework has no plugin of that name.
     """
-    known = {plugin.name for plugin in plugins if plugin.framework is Framework.SCHEDULER}
+    known = {plugin.name for plugin in plugins if plugin.framework is framework}
     for name in names:
         if name not in known:
             raise Stop(f"`--enable`: there is no plugin `{name}`: {_one_of(name, known)}")
@@ -126,6 +128,18 @@ def check_enabled(names: Iterable[str], plugins: Iterable[Plugin]) -> None:
 
 def _one_of(word: str, known: Collection[str]) -> str:
     return did_you_mean(word, known) or f"there are {', '.join(f'`{name}`' for name in sorted(known))}"
+
+
+def need_file(path: Path, wanted: str) -> None:
+    """Check that a path is a file; `wanted` says what is to be in it.
+
+    Raises:
+        Stop: it is not.
+    """
+    if path.is_dir():
+        raise Stop(f"`{path}` is a directory: {wanted}, a file")
+    if not path.is_file():
+        raise Stop(f"there is no file `{path}`: {wanted}")
 
 
 def count(text: str) -> int:

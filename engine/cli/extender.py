@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import signal
+import socket
 import ssl
 import sys
 import time
@@ -113,7 +114,13 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
             loop.add_signal_handler(number, stop.set)
         await server.run(host, port, stop, bound=_say_bound, ready=_say_ready)
 
-    asyncio.run(serve())
+    try:
+        asyncio.run(serve())
+    except OSError as error:
+        if not isinstance(error, socket.gaierror) and "attempting to bind" not in str(error.strerror):
+            raise
+        other = " (or `--health-bind`)" if options.health_bind is not None else ""
+        raise Stop(f"cannot listen: {error.strerror}: name another address with `--bind`{other}") from None
     return Exit.OK
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from ..documents import format_duration
 from ..qos.manager import Round, replay
-from .composition import add_policies, registry_of
+from ..points import Framework
+from .composition import add_policies, check_enabled, need_file, registry_of
 from .exits import Exit, Stop
 from .terminal import add_output, plain, table, warn, write, write_json
 
@@ -48,10 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
-    if not options.replay.is_file():
-        raise Stop(f"there is no file `{options.replay}`: `--replay` takes a recording")
+    need_file(options.replay, "`--replay` takes a recording")
     gates = dict(_gates(options.feature_gates))
     registry = registry_of(options.policies, builtins)
+    check_enabled(options.enable, registry.plugins.values(), Framework.QOS)
     rounds = list(replay(options.replay, registry, gates=gates, enable=options.enable))
     if not rounds:
         warn("no plugin ran: name documents with `--policies`, or a built-in plugin with `--enable`")

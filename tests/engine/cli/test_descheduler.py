@@ -96,10 +96,11 @@ def test_a_cycle_in_which_nothing_runs_says_so(run: Run, hot: Path):
 
 def test_only_one_dry_cycle_is_offered(run: Run, hot: Path, tmp_path: Path):
     assert [run("descheduler", *arguments, "--cluster", hot).err for arguments in (
-        ("--once",), ("--once", "--dry-run", "--config", tmp_path / "gone"),
+        ("--once",), ("--once", "--dry-run", "--config", tmp_path / "gone"), ("--once", "--dry-run", "--config", tmp_path),
     )] == [
         "koord-policy: evicting pods in a loop is not available yet: say `--once --dry-run` to see what would be evicted\n",
         f"koord-policy: there is no file `{tmp_path}/gone`: `--config` takes a DeschedulerConfiguration\n",
+        f"koord-policy: `{tmp_path}` is a directory: `--config` takes a DeschedulerConfiguration, a file\n",
     ]
     done = run("descheduler", "--once", "--dry-run", "--cluster", hot, "--cycles", "0")
     assert done.exit == 2

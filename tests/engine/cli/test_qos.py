@@ -84,12 +84,14 @@ def test_a_malformed_recording_is_invalid(run: Run, recording: Path):
 
 def test_usage_errors_say_what_to_write(run: Run, recording: Path, tmp_path: Path):
     assert [run("qos", "--replay", *arguments).err for arguments in (
-        (tmp_path / "gone",), (recording, "--feature-gates", "BECPUSuppress"),
-        (recording, "--feature-gates", "BECPUSupress=true"),
+        (tmp_path / "gone",), (tmp_path,), (recording, "--feature-gates", "BECPUSuppress"),
+        (recording, "--feature-gates", "BECPUSupress=true"), (recording, "--enable", "BECPUSupress"),
     )] == [
         f"koord-policy: there is no file `{tmp_path}/gone`: `--replay` takes a recording\n",
+        f"koord-policy: `{tmp_path}` is a directory: `--replay` takes a recording, a file\n",
         "koord-policy: `--feature-gates BECPUSuppress`: expected NAME=true or NAME=false\n",
         "error: there is no feature gate `BECPUSupress`, and no document names it\n  = did you mean `BECPUSuppress`?\n",
+        "koord-policy: `--enable`: there is no plugin `BECPUSupress`: did you mean `BECPUSuppress`?\n",
     ]
 
 

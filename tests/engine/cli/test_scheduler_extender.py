@@ -618,5 +618,6 @@ def test_an_address_that_is_taken_is_told(run, policies):
     with serving("--policies", policies) as client:
         port = urlsplit(client.url).port
         done = run("scheduler", "--extender", "--bind", f"127.0.0.1:{port}", "--policies", policies)
-    assert done.exit == 1
-    assert "address already in use" in done.err
+    assert (done.exit, done.err) == (2, (
+        f"koord-policy: cannot listen: error while attempting to bind on address ('127.0.0.1', {port}): "
+        "address already in use: name another address with `--bind`\n"))

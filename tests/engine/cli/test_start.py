@@ -49,9 +49,22 @@ def test_every_command_has_help_with_examples(run: Run):
 
 def test_an_unknown_command_is_a_usage_error(run: Run):
     done = run("lnt")
+    assert (done.exit, done.err.splitlines()[-1]) == (
+        2, "koord-policy: error: there is no command `lnt`: did you mean `lint`?")
+    assert run("frobnicate").err.splitlines()[-1] == (
+        "koord-policy: error: there is no command `frobnicate`: `koord-policy --help` lists them")
+
+
+def test_an_unknown_option_is_told_with_the_usage_of_its_command(run: Run):
+    done = run("explain", "web-1", "--clutser=c.yaml")
     assert done.exit == 2
-    assert "'lnt'" in done.err
-    assert "lint" in done.err
+    assert done.err.startswith("usage: koord-policy explain ")
+    assert done.err.splitlines()[-1] == (
+        "koord-policy explain: error: there is no option `--clutser=c.yaml`: did you mean `--cluster`?")
+    assert run("plugins", "policies").err.splitlines()[-1] == (
+        "koord-policy plugins: error: `policies` is one argument too many")
+    assert run("--vesrion").err.splitlines()[-1] == (
+        "koord-policy: error: there is no option `--vesrion`: did you mean `--version`?")
 
 
 def test_without_a_command_the_usage_is_told(run: Run):
