@@ -153,7 +153,8 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
         builder = Builder(partial(compile_documents, extensions=offers.functions))
         reloader = Reloader(
             live, options.policies, builder, reload_unit=ReloadUnit(options.reload_unit or "source"),
-            groups=builder.groups, python_plugins=_enabled(offers.plugins, options.enable or ()),
+            groups=builder.groups, warnings=builder.warnings,
+            python_plugins=_enabled(offers.plugins, options.enable or ()),
             state_dir=options.state_dir, invalid_at_start=InvalidAtStart(options.invalid_at_start or "refuse"),
             check=partial(check_profiles, settings.profiles), max_error_rate=options.max_error_rate,
         )

@@ -10,12 +10,12 @@ from ..compile import check_names, compile_documents
 from ..documents import Document, Documents, Kind, load
 from ..documents.specs import PluginSpec
 from ..registry import Plugin
-from ..source import PolicyError, Problem, Problems, Severity, Source
+from ..source import Problem, Problems, Severity, Source
 
 T = TypeVar("T")
 
-Compile: TypeAlias = Callable[[Sequence[Document]], Iterable[Plugin]]
-"""Compiles one document, given with the PolicyParams that it references; raises `PolicyError`."""
+Compile: TypeAlias = Callable[[Sequence[Document], Problems], Iterable[Plugin]]
+"""Compiles one document, given with the PolicyParams that it references, and gathers what is wrong with it."""
 
 _KEPT_BUILDS: Final = 8
 
@@ -55,6 +55,18 @@ class Builder:
 
     def __call__(self, sources: Sequence[Source]) -> list[Plugin]:
         """Return the plugins of all documents; raises `PolicyError` with the problems of all of them."""
+        plugins, problems = self._gather(sources)
+        self._loaded.next_build()
+        self._compiled.next_build()
+        # Warnings of a refused version help nobody.
+        Problems([each for each in problems.found if each.severity is Severity.ERROR]).raise_errors()
+        return plugins
+
+    def warnings(self, sources: Sequence[Source]) -> tuple[Problem, ...]:
+        """Return what is to be said about files that build, each with its place."""
+        return tuple(each for each in self._gather(sources)[1].found if each.severity is not Severity.ERROR)
+
+    def _gather(self, sources: Sequence[Source]) -> tuple[list[Plugin], Problems]:
         problems = Problems()
         plugins: list[Plugin] = []
         loaded = [self._read(source) for source in sources]
@@ -76,10 +88,7 @@ class Builder:
                 _, made, faults = self._compiled.get(tuple(map(id, needed)), partial(self._try, needed))
                 plugins += made
                 problems.extend(faults)
-        self._loaded.next_build()
-        self._compiled.next_build()
-        problems.raise_errors()
-        return plugins
+        return plugins, problems
 
     def groups(self, sources: Sequence[Source]) -> Iterator[frozenset[str]]:
         """Yield, for every document, the names of its file and of the files whose PolicyParams it references."""
@@ -97,8 +106,6 @@ class Builder:
     def _try(
         self, documents: Sequence[Document]
     ) -> tuple[Sequence[Document], tuple[Plugin, ...], tuple[Problem, ...]]:
-        try:
-            return documents, tuple(self._compile(documents)), ()
-        except PolicyError as error:
-            # Errors only: what raised them has no plugin, and warnings of a refused version help nobody.
-            return documents, (), tuple(each for each in error.problems if each.severity is Severity.ERROR)
+        problems = Problems()
+        plugins = tuple(self._compile(documents, problems))
+        return documents, () if problems.errors else plugins, tuple(problems.found)

@@ -31,6 +31,9 @@ Build: TypeAlias = Callable[[Sequence[Source]], Iterable[Plugin]]
 Groups: TypeAlias = Callable[[Sequence[Source]], Iterable[Collection[str]]]
 """Names of files that belong together because one references the other; files that stand alone need no group."""
 
+Warn: TypeAlias = Callable[[Sequence[Source]], Iterable[Problem]]
+"""Says what is worth a look in files that are in force, each with its place."""
+
 Take: TypeAlias = Callable[[Registry], None]
 """Takes a registry that is about to be put in force; raises `PolicyError` where it cannot run."""
 
@@ -122,6 +125,7 @@ class Reloader:
     larger part of its first `first_decisions` decisions had failing expressions (see `observe`).
     `groups` is asked with files as the unit only. `check` is asked about every set that builds, and refuses what nobody
     could run (arguments that a plugin does not take, for example); it is to be quick and to change nothing.
+    `warnings` is asked about every set that goes in force, and what it says stands in the status.
     """
 
     def __init__(
@@ -140,6 +144,7 @@ class Reloader:
         reload_unit: ReloadUnit = ReloadUnit.SOURCE,
         groups: Groups | None = None,
         check: Take | None = None,
+        warnings: Warn | None = None,
         max_error_rate: float | None = None,
         first_decisions: int = FIRST_DECISIONS,
     ) -> None:
@@ -161,13 +166,15 @@ class Reloader:
         self._unit = reload_unit
         self._groups = groups
         self._check = check
+        self._warnings = warnings
+        self._told: dict[str, list[str]] = {}
         self._prepare: Take | None = None
         self._max_error_rate = max_error_rate
         self._first_decisions = first_decisions
         self._plugins: tuple[Plugin, ...] = ()
         self._previous: _Forced | None = None
         self._dirty = False
-        self._unsaved = False
+        self._unsaved = self._untold = False
         self._save_at = float("-inf")
         self._state_trouble = ""
         self._alarm = ""
@@ -531,7 +538,7 @@ class Reloader:
         except Exception as error:
             raise _our_fault("putting the policies in force", error) from error
         self._plugins = plugins
-        self._unsaved, self._save_at = True, float("-inf")
+        self._unsaved, self._save_at, self._untold = True, float("-inf"), True
         self._alarm, self._stuck = "", False
 
     # When things go wrong.
@@ -623,8 +630,21 @@ class Reloader:
         self._last_failure = self._clock()
         self._failures += 1
 
+    def _tell(self) -> None:
+        """Keep what is to be said about the files in force, by file."""
+        self._told = {}
+        files = [source for watched in self._watched if watched.force is not None
+                 for source in watched.force.files.values()]
+        for problem in self._warnings(files) if self._warnings is not None else ():
+            if problem.span is not None:
+                text = f"{problem.span}: {problem.message}" + (f" ({problem.help})" if problem.help else "")
+                self._told.setdefault(problem.span.root().name, []).append(text)
+
     def _finish(self, now: float) -> float:
         self._save(now)
+        if self._untold:
+            self._untold = False
+            self._tell()
         hints = self._hints
         warnings = [self._alarm, self._state_trouble, hints.trouble if hints is not None else ""]
         registry, before = self._live.registry, self._status
@@ -650,6 +670,8 @@ class Reloader:
             again = "; looking again" if watched.empty_since is not None else ""
             warnings.append(f"`{watched.mount.path}` holds no policy files{again}")
         force = watched.force
+        for source in force.files.values() if force is not None else ():
+            warnings += self._told.get(source.name, ())
         return SourceStatus(
             watched.mount.path, force.digest if force else None, watched.since if force else None,
             watched.newest.digest if watched.newest else None, watched.trouble + watched.problems, tuple(warnings),

@@ -8,7 +8,7 @@ from koordpolicy.engine.documents import Document
 from koordpolicy.engine.points import Framework, Point
 from koordpolicy.engine.registry import Plugin
 from koordpolicy.engine.reload import Builder
-from koordpolicy.engine.source import PolicyError, Problem, Source
+from koordpolicy.engine.source import PolicyError, Problems, Severity, Source
 
 
 def policy(name: str, *, params: str = "", expression: str = "true") -> str:
@@ -30,11 +30,13 @@ class Compiler:
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
 
-    def __call__(self, documents: Sequence[Document]) -> list[Plugin]:
+    def __call__(self, documents: Sequence[Document], problems: Problems) -> list[Plugin]:
         self.asked.append([document.name for document in documents])
         document = documents[0]
-        if document.spec.filter[0].expression.text == "wrong":
-            raise PolicyError([Problem("wrong expression", document.spec.filter[0].expression.span)])
+        expression = document.spec.filter[0].expression
+        problems.add("it could be shorter", expression.span, severity=Severity.WARNING)
+        if expression.text == "wrong":
+            problems.add("wrong expression", expression.span)
         return [Plugin(document.name, Framework.SCHEDULER, (Point.FILTER,), lambda args, handle: None, document.origin,
                        document.digest, span=document.span)]
 
@@ -90,3 +92,12 @@ def test_a_reference_to_nothing_is_left_to_the_compiler_with_all_names() -> None
 def test_a_file_belongs_together_with_the_files_of_its_params() -> None:
     groups = Builder(Compiler()).groups(sources(a=policy("a", params="p"), b=policy("b"), p=shared("p", 1)))
     assert sorted(map(sorted, groups)) == [["a.yaml", "p.yaml"], ["b.yaml"]]
+
+
+def test_what_is_to_be_said_about_files_that_build_is_kept_with_its_place() -> None:
+    compiler = Compiler()
+    build = Builder(compiler)
+    texts = sources(a=policy("a"), p=shared("p", 1))
+    build(texts)
+    assert [(str(each.span), each.message) for each in build.warnings(texts)] == [("a.yaml:5:38", "it could be shorter")]
+    assert compiler.asked == [["a"]]

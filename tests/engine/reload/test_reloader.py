@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from koordpolicy.engine.points import Framework, Point
 from koordpolicy.engine.registry import Live, Plugin, Registry
 from koordpolicy.engine.reload import InvalidAtStart, Mount, Reloader, ReloadUnit
-from koordpolicy.engine.source import PolicyError, Problem
+from koordpolicy.engine.source import PolicyError, Problem, Severity, Source
 
 from .conftest import ConfigMapMount, Time, names, toy_build, write
 
@@ -269,6 +270,19 @@ def test_what_cannot_be_prepared_again_is_not_gone_back_to(tmp_path: Path, time:
     assert reloader.status().warnings == (
         ("10 of the first 10 decisions under generation 2 had failing expressions, and what was in force before cannot "
          "be put in force again: `odd-one` is odd"),)
+
+
+def test_what_is_to_be_said_about_the_files_in_force_stands_in_the_status(tmp_path: Path, time: Time, live: Live) -> None:
+    def warn(sources: Sequence[Source]) -> list[Problem]:
+        return [Problem("it is long", source.span(0, 6), "cut it", Severity.WARNING) for source in sources if "long" in source.text]
+
+    one, two = write(tmp_path / "1", a="plugin long-one"), write(tmp_path / "2", a="plugin two")
+    reloader = begun(live, time, one, two, warnings=warn)
+    assert [each.warnings for each in reloader.status().sources] == [(f"{one}/a.yaml:1:1: it is long (cut it)",), ()]
+    write(one, a="plugin one")
+    write(two, a="long nonsense")
+    time.run(reloader, 1)
+    assert ([each.warnings for each in reloader.status().sources], reloader.status().failures) == ([(), ()], 1)
 
 
 def test_a_deleted_file_takes_its_plugins_with_it(tmp_path: Path, time: Time, live: Live) -> None:
