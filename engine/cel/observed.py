@@ -5,10 +5,12 @@ Nothing of this is in the way of other evaluations: an observed program is anoth
 
 from __future__ import annotations
 
+import functools
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from .ast import Expr
 from .checked import Checked
@@ -99,25 +101,53 @@ class _Row(Mapping[str, object]):
         raise TypeError("a frame does not count its variables")
 
 
+class _Noting(threading.local):
+    """Who is told of the evaluation that runs in this thread."""
+
+    note: Note | None = None
+
+
+_NOTING: Final = _Noting()
+
+
 def observe(checked: Checked, bindings: Mapping[str, object], note: Note) -> None:
     """Evaluate an expression exactly, once, and tell of every node that was evaluated, in loops and definitions too."""
+    told: list[object] = []
 
-    def decorate(owner: Checked, node: Expr, step: Step) -> Step:
-        def noted(evaluation: Evaluation) -> object:
-            try:
-                value = step(evaluation)
-            except EvaluationError as error:
-                note(owner, node, error)
-                raise
-            note(owner, node, value)
-            return value
+    def noted(owner: Checked, node: Expr, value: object) -> None:
+        if node is checked.root:
+            told.append(value)
+        note(owner, node, value)
 
-        return noted
-
+    before, _NOTING.note = _NOTING.note, noted
     try:
-        Exact(checked, decorate=decorate).evaluate(_Lazily(bindings), checked.environment.limits.cost)
+        _telling(checked).evaluate(_Lazily(bindings), checked.environment.limits.cost)
     except EvaluationError as error:
-        note(checked, checked.root, error)
+        if not told:  # it failed as a whole: nested too deeply, or an input is no plain data
+            note(checked, checked.root, error)
+    finally:
+        _NOTING.note = before
+
+
+@functools.lru_cache(maxsize=1024)
+def _telling(checked: Checked) -> Exact:
+    """Return an evaluator that tells; kept, since building it takes longer than to evaluate."""
+    return Exact(checked, decorate=_tell)
+
+
+def _tell(owner: Checked, node: Expr, step: Step) -> Step:
+    def telling(evaluation: Evaluation) -> object:
+        try:
+            value = step(evaluation)
+        except EvaluationError as error:
+            if _NOTING.note is not None:
+                _NOTING.note(owner, node, error)
+            raise
+        if _NOTING.note is not None:
+            _NOTING.note(owner, node, value)
+        return value
+
+    return telling
 
 
 class _Lazily(dict[str, object]):

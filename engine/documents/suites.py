@@ -38,7 +38,7 @@ class Expectation:
 
     subject: str
     wanted: Wanted
-    span: Span
+    span: Span = field(repr=False)
     rule: str = ""
     message: str | None = None
     reason: str | None = None
@@ -49,7 +49,7 @@ class ScoreExpectation:
     """The score that a node must get, `low` to `high`, both included; or `wanted` is SKIP or ERROR (of item `rule`)."""
 
     subject: str
-    span: Span
+    span: Span = field(repr=False)
     low: int = 0
     high: int = 0
     wanted: Wanted = Wanted.PASS
@@ -64,7 +64,7 @@ class Refused:
     subject: str
     plugin: str
     rule: str
-    span: Span
+    span: Span = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class ActionExpectation:
     """What a QoS action must do; what is None is not looked at."""
 
     item: str
-    span: Span
+    span: Span = field(repr=False)
     kind: str | None = None
     subject: str | None = None
     values: Mapping[str, Any] = field(default_factory=_nothing)
@@ -97,7 +97,7 @@ class ErrorExpectation:
     """An expression that must fail: of which item, and (where given) for whom, why and with which message."""
 
     item: str
-    span: Span
+    span: Span = field(repr=False)
     subject: str | None = None
     reason: str | None = None
     message: str | None = None
@@ -109,7 +109,7 @@ class RoundExpectation:
 
     at_ns: int
     until_ns: int
-    span: Span
+    span: Span = field(repr=False)
     true: frozenset[str] | None = None
     """The thresholds whose expression is true."""
     holds: frozenset[str] | None = None
@@ -123,7 +123,7 @@ class Kept:
 
     subject: str
     by: str
-    span: Span
+    span: Span = field(repr=False)
     message: str | None = None
 
 
@@ -133,14 +133,14 @@ class Role:
 
     subject: str
     role: str
-    span: Span
+    span: Span = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ProblemExpectation:
     """A problem that a document must be refused for; `message` is a part of it. What is None is not looked at."""
 
-    span: Span
+    span: Span = field(repr=False)
     message: str | None = None
     code: str | None = None
     line: int | None = None
@@ -161,7 +161,7 @@ class Case:
 
     __test__ = False
     name: str
-    span: Span
+    span: Span = field(repr=False)
     description: str = ""
     plugin: str | None = None
     beside: tuple[str, ...] = ()
@@ -207,7 +207,7 @@ class Survivor:
     at: str
     change: str
     because: str
-    span: Span
+    span: Span = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,8 @@ class Got:
 
     def __str__(self) -> str:
         if self.wanted in (Wanted.PASS, Wanted.SKIP):
-            return self.wanted.value
-        return self.wanted.value + _details(self.rule, self.message, self.reason)
+            return str(self.wanted.value)
+        return str(self.wanted.value) + _details(self.rule, self.message, self.reason)
 
 
 def _details(rule: str, message: str | None, reason: str | None) -> str:
@@ -130,7 +130,7 @@ def run_case(suite: Suite, case: Case, observer: Observer | None = None, *, expl
             asking.only_skips = True
         else:
             _run(asking)
-            if not tally.everything and not asking.only_skips and not asking.mismatches:
+            if not asking.only_skips and not asking.mismatches and not _is_touched(suite, case, tally):
                 asking.miss("the case", "something is evaluated", f"{_NOTHING}: is the plugin about this pod?")
     except FixtureError as error:
         asking.miss("the case", "a case that can run", str(error))
@@ -141,6 +141,15 @@ def run_case(suite: Suite, case: Case, observer: Observer | None = None, *, expl
         suite.name, case.name, file, line, tuple(asking.mismatches), tally.rules, tally.rows,
         time.perf_counter() - start,
     )
+
+
+def _is_touched(suite: Suite, case: Case, tally: Tally) -> bool:
+    """Return whether anything was evaluated of the plugin that the case asks, or of any where it asks all of them."""
+    try:
+        own = suite.sources_of(suite.plugin_of(case))
+    except FixtureError:
+        return bool(tally.everything)
+    return any(each.program.source in own for each in tally.everything)
 
 
 _SCHEDULING: Final = ("pre_enqueue", "pre_filter", "filter", "score", "order")

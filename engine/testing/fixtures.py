@@ -6,8 +6,9 @@ does not have) is an error, because a case that is about nothing must not pass.
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -118,6 +119,8 @@ class Worlds:
     fixtures: Fixtures
     directory: Path
     _built: dict[str, World] = field(default_factory=dict)
+    _made: dict[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
+    """The objects of fixtures, by all that they are made of: most cases differ in one or two."""
     _read: tuple[Mapping[str, Any], ...] | None = None
 
     def world(
@@ -171,6 +174,18 @@ class Worlds:
             self._read = tuple(found)
         return self._read
 
+    def _objects(
+        self, made_of: list[Any], make: Callable[[], Iterable[Mapping[str, Any]]],
+    ) -> tuple[Mapping[str, Any], ...]:
+        """Return the objects of a fixture, checked; those that are made of the same are made once."""
+        key = json.dumps(made_of, sort_keys=True)
+        if key not in self._made:
+            found = tuple(make())
+            for item in found:
+                _check_keys(item)
+            self._made[key] = found
+        return self._made[key]
+
     def _build(
         self, now: int, overlay: Mapping[str, Mapping[str, Any]], chosen: tuple[str, ...] | None,
         own: Mapping[str, Any] | None,
@@ -189,27 +204,31 @@ class Worlds:
         objects: list[Mapping[str, Any]] = []
         names: dict[str, str] = {}
         usages: dict[str, list[dict[str, Any]]] = {}
-        for name, each in pods.items():
-            node = each.get("node")
+        for name, given_pod in pods.items():
+            node = given_pod.get("node")
             if node and node not in known:
                 raise FixtureError(f"the pod `{name}`: {unknown('node', node, known)}")
             if node and chosen is not None and node not in chosen:
                 continue
-            item = pod_object(name, each, now)
-            key = f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+            make = functools.partial(_pod_objects, name, given_pod, now)
+            (pod,) = self._objects(["a pod", name, given_pod, now], make)
+            key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
             names[key] = name
-            objects.append(item)
-            if each.get("usage"):
+            objects.append(pod)
+            if given_pod.get("usage"):
                 if not node:
                     raise FixtureError(f"the pod `{name}` has a usage and is on no node")
-                metadata = item["metadata"]
+                metadata = pod["metadata"]
                 usages.setdefault(node, []).append({
                     "namespace": metadata["namespace"], "name": metadata["name"],
-                    "podUsage": {"resources": _amounts(each["usage"])},
+                    "podUsage": {"resources": _amounts(given_pod["usage"])},
                 })
         for name, each in given.items():
             if chosen is None or name in chosen:
-                objects += _node_objects(name, each, usages.pop(name, []), now)
+                of_pods = usages.pop(name, [])
+                objects += self._objects(
+                    [name, each, of_pods, now], functools.partial(_node_objects, name, each, of_pods, now),
+                )
         if usages:
             node, of_pods = next(iter(usages.items()))
             raise FixtureError(f"the pod `{of_pods[0]['name']}` has a usage, and its node `{node}` is no fixture")
@@ -220,9 +239,8 @@ class Worlds:
                 metadata = item["metadata"]
                 key = f"{metadata.get('namespace') or DEFAULT_NAMESPACE}/{metadata['name']}"
                 names.setdefault(key, key.removeprefix(f"{DEFAULT_NAMESPACE}/"))
-            objects.append(item)
-        for item in objects:
             _check_keys(item)
+            objects.append(item)
         cluster = Cluster()
         problems = cluster.upsert_all(objects)
         if problems:
@@ -316,6 +334,10 @@ def pod_object(name: str, given: Mapping[str, Any], now: int) -> dict[str, Any]:
     }
     whole: dict[str, Any] = merged(item, given.get("object") or {})
     return whole
+
+
+def _pod_objects(name: str, given: Mapping[str, Any], now: int) -> Iterator[Mapping[str, Any]]:
+    yield pod_object(name, given, now)
 
 
 def _node_objects(

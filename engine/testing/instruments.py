@@ -115,10 +115,10 @@ def observed_plugin(plugin: Plugin, observer: Observer) -> Plugin:
 class Asked:
     """One question to one program, and its answer: a value or an `EvaluationError`."""
 
-    program: Program
+    program: Program = field(repr=False)
     row: int
     answer: object
-    bindings: Mapping[str, object]
+    bindings: Mapping[str, object] = field(repr=False)
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ left alone.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from ..cel.ast import Call, Comprehension, Expr, Literal, Macro, children
@@ -43,9 +43,9 @@ class Mutant:
 
     at: str
     change: str
-    span: Span
-    original: Document
-    document: Document
+    span: Span = field(repr=False)
+    original: Document = field(repr=False)
+    document: Document = field(repr=False)
 
     @property
     def place(self) -> str:
@@ -98,11 +98,20 @@ class Outcome:
         }
 
 
-def mutate(suites: Sequence[Suite], progress: Callable[[int, int], None] = lambda _done, _total: None) -> Outcome:
-    """Run the cases of suites over every mutant of their policies; `progress` takes how many of all are done."""
+def mutate(
+    suites: Sequence[Suite], progress: Callable[[int, int], None] = lambda _done, _total: None, *,
+    policies: Container[str] | None = None,
+) -> Outcome:
+    """Run the cases of suites over every mutant of their policies, or of those named.
+
+    `progress` takes how many of all mutants are done. A case counts wherever it stands: a mutant is looked at by every
+    suite that is about its policy.
+    """
     of_document: dict[Document, list[Suite]] = {}
     for suite in suites:
         for document in suite.documents:
+            if policies is not None and document.name not in policies:
+                continue
             of_document.setdefault(document, []).append(suite)
     mutants = [each for document in of_document for each in mutants_of(document)]
     fates: list[Fate] = []
@@ -119,7 +128,8 @@ def mutate(suites: Sequence[Suite], progress: Callable[[int, int], None] = lambd
         if fate is not None:
             fates.append(fate)
         progress(number, len(mutants))
-    stale = tuple((suite.name, each) for suite in suites for each in suite.spec.survivors if each not in used)
+    complete = [suite for suite in suites if all(document in of_document for document in suite.documents)]
+    stale = tuple((suite.name, each) for suite in complete for each in suite.spec.survivors if each not in used)
     return Outcome(tuple(fates), stale)
 
 

@@ -14,7 +14,6 @@ from ..qos.documents import RoundError
 from ..qos.manager import Round, replay
 from ..qos.metrics import Recording, Series
 from ..registry import Plugin, Registry
-from ..source import did_you_mean
 from .cases import Asking, checked_params
 from .fixtures import FixtureError, World, unknown
 from .instruments import compiled_of
@@ -129,10 +128,9 @@ def _check_names(expected: RoundExpectation, thresholds: frozenset[str], items: 
     for name in sorted((expected.true or frozenset()) | (expected.holds or frozenset())):
         if name not in thresholds:
             raise unknown("threshold", name, thresholds)
-    for each in (*(expected.actions or ()), *expected.errors):
-        if each.item not in items:
-            hint = did_you_mean(each.item, items)
-            raise FixtureError(f"there is no threshold or action `{each.item}`" + (f": {hint}" if hint else ""))
+    for name in (*(each.item for each in expected.actions or ()), *(each.item for each in expected.errors)):
+        if name not in items:
+            raise unknown("threshold or action", name, items)
 
 
 def _check_round(asking: Asking, world: World, expected: RoundExpectation, got: Round) -> None:

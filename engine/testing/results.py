@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from xml.sax.saxutils import escape, quoteattr
 
@@ -25,7 +25,7 @@ class Mismatch:
     about: str
     expected: str
     got: str
-    span: Span | None = None
+    span: Span | None = field(default=None, repr=False)
     values: tuple[tuple[int, str, object], ...] = ()
 
     def to_json(self) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ from ..points import Framework
 from ..registry import Plugin, Registry
 from ..source import PolicyError, Problem, Problems, Source
 from .fixtures import FixtureError, Worlds, unknown
-from .instruments import Place, observed_plugin, places
+from .instruments import observed_plugin, places
 
 DEFAULT_PROFILE: Final = "default-scheduler"
 _TEST: Final = ".test"
@@ -25,15 +24,16 @@ _TEST: Final = ".test"
 class Suite:
     """One PolicyTest over one set of policies. Mutants share all of it but the documents."""
 
-    document: Document
-    documents: tuple[Document, ...]
+    # What hangs on a document is far too much for anybody to read, and is left out of texts for debugging.
+    document: Document = field(repr=False)
+    documents: tuple[Document, ...] = field(repr=False)
     """The policies, and the PolicyParams that they share."""
-    plugins: Mapping[tuple[Framework, str], Plugin]
-    worlds: Worlds
-    python_plugins: tuple[Plugin, ...] = ()
-    functions: tuple[Function, ...] = ()
+    plugins: Mapping[tuple[Framework, str], Plugin] = field(repr=False)
+    worlds: Worlds = field(repr=False)
+    python_plugins: tuple[Plugin, ...] = field(default=(), repr=False)
+    functions: tuple[Function, ...] = field(default=(), repr=False)
     """Those that Python plugins bring for expressions."""
-    kept: dict[object, Any] = field(default_factory=dict)
+    kept: dict[object, Any] = field(default_factory=dict, repr=False)
     """What was made for one case and serves the next."""
 
     @staticmethod
@@ -64,11 +64,6 @@ class Suite:
         assert isinstance(self.document.spec, TestSpec)
         return self.document.spec
 
-    @cached_property
-    def places(self) -> Mapping[Source, Place]:
-        """The places of all expressions of its policies."""
-        return {source: place for document in self.documents for source, place in places(document).items()}
-
     def plugin_of(self, case: Case) -> Plugin:
         """Return the plugin that a case asks; raise `FixtureError` where that is not clear."""
         name = case.plugin or self.spec.plugin
@@ -81,6 +76,15 @@ class Suite:
         if name not in by_name:
             raise unknown("plugin", name, by_name)
         return by_name[name]
+
+    def sources_of(self, plugin: Plugin) -> frozenset[Source]:
+        """Return the texts of all expressions of a plugin's document."""
+        key = ("sources", plugin.framework, plugin.name)
+        if key not in self.kept:
+            document = next(each for each in self.documents if each.name == plugin.name and each.span is plugin.span)
+            self.kept[key] = frozenset(places(document))
+        found: frozenset[Source] = self.kept[key]
+        return found
 
     def registry(self, chosen: Iterable[Plugin], observer: Any) -> Registry:
         """Return a registry of plugins, those of documents under observation."""
@@ -103,7 +107,7 @@ class Loaded:
     """The suites of some paths, and the files of policies there that no suite is about."""
 
     suites: tuple[Suite, ...]
-    untested: tuple[Document, ...]
+    untested: tuple[Document, ...] = field(repr=False)
 
 
 def load_suites(

@@ -16,7 +16,10 @@ from koordpolicy.engine.scheduler.profile import ProfileSpec
 from koordpolicy.engine.source import Problems
 
 POLICIES = Path(__file__).parents[2] / "policies"
-SHIPPED = sorted([*(POLICIES / "scheduler").glob("*.yaml"), *(POLICIES / "trace").glob("*/policy.yaml")])
+SHIPPED = sorted([
+    *(path for path in (POLICIES / "scheduler").glob("*.yaml") if not path.name.endswith(".test.yaml")),
+    *(POLICIES / "trace").glob("*/policy.yaml"),
+])
 NOW = 1_800_000_000
 MB = 2**20
 BATCH = {"kubernetes.io/batch-cpu": "8000", "kubernetes.io/batch-memory": "8Gi"}

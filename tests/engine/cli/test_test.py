@@ -1,0 +1,164 @@
+"""The command `koord-policy test`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from koordpolicy.engine.cli.test import watch
+
+from .conftest import Run
+
+POLICY = """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: small}
+spec:
+  filter:
+  - {name: rule, expression: requests.cpu < 1000, message: too large}
+"""
+SUITE = """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: PolicyTest
+metadata: {name: small}
+spec:
+  fixtures: {nodes: {n: {}}}
+  cases:
+  - {name: below, pod: {cpu: 999m}, filter: pass}
+  - {name: above, pod: {cpu: 1}, filter: {n: {fail: rule}}}
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    (tmp_path / "small.yaml").write_text(POLICY)
+    path = tmp_path / "small.test.yaml"
+    path.write_text(SUITE)
+    return path
+
+
+def broken(suite: Path) -> Path:
+    suite.write_text(SUITE.replace("cpu: 999m", "cpu: 1001m"))
+    return suite
+
+
+def test_suites_that_pass_are_one_line_each(run: Run, suite: Path):
+    done = run("test", suite.parent)
+    assert done.exit == 0
+    assert done.out.splitlines()[0] == "ok    small  2 cases, 1 rules, 2 rows"
+    assert "2 passed, 0 failed" in done.out
+
+
+def test_a_case_that_fails_is_shown_with_what_was_expected_and_the_values(run: Run, suite: Path):
+    done = run("test", broken(suite), "-v")
+    assert done.exit == 4
+    lines = [line.strip() for line in done.out.splitlines()]
+    start = lines.index(f"FAIL  below  1 rules, 1 rows  ({suite}:7)")
+    assert lines[start + 1 : start + 6] == [
+        "filter of `n` (line 7)", "- pass", "+ fail of `rule`: too large", "requests.cpu < 1000 = false",
+        "requests.cpu = 1001",
+    ]
+    assert "ok    above  1 rules, 1 rows" in lines
+
+
+def test_results_are_plain_data(run: Run, suite: Path):
+    done = run("test", broken(suite), "--output", "json", "--coverage", "json")
+    data = done.json
+    assert (done.exit, data["cases"], data["failed"], data["coverage"]["percent"]) == (4, 2, 1, 50.0)
+    (failure,) = data["results"][0]["failures"]
+    assert {key: failure[key] for key in ("about", "expected", "got", "line")} == {
+        "about": "filter of `n`", "expected": "pass", "got": "fail of `rule`: too large", "line": 7,
+    }
+
+
+def test_results_are_junit_for_continuous_integration(run: Run, suite: Path):
+    done = run("test", broken(suite), "--output", "junit")
+    root = ET.fromstring(done.out)
+    (of_suite,) = root
+    assert (root.get("tests"), root.get("failures"), of_suite.get("name")) == ("2", "1", "small")
+    below, above = of_suite
+    assert (below.get("name"), above.get("name"), len(above)) == ("below", "above", 0)
+    assert below[0].get("message") == "filter of `n`: expected pass, got fail of `rule`: too large"
+
+
+def test_cases_are_chosen_and_an_empty_choice_is_a_failure(run: Run, suite: Path):
+    assert "1 passed" in run("test", suite, "--run", "small/ab").out
+    done = run("test", suite, "--run", "abov$")
+    assert (done.exit, done.err) == (4, "koord-policy: no case is called like `abov$`: there are 2 cases\n")
+    assert run("test", suite, "--run", "(").exit == 2
+
+
+def test_a_directory_without_tests_is_a_failure(run: Run, suite: Path):
+    suite.unlink()
+    done = run("test", suite.parent)
+    assert (done.exit, done.err) == (
+        4, f"koord-policy: there is no PolicyTest in `{suite.parent}`: nothing was tested\n",
+    )
+
+
+def test_invalid_documents_and_paths_that_do_not_exist_have_their_own_exit_codes(run: Run, suite: Path):
+    suite.write_text(SUITE.replace("filter", "filtr"))
+    done = run("test", suite)
+    assert done.exit == 3
+    assert "unknown field `filtr` in `spec.cases[0]`" in done.err
+    assert run("test", suite.parent / "nowhere").exit == 2
+
+
+def test_policies_without_a_test_are_a_failure_where_that_is_asked_for(run: Run, suite: Path):
+    (suite.parent / "other.yaml").write_text(POLICY.replace("small", "other"))
+    assert run("test", suite.parent).exit == 0
+    done = run("test", suite.parent, "--require-tests")
+    assert done.exit == 4
+    assert f"FAIL  no suite is about `other` ({suite.parent / 'other.yaml'}:3)" in done.out
+    covered = run("test", suite.parent, "--min-coverage", "60")
+    assert covered.exit == 4
+    assert "coverage is 50.0 %, less than 60 %" in covered.out
+
+
+def test_coverage_is_told_and_bounded(run: Run, suite: Path):
+    suite.write_text(SUITE.replace("  - {name: above, pod: {cpu: 1}, filter: {n: {fail: rule}}}\n", ""))
+    done = run("test", suite, "--coverage", "text", "--min-coverage", "100")
+    assert done.exit == 4
+    assert f"{suite.parent / 'small.yaml'}:6: filter.rule: never false: requests.cpu < 1000" in done.out
+    assert run("test", suite, "--coverage", "text", "--min-coverage", "50").exit == 0
+    assert run("test", suite, "--min-coverage", "101").exit == 2
+
+
+def test_coverage_is_written_to_a_file(run: Run, suite: Path):
+    for kind, beginning in (("html", "<!doctype html>"), ("sarif", "{"), ("json", "{"), ("text", "\ncoverage")):
+        file = suite.parent / f"report.{kind}"
+        assert run("test", suite, "--coverage", kind, "--coverage-out", file).exit == 0
+        assert file.read_text().startswith(beginning)
+
+
+def test_mutants_that_survive_are_a_failure(run: Run, suite: Path):
+    assert run("test", suite, "--mutate").exit == 0
+    suite.write_text(SUITE.replace("999m", "1m"))
+    done = run("test", suite, "--mutate")
+    assert done.exit == 4
+    line, column = 6, POLICY.splitlines()[5].index("1000") + 1
+    place = f"{suite.parent / 'small.yaml'}:{line}:{column}"
+    assert f"survives  {place}: small at filter.rule: `1000` to `999`" in done.out
+    assert "3 mutants: 2 noticed, 0 justified, 1 survive" in done.out
+    assert run("test", broken(suite), "--mutate").out.count("mutants are not looked at before all cases pass") == 1
+
+
+def test_watching_runs_again_when_a_file_changes(suite: Path):
+    runs: list[str] = []
+    waits = iter([
+        lambda: None,
+        lambda: suite.write_text(SUITE + "\n"),
+        lambda: None,
+        lambda: (suite.parent / "new.yaml").write_text(POLICY),
+    ])
+
+    def wait(_: float) -> None:
+        change = next(waits, None)
+        if change is None:
+            raise KeyboardInterrupt
+        change()
+
+    assert watch([suite], lambda: runs.append("run"), wait) == 0
+    assert len(runs) == 3
