@@ -14,11 +14,12 @@ the rows that changed.
 
 from __future__ import annotations
 
+import enum
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Final, Protocol, TypeGuard
+from typing import Any, ClassVar, Final, Protocol, TypeGuard
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -61,7 +62,7 @@ from .vectors import (
     within,
 )
 
-__all__ = ["KEPT_BYTES", "ColumnPlan", "RowFrame", "evaluate"]
+__all__ = ["KEPT_BYTES", "ColumnPlan", "RowFrame", "Way", "evaluate"]
 
 KEPT_BYTES: Final = 64 * 1024 * 1024
 """How much the results kept for one cluster may take, in all."""
@@ -119,8 +120,22 @@ class _Context:
         return tuple(keys)
 
 
+class Way(enum.Enum):
+    """How a part of an expression is answered for all rows."""
+
+    CONSTANT = "constant"
+    DECISION = "once per decision"
+    NUMBERS = "numeric column"
+    COLUMN = "by column"
+    DISTINCT = "once per distinct input"
+    VARIABLE = "variable"
+    ROW = "row by row"
+
+
 class _Part(Protocol):
     """A part of an expression that answers for all rows at once."""
+
+    way: ClassVar[Way]
 
     def run(self, context: _Context, /) -> Operand:
         """Return one value for all rows, a vector, or `UNKNOWN`; raise `NotColumnar`."""
@@ -377,7 +392,7 @@ class _ByRow:
     def program(self) -> Program:
         """The part as an expression of its own."""
         if self._program is None:
-            self._program = Program.of(_below(self._checked, self._node))
+            self._program = Program.of(below(self._checked, self._node))
         return self._program
 
     def _prepare(self) -> Callable[..., object]:
@@ -462,6 +477,7 @@ class _Constant:
     """A literal."""
 
     __slots__ = ("_value",)
+    way: ClassVar[Way] = Way.CONSTANT
 
     def __init__(self, value: Any) -> None:
         self._value: Operand = value
@@ -474,6 +490,7 @@ class _Scalar:
     """What is the same for all rows: evaluated once per decision."""
 
     __slots__ = ("_answer",)
+    way: ClassVar[Way] = Way.DECISION
 
     def __init__(self, checked: Checked, node: Expr) -> None:
         self._answer = _ByRow(checked, node)
@@ -497,6 +514,7 @@ class _NumberPath:
     """A numeric column of the frame."""
 
     __slots__ = ("_answer", "_kind", "_path")
+    way: ClassVar[Way] = Way.NUMBERS
 
     def __init__(self, checked: Checked, node: Expr, path: Path, kind: str) -> None:
         self._answer = _ByRow(checked, node)
@@ -543,6 +561,7 @@ class _Call:
     """A function that columns can compute."""
 
     __slots__ = ("_arguments", "_function")
+    way: ClassVar[Way] = Way.COLUMN
 
     def __init__(self, function: Callable[..., Operand], arguments: Sequence[_Part]) -> None:
         self._function = function
@@ -576,6 +595,7 @@ class _Within:
     """`x in [1, 2, 3]`."""
 
     __slots__ = ("_item", "_numbers")
+    way: ClassVar[Way] = Way.COLUMN
 
     def __init__(self, item: _Part, numbers: Sequence[int]) -> None:
         self._item = item
@@ -595,6 +615,7 @@ class _Logic:
     """A chain of `&&` or `||`; what is cheap is looked at first, and nothing more once all rows are decided."""
 
     __slots__ = ("_conjunction", "_parts")
+    way: ClassVar[Way] = Way.COLUMN
 
     def __init__(self, parts: Sequence[_Part], *, conjunction: bool) -> None:
         rank = {_Constant: 0, _Scalar: 1}
@@ -664,6 +685,7 @@ class _Choice:
     """`condition ? a : b`; a branch that no row takes is not looked at."""
 
     __slots__ = ("_condition", "_first", "_second")
+    way: ClassVar[Way] = Way.COLUMN
 
     def __init__(self, condition: _Part, first: _Part, second: _Part) -> None:
         self._condition = condition
@@ -692,11 +714,12 @@ class _Distinct:
     """Anything else: asked of the row evaluator once per distinct input."""
 
     __slots__ = ("_answer", "_decision", "_kind", "_paths", "_paths_set")
+    way: ClassVar[Way] = Way.DISTINCT
 
     def __init__(self, checked: Checked, node: Expr) -> None:
         self._answer = _ByRow(checked, node)
         self._kind = _KINDS.get(checked.types[node.id], "O")
-        rows, decision = _split(checked, reads_of(checked, node))
+        rows, decision = split(checked, reads_of(checked, node))
         self._paths = tuple(sorted(rows))
         self._paths_set = rows
         self._decision = decision
@@ -726,6 +749,7 @@ class _Unrolled:
     """`all` or `exists` over texts that are the same for all rows: a chain of `&&` or `||` with a term for each."""
 
     __slots__ = ("_bodies", "_checked", "_conjunction", "_loop", "_otherwise", "_range")
+    way: ClassVar[Way] = Way.COLUMN
 
     def __init__(self, checked: Checked, loop: Comprehension) -> None:
         self._checked = checked
@@ -770,6 +794,7 @@ class _Guard:
     """A part that may turn out not to be of columns; then it is answered per distinct input."""
 
     __slots__ = ("_checked", "_node", "_otherwise", "part")
+    way: ClassVar[Way] = Way.COLUMN
 
     def __init__(self, checked: Checked, node: Expr, part: _Part) -> None:
         self._checked = checked
@@ -790,6 +815,7 @@ class _Definition:
     """`variables.x`: evaluated once per decision, whoever reads it."""
 
     __slots__ = ("_plan", "_position")
+    way: ClassVar[Way] = Way.VARIABLE
 
     def __init__(self, plan: ColumnPlan, position: int) -> None:
         self._plan = plan
@@ -818,7 +844,7 @@ def _columnar(part: _Part) -> bool:
     return not isinstance(part.part if isinstance(part, _Guard) else part, _Distinct)
 
 
-def _below(checked: Checked, node: Expr) -> Checked:
+def below(checked: Checked, node: Expr) -> Checked:
     """Return a part of an expression as one of its own."""
     if node is checked.root:
         return checked
@@ -834,7 +860,7 @@ def _below(checked: Checked, node: Expr) -> Checked:
     )
 
 
-def _split(checked: Checked, reads: frozenset[Path]) -> tuple[frozenset[Path], tuple[Path, ...]]:
+def split(checked: Checked, reads: frozenset[Path]) -> tuple[frozenset[Path], tuple[Path, ...]]:
     """Return the paths below ROW variables, and all others, sorted."""
     declared = checked.environment.variables
     rows = frozenset(path for path in reads if declared[path[0]].scope is Scope.ROW)
@@ -878,7 +904,7 @@ class ColumnPlan:
         self._checked = checked
         self._parts = 0
         self._by_row = _ByRow(checked, checked.root)
-        self._row_paths, self._decision = _split(checked, checked.reads)
+        self._row_paths, self._decision = split(checked, checked.reads)
         self._pure: bool | None = None
         self._whole: _Distinct | None = None
         self.part: _Part = self._guarded(checked.root)
@@ -896,7 +922,7 @@ class ColumnPlan:
         size = frame.size
         count = size if rows is None else len(rows)
         if self._pure is None:
-            self._pure = _is_pure(self._checked)
+            self._pure = is_pure(self._checked)
         if not self._pure or (count <= _FEW_ROWS and self._checked.scope is Scope.ROW):
             return self._row_by_row(frame, range(size) if rows is None else rows.tolist(), size)
         context = _Context(frame)
@@ -1116,14 +1142,14 @@ def _constant_ints(node: Expr) -> tuple[int, ...] | None:
     return tuple(numbers)  # type: ignore[arg-type]
 
 
-def _is_pure(checked: Checked) -> bool:
+def is_pure(checked: Checked) -> bool:
     """Whether equal inputs give equal answers: no function that says otherwise is called."""
     for reference in checked.references.values():
         if isinstance(reference, CallReference) and not all(overload.pure for overload in reference.overloads):
             return False
         if isinstance(reference, DefinitionReference):
             definition = checked.environment.definitions[reference.name]
-            if not _is_pure(definition):
+            if not is_pure(definition):
                 return False
     return True
 

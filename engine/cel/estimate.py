@@ -417,10 +417,12 @@ def _loop_cost(part: _Part) -> int:
 def _call_cost(overload: Overload, shapes: Sequence[_Shape]) -> tuple[int, int]:
     """Return the least and the most that a call costs beyond its arguments."""
     cost = overload.cost
+    # What is measured when it runs has an upper bound only.
+    least = 0 if overload.measure is not None else cost.base
     if not cost.per_size and not cost.product:
-        return cost.base, cost.base
+        return least, cost.base
     ends = []
     for sizes in ([each.low for each in shapes], [each.high for each in shapes]):
         terms = [math.ceil(sizes[position] * factor) for position, factor in cost.per_size]
         ends.append(cost.base + (math.prod(terms) if cost.product else sum(terms)))
-    return ends[0], ends[1]
+    return min(least, ends[0]) if overload.measure is not None else ends[0], ends[1]

@@ -86,13 +86,16 @@ class Frame:
 
     def turn(self) -> None:
         """Count a turn of a loop that costs nothing in Kubernetes' units: those must not go on for ever either."""
-        self.work(1)
-
-    def work(self, amount: int) -> None:
-        """Count work that costs nothing in Kubernetes' units, or too little: copying lists, for one."""
-        self.turns += amount
+        self.turns += 1
         if self.turns > self.limit:
             raise _spent()
+
+    def copied(self, value: object) -> object:
+        """Return a value that was built by copying, which Kubernetes' units do not count, or too little."""
+        self.turns += size_of(value)
+        if self.turns > self.limit:
+            raise _spent()
+        return value
 
 
 def _spent() -> EvaluationError:
@@ -742,10 +745,7 @@ class _Builder:
                     frame.charge(call_cost(overload, arguments) if priced is None else priced(arguments))
                 if special is not None:
                     return special(*arguments)
-                value = overload.evaluate(*arguments)
-                if joins:
-                    frame.work(size_of(value))
-                return value
+                return frame.copied(overload.evaluate(*arguments)) if joins else overload.evaluate(*arguments)
             except EvaluationError as error:
                 raise error.at(position) from None
             except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError):

@@ -33,6 +33,7 @@ examples:
   koord-policy eval '1 + 1'
   koord-policy eval 'labels.exists(l, l.startsWith("eu-"))' --var 'labels=["eu-1a", "us-2"]'
   koord-policy eval 'allocatable.cpu - requested.cpu' --cluster examples/cluster
+  koord-policy eval 'requests.cpu > 0 && usage.cpu < 65 * allocatable.cpu / 100' --plan
   koord-policy eval 'usage.cpu * 100 / allocatable.cpu < 65' --cluster examples/cluster --node general-03 --steps
   koord-policy eval 'requests.cpu <= allocatable.cpu - requested.cpu' --cluster examples/cluster --pod shop/web-101
 
@@ -61,6 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--point", choices=tuple(POINTS), default="filter",
                         help="what the expression may read (default: filter)")
     parser.add_argument("--steps", action="store_true", help="also print the values of the sub-expressions")
+    parser.add_argument("--plan", action="store_true",
+                        help="print how the expression is split up, what each part reads and costs, and what is kept; "
+                             "it is not evaluated")
     parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0],
                         help="cel-python is the independent second engine: slow, and it knows only the core language")
     add_output(parser)
@@ -73,6 +77,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
         raise Stop("`--node` and `--pod` need a cluster: name it with `--cluster`")
     scope = _environment(POINTS[options.point], given)
     program = compile(Source("<expression>", options.expression), scope)
+    if options.plan:
+        return _plan(program, options)
     values = {name: _value(scope, name, value) for name, value in given.items()}
     if options.cluster is None:
         return _one(program, _bindings(program, values, {}), options)
@@ -89,6 +95,35 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
         raise Stop("cel-python answers for one node at a time: name it with `--node`")
     rows = {} if row is None else _row_values(program, frame, row)
     return _one(program, _bindings(program, values, rows), options)
+
+
+def _plan(program: Program, options: argparse.Namespace) -> int:
+    from ..cel.plans import describe  # noqa: PLC0415 - what few ask for
+
+    parts, limits = describe(program), program.checked.environment.limits
+    whole = parts[0]
+    if options.output == "json":
+        write_json({
+            "type": str(program.type),
+            "cost": {"lowest": whole.cost.low, "highest": whole.cost.high, "limit": limits.cost,
+                     "documentLimit": limits.document_cost, "decisionLimit": limits.decision_cost},
+            "parts": [
+                {"expression": part.text, "depth": part.depth, "evaluated": part.way.value, "readsOfRows": part.rows,
+                 "readsOfDecision": part.decision, "kept": part.kept,
+                 "cost": {"lowest": part.cost.low, "highest": part.cost.high}}
+                for part in parts
+            ],
+        })
+        return Exit.OK
+    write(f"type   {program.type}")
+    write(f"cost   {whole.cost.low:,} to {whole.cost.high:,} by row, of at most {limits.cost:,}")
+    write(f"kept   {whole.kept}")
+    heading("parts")
+    table(["expression", "evaluated", "reads", "cost"], [
+        ["  " * part.depth + part.text, part.way.value, ", ".join((*part.rows, *part.decision)), part.cost.high]
+        for part in parts
+    ])
+    return Exit.OK
 
 
 def _variable(text: str) -> tuple[str, Any]:

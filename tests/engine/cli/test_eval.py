@@ -124,3 +124,17 @@ def test_the_second_engine_answers_for_one_place_at_a_time(run: Run, dump: Path)
     assert (done.exit, done.err) == (2, (
         "koord-policy: cel-python answers for one node at a time: name it with `--node`\n"
     ))
+
+
+def test_the_plan_of_an_expression_is_shown_and_nothing_evaluated(run: Run):
+    done = run("eval", "requests.cpu > 0 && usage.cpu < 65", "--plan")
+    assert (done.exit, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert lines[:2] == ["type   bool", "cost   3 to 6 by row, of at most 1,000,000"]
+    assert [line.split("  ")[-1].strip() for line in lines[6:]] == ["6", "3", "3", "2"]
+    found = run("eval", "requests.cpu > 0 && usage.cpu < 65", "--plan", "--output", "json").json
+    assert [(part["depth"], part["expression"], part["evaluated"]) for part in found["parts"]] == [
+        (0, "requests.cpu > 0 && usage.cpu < 65", "by column"), (1, "requests.cpu > 0", "once per decision"),
+        (1, "usage.cpu < 65", "by column"), (2, "usage.cpu", "numeric column"),
+    ]
+    assert found["parts"][0]["readsOfDecision"] == ["requests.cpu"]
