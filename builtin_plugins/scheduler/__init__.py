@@ -45,6 +45,8 @@ _TABLE: Final[tuple[Plugin, ...]] = (
     _plugin("NodeAffinity", "node_affinity", (Point.FILTER, Point.SCORE),
             "Node selector and required node affinity; prefers what the preferred affinity names."),
     _plugin("NodeResourcesFit", "node_resources_fit", _FILTER, "Free resources and pod count of the node suffice."),
+    _plugin("LoadAwareScheduling", "load_aware_scheduling", (Point.FILTER, Point.SCORE, Point.RESERVE),
+            "Keeps pods off nodes whose measured load, with what is expected to come, is high.", enabled=False),
     # Before GpuShare, which chooses the devices only where nobody has.
     _plugin("FragmentationGradient", "fragmentation_gradient", (Point.SCORE, Point.RESERVE),
             "Pods go where they leave the least GPU that the workload's typical pods could not use.", enabled=False),

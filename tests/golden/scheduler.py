@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
+from koordpolicy.builtin_plugins.scheduler.load_aware_args import check_args, convert
+from koordpolicy.builtin_plugins.scheduler.load_aware_estimates import estimate_node, estimate_pod
 from koordpolicy.builtin_plugins.scheduler.node_resources_fit_plus import pod_request
 from koordpolicy.engine.cluster.metrics import nanoseconds
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.pods import PodInfo, canonical_amount, resource_list
 from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
 from koordpolicy.engine.plugins import CycleState, Handle
 
@@ -49,8 +51,18 @@ def _difference(found: Mapping[str, Any], expect: Mapping[str, Any]) -> str:
     """Return what differs; every expectation is compared, and one that the runner does not answer is a difference."""
     return "; ".join(
         f"{key}: expected {wanted!r}, got {found.get(key)!r}"
-        for key, wanted in expect.items() if key not in found or found[key] != wanted
+        for key, wanted in expect.items() if key not in found or found[key] != _plain(key, wanted)
     )
+
+
+def _plain(key: str, wanted: Any) -> Any:
+    """Return an expectation with its quantities as canonical amounts; estimates that are numbers are such already."""
+    if key != "estimated":
+        return wanted
+    return {
+        name: canonical_amount(name, amount, name) if isinstance(amount, str) else amount
+        for name, amount in wanted.items()
+    }
 
 
 # What a case holds
@@ -112,7 +124,21 @@ def _pod_request(case: Case) -> Mapping[str, Any]:
     return {"status": "Success", "value": {"resource": resource, "milli": pod_request(case["pod"], resource)}}
 
 
+def _estimate_pod(case: Case) -> Mapping[str, Any]:
+    args = convert(check_args(case.get("args") or {}))
+    return {"status": "Success", "estimated": estimate_pod(PodInfo.of(_pod(case["pod"])), args)}
+
+
+def _estimate_node(case: Case) -> Mapping[str, Any]:
+    node = _node(case["node"])
+    return {"status": "Success", "estimated": estimate_node(node, resource_list(node["status"], "allocatable", "status"))}
+
+
 RUNNERS: Mapping[tuple[str, str], Callable[[Case], Mapping[str, Any]]] = {
+    ("LoadAwareScheduling", "filter"): _filter,
+    ("LoadAwareScheduling", "score"): _score,
+    ("LoadAwareScheduling", "estimate_pod"): _estimate_pod,
+    ("LoadAwareScheduling", "estimate_node"): _estimate_node,
     ("NodeResourcesFitPlus", "score"): _score,
     ("NodeResourcesFitPlus", "pod_request"): _pod_request,
     ("ScarceResourceAvoidance", "score"): _score,

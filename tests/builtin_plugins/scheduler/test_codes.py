@@ -26,11 +26,17 @@ def pod(name="p", annotations=None, cpu="3", **spec):
             "spec": {"containers": [container], **spec}}
 
 
+def metric(name, cpu, updated="1970-01-01T00:00:00Z"):
+    usage = {"nodeUsage": {"resources": {"cpu": cpu, "memory": "8Gi"}}}
+    return {"kind": "NodeMetric", "metadata": {"name": name}, "status": {"updateTime": updated, "nodeMetric": usage}}
+
+
 CLUSTER = (
     node("cordoned", unschedulable=True), node("small", cpu="1"), node("taken", gpus="1"), node("other", gpus="1", labels=MODEL),
     node("tainted", taints=[{"key": "a", "value": "b", "effect": "NoSchedule"}]),
     node("soiled", taints=[{"key": "c", "effect": "NoExecute"}]),
     pod("here", {"alibabacloud.com/gpu-count": "1"}, nodeName="taken"),
+    metric("small", "1"), metric("taken", "0"), metric("other", "4"), metric("tainted", "4", ""),
 )
 PODS = (
     pod(), pod(nodeName="small"), pod(nodeSelector={"zone": "z"}), pod(annotations={"alibabacloud.com/gpu-count": "1"}),

@@ -1,0 +1,261 @@
+"""LoadAwareScheduling: pods stay off nodes whose measured load, with what is expected to come, is above a threshold.
+
+The behaviour is Koordinator's (pkg/scheduler/plugins/loadaware). Everything is answered for all nodes at once: usage,
+capacity and age of the metrics are kept as columns, and a row is rewritten when pods, metric or node change.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpolicy.engine.cel.frame import Rows
+from koordpolicy.engine.cluster.metrics import NANOSECONDS
+from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.rows import NodeRow
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.documents import parse_duration
+from koordpolicy.engine.kubernetes.vocabulary import PROD, RAW_ALLOCATABLE_ANNOTATION, USAGE_THRESHOLDS_ANNOTATION
+from koordpolicy.engine.plugins import CycleState, Handle
+from koordpolicy.engine.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
+from koordpolicy.engine.scheduler.distinct import DistinctAnswers
+from koordpolicy.engine.scheduler.kept import KeptColumns
+
+from .load_aware_args import check_args, convert, default_args
+from .load_aware_estimates import NEVER, PodAssignCache, Query, Vector, estimate_node, updated_at
+
+_METRIC: Final = frozenset({("nodeMetric",)})
+_USAGE: Final = frozenset({("estimated",)})
+_CAPACITY: Final = frozenset({("allocatable",), ("node", "metadata", "annotations", RAW_ALLOCATABLE_ANNOTATION)})
+_THRESHOLDS: Final = frozenset({("node", "metadata", "annotations", USAGE_THRESHOLDS_ANNOTATION)})
+_EXPIRED: Final = "node(s) nodeMetric expired"
+
+_Integers = NDArray[np.int64]
+_Booleans = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """The thresholds of a node in percent by resource; `aggregated` is None where none are set."""
+
+    usage: Mapping[str, int] = field(default_factory=dict)
+    prod: Mapping[str, int] = field(default_factory=dict)
+    aggregated: tuple[Mapping[str, int], Query] | None = None
+
+    def overridden(self, text: str) -> Thresholds:
+        """Return these with what a node's annotation says instead; one that cannot be read says nothing."""
+        try:
+            own = json.loads(text)
+            usage, prod = _percents(own, "usageThresholds"), _percents(own, "prodUsageThresholds")
+            aggregated = own.get("aggregatedUsage") or {}
+            percents, statistic = _percents(aggregated, "usageThresholds"), aggregated.get("usageAggregationType") or ""
+            duration = parse_duration(aggregated.get("usageAggregatedDuration") or "0")
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            return self
+        if not isinstance(statistic, str):
+            return self
+        return Thresholds(
+            usage or self.usage, prod or self.prod,
+            (percents, Query(statistic=statistic, duration=duration)) if percents and statistic else self.aggregated,
+        )
+
+    def chosen(self, *, prod: bool) -> tuple[Mapping[str, int], Query]:
+        """Return the thresholds that count for a pod, prod or not, and the usage that they bound."""
+        if prod and any(self.prod.values()):
+            return self.prod, Query(prod=True)
+        return self.aggregated or (self.usage, Query())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Load:
+    """What a filter compared: int64[nodes, resources], thresholds and usage in percent, 0 where nothing is asked."""
+
+    percent: _Integers
+    threshold: _Integers
+    aggregated: _Booleans
+
+
+class LoadAwareScheduling:
+    """Filter and scorer; it also notes when it saw a pod placed. For the arguments see docs/scheduling.md."""
+
+    name = "LoadAwareScheduling"
+    check_args = staticmethod(check_args)
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+        self._args = convert(default_args(args))
+        self._names = self._args.resources
+        self._cache = PodAssignCache(self._args)
+        aggregated = self._args.aggregated
+        self._thresholds = [Thresholds(
+            self._args.usage_thresholds, self._args.prod_usage_thresholds,
+            (aggregated.usage_thresholds, Query(False, aggregated.usage_type, aggregated.usage_duration))
+            if aggregated.usage_thresholds and aggregated.usage_type else None,
+        )]
+        self._places: dict[str, int] = {"": 0}
+        self._of_nodes = DistinctAnswers(np.int64)
+        self._metrics = KeptColumns(_METRIC, 3, _metric_row)
+        self._capacity = KeptColumns(_CAPACITY, len(self._names), self._capacity_row)
+        self._usages: dict[Query, KeptColumns] = {}
+        self._weights = np.array([self._args.resource_weights.get(name, 0) for name in self._names], np.int64)
+        self._dominant = self._args.dominant_weight
+
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+        """Refuse nodes whose usage, with the pod's estimate, would be above a threshold, and expired metrics."""
+        size = snapshot.size
+        expired: _Booleans = np.zeros(size, np.bool_)
+        load = _Load(np.zeros((size, len(self._names)), np.int64), np.zeros((size, len(self._names)), np.int64),
+                     np.zeros(size, np.bool_))
+        if not _is_of_daemon_set(pod):
+            self._compare(state, pod, snapshot, expired, load)
+        exceeded = load.percent > load.threshold
+        refused_by_load = exceeded.any(axis=1)
+        first = exceeded.argmax(axis=1)
+
+        def message(row: int) -> str:
+            if expired[row]:
+                return _EXPIRED
+            kind = "aggregated usage" if load.aggregated[row] else "usage"
+            return f"node(s) {self._names[first[row]]} {kind} exceed threshold"
+
+        def explain(row: int) -> Refusal:
+            if expired[row]:
+                return Refusal("metric", _EXPIRED)
+            name, column = self._names[first[row]], first[row]
+            values = {"percent": int(load.percent[row, column]), "threshold": int(load.threshold[row, column])}
+            return Refusal("load", message(row), values=((name, values),))
+
+        def reasons(refused: Rows) -> dict[str, Rows]:
+            kinds = np.where(expired[refused], -1, first[refused] * 2 + load.aggregated[refused])
+            found = {}
+            for kind in np.unique(kinds).tolist():
+                these = refused[kinds == kind]
+                found[message(int(these[0]))] = these
+            return found
+
+        return Answer(~(expired | refused_by_load), explain, reasons=reasons,
+                      codes=lambda refused: {Code.UNSCHEDULABLE: refused}, brief=reasons)
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+        """Prefer the nodes with the smallest expected usage; 0 without a metric, or with an expired one."""
+        weights = int(self._weights.sum()) + self._dominant
+        if weights <= 0:
+            return Scores(np.zeros(snapshot.size, np.int64))
+        aggregated = self._args.aggregated
+        if self._args.score_by_prod_usage and pod.priority_band == PROD:
+            query = Query(prod=True)
+        else:
+            query = Query(False, aggregated.score_type, aggregated.score_duration) if aggregated.score_type else Query()
+        used = self._used(query, snapshot) + self._estimate(state, pod)
+        capacity = self._capacity.of(snapshot)
+        least = np.where(
+            (capacity > 0) & (used <= capacity), (capacity - used) * HIGHEST_SCORE // np.maximum(capacity, 1), 0,
+        )
+        total = least @ self._weights
+        if self._dominant:
+            total += np.minimum(least.min(axis=1), HIGHEST_SCORE) * self._dominant
+        present, measured, expired = self._metric_columns(snapshot)
+        return Scores(np.where(present & measured & ~expired, total // weights, 0))
+
+    def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:  # noqa: ARG002
+        """Note when the pod was placed; never refuses."""
+        self._cache.assign(snapshot.names[row], pod, snapshot.now)
+        return None
+
+    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
+        """Forget that the pod was placed."""
+        self._cache.unassign(snapshot.names[row], pod)
+
+    def _compare(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: _Booleans, load: _Load,
+    ) -> None:
+        """Write down which nodes are refused for their metric's age, and the load of the others."""
+        present, measured, expired = self._metric_columns(snapshot)
+        too_old = present & expired if self._args.filter_expired else np.zeros(snapshot.size, np.bool_)
+        asked = present & measured & ~too_old
+        capacity = self._capacity.of(snapshot)
+        places = self._places_of_nodes(snapshot)
+        for place in np.unique(places).tolist():
+            percents, query = self._thresholds[place].chosen(prod=pod.priority_band == PROD)
+            threshold = np.array([percents.get(name, 0) for name in self._names], np.int64)
+            if not threshold.any():
+                continue
+            here = places == place
+            if not self._args.schedule_when_expired:
+                refused |= here & too_old
+            used = self._used(query, snapshot) + self._estimate(state, pod)
+            compared = (here & asked)[:, np.newaxis] & (threshold != 0) & (capacity != 0)
+            np.copyto(load.percent, _percent(used, capacity), where=compared)
+            np.copyto(load.threshold, threshold, where=compared)
+            load.aggregated[here] = bool(query.statistic)
+
+    def _metric_columns(self, snapshot: Snapshot) -> tuple[_Booleans, _Booleans, _Booleans]:
+        """Return which nodes have a NodeMetric, which have it filled in, and which metrics are expired."""
+        self._cache.keep_only(snapshot.index)
+        columns = self._metrics.of(snapshot)
+        updated = columns[:, 2]
+        expired = (updated == NEVER) | (snapshot.now - updated >= self._args.expiration_seconds * NANOSECONDS)
+        return columns[:, 0] > 0, columns[:, 1] > 0, expired
+
+    def _used(self, query: Query, snapshot: Snapshot) -> _Integers:
+        columns = self._usages.get(query)
+        if columns is None:
+            def usage_row(row: NodeRow, now: int, kept: bool) -> Any:
+                return self._cache.usage(row, now, kept, query)
+
+            columns = self._usages[query] = KeptColumns(_USAGE, len(self._names), usage_row)
+        return columns.of(snapshot)
+
+    def _capacity_row(self, row: NodeRow, now: int, kept: bool) -> Vector:  # noqa: ARG002 - only the node plays a part
+        capacity = estimate_node(row.node, row.allocatable)
+        return tuple(capacity[name] for name in self._names)
+
+    def _estimate(self, state: CycleState, pod: PodInfo) -> _Integers:
+        estimate: _Integers | None = state.get(self)
+        if estimate is None:
+            estimate = state[self] = np.array(self._cache.estimate(pod), np.int64)
+        return estimate
+
+    def _places_of_nodes(self, snapshot: Snapshot) -> _Integers:
+        """Return per node where its thresholds stand in the list of all."""
+
+        def place_of(row: int) -> int:
+            annotations = (snapshot.node(row).get("metadata") or {}).get("annotations") or {}
+            text = annotations.get(USAGE_THRESHOLDS_ANNOTATION) or ""
+            place = self._places.get(text)
+            if place is None:
+                place = self._places[text] = len(self._thresholds)
+                self._thresholds.append(self._thresholds[0].overridden(text))
+            return place
+
+        return self._of_nodes.answer(snapshot, _THRESHOLDS, None, place_of)
+
+
+def _metric_row(row: NodeRow, now: int, kept: bool) -> Vector:  # noqa: ARG001 - ages are computed for all together
+    if row.metric is None:
+        return 0, 0, NEVER
+    measured = (row.metric.object.get("status") or {}).get("nodeMetric") is not None
+    return 1, int(measured), updated_at(row.metric)
+
+
+def _percent(used: _Integers, capacity: _Integers) -> _Integers:
+    """Return the usage in percent, rounded half away from zero, in the floating point of the original."""
+    exact = used.astype(np.float64) / np.maximum(capacity, 1).astype(np.float64) * 100
+    whole = np.trunc(exact)
+    return (whole + (exact - whole >= 0.5)).astype(np.int64)
+
+
+def _percents(own: Mapping[str, Any], name: str) -> Mapping[str, int]:
+    percents = own.get(name) or {}
+    if not all(type(each) is int for each in percents.values()):
+        raise ValueError(f"`{name}` must hold whole numbers")
+    return dict(percents)
+
+
+def _is_of_daemon_set(pod: PodInfo) -> bool:
+    owners = (pod.object.get("metadata") or {}).get("ownerReferences") or ()
+    return any(owner.get("kind") == "DaemonSet" for owner in owners)
