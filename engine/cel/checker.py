@@ -7,7 +7,7 @@ once and all of them at once. How types meet follows cel-go (spec/cel.md C).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -124,9 +124,10 @@ def check(
     types = {
         number: settle(each) if each.variable or each.parameters else each for number, each in checker.types.items()
     }
-    scopes, locals_ = _survey(root, references, environment)
+    survey = _Survey(references, environment)
+    scope = survey.visit(root)
     reads = reads_below(root, references, environment)
-    return Checked(source, root, environment, types, references, reads, scopes[root.id], scopes, locals_)
+    return Checked(source, root, environment, types, references, reads, scope, survey.scopes, survey.mentioned)
 
 
 def show(type_: Type) -> str:
@@ -747,6 +748,11 @@ class _Checker:
                 hint = f"convert one side, as in `{shown[1]}(x) {symbol} y`"
             elif len(settled) > 1 and STRING in settled and not _NUMBERS.isdisjoint(settled):
                 hint = "a text is no number: `string(x)` and `int(x)` convert"
+            elif len(settled) > 1 and STRING in settled and (TIMESTAMP in settled or DURATION in settled):
+                reads = "timestamp('2026-01-31T12:00:00Z')" if TIMESTAMP in settled else "duration('1h30m')"
+                hint = f"a text is none of those: `{reads}` reads one"
+            elif len(settled) > 1 and settled[0] == BOOL and symbol in ("<", "<=", ">", ">=") and settled[1] != BOOL:
+                hint = f"comparisons do not chain: write `a {symbol} b && b {symbol} c`"
             elif NULL in settled and name in ("_==_", "_!=_"):
                 hint = "that is never null; `has(x.y)` tests whether a field is there"
         elif node.target is not None and len(types) == len(node.args) + 1:
@@ -1026,70 +1032,71 @@ def _listed(before: str, names: Sequence[str]) -> str:
     return f"{before} {shown}" + (", ..." if len(names) > _SHOWN_SIGNATURES else "")
 
 
-def _survey(
-    root: Expr, references: dict[int, Reference], environment: Environment
-) -> tuple[dict[int, Scope], dict[int, frozenset[str]]]:
-    """Return the scope of every node, and the locals of enclosing loops that it mentions."""
-    scopes: dict[int, Scope] = {}
-    mentioned: dict[int, frozenset[str]] = {}
-    nothing: frozenset[str] = frozenset()
-    bound: list[tuple[str, Scope]] = []
+_NOTHING: Final[frozenset[str]] = frozenset()
 
-    constant = Scope.CONSTANT
 
-    def visit(node: Expr) -> Scope:
-        scope = constant
+class _Survey:
+    """The scope of every node, and the locals of enclosing loops that it mentions."""
+
+    def __init__(self, references: Mapping[int, Reference], environment: Environment) -> None:
+        self.references = references
+        self.environment = environment
+        self.scopes: dict[int, Scope] = {}
+        self.mentioned: dict[int, frozenset[str]] = {}
+        self.bound: list[tuple[str, Scope]] = []
+
+    def visit(self, node: Expr) -> Scope:
+        """Return the scope of a node, after having noted it and those below."""
+        scopes, mentioned, references = self.scopes, self.mentioned, self.references
+        scope = Scope.CONSTANT
         if isinstance(node, Literal):
             scopes[node.id] = scope
             return scope
-        names = nothing
+        names = _NOTHING
         reference = references.get(node.id)
         if reference is None and isinstance(node, Select):
-            scope = visit(node.operand)
-            names = mentioned.get(node.operand.id, nothing)
+            scope = self.visit(node.operand)
+            names = mentioned.get(node.operand.id, _NOTHING)
         elif isinstance(reference, CallReference) and isinstance(node, Call):
             for part in node.args if node.target is None or reference.qualified else (node.target, *node.args):
-                inside = visit(part)
+                inside = self.visit(part)
                 scope = max(scope, inside)
                 if part.id in mentioned:
                     names |= mentioned[part.id]
         elif isinstance(reference, VariableReference):
-            scope = environment.variables[reference.name].scope
+            scope = self.environment.variables[reference.name].scope
         elif isinstance(reference, LocalReference):
-            scope = next(each for name, each in reversed(bound) if name == reference.name)
+            scope = next(each for name, each in reversed(self.bound) if name == reference.name)
             names = frozenset((reference.name,))
         elif isinstance(reference, DefinitionReference):
-            scope = environment.definitions[reference.name].scope
+            scope = self.environment.definitions[reference.name].scope
         elif not isinstance(reference, TypeReference):
-            inner = nothing
+            inner = _NOTHING
             local: tuple[str, ...]
             match node:
                 case Comprehension():
-                    scope = visit(node.range)
+                    scope = self.visit(node.range)
                     outer: tuple[Expr, ...] = (node.range,)
                     local = (node.variable,) if node.variable2 is None else (node.variable, node.variable2)
                     parts: tuple[Expr, ...] = children(node)[1:]
                 case Bind():
-                    scope = visit(node.init)
+                    scope = self.visit(node.init)
                     outer, local, parts = (node.init,), (node.variable,), (node.body,)
                 case OptionalMap():
-                    scope = visit(node.target)
+                    scope = self.visit(node.target)
                     outer, local, parts = (node.target,), (node.variable,), (node.body,)
                 case _:
                     outer, local, parts = (), (), children(node)
-            bound.extend((name, scope) for name in local)
+            self.bound.extend((name, scope) for name in local)
             for part in parts:
-                scope = max(scope, visit(part))
-                inner |= mentioned.get(part.id, nothing)
+                scope = max(scope, self.visit(part))
+                inner |= mentioned.get(part.id, _NOTHING)
             if local:
-                del bound[-len(local) :]
+                del self.bound[-len(local) :]
             names = inner.difference(local) if local else inner
             for part in outer:
-                names |= mentioned.get(part.id, nothing)
+                names |= mentioned.get(part.id, _NOTHING)
         scopes[node.id] = scope
         if names:
             mentioned[node.id] = names
         return scope
-
-    visit(root)
-    return scopes, mentioned

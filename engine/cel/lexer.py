@@ -41,9 +41,9 @@ class Token(NamedTuple):
 
 _TOKEN: Final = re.compile(
     r"""
-    (?:[ \t\n\f\r]+|//[^\n]*)*+
+    [ \t\n\f\r]*+ (?://[^\n]*+[ \t\n\f\r]*+)*+
     (?:
-      (?P<ident>(?!(?:[bB][rR]?|[rR])["'])[_a-zA-Z][_a-zA-Z0-9]*)
+      (?P<ident>[_ac-qs-zAC-QS-Z][_a-zA-Z0-9]*+|(?!(?:[bB][rR]?|[rR])["'])[bBrR][_a-zA-Z0-9]*+)
     | (?P<mark>&&|\|\||==|!=|<=|>=|[-+*/%<>!?:,()\[\]{}]|\.(?![0-9]))
     | (?P<string>
           [bB]?[rR](?:\"{3}(?s:.*?)\"{3}|'{3}(?s:.*?)'{3}|"[^"\n\r]*"|'[^'\n\r]*')
@@ -65,6 +65,9 @@ _TOKEN: Final = re.compile(
 )
 
 
+_KINDS: Final = {number: name for name, number in _TOKEN.groupindex.items()}
+_IDENT: Final = _TOKEN.groupindex["ident"]
+_MARK: Final = _TOKEN.groupindex["mark"]
 _BLANK: Final = re.compile(r"(?:[ \t\n\f\r]+|//[^\n]*)*+")
 
 
@@ -78,19 +81,20 @@ def tokenize(text: str) -> list[Token]:
     make = tuple.__new__
     end = 0
     for match in _TOKEN.finditer(text):
-        if match.start() != end:
+        start, stop = match.span()
+        if start != end:
             break
-        kind = match.lastgroup
-        assert kind is not None
-        word = match[kind]
-        end = match.end()
-        if kind == "mark":
+        end = stop
+        number = match.lastindex or 0
+        word = match[number]
+        if number == _MARK:
             kind = word
-        elif kind == "ident":
-            if word in WORDS:
-                kind = word
-        elif kind == "string" and word[0] in "bB":
-            kind = "bytes"
+        elif number == _IDENT:
+            kind = word if word in WORDS else "ident"
+        else:
+            kind = _KINDS[number]
+            if kind == "string" and word[0] in "bB":
+                kind = "bytes"
         append(make(Token, (kind, end - len(word), end, word)))
         if kind == "end":
             return tokens

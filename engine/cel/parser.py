@@ -7,7 +7,8 @@ recurse over it: chains of `&&` and `||` are balanced, all else that is too deep
 
 from __future__ import annotations
 
-from typing import Final, Never
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Never
 
 from ..source import PolicyError, Problem, Source
 from .ast import (
@@ -134,6 +135,17 @@ class _Pending:
             self.optional = []
             self.positions = []
             self.names = []
+
+
+class _Chain(NamedTuple):
+    """The terms of a chain of `&&` or `||`, where each begins and ends, and the places of the operators between."""
+
+    function: str
+    terms: Sequence[Expr]
+    starts: Sequence[int]
+    ends: Sequence[int]
+    heights: Sequence[int]
+    positions: Sequence[int]
 
 
 class _Parser:
@@ -664,22 +676,25 @@ class _Parser:
         starts = self.starts[top.base :]
         heights = self.heights[top.base :]
         del self.values[top.base :], self.starts[top.base :], self.heights[top.base :]
-        end = self.tokens[self.index - 1].end
-        positions = top.positions
-
-        def balance(low: int, high: int) -> tuple[Expr, int, int]:
-            middle = (low + high + 1) // 2
-            left, left_height = (terms[low], heights[low]) if middle == low else balance(low, middle - 1)[:2]
-            right, height, last = (
-                (terms[high + 1], heights[high + 1], high + 1) if middle == high else balance(middle + 1, high)
-            )
-            # Where a term stands in parentheses, its extent ends before them: good enough for what lies inside.
-            stop = end if last == len(terms) - 1 else terms[last].end
-            node = Call(self.next_id(), positions[middle], starts[low], stop, top.name, None, (left, right))
-            return node, max(left_height, height) + 1, last
-
-        node, height, _ = balance(0, len(positions) - 1)
+        # Where a term stands in parentheses, its extent ends before them: good enough for what lies inside.
+        ends = [each.end for each in terms]
+        ends[-1] = self.tokens[self.index - 1].end
+        chain = _Chain(top.name, terms, starts, ends, heights, top.positions)
+        node, height = self.balance(chain, 0, len(terms) - 1)
         self.push(node, starts[0], height)
+
+    def balance(self, chain: _Chain, low: int, high: int) -> tuple[Expr, int]:
+        """Return the tree of the terms `low` to `high`, and its height."""
+        if low == high:
+            return chain.terms[low], chain.heights[low]
+        middle = (low + high) // 2
+        left, left_height = self.balance(chain, low, middle)
+        right, height = self.balance(chain, middle + 1, high)
+        node = Call(
+            self.next_id(), chain.positions[middle], chain.starts[low], chain.ends[high], chain.function, None,
+            (left, right),
+        )
+        return node, max(left_height, height) + 1
 
     def close(self, token: Token) -> None:
         """Build what the bracket at `token` closes."""
