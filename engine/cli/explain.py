@@ -28,6 +28,7 @@ from .composition import (
 from .exits import Exit
 from .terminal import add_output, heading, table, write, write_json
 from .verdicts import (
+    reason_of,
     refusal_json,
     request,
     show_choice,
@@ -158,7 +159,7 @@ def _explain_node(verdict: Verdict, profile: Profile, options: argparse.Namespac
             write(f"  passed   {plugin}{mark}")
         else:
             rule = f" ({refusal.rule})" if refusal.rule else ""
-            write(f"  refused  {plugin}{rule}{mark}: {refusal.message}")
+            write(f"  refused  {plugin}{rule}{mark}: {reason_of(refusal)}")
             show_values(refusal.values, " " * 11)
     if scores:
         heading("scores")

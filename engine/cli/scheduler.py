@@ -24,7 +24,7 @@ from .composition import (
 )
 from .exits import Exit, Stop
 from .terminal import add_output, heading, progress, table, write, write_json
-from .verdicts import names, request, show_errors, verdict_json
+from .verdicts import names, reason_of, request, show_errors, verdict_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,8 +103,7 @@ def show(verdicts: Sequence[Verdict], nodes: int) -> None:
     placed = [verdict for verdict in verdicts if verdict.node is not None]
     show_placements(placed, nodes)
     show_unplaced([verdict for verdict in verdicts if verdict.node is None])
-    for verdict in verdicts:
-        show_errors(verdict)
+    show_errors(*verdicts)
     write(f"\n{len(placed)} of {len(verdicts)} pending pods placed on {nodes} nodes")
 
 
@@ -140,10 +139,10 @@ def show_unplaced(unplaced: Sequence[Verdict]) -> None:
         write(f"{pod.key}{like}  {pod.priority_band} {pod.qos_class}  {request(pod)}")
         if verdict.refusal is not None:
             plugin, _, refusal = verdict.refusal
-            write(f"  the pod as a whole is refused by {plugin}: {refusal.message}")
+            write(f"  the pod as a whole is refused by {plugin}: {reason_of(refusal)}")
             continue
         size, refusals = len(verdict.names), verdict.refusals()
         width = max((len(refused.plugin) for refused in refusals), default=0)
         for refused in refusals:
             which = names(refused.nodes, 1, all_of=size)
-            write(f"{len(refused.nodes):>5}  {refused.plugin:<{width}}  {refused.reason}: {which}")
+            write(f"{len(refused.nodes):>5}  {refused.plugin:<{width}}  {reason_of(refused)}: {which}")

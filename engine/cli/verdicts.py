@@ -7,16 +7,18 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..kubernetes.vocabulary import GPU_CORE, GPU_MEMORY_RATIO
-from ..points import Enforcement
+from ..points import Code, Enforcement, Refusal
 from .terminal import amount, heading, plain, table, write
 
 if TYPE_CHECKING:
     from ..cluster.pods import PodInfo
-    from ..points import Refusal
     from ..scheduler.verdict import Refused, Verdict
 
 _NAMES_SHOWN = 3
-_VALUE_WIDTH = 60
+_VALUE_WIDTH = 100
+_ERRORS_SHOWN = 20
+_SHORT_OF = {"requested", "used", "capacity"}
+"""What NodeResourcesFit tells of a resource."""
 
 
 def names(nodes: Sequence[str], shown: int = _NAMES_SHOWN, *, all_of: int = 0) -> str:
@@ -38,8 +40,23 @@ def request(pod: PodInfo) -> str:
     return ", ".join(asked) or "nothing"
 
 
-def show_values(values: Iterable[tuple[str, object]], indent: str, *, leaves: bool = False) -> None:
-    """Print sub-expressions with what they were, each on its line; with `leaves` only the innermost, on one line."""
+def show_values(
+    values: Iterable[tuple[str, object]], indent: str, *, leaves: bool = False, node: str = "", reason: str = "",
+) -> None:
+    """Print sub-expressions with what they were, each on its line; with `leaves` only the innermost, on one line.
+
+    `node` says whose values they are, where the refusal is about several; of resources that are short, those count that
+    the `reason` names.
+    """
+    values = list(values)
+    whose = f"{node}: " if node else ""
+    short_of = [(name, value) for name, value in values if isinstance(value, dict) and value.keys() == _SHORT_OF]
+    if short_of:
+        named = [each for each in short_of if reason.endswith(f" {each[0]}")] or short_of
+        texts = [_shortage(name, value) for name, value in named]
+        for text in [", ".join(texts)] if leaves else texts:
+            write(indent + whose + text)
+        return
     shown = [(text, value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False))
              for text, value in values]
     short = [(text, value if len(value) <= _VALUE_WIDTH else value[:_VALUE_WIDTH] + "...") for text, value in shown]
@@ -50,7 +67,19 @@ def show_values(values: Iterable[tuple[str, object]], indent: str, *, leaves: bo
     inner = [(text, value) for text, value in short
              if not any(other != text and other in text for other, _ in short)]
     if inner:
-        write(indent + ", ".join(f"{text} = {value}" for text, value in inner))
+        write(indent + whose + ", ".join(f"{text} = {value}" for text, value in inner))
+
+
+def _shortage(name: str, value: dict[str, int]) -> str:
+    capacity = value["capacity"]
+    free = f"{amount(name, capacity - value['used'])} of {amount(name, capacity)} free"
+    return f"{name} {amount(name, value['requested'])} requested, {free}"
+
+
+def reason_of(refusal: Refused | Refusal) -> str:
+    """Return why something was refused; an expression that failed is told apart from one that said no."""
+    text = refusal.message if isinstance(refusal, Refusal) else refusal.reason
+    return f"{refusal.code.value}: {text}" if refusal.code is Code.ERROR else text
 
 
 def show_choice(verdict: Verdict) -> None:
@@ -95,7 +124,7 @@ def show_refusals(verdict: Verdict) -> None:
     """Print which nodes were refused, by plugin and rule, then by reason with the values that led to it."""
     if verdict.refusal is not None:
         plugin, point, refusal = verdict.refusal
-        write(f"`{plugin}` refuses the pod at {point.value}: {refusal.message}")
+        write(f"`{plugin}` refuses the pod at {point.value}: {reason_of(refusal)}")
         show_values(refusal.values, "  ")
         return
     groups: dict[tuple[str, str, Enforcement], list[Refused]] = {}
@@ -105,20 +134,31 @@ def show_refusals(verdict: Verdict) -> None:
         count = len({node for refused in reasons for node in refused.nodes})
         write(f"{count:>4}  {plugin}{f' ({rule})' if rule else ''}{_mark(enforcement)}")
         for refused in reasons:
-            write(f"      {refused.reason}: {names(refused.nodes, all_of=len(verdict.names))}")
-            show_values(refused.values, "        ", leaves=True)
+            write(f"      {reason_of(refused)}: {names(refused.nodes, all_of=len(verdict.names))}")
+            node = refused.nodes[0] if len(refused.nodes) > 1 else ""
+            show_values(refused.values, "        ", leaves=True, node=node, reason=refused.reason)
 
 
-def show_errors(verdict: Verdict) -> None:
-    """Print what failed while deciding, if anything did."""
-    errors = verdict.errors()
-    if not errors:
+def show_errors(*verdicts: Verdict) -> None:
+    """Print what failed while deciding, if anything did; the same failure once, with how many pods it befell."""
+    found: dict[tuple[str, str, str, str], list[tuple[str, Sequence[str]]]] = {}
+    for verdict in verdicts:
+        for error in verdict.errors():
+            key = error.plugin, error.rule, error.point.value, error.message
+            found.setdefault(key, []).append((verdict.pod.key, error.nodes))
+    if not found:
         return
     heading("errors")
-    for error in errors:
-        where = f" on {names(error.nodes)}" if error.nodes else ""
-        rule = f" ({error.rule})" if error.rule else ""
-        write(f"  {error.plugin}{rule} at {error.point.value}: {error.message}{where}")
+    for (plugin, rule, point, message), befell in [*found.items()][:_ERRORS_SHOWN]:
+        nodes = list(dict.fromkeys(node for _, each in befell for node in each))
+        where = f" on {names(nodes)}" if nodes else ""
+        pods = len({pod for pod, _ in befell})
+        times = f", for {pods} pods" if pods > 1 else ""
+        write(f"  {plugin}{f' ({rule})' if rule else ''} at {point}: {message}{where}{times}")
+    if len(found) > _ERRORS_SHOWN:
+        write(f"  ... and {len(found) - _ERRORS_SHOWN} more")
+    if any(message.startswith("no such key") for _, _, _, message in found):
+        write("  what may be missing is tested with `has(x.y)` or `'key' in x`, or read as `x.?y.orValue(z)`")
 
 
 def refusal_json(plugin: str, refusal: Refusal) -> dict[str, Any]:

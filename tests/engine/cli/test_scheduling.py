@@ -151,7 +151,7 @@ def test_a_decision_is_explained(run: Run, dump: Path, policies: Path):
         "2 of 3 nodes refused\n"
         "   1  NodeResourcesFit (resources)\n"
         "      Insufficient cpu: small\n"
-        '        cpu = {"requested": 2000, "used": 0, "capacity": 1000}\n'
+        "        cpu 2 requested, 1 of 1 free\n"
         "   1  keep-off-hot-nodes (below-watermark)\n"
         "      cpu at 75%: hot\n"
         "        variables.cpu = 75\n"
@@ -236,7 +236,7 @@ def test_plugins_are_listed_with_their_state_and_origin(run: Run, policies: Path
     }
     assert (found["GpuClustering"]["enabled"], found["GpuClustering"]["origin"]) == (False, "built-in")
     lines = [line.split() for line in run("plugins", "--policies", policies).out.splitlines()]
-    assert ["scheduler", "keep-off-hot-nodes", "filter", "score", "Enforce", f"{policies}/hot.yaml:4",
+    assert ["scheduler", "keep-off-hot-nodes", "filter", "score", "Enforce", f"{policies}/hot.yaml:4:",
             "Pods", "avoid", "hot", "nodes."] in lines
     assert run("plugins", "--framework", "qos", "-o", "json").json["digest"] == run("plugins", "-o", "json").json["digest"]
 
@@ -261,6 +261,37 @@ def test_a_pod_is_decided_about_in_the_profile_that_it_names(run: Run, dump: Pat
         "", "careful", ["NodeResourcesFit", "keep-off-hot-nodes"])
     decisions = run("scheduler", "--cluster", dump, "--policies", policies, "-o", "json").json["decisions"]
     assert {each["profile"] for each in decisions} == {"careful"}
+
+
+FAILING = """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: zoned}
+spec:
+  filter: [{name: zone, expression: "node.metadata.labels['zone'] == 'a'"}]
+"""
+
+
+def test_an_expression_that_fails_is_told_apart_from_one_that_says_no(run: Run, dump: Path, tmp_path: Path):
+    (tmp_path / "zoned.yaml").write_text(FAILING)
+    arguments = ("--cluster", dump, "--policies", tmp_path / "zoned.yaml")
+    out = run("explain", "web-4", *arguments).out
+    assert out.endswith(
+        "      PolicyError: no such key: zone: all\n"
+        "        cool: node.metadata.labels['zone'] = no such key: zone\n"
+        "\nerrors\n"
+        "  zoned (zone) at filter: no such key: zone on cool, hot, small\n"
+        "  what may be missing is tested with `has(x.y)` or `'key' in x`, or read as `x.?y.orValue(z)`\n"
+    )
+    assert "  refused  zoned (zone): PolicyError: no such key: zone\n" in run("explain", "web-4", *arguments, "--node", "hot").out
+    out = run("scheduler", *arguments).out
+    assert out.count("no such key: zone on") == 1
+    assert "  zoned (zone) at filter: no such key: zone on cool, hot, for 2 pods\n" in out
+
+
+def test_what_is_short_is_told_in_peoples_units_and_of_which_node(run: Run, dump: Path):
+    lines = run("explain", "web-4", "--cluster", dump).out.splitlines()
+    assert lines[-2:] == ["      Insufficient cpu: all", "        cool: cpu 64 requested, 3 of 4 free"]
 
 
 def test_policies_of_another_profile_count_in_that_profile_only(run: Run, dump: Path, policies: Path):
