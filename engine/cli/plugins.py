@@ -40,9 +40,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.output == "json":
         write_json({"digest": registry.digest, "plugins": [_plain(plugin) for plugin in found]})
         return Exit.OK
-    table(["framework", "name", "points", "state", "origin", "description"], [
+    table(["framework", "name", "points", "state", "origin and description"], [
         [plugin.framework.value, plugin.name, " ".join(point.value for point in plugin.points), _state(plugin),
-         plugin.origin, plugin.description]
+         f"{plugin.origin}: {plugin.description}" if plugin.description else plugin.origin]
         for plugin in found
     ])
     write(f"\n{len(found)} plugins, digest {registry.digest}")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..documents import format_duration
-from ..qos.manager import Round, replay
 from ..points import Framework
+from ..qos.manager import Round, replay
 from .composition import add_policies, check_enabled, need_file, registry_of
 from .exits import Exit, Stop
 from .terminal import add_output, plain, table, warn, write, write_json

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _PIPE_WIDTH = 10_000
+_GAP = 2
+"""Blanks between two columns."""
+_NARROWEST = 30
+"""How many characters the last column of a table has at least, if it needs them."""
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
@@ -60,20 +64,41 @@ def heading(text: str) -> None:
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows under headers; a column whose cells are all numbers is aligned to the right."""
+    """Print rows under headers; a column whose cells are all numbers is aligned to the right.
+
+    Where the terminal is too narrow the last column is wrapped, then the others between words; never within a name,
+    which is there to be copied.
+    """
+    write("\n".join(_table(headers, rows, _console())))
+
+
+def _table(headers: Sequence[str], rows: Sequence[Sequence[object]], console: Console) -> list[str]:
+    """Return the lines of a table; they are longer than the console is wide where its words are."""
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    cells = [[cell if isinstance(cell, Text) else Text(_cell(cell)) for cell in row] for row in rows]
+    widths = [max([len(header), *(row[index].cell_len for row in cells)]) for index, header in enumerate(headers)]
+    gaps, narrowest = _GAP * (len(headers) - 1), min(widths[-1], _NARROWEST)
+    if sum(widths[:-1]) + gaps + narrowest > console.width:
+        widths[:-1] = [max([len(header), *(len(word) for row in cells for word in row[index].plain.split())])
+                       for index, header in enumerate(headers[:-1])]
+    widths[-1] = max(narrowest, min(widths[-1], console.width - sum(widths[:-1]) - gaps))
+    grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
     for index, header in enumerate(headers):
         numeric = all(isinstance(row[index], int | float) for row in rows) and bool(rows)
-        grid.add_column(header, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        grid.add_row(*(cell if isinstance(cell, Text) else Text(_cell(cell)) for cell in row))
-    with _console().capture() as captured:
-        _console().print(grid)
+        grid.add_column(header, justify="right" if numeric else "left", overflow="fold", width=widths[index])
+    for row in cells:
+        grid.add_row(*row)
+    width = console.width
+    try:
+        console.width = max(width, sum(widths) + gaps)
+        with console.capture() as captured:
+            console.print(grid)
+    finally:
+        console.width = width
     # The last column is filled up with blanks, which are noise to whoever compares or copies the output.
-    write("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    return [line.rstrip() for line in captured.get().splitlines()]
 
 
 def _cell(value: object) -> str:
