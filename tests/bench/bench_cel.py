@@ -40,7 +40,8 @@ from .rivals import RIVALS
 SIZES = (100, 5_000, 100_000)
 NUMERIC = ("E2 fit", "E6 score")
 CEL_GO_NS = {"E2 fit": 370, "E3 taints": 1340, "E4 labels": 150, "E6 score": 600, "E7 ternary": 330, "E8 selector": 1260}
-"""Of the expressions that read the node: peers.json, whose machine is no faster than the one that this was written on."""
+"""Per evaluation of the expressions that read the node, from peers.json: cel-go is not measured here. Where that was
+measured, the C++ wrapper took 1.7 to 8.5 us for the eight."""
 ENVIRONMENT = Environment(functions=table(STANDARD)).with_variables(
     Variable("pod", DYN, Scope.DECISION), Variable("node", DYN, Scope.ROW),
 )
@@ -276,8 +277,8 @@ def _compiling(texts: Mapping[str, str]) -> Iterator[Figure]:
             bound = 150.0 if stage == "parse, check and plan" else None
             yield Figure(f"{stage}: {kind}, median", statistics.median(each), "us", bound)
             yield Figure(f"{stage}: {kind}, most", max(each), "us")
-    seconds = _thousand_documents()
-    yield Figure("1,000 documents compile", seconds[0] + seconds[1], "s", 2.0)
+    seconds = min((_thousand_documents() for _ in range(3)), key=sum)
+    yield Figure("1,000 documents compile, least of three", sum(seconds), "s", 2.0)
     yield Figure("  of which read and validated", seconds[0], "s")
 
 
@@ -286,11 +287,8 @@ def _stages(text: str, place: Environment) -> Mapping[str, Turns]:
     root = parse(source)
     checked = check(source, root, place)
 
-    def whole() -> None:
-        ColumnPlan(check(source, parse(source), place))
-
     stages = {
-        "parse, check and plan": Turns(whole),
+        "parse, check and plan": Turns(lambda: ColumnPlan(check(source, parse(source), place))),
         "parse": Turns(lambda: parse(source)),
         "check": Turns(lambda: check(source, root, place)),
         "plan": Turns(lambda: ColumnPlan(checked)),
