@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -34,6 +35,8 @@ UNLIMITED: Final = -1
 PERIOD: Final = 100_000
 """Of the CFS quota, in microseconds."""
 
+_CPUS: Final = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
+_LARGEST_CPU: Final = 65_535  # Linux is built for 8,192 at most
 _SMALLEST_CPUSET: Final = 2
 _SMALLEST_QUOTA: Final = 2_000
 _LARGEST_STEP: Final = 0.1  # of the node per round, upwards
@@ -53,14 +56,12 @@ class Processor:
 def parse_cpuset(text: str) -> frozenset[int]:
     """Return the CPUs of a list such as `0,4-5`; raise ValueError for a text that is none."""
     cpus: set[int] = set()
-    for part in text.strip().split(","):
-        first, dash, last = part.strip().partition("-")
-        if not part.strip():
-            continue
-        if dash:
-            cpus.update(range(int(first), int(last) + 1))
-        else:
-            cpus.add(int(first))
+    for part in filter(None, (each.strip() for each in text.strip().split(","))):
+        found = _CPUS.fullmatch(part)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if not first <= last <= _LARGEST_CPU:
+            raise ValueError(f"`{part}` is no CPU and no range of CPUs from 0 to {_LARGEST_CPU}")
+        cpus.update(range(first, last + 1))
     return frozenset(cpus)
 
 
@@ -151,28 +152,44 @@ def read_topology(
 ) -> Topology:
     """Read what a NodeResourceTopology's annotations and the pods' resource status say of the CPUs.
 
-    Without `processors` they are those of the CPU topology annotation.
+    Without `processors` they are those of the CPU topology annotation. Raises `EvaluationError` where an annotation is
+    malformed.
     """
     system = read_annotation(resource_topology, SYSTEM_QOS_RESOURCE_ANNOTATION)
-    exclusive = parse_cpuset(str(system.get("cpuset") or "")) if system.get("cpusetExclusive", True) else frozenset()
-    reservation = read_annotation(resource_topology, NODE_RESERVATION_ANNOTATION)
+    exclusive = frozenset[int]()
+    if system.get("cpusetExclusive", True):
+        exclusive = _annotated_cpus(resource_topology, SYSTEM_QOS_RESOURCE_ANNOTATION, "cpuset")
     owners: dict[int, str] = {}
     for pod in pods:
-        cpus = parse_cpuset(str(read_annotation(pod, RESOURCE_STATUS_ANNOTATION).get("cpuset") or ""))
-        owners |= dict.fromkeys(cpus, raw_qos_class(pod))
+        owners |= dict.fromkeys(_annotated_cpus(pod, RESOURCE_STATUS_ANNOTATION, "cpuset"), raw_qos_class(pod))
     return Topology(
         processors=read_processors(resource_topology) if processors is None else tuple(processors),
-        reserved=parse_cpuset(str(reservation.get("reservedCPUs") or "")),
+        reserved=_annotated_cpus(resource_topology, NODE_RESERVATION_ANNOTATION, "reservedCPUs"),
         system_exclusive=exclusive,
         owners=owners,
         kubelet_static=read_annotation(resource_topology, CPU_MANAGER_POLICY_ANNOTATION).get("policy") == "static",
     )
 
 
+def _annotated_cpus(owner: Mapping[str, Any], annotation: str, field: str) -> frozenset[int]:
+    try:
+        return parse_cpuset(str(read_annotation(owner, annotation).get(field) or ""))
+    except ValueError as error:
+        raise EvaluationError(f"annotation `{annotation}`: `{field}`: {error}") from None
+
+
 def read_processors(resource_topology: Mapping[str, Any]) -> tuple[Processor, ...]:
-    """Return the processors that a NodeResourceTopology's CPU topology annotation lists; empty without one."""
+    """Return the processors that a NodeResourceTopology's CPU topology annotation lists; empty without one.
+
+    Raises `EvaluationError` where it lists something else.
+    """
     detail = read_annotation(resource_topology, CPU_TOPOLOGY_ANNOTATION).get("detail") or ()
-    return tuple(Processor(each["id"], each["core"], each["socket"], each["node"]) for each in detail)
+    try:
+        return tuple(Processor(each["id"], each["core"], each["socket"], each["node"]) for each in detail)
+    except (TypeError, KeyError):
+        raise EvaluationError(
+            f"annotation `{CPU_TOPOLOGY_ANNOTATION}`: `detail` is no list of `id`, `core`, `socket` and `node`",
+        ) from None
 
 
 def read_annotation(owner: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koordpolicy.engine.cel.values import EvaluationError
 from koordpolicy.engine.qos.suppression import (
     Processor,
     Topology,
@@ -11,6 +12,7 @@ from koordpolicy.engine.qos.suppression import (
     choose_cpus,
     format_cpuset,
     parse_cpuset,
+    read_topology,
     recover_cpus,
     recover_quota,
     set_cpus,
@@ -25,6 +27,24 @@ def test_a_cpu_list_reads_back_as_it_was_written(cpus):
     assert parse_cpuset(format_cpuset(cpus)) == cpus
 
 
+@pytest.mark.parametrize("text", ["0-99999999999", "70000", "0-x", "5-2", "-1", "1-", "a", "0-1-2", "\N{ARABIC-INDIC DIGIT ONE}"])
+def test_a_text_that_is_no_cpu_list_is_refused_and_costs_nothing(text):
+    with pytest.raises(ValueError, match=f"`{text}` is no CPU and no range of CPUs from 0 to 65535"):
+        parse_cpuset(f"0,{text}")
+
+
+@pytest.mark.parametrize(("annotation", "value", "message"), [
+    ("node.koordinator.sh/reservation", '{"reservedCPUs": "0-"}', "`reservedCPUs`: `0-` is no CPU and no range"),
+    ("node.koordinator.sh/system-qos-resource", '{"cpuset": "x"}', "`cpuset`: `x` is no CPU and no range"),
+    ("node.koordinator.sh/cpu-topology", '{"detail": [{"id": 0}]}', "`detail` is no list of `id`, `core`"),
+    ("node.koordinator.sh/cpu-topology", '{"detail": 5}', "`detail` is no list of `id`, `core`"),
+    ("node.koordinator.sh/reservation", "[]", "is no object"),
+])
+def test_a_malformed_annotation_is_an_error_that_names_it(annotation, value, message):
+    with pytest.raises(EvaluationError, match=f"annotation `{annotation}`.*{message}"):
+        read_topology({"metadata": {"annotations": {annotation: value}}}, [])
+
+
 @given(st.integers(0, 20), st.lists(st.integers(0, 40), unique=True, max_size=20))
 def test_exactly_as_many_different_cpus_are_chosen_as_asked_for_or_none(count, cpus):
     processors = [Processor(cpu, cpu // 2, cpu // 8, cpu // 8) for cpu in cpus]
@@ -35,11 +55,6 @@ def test_exactly_as_many_different_cpus_are_chosen_as_asked_for_or_none(count, c
 
 def test_threads_of_a_core_are_chosen_together_and_cores_over_sockets():
     assert choose_cpus(4, EIGHT) == [0, 1, 4, 5]
-
-
-def test_a_list_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="invalid literal"):
-        parse_cpuset("0-x")
 
 
 def test_a_cpu_set_grows_by_a_tenth_of_the_node_at_most_and_never_below_two():
