@@ -36,9 +36,9 @@ class Source:
     """
 
     name: str
-    text: str
-    parent: Source | None = None
-    offsets: Sequence[int] = ()
+    text: str = field(repr=False)
+    parent: Source | None = field(default=None, repr=False)
+    offsets: Sequence[int] = field(default=(), repr=False)
 
     @cached_property
     def _line_starts(self) -> list[int]:

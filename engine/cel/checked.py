@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from ..source import Source
@@ -63,16 +63,16 @@ class Checked:
     """A tree whose names are resolved and whose nodes have types, in the environment that it was checked against."""
 
     source: Source
-    root: Expr
-    environment: Environment
-    types: Mapping[int, Type]
-    references: Mapping[int, Reference]
+    root: Expr = field(repr=False)
+    environment: Environment = field(repr=False)
+    types: Mapping[int, Type] = field(repr=False)
+    references: Mapping[int, Reference] = field(repr=False)
     reads: frozenset[Path]
     """The exact paths read of all variables, definitions included (a prefix stands for all below it)."""
     scope: Scope
-    scopes: Mapping[int, Scope]
+    scopes: Mapping[int, Scope] = field(repr=False)
     """Of every node. A node that mentions a local has the scope of what the local ranges over."""
-    locals: Mapping[int, frozenset[str]]
+    locals: Mapping[int, frozenset[str]] = field(repr=False)
     """The variables of *enclosing* comprehensions and binds that a node mentions; nodes without any are left out.
 
     Such a node has no value of its own outside the loop."""
