@@ -28,8 +28,8 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)  ## Schedule the example cluster's pending pods under the shipped policies and explain the outcome
 	$(BIN)/python examples/demo.py
 
-test: $(STAMP)  ## Run all tests; with KOORD_POLICY_CASES=DIR the golden cases of that directory too
-	$(BIN)/python -m pytest -n auto
+test: $(STAMP)  ## Run all tests and say what was skipped; with KOORD_POLICY_CASES=DIR the golden cases of that directory too
+	$(BIN)/python -m pytest -n auto -rs
 
 check: $(STAMP) wheel  ## Lint, check types and import directions, compare the wheel with the folders
 	$(BIN)/ruff check .

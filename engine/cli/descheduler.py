@@ -75,12 +75,12 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 def _show(result: CycleResult) -> None:
     if result.evicted:
         heading("would be evicted")
-        table(["pod", "node", "plugin", "criterion", "reason"], [
+        table(["pod", "node", "plugin", "rule", "reason"], [
             [each.pod, each.node, each.plugin, each.rule, each.reason] for each in result.evicted
         ])
     if result.kept:
         heading("candidates that stay")
-        table(["pod", "node", "plugin", "criterion", "stopped by", "why"], [
+        table(["pod", "node", "plugin", "rule", "stopped by", "why"], [
             [each.pod, each.node, each.plugin, each.rule, _stopper(each.stopped_by, each.stopped_rule), each.message]
             for each in result.kept
         ])
