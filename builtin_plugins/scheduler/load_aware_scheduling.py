@@ -7,6 +7,7 @@ capacity and age of the metrics are kept as columns, and a row is rewritten when
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -37,6 +38,7 @@ _EXPIRED: Final = "node(s) nodeMetric expired"
 
 _Integers = NDArray[np.int64]
 _Booleans = NDArray[np.bool_]
+_Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +75,14 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Load:
-    """What a filter compared: int64[nodes, resources], thresholds and usage in percent, 0 where nothing is asked."""
+    """What a filter compared: float64[nodes, resources], usage in percent, and from where on it is refused.
 
-    percent: _Integers
-    threshold: _Integers
+    Percents count rounded half away from zero, so a threshold is exceeded from half a percent above it on; where
+    nothing is asked the bound is infinite.
+    """
+
+    percent: _Floats
+    bound: _Floats
     aggregated: _Booleans
 
 
@@ -108,11 +114,11 @@ class LoadAwareScheduling:
         """Refuse nodes whose usage, with the pod's estimate, would be above a threshold, and expired metrics."""
         size = snapshot.size
         expired: _Booleans = np.zeros(size, np.bool_)
-        load = _Load(np.zeros((size, len(self._names)), np.int64), np.zeros((size, len(self._names)), np.int64),
-                     np.zeros(size, np.bool_))
+        shape = (size, len(self._names))
+        load = _Load(np.zeros(shape), np.full(shape, np.inf), np.zeros(size, np.bool_))
         if not _is_of_daemon_set(pod):
             self._compare(state, pod, snapshot, expired, load)
-        exceeded = load.percent > load.threshold
+        exceeded = load.percent >= load.bound
         refused_by_load = exceeded.any(axis=1)
         first = exceeded.argmax(axis=1)
 
@@ -126,7 +132,8 @@ class LoadAwareScheduling:
             if expired[row]:
                 return Refusal("metric", _EXPIRED)
             name, column = self._names[first[row]], first[row]
-            values = {"percent": int(load.percent[row, column]), "threshold": int(load.threshold[row, column])}
+            percent, bound = float(load.percent[row, column]), float(load.bound[row, column])
+            values = {"percent": math.floor(percent + 0.5), "threshold": math.floor(bound)}
             return Refusal("load", message(row), values=((name, values),))
 
         def reasons(refused: Rows) -> dict[str, Rows]:
@@ -179,7 +186,7 @@ class LoadAwareScheduling:
         asked = present & measured & ~too_old
         capacity = self._capacity.of(snapshot)
         places = self._places_of_nodes(snapshot)
-        for place in np.unique(places).tolist():
+        for place in np.flatnonzero(np.bincount(places, minlength=1)).tolist():
             percents, query = self._thresholds[place].chosen(prod=pod.priority_band == PROD)
             threshold = np.array([percents.get(name, 0) for name in self._names], np.int64)
             if not threshold.any():
@@ -189,8 +196,9 @@ class LoadAwareScheduling:
                 refused |= here & too_old
             used = self._used(query, snapshot) + self._estimate(state, pod)
             compared = (here & asked)[:, np.newaxis] & (threshold != 0) & (capacity != 0)
-            np.copyto(load.percent, _percent(used, capacity), where=compared)
-            np.copyto(load.threshold, threshold, where=compared)
+            # In the floating point of the original.
+            np.copyto(load.percent, used / np.maximum(capacity, 1) * 100, where=compared)
+            np.copyto(load.bound, threshold + 0.5, where=compared)
             load.aggregated[here] = bool(query.statistic)
 
     def _metric_columns(self, snapshot: Snapshot) -> tuple[_Booleans, _Booleans, _Booleans]:
@@ -240,13 +248,6 @@ def _metric_row(row: NodeRow, now: int, kept: bool) -> Vector:  # noqa: ARG001 -
         return 0, 0, NEVER
     measured = (row.metric.object.get("status") or {}).get("nodeMetric") is not None
     return 1, int(measured), updated_at(row.metric)
-
-
-def _percent(used: _Integers, capacity: _Integers) -> _Integers:
-    """Return the usage in percent, rounded half away from zero, in the floating point of the original."""
-    exact = used.astype(np.float64) / np.maximum(capacity, 1).astype(np.float64) * 100
-    whole = np.trunc(exact)
-    return (whole + (exact - whole >= 0.5)).astype(np.int64)
 
 
 def _percents(own: Mapping[str, Any], name: str) -> Mapping[str, int]:

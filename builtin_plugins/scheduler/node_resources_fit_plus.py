@@ -106,6 +106,8 @@ class NodeResourcesFitPlus:
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Score the nodes by the weighted mean over the resources that are requested and have a strategy."""
+        if len(self._nonzero) > snapshot.size:
+            self._nonzero = {name: pods for name, pods in self._nonzero.items() if name in snapshot.index}
         total: NDArray[np.int64] = np.zeros(snapshot.size, np.int64)
         weights = 0
         for name, amount in pod.requests.items():

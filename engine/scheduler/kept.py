@@ -40,8 +40,8 @@ class KeptColumns:
         frame = Snapshot(cluster, snapshot.now).frame({})
         stamp = frame.stamp(self._paths)
         found = frame.kept.get(self)
-        values: NDArray[np.int64] | None = None
         changed: Sequence[int] = range(snapshot.size)
+        values: NDArray[np.int64]
         if isinstance(found, tuple):
             before, values = found
             if before == stamp:
@@ -49,7 +49,7 @@ class KeptColumns:
             rows = frame.changed(self._paths, before)
             if rows is not None:
                 changed = rows.tolist()
-        if values is None:
+        else:
             values = np.zeros((snapshot.size, self._width), np.int64)
         for index in changed:
             values[index] = self._compute(cluster.rows[index], snapshot.now, True)
