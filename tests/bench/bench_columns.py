@@ -8,7 +8,8 @@ from random import Random
 from typing import Any
 
 from koordpolicy.engine.cel.columns import evaluate
-from koordpolicy.engine.cel.program import Program, compile
+from koordpolicy.engine.cel.program import Program
+from koordpolicy.engine.cel.program import compile as compile_program
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.points import Slot, environment
@@ -19,16 +20,16 @@ SIZES = (100, 5_000, 100_000)
 FILTERS = (
     "allocatable.cpu - requested.cpu >= requests.cpu && allocatable.memory - requested.memory >= requests.memory",
     "nodeInfo.pods < allocatable.pods",
-    "has(node.spec.taints) ? node.spec.taints.all(t, t.effect == 'PreferNoSchedule' || (has(pod.spec.tolerations) &&"
-    " pod.spec.tolerations.exists(l, l.key == t.key && (!has(l.value) || l.value == t.value)))) : true",
+    ("has(node.spec.taints) ? node.spec.taints.all(t, t.effect == 'PreferNoSchedule' || (has(pod.spec.tolerations) &&"
+    " pod.spec.tolerations.exists(l, l.key == t.key && (!has(l.value) || l.value == t.value)))) : true"),
     "usage.cpu * 100 / allocatable.cpu < 80 && usage.memory * 100 / allocatable.memory < 90",
-    "!has(pod.spec.nodeSelector) || pod.spec.nodeSelector.all(k, k in node.metadata.labels &&"
-    " node.metadata.labels[k] == pod.spec.nodeSelector[k])",
+    ("!has(pod.spec.nodeSelector) || pod.spec.nodeSelector.all(k, k in node.metadata.labels &&"
+    " node.metadata.labels[k] == pod.spec.nodeSelector[k])"),
     "!nodeInfo.unschedulable && nodeInfo.zone in ['z0', 'z1', 'z2'] && (metricAge < 120 || requests.cpu < 1000)",
 )
 SCORES = (
-    "((allocatable.cpu - requested.cpu - requests.cpu) * 100 / allocatable.cpu"
-    " + (allocatable.memory - requested.memory - requests.memory) * 100 / allocatable.memory) / 2",
+    ("((allocatable.cpu - requested.cpu - requests.cpu) * 100 / allocatable.cpu"
+    " + (allocatable.memory - requested.memory - requests.memory) * 100 / allocatable.memory) / 2"),
     "100 - usage.cpu * 100 / allocatable.cpu",
     "nodeInfo.zone == 'z1' ? 100 : (has(node.metadata.labels.pool) && node.metadata.labels.pool == 'general' ? 50 : 0)",
     "100 - nodeInfo.pods * 100 / allocatable.pods",
@@ -42,8 +43,8 @@ def main() -> Iterator[Figure]:
 
 def _ten_policies(size: int = 5_000) -> Iterator[Figure]:
     cluster, now = cluster_of(size)
-    filters = [compile(text, environment(Slot.FILTER)) for text in FILTERS]
-    scores = [compile(text, environment(Slot.SCORE)) for text in SCORES]
+    filters = [compile_program(text, environment(Slot.FILTER)) for text in FILTERS]
+    scores = [compile_program(text, environment(Slot.SCORE)) for text in SCORES]
     random = Random(1)
     pods = [_pod(number, random) for number in range(3_000)]
     number = [0]
@@ -66,7 +67,9 @@ def _ten_policies(size: int = 5_000) -> Iterator[Figure]:
     yield Figure(f"ten policies, {size} nodes", seconds * 1e3, "ms/pod", 1.0)
     for kind, programs in (("filter", filters), ("score", scores)):
         for position, program in enumerate(programs, 1):
-            def one(program: Program = program) -> None:
+            spent = [0.0]
+
+            def one(program: Program = program, spent: list[float] = spent) -> None:
                 decide()
                 started = time.perf_counter()
                 evaluate(program, cluster.snapshot(now).frame({
@@ -74,7 +77,6 @@ def _ten_policies(size: int = 5_000) -> Iterator[Figure]:
                 }))
                 spent[0] += time.perf_counter() - started
 
-            spent = [0.0]
             for _ in range(100):
                 one()
             yield Figure(f"  {kind} {position}", spent[0] / 100 * 1e6, "us/pod")
