@@ -4,12 +4,16 @@ import json
 
 import pytest
 
+from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.builtin_plugins.scheduler.load_aware_args import check_args, convert
 from koordpolicy.builtin_plugins.scheduler.load_aware_estimates import estimate_node, estimate_pod
 from koordpolicy.engine.cluster.metrics import nanoseconds
 from koordpolicy.engine.cluster.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
 from koordpolicy.engine.plugins import CycleState
+from koordpolicy.engine.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle import Scheduler, Settings
+from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
 
 NOW = nanoseconds("2026-01-01T00:10:00Z", "")
 SECOND = 1_000_000_000
@@ -273,3 +277,15 @@ def test_a_pod_may_say_its_own_factors_where_that_is_allowed(text, cpu):
 def test_a_node_counts_by_its_allocatable_before_amplification(text, cpu):
     amplified = node(annotations={"node.koordinator.sh/raw-allocatable": text})
     assert estimate_node(amplified, ResourceList(cpu=100_000, memory=5)) == {"cpu": cpu, "memory": 5}
+
+
+def test_a_profile_that_names_it_fills_nodes_up_to_the_threshold_and_no_further():
+    args = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "LoadAwareSchedulingArgs",
+            "usageThresholds": {"cpu": 30}, "resourceWeights": {"cpu": 1}}
+    spec = ProfileSpec(enabled=(Choice("LoadAwareScheduling", args=args),))
+    cluster = Cluster([node("a"), metric("a", cpu="10"), node("b"), metric("b", cpu="20")])
+    scheduler = Scheduler(cluster, Live(Registry.of(PLUGINS, generation=1)), Settings((spec,)), clock=lambda: NOW)
+    verdicts = [scheduler.schedule(PodInfo.of(pod(f"p{number}")), explained=True) for number in range(4)]
+    # 8.5 cores each: a takes two (10, 18.5, 27), b takes one (20, 28.5).
+    assert [verdict.node for verdict in verdicts] == ["a", "a", "b", None]
+    assert [(each.reason, list(each.nodes)) for each in verdicts[-1].refusals()] == [("node(s) cpu usage exceed threshold", ["a", "b"])]
