@@ -16,7 +16,22 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from .cel import library
 from .cel.environment import Environment, Function, Scope, Variable
-from .cel.types import BOOL, DOUBLE, DYN, INT, NULL, STRING, TIMESTAMP, Field, ObjectType, Type, list_of, map_of
+from .cel.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    Field,
+    ObjectType,
+    Type,
+    list_of,
+    map_of,
+)
 from .cel.values import EvaluationError
 from .kubernetes import library as kubernetes_library
 from .kubernetes import types as kubernetes_types
@@ -541,7 +556,11 @@ class Typed:
     def signature(self) -> Hashable:
         """What is equal for params of the same types."""
         return tuple(
-            (each.name, each.index, *((name, field.type) for name, field in each.fields.items())) for each in self.types
+            (
+                each.name, each.index,
+                *((name, field.type, field.list_type, field.list_keys) for name, field in each.fields.items()),
+            )
+            for each in self.types
         )
 
 
@@ -553,13 +572,15 @@ def typed(values: Mapping[str, Any], schema: Any = None) -> Typed:
     types: list[ObjectType] = []
     properties = _properties(schema)
     declared = {
-        name: Field(_type_of(values.get(name), f"Params.{name}", types, properties.get(name)))
+        name: _field(_type_of(values.get(name), f"Params.{name}", types, properties.get(name)), properties.get(name))
         for name in {**dict.fromkeys(properties), **values}
     }
     top = ObjectType("Params", declared)
     return Typed(top.type, (top, *types))
 
 
+_FORMATS: Final[Mapping[object, Type]] = {"date-time": TIMESTAMP, "duration": DURATION, "byte": BYTES}
+"""Texts that expressions read as what they stand for, as Kubernetes has it."""
 _SCHEMA_TYPES: Final = {"integer": INT, "number": DOUBLE, "string": STRING, "boolean": BOOL, "null": NULL}
 
 
@@ -570,8 +591,11 @@ def _properties(schema: Any) -> Mapping[str, Any]:
 
 def _type_of(value: object, path: str, types: list[ObjectType], schema: Any = None) -> Type:
     declared = schema.get("type") if isinstance(schema, Mapping) else None
+    if isinstance(schema, Mapping) and schema.get("x-kubernetes-int-or-string") is True:
+        return DYN
     if isinstance(declared, str) and declared in _SCHEMA_TYPES:
-        return _SCHEMA_TYPES[declared]
+        scalar = _SCHEMA_TYPES[declared]
+        return _FORMATS.get(schema.get("format"), scalar) if scalar == STRING else scalar
     if isinstance(declared, list):
         return DYN
     if isinstance(value, list) or declared == "array":
@@ -587,13 +611,31 @@ def _type_of(value: object, path: str, types: list[ObjectType], schema: Any = No
     return DYN
 
 
+def _field(type_: Type, schema: Any) -> Field:
+    """Return a field as its schema declares it: its description, and what makes two lists equal."""
+    if not isinstance(schema, Mapping):
+        return Field(type_)
+    text, kind = schema.get("description"), schema.get("x-kubernetes-list-type")
+    keys = schema.get("x-kubernetes-list-map-keys")
+    return Field(
+        type_, text if isinstance(text, str) else "", list_type=kind if kind in ("set", "map") else "",
+        list_keys=tuple(map(str, keys)) if isinstance(keys, list) else (),
+    )
+
+
 def _type_of_mapping(value: Mapping[str, Any], path: str, types: list[ObjectType], schema: Any) -> Type:
     properties = _properties(schema)
+    others = schema.get("additionalProperties") if isinstance(schema, Mapping) else None
+    if not properties and isinstance(others, Mapping):
+        return map_of(STRING, _type_of(next(iter(value.values()), None), f"{path}.entry", types, others))
     names = {**dict.fromkeys(properties), **value}
     fields = {name: _type_of(value.get(name), f"{path}.{name}", types, properties.get(name)) for name in names}
     found = set(fields.values())
     if not properties and len(found) <= 1:
         return map_of(STRING, found.pop() if found else DYN)
-    declared = ObjectType(path, {name: Field(type_) for name, type_ in fields.items()}, index=DYN)
+    declared = ObjectType(
+        path, {name: _field(type_, properties.get(name)) for name, type_ in fields.items()},
+        index=None if others is False else DYN,
+    )
     types.append(declared)
     return declared.type

@@ -240,13 +240,63 @@ def signature(name: str, overload: Overload) -> str:
     return f"{name}({', '.join(parameters)}) -> {result}"
 
 
+MEASURED: Final = {
+    **dict.fromkeys(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"), "0.1 per character or element of the smaller side"),
+    "_+_": "1; of texts 0.1 per character of both",
+    **dict.fromkeys(("_&&_", "_||_", "_?_:_"), "0"),
+    **dict.fromkeys(("matches", "find", "findAll"), "0.1 per character times 0.25 per character of the pattern"),
+    **dict.fromkeys(
+        ("isSorted", "sum", "min", "max", "indexOf", "lastIndexOf"), "1 per element; of texts 0.1 per character",
+    ),
+    "lists.range": "11, and 1 per number",
+    "sort": "11, and 2 per pair of elements",
+    "distinct": "11, and 2 per pair of elements",
+    "slice": "11, and 1 per element of the result",
+    "flatten": "11, and 1 per element and level",
+    "join": "0.2 per character of the result",
+    "cel.bind": "that of its parts",
+    "validate": "0.1 per character times 0.25 per character of the format's pattern",
+    "tolerates": "1, and 3 per toleration",
+    "toleratesNode": "1, and 3 per toleration and taint",
+    "matchesSelector": "1, and 3 per requirement",
+    "matchesNodeAffinity": "1, and 3 per requirement",
+    "containsIP": "1 to 4, and 0.1 per character of a text",
+    "containsCIDR": "2 to 7, and 0.1 per character of a text",
+}
+"""Costs of functions that are measured by another rule than a sum over sizes, in words."""
+
+
+def cost_of(function: Function) -> str:
+    """Return what a call costs beyond its arguments, in words."""
+    if function.name in MEASURED:
+        return MEASURED[function.name]
+    unknown = [each.id for each in function.overloads if each.measure is not None]
+    if unknown:
+        raise SystemExit(f"say what `{function.name}` costs: it is measured by a rule of its own")
+    return "; ".join(dict.fromkeys(cost_text(each) for each in function.overloads))
+
+
+def cost_text(overload: Overload) -> str:
+    """Return the cost of an overload as a table says it."""
+    cost, names = overload.cost, ("first", "second", "third", "fourth")
+    terms = [
+        f"{factor:g} per character or element" + (f" of the {names[place]}" if len(overload.parameters) > 1 else "")
+        for place, factor in cost.per_size
+    ]
+    joined = (" times " if cost.product else ", and ").join(terms)
+    if not terms:
+        return str(cost.base)
+    return f"{cost.base}, and {joined}" if cost.base else joined
+
+
 def write_functions() -> str:
     """Return the page of functions."""
     offered = points.functions()
     parts: list[list[str]] = [[
         f"What expressions may call: {sum(not name.startswith('@not') for name in offered)} functions and operators.",
         "Every example is true; a test evaluates each. Macros (`has`, `all`, `exists`, `map`, ...) and what the",
-        "language means as a whole are on [language](language.md).",
+        "language means as a whole are on [language](language.md). Costs are in units of Kubernetes, beyond those of",
+        "the arguments; the receiver of a call counts as its first argument.",
     ]]
     told: set[str] = set()
     for title, functions in LIBRARIES:
@@ -257,9 +307,9 @@ def write_functions() -> str:
                 continue
             told.add(name)
             signatures = "<br>".join(code(signature(name, each)) for each in function.overloads)
-            rows.append([signatures or code(function.name), function.doc, code(function.example)])
+            rows.append([signatures or code(name), function.doc, cost_of(function), code(function.example)])
         if rows:
-            parts += [[f"## {title}"], table(("signature", "meaning", "example"), rows)]
+            parts += [[f"## {title}"], table(("signature", "meaning", "cost", "example"), rows)]
     missing = sorted(name for name in offered if name not in told and not name.startswith("@not"))
     if missing:
         raise SystemExit(f"functions of no library that this page knows: {', '.join(missing)}")

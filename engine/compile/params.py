@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
-from ..cel.types import BOOL, DOUBLE, INT, STRING, Type
+from ..cel.types import BOOL, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, Type
+from ..cel.values import Duration, EvaluationError, Timestamp
 from ..documents import Document, ParamsSpec, PluginSpec
 from ..points import Typed, typed
 from ..source import Problems, Span, did_you_mean
@@ -50,12 +51,39 @@ def gather(
             place = origins.get(path[0], document.span) if path and path[0] not in spec.params else document.span
             problems.add(f"params of `{document.name}`: {message}", place, code="invalid-value",
                          help="change it where it is declared, or give the param another value here")
+    for path, message in _unreadable(params, type_of(params, schema)):
+        place = origins.get(path[0], document.span) if path[0] not in spec.params else document.span
+        problems.add(f"the param `{'.'.join(path)}` of `{document.name}`: {message}", place, code="invalid-value")
     return params, schema
 
 
 def type_of(params: Mapping[str, Any], schema: Mapping[str, Any] | None) -> Typed:
     """Return the type of params for the checker."""
     return typed(params, schema)
+
+
+def _unreadable(params: Mapping[str, Any], declared: Typed) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield path and fault of each text that does not stand for the time or span that its schema says it is."""
+    types = {each.name: each for each in declared.types}
+    pending: list[tuple[tuple[str, ...], Type, object]] = [((), declared.type, params)]
+    while pending:
+        path, type_, value = pending.pop(0)
+        read = _READERS.get(type_)
+        if read is not None and isinstance(value, str):
+            try:
+                read(value)
+            except EvaluationError as error:
+                yield path, error.message
+        elif isinstance(value, Mapping):
+            fields = types[type_.name].fields if type_.name in types else {}
+            other = type_.parameters[1] if type_.name == "map" and type_.parameters else DYN
+            pending.extend(((*path, name), fields[name].type if name in fields else other, each)
+                           for name, each in value.items())
+        elif isinstance(value, list) and type_.name == "list" and type_.parameters:
+            pending.extend(((*path, str(place)), type_.parameters[0], each) for place, each in enumerate(value))
+
+
+_READERS: Final[Mapping[Type, Callable[[str], object]]] = {TIMESTAMP: Timestamp.parse, DURATION: Duration.parse}
 
 
 def override(
@@ -77,6 +105,8 @@ def override(
             faults.append(f"`{name}` has no param `{key}`: {hint}")
         elif not _fits(value, field.type, params.get(key)):
             faults.append(f"the param `{key}` of `{name}` is `{value}`, not of the type {field.type}")
+    faults.extend(f"the param `{'.'.join(path)}` of `{name}`: {message}"
+                  for path, message in _unreadable(given, type_of(params, schema)))
     merged = {**params, **given}
     if schema is not None and not faults:
         faults.extend(f"params of `{name}`: {message}" for _, message in _faults(merged, schema))

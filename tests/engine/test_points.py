@@ -12,6 +12,7 @@ from koordpolicy.engine.cluster.facts import pod_values
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.points import POINTS, SLOTS, Point, Slot, environment, seen, typed
+from koordpolicy.engine.source import PolicyError
 
 
 def test_every_point_and_every_slot_is_in_its_table() -> None:
@@ -71,6 +72,25 @@ def test_params_have_the_types_of_their_schema_where_there_is_one() -> None:
     assert {name: field.type for name, field in found.types[0].fields.items()} == {
         "ratio": DOUBLE, "zone": STRING, "names": list_of(STRING),
     }
+
+
+def test_texts_of_a_schema_are_read_as_what_their_format_says() -> None:
+    schema = {"properties": {
+        "since": {"type": "string", "format": "date-time"}, "grace": {"type": "string", "format": "duration"},
+        "port": {"x-kubernetes-int-or-string": True}, "weights": {"type": "object", "additionalProperties": {"type": "integer"}},
+        "zones": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+        "closed": {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": False},
+    }}
+    params = {"since": "2026-01-01T00:00:00Z", "grace": "90s", "port": 80, "zones": ["a", "b"], "closed": {"a": 1}}
+    scope = environment(Slot.FILTER, params=typed(params, schema))
+    assert {name: str(field.type) for name, field in scope.types["Params"].fields.items()} == {
+        "since": "google.protobuf.Timestamp", "grace": "google.protobuf.Duration", "port": "dyn", "weights": "map(string, int)",
+        "zones": "list(string)", "closed": "Params.closed",
+    }
+    program = compile("params.since + params.grace == timestamp('2026-01-01T00:01:30Z') && params.zones == ['b', 'a']", scope)
+    assert (program.evaluate({"params": params}), program.metered({"params": params})[0]) == (True, True)
+    with pytest.raises(PolicyError, match=r"`Params.closed` cannot be indexed"):
+        compile("params.closed['b'] == 1", scope)
 
 
 @pytest.mark.parametrize(("slot", "expression"), [

@@ -29,6 +29,7 @@ from koordpolicy.engine.cel.parser import parse
 from koordpolicy.engine.cel.types import (
     BOOL,
     DOUBLE,
+    DURATION,
     DYN,
     INT,
     NULL,
@@ -518,3 +519,23 @@ def test_checking_anything_gives_types_or_complaints(text: str):
         assert not checked.types[node.id].variable
         assert checked.types[node.id].name != "*error*"
         assert node.id in checked.scopes
+
+
+def test_texts_that_stand_for_times_and_comparisons_that_do_not_chain_are_explained():
+    environment = PLAIN.with_variables(Variable("when", TIMESTAMP), Variable("span", DURATION))
+    assert fault("when > '2026-01-01T00:00:00Z'", environment)[2] == (
+        "a text is none of those: `timestamp('2026-01-31T12:00:00Z')` reads one"
+    )
+    assert fault("span < '1h'", environment)[2] == "a text is none of those: `duration('1h30m')` reads one"
+    assert fault("1 < 2 < 3", environment)[2] == "comparisons do not chain: write `a < b && b < c`"
+
+
+def test_what_conversions_make_of_constants_is_known_before_an_expression_runs():
+    assert fault("true || int(dyn('x')) == 1")[1] == "type conversion error from 'string' to 'int'"
+    assert fault("false && 'a'.matches(string(dyn('(')))")[1].startswith("error parsing regexp")
+    assert type_of_text("true || 1 / 0 > 0") == "bool"
+
+
+def test_binds_are_available_where_the_environment_says_so():
+    bare = Environment(functions=table(STANDARD))
+    assert fault("1 + cel.bind(x, 1, x)", bare)[:2] == (4, "`cel.bind` is not available here")

@@ -441,6 +441,20 @@ def test_shared_and_own_params_hold_against_the_schema_together(shared: str, own
     )
 
 
+def test_a_param_that_is_no_time_or_span_is_told_when_it_is_declared_as_one() -> None:
+    spec = (
+        "  params: {grace: soon, deep: {at: [noon]}}\n  paramsSchema:\n    properties:\n      grace: {type: string, format: duration}\n"
+        "      deep: {type: object, properties: {at: {type: array, items: {type: string, format: date-time}}}}\n"
+        "  filter:\n  - {name: x, expression: 'true'}\n"
+    )
+    with pytest.raises(PolicyError) as caught:
+        compile_documents(load([Source("a.yaml", f"{HEAD}{spec}")]))
+    assert [each.message for each in caught.value.problems] == [
+        "the param `deep.at.0` of `under-test`: `noon` is not a timestamp: write it as 2006-01-02T15:04:05Z",
+        "the param `grace` of `under-test`: `soon` is not a duration: write it as 1h30m, 1.5s or 250ms",
+    ]
+
+
 def test_a_param_that_the_schema_requires_is_missed_also_where_there_are_no_params() -> None:
     with pytest.raises(PolicyError, match="missing field `x`"):
         plugin("  paramsSchema: {required: [x]}\n  filter:\n  - {name: x, expression: 'true'}\n")
