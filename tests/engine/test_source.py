@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, Source, did_you_mean, in_order, render
 
 FILE = Source("zone.yaml", "spec:\n  filter:\n  - expression: nod.name\n")
