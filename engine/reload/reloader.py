@@ -42,7 +42,7 @@ FIRST_DECISIONS: Final = 100
 
 _LOG: Final = logging.getLogger(__name__)
 _FIRST_LOOKS: Final = 5
-_SWITCH_INTERVAL_S: Final = 0.0005
+_SWITCH_INTERVAL_S: Final = 0.0002
 _SHORTEST_WAIT_S: Final = 0.01
 _RESTLESS: Final = 100
 """After how many settle times without quiet a source is warned about."""

@@ -38,8 +38,8 @@ class Told(Live):
         super().__init__()
         self.swapped = threading.Event()
 
-    def replace(self, build) -> Registry:
-        registry = super().replace(build)
+    def replace(self, build, prepare=None) -> Registry:
+        registry = super().replace(build, prepare)
         self.swapped.set()
         return registry
 
