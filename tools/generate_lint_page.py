@@ -17,7 +17,7 @@ expression. What passes may still be wrong. This page lists the rules that look 
 ```sh
 koord-policy lint policies
 koord-policy lint policies --strict --output sarif
-koord-policy lint policies/descheduler --config examples/descheduler/config.yaml
+koord-policy lint policies/descheduler --config examples/10-descheduler/config.yaml
 koord-policy lint --rules
 ```
 

@@ -1,8 +1,8 @@
 """Replay recorded metrics through the QoS plugins, and print what each would do, round by round, with its reasons.
 
-The recording holds nodes, pods and what was measured of them over time (see examples/qos-replay). What an action writes
-is in the control group files of the next round; the measured usage is the recording's and does not answer. Nothing is
-done to any machine.
+The recording holds nodes, pods and what was measured of them over time (see examples/09-qos-replay). What an action
+writes is in the control group files of the next round; the measured usage is the recording's and does not answer.
+Nothing is done to any machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  koord-policy qos --replay examples/qos-replay/metrics.yaml --policies policies/qos
+  koord-policy qos --replay examples/09-qos-replay/metrics.yaml --policies policies/qos
   koord-policy qos --replay recording.jsonl --policies policies/qos --all --output json
   koord-policy qos --replay recording.yaml --enable BECPUSuppress --feature-gates BECPUSuppress=true
 

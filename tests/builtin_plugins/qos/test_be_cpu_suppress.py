@@ -21,7 +21,7 @@ from koordpolicy.engine.qos.metrics import RecordedReadings, load
 from koordpolicy.engine.registry import Registry
 
 PROJECT = Path(__file__).parents[3]
-EXAMPLE = PROJECT / "examples" / "qos-replay" / "metrics.yaml"
+EXAMPLE = PROJECT / "examples" / "09-qos-replay" / "metrics.yaml"
 
 
 def test_what_neither_pods_nor_applications_used_is_the_systems():

@@ -42,7 +42,7 @@ def test_an_empty_configuration_has_koordinators_defaults():
 
 
 def test_the_example_is_read_and_its_arguments_are_in_internal_form():
-    found = config.load(PROJECT / "examples" / "descheduler" / "config.yaml")
+    found = config.load(PROJECT / "examples" / "10-descheduler" / "config.yaml")
     (profile,) = found.profiles
     assert (found.interval, found.dry_run, found.limits) == (30 * 10**9, True, Limits(3, None, 25))
     assert (profile.balance, profile.complete) == (("LowNodeLoad",), frozenset(("LowNodeLoad",)))

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from koordpolicy.__main__ import builtins
+from koordpolicy.engine import cli
+
+HERE = Path(__file__).parent
+PROJECT = HERE.parents[1]
+
+
+def test_the_two_hot_nodes_each_lose_the_pod_that_relieves_them(capsys: pytest.CaptureFixture[str]):
+    assert cli.main([
+        "descheduler", "--once", "--dry-run", "--cluster", str(PROJECT / "examples" / "cluster"),
+        "--config", str(HERE / "config.yaml"), "--policies", str(PROJECT / "policies" / "descheduler"), "--output", "json",
+    ], builtins) == 0
+    evicted = json.loads(capsys.readouterr().out)["evicted"]
+    assert [(each["pod"], each["node"], each["plugin"]) for each in evicted] == [
+        ("shop/ledger-6", "general-03", "LowNodeLoad"), ("shop/ledger-4", "general-07", "LowNodeLoad"),
+    ]
