@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -43,16 +43,42 @@ def summarize(
 
     Rows without a metric (`NoMetric`) are left out; any other error of a row is the aggregate's error.
     """
+    return _facts(aggregates, lambda aggregate: _over(aggregate, *frame_of(aggregate)))
+
+
+def summarize_rows(
+    aggregates: Iterable[AggregateProgram], rows_of: Callable[[AggregateProgram], Iterable[Mapping[str, object]]],
+) -> Facts:
+    """Return the facts over rows that no frame holds, each given as the variables that an expression sees.
+
+    Rows without a metric and errors mean what they mean to `summarize`.
+    """
+    return _facts(aggregates, lambda aggregate: combine(aggregate, _measured(aggregate, rows_of(aggregate))))
+
+
+def _facts(aggregates: Iterable[AggregateProgram], value_of: Callable[[AggregateProgram], Any]) -> Facts:
     facts = Facts()
     for aggregate in aggregates:
         try:
-            frame, rows = frame_of(aggregate)
-            facts[aggregate.name] = _over(aggregate, frame, rows)
+            facts[aggregate.name] = value_of(aggregate)
         except EvaluationError as error:
             facts.errors[aggregate.name] = EvaluationError(
                 f"aggregate `{aggregate.name}`: {error.message}", reason=error.reason, final=error.final,
             )
     return facts
+
+
+def _measured(aggregate: AggregateProgram, rows: Iterable[Mapping[str, object]]) -> Iterator[tuple[Any, Any]]:
+    """Yield group and value of every row that was measured; any other failure than `NoMetric` is the aggregate's."""
+    for row in rows:
+        try:
+            group = aggregate.group_by.evaluate(row) if aggregate.group_by is not None else None
+            value = aggregate.program.evaluate(row) if aggregate.program is not None else True
+        except EvaluationError as error:
+            if error.reason != "NoMetric":
+                raise
+            continue
+        yield group, value
 
 
 def _over(aggregate: AggregateProgram, frame: Frame, rows: Rows | None) -> Any:

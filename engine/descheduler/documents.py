@@ -24,7 +24,7 @@ from ..cluster.metrics import MeasuredList, Unmeasured
 from ..cluster.pods import PodInfo, ResourceList
 from ..cluster.snapshot import Snapshot
 from ..compile import AggregateProgram, CompiledDescheduler, Rule
-from ..compile.aggregation import Facts, combine
+from ..compile.aggregation import Facts, summarize_rows
 from ..compile.selection import accepts_pod
 from ..compile.sorting import sort_key
 from ..documents import DeschedulerType, Over
@@ -255,13 +255,7 @@ class _Cycle:
     def _aggregates(self) -> Facts:
         """Return the facts of the whole; worked out when one is first read, once per cycle."""
         if self._facts is None:
-            self._facts = Facts()
-            for aggregate in self.compiled.aggregates:
-                try:
-                    self._facts[aggregate.name] = combine(aggregate, _pairs(aggregate, self._rows_of(aggregate)))
-                except EvaluationError as error:
-                    message = f"aggregate `{aggregate.name}`: {error.message}"
-                    self._facts.errors[aggregate.name] = EvaluationError(message, reason=error.reason)
+            self._facts = summarize_rows(self.compiled.aggregates, self._rows_of)
         return self._facts
 
     def _rows_of(self, aggregate: AggregateProgram) -> Iterator[Bindings]:
@@ -476,16 +470,3 @@ class _Cycle:
         if rule.message or rule.message_program is not None:
             return self._message(rule, state, pod)
         return ""
-
-
-def _pairs(aggregate: AggregateProgram, rows: Iterable[Mapping[str, object]]) -> Iterator[tuple[object, object]]:
-    """Yield group and value of every row that was measured; any other failure than `NoMetric` is the aggregate's."""
-    for row in rows:
-        try:
-            group = aggregate.group_by.evaluate(row) if aggregate.group_by is not None else None
-            value = aggregate.program.evaluate(row) if aggregate.program is not None else True
-        except EvaluationError as error:
-            if error.reason != "NoMetric":
-                raise
-            continue
-        yield group, value

@@ -24,11 +24,6 @@ _KUBERNETES_QOS: Final = {"BestEffort": 1, "Burstable": 2, "Guaranteed": 3}
 _QOS: Final = {"BE": 1, "LS": 2, "LSR": 3, "LSE": 4, "SYSTEM": 4}
 
 
-def is_active(pod: PodInfo) -> bool:
-    """Return whether the pod neither succeeded nor failed."""
-    return (pod.object.get("status") or {}).get("phase") not in _FINISHED
-
-
 def annotations_of(pod: PodInfo) -> Mapping[str, str]:
     """Return a pod's annotations."""
     return pod.object["metadata"].get("annotations") or {}

@@ -18,7 +18,7 @@ from ..cluster.facts import pod_values
 from ..cluster.metrics import MeasuredList, Unmeasured
 from ..cluster.pods import PodInfo, ResourceList
 from ..compile import ActionProgram, CompiledQoS, EvictProgram, Rule, SuppressCPUProgram, ThresholdProgram
-from ..compile.aggregation import Facts, combine
+from ..compile.aggregation import Facts, summarize_rows
 from ..compile.selection import accepts_pod
 from ..compile.sorting import sort_key
 from ..documents import Otherwise, Subject
@@ -338,25 +338,7 @@ class _View:
 
     @functools.cached_property
     def _facts(self) -> Facts:
-        facts = Facts()
-        for aggregate in self.compiled.aggregates:
-            pairs = []
-            try:
-                for pod in self.pods:
-                    row = self.of_pod(pod)
-                    try:
-                        group = aggregate.group_by.evaluate(row) if aggregate.group_by is not None else None
-                        value = aggregate.program.evaluate(row) if aggregate.program is not None else True
-                    except EvaluationError as error:
-                        if error.reason != "NoMetric":
-                            raise
-                        continue
-                    pairs.append((group, value))
-                facts[aggregate.name] = combine(aggregate, pairs)
-            except EvaluationError as error:
-                message = f"aggregate `{aggregate.name}`: {error.message}"
-                facts.errors[aggregate.name] = EvaluationError(message, reason=error.reason)
-        return facts
+        return summarize_rows(self.compiled.aggregates, lambda _: map(self.of_pod, self.pods))
 
 
 class _Round:
