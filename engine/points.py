@@ -55,8 +55,11 @@ class Point(enum.Enum):
     """An extension point; the value is its key in documents, metrics and verdicts."""
 
     PRE_ENQUEUE = "preEnqueue"
+    QUEUE_SORT = "queueSort"
     PRE_FILTER = "preFilter"
     FILTER = "filter"
+    POST_FILTER = "postFilter"
+    PRE_SCORE = "preScore"
     SCORE = "score"
     RESERVE = "reserve"
     PERMIT = "permit"
@@ -447,9 +450,13 @@ class PointSpec:
 
 POINTS: Final[Mapping[Point, PointSpec]] = MappingProxyType({
     Point.PRE_ENQUEUE: PointSpec(_S, "May the pod enter the queue? Asked once per pod.", (Slot.PRE_ENQUEUE,)),
+    Point.QUEUE_SORT: PointSpec(_S, "Which pod is decided about first?", available=False),
     Point.PRE_FILTER: PointSpec(_S, "Can the pod be placed at all? Asked once per pod, before any node.",
                                 (Slot.PRE_FILTER,)),
     Point.FILTER: PointSpec(_S, "May the pod run on this node?", (Slot.FILTER,)),
+    Point.POST_FILTER: PointSpec(_S, "No node passed: can room be made?", available=False),
+    Point.PRE_SCORE: PointSpec(_S, "Prepare for the scores. Asked once per pod, with the nodes that passed.",
+                               available=False),
     Point.SCORE: PointSpec(_S, "How good a home is this node, 0 to 100?", (Slot.SCORE,)),
     Point.RESERVE: PointSpec(_S, "Take what the pod needs on its node, or give it back.", available=False),
     Point.PERMIT: PointSpec(_S, "Hold the pod until others are ready.", available=False),

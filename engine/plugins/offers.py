@@ -1,327 +1,59 @@
-"""What a Python plugin is: a class that fulfils one or more of these small protocols, and how it is found.
-
-The same protocols hold for what documents compile to. A plugin may answer per column (`filter`, `score`: one answer
-for all nodes) or per node (`filter_node`, `score_node`); the frameworks ask whichever it has. Classes become registry
-entries by `python_plugin`; those of other distributions are found by `discover`, and so are functions that expressions
-may call, made by `cel_function`.
-"""
+"""How plugins and functions are offered to the engine: as registry entries, in code or by entry point."""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
-from .cel.ast import Macro
-from .cel.environment import Cost, Function, Overload, Reads
-from .cel.lexer import RESERVED
-from .cel.types import Type, parse_type
-from .cel.values import INT64_MAX, INT64_MIN, EvaluationError
-from .points import Framework, Point, functions
-from .registry import Plugin
-from .source import Problem
+from ..cel.ast import Macro
+from ..cel.environment import Cost, Function, Overload, Reads
+from ..cel.lexer import RESERVED
+from ..cel.types import Type, parse_type
+from ..cel.values import INT64_MAX, INT64_MIN, EvaluationError
+from ..points import Framework, Point, functions
+from ..registry import Plugin
+from ..source import Problem
+from .descheduling import Balance, Deschedule, EvictionFilter, PreEvictionFilter
+from .qos import Strategy
+from .scheduling import (
+    Bind,
+    Filter,
+    FilterNode,
+    Permit,
+    PostBind,
+    PostFilter,
+    PreBind,
+    PreEnqueue,
+    PreFilter,
+    PreScore,
+    QueueSort,
+    Reserve,
+    Score,
+    ScoreNode,
+)
 
 if TYPE_CHECKING:
-    import logging
     from importlib.metadata import EntryPoint
-
-    from .cel.frame import Rows
-    from .cluster.pods import PodInfo
-    from .cluster.snapshot import Snapshot
-    from .points import Answer, Refusal, Scores
-
-
-class CycleState(dict[object, Any]):
-    """What plugins remember during one decision, under keys of their own (use a class as the key)."""
-
-
-@runtime_checkable
-class PreFilter(Protocol):
-    """Asked once per pod, before any node: a refusal ends the decision."""
-
-    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
-        """Return why this pod cannot be placed at all, or None."""
-        ...
-
-
-@runtime_checkable
-class Filter(Protocol):
-    """Asked once per pod for all nodes."""
-
-    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
-        """Return which nodes the pod may run on; only `rows` (ascending row numbers) need an answer."""
-        ...
-
-
-@runtime_checkable
-class FilterNode(Protocol):
-    """Asked per node; simpler to write than `Filter`, and much slower on large clusters."""
-
-    def filter_node(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
-        """Return why the pod may not run on the node at this row, or None."""
-        ...
-
-
-@runtime_checkable
-class Score(Protocol):
-    """Asked once per pod for the nodes that passed."""
-
-    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
-        """Return 0..100 for `rows`, normalised over them; the framework checks the range."""
-        ...
-
-
-@runtime_checkable
-class ScoreNode(Protocol):
-    """Asked per node; see `FilterNode`."""
-
-    def score_node(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> int:
-        """Return 0..100 for the node at this row."""
-        ...
-
-
-@runtime_checkable
-class Reserve(Protocol):
-    """Takes what the pod needs on the chosen node (devices, for example) and can give it back."""
-
-    def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
-        """Reserve for the pod on the node; a refusal undoes what others reserved."""
-        ...
-
-    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:
-        """Undo `reserve`; idempotent, and may come without it."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Adjustment:
-    """What a QoS plugin wants done on a node: an action by its kind, what it is done to, and why.
-
-    `values` are the numbers that led to it, for people. `writes` are the control group files to write, in this order,
-    each with its text; an empty tuple for actions that write none. An eviction's `subject` is the pod's key. `recovers`
-    marks what gives back an earlier adjustment.
-    """
-
-    kind: str
-    subject: str
-    reason: str
-    item: str = ""
-    values: Mapping[str, object] = field(default_factory=dict)
-    writes: tuple[tuple[str, str], ...] = ()
-    recovers: bool = False
-
-
-class Readings(Protocol):
-    """One node at one moment: its objects, what was measured on it up to then, and its control group files.
-
-    Usages are in canonical units (cpu in milli-cores, all else in base units). `statistic` is `avg`, `p50`, `p90`,
-    `p95`, `p99`, `last` or `count`; `window` reaches back from `now`, in nanoseconds (0: two collection intervals). A
-    usage that was not measured within the window raises `EvaluationError` with reason `NoMetric`: it is never 0.
-    """
-
-    @property
-    def now(self) -> int:
-        """The moment, in nanoseconds since the epoch."""
-        ...
-
-    @property
-    def node(self) -> Mapping[str, Any]:
-        """The node as the API server serves it."""
-        ...
-
-    @property
-    def pods(self) -> tuple[PodInfo, ...]:
-        """The pods on the node."""
-        ...
-
-    @property
-    def files(self) -> Mapping[str, str]:
-        """The control group files by logical name (`besteffort/cpu.cfs_quota_us`) with their text."""
-        ...
-
-    def object(self, kind: str) -> Mapping[str, Any] | None:
-        """Return the object of that kind with the node's name (`NodeSLO`, `NodeResourceTopology`), if there is one."""
-        ...
-
-    def node_usage(self, resource: str, statistic: str = "last", window: int = 0) -> float:
-        """Return what the node used."""
-        ...
-
-    def pod_usage(self, key: str, resource: str, statistic: str = "last", window: int = 0) -> float:
-        """Return what the pod used."""
-        ...
-
-    def application_usage(self, name: str, resource: str, statistic: str = "last", window: int = 0) -> float:
-        """Return what a declared host application used."""
-        ...
-
-
-@runtime_checkable
-class Strategy(Protocol):
-    """Asked once per interval and node: what is to be adjusted for the sake of the quality of service."""
-
-    @property
-    def interval(self) -> int:
-        """How long the QoS manager waits between two rounds, in nanoseconds, above 0."""
-        ...
-
-    def adjust(self, readings: Readings) -> Sequence[Adjustment]:
-        """Return what to do now; raises `EvaluationError` where that cannot be told, and then nothing is done."""
-        ...
-
-    def recover(self, readings: Readings) -> Sequence[Adjustment]:
-        """Return what gives back all that this strategy changed on the node; idempotent."""
-        ...
-
-
-class Evictor(Protocol):
-    """What a descheduling plugin sees of its framework: whether a pod may go, and the way to let it go.
-
-    Everything asked here is remembered per candidate, so that a cycle can say what stopped which pod.
-    """
-
-    def filter(self, pod: PodInfo) -> Refusal | None:
-        """Return why the pod may never be evicted, or None."""
-        ...
-
-    def pre_eviction_filter(self, pod: PodInfo) -> Refusal | None:
-        """Return why the pod may not be evicted right now, or None."""
-        ...
-
-    def evict(self, pod: PodInfo, reason: str, *, rule: str = "") -> bool:
-        """Evict the pod (in a dry run: note that it would be) unless a limit stops it; does not ask the filters.
-
-        `rule` names the criterion or the phase that chose the pod.
-        """
-        ...
-
-    def keep(self, pod: PodInfo, refusal: Refusal, *, rule: str = "") -> None:
-        """Note that a candidate that `rule` chose stays, and why, where the plugin itself decided that."""
-        ...
-
-    def observe(self, node: str, role: str, message: str = "") -> None:
-        """Note what a node was found to be: `source`, `target`, `waiting` (not a source yet) or `unmeasured`."""
-        ...
-
-    def fail(self, rule: str, subject: str, message: str) -> None:
-        """Note that a rule failed on a pod or a node."""
-        ...
-
-    def node_limit_exceeded(self, node: str) -> bool:
-        """Return whether no more pods may be evicted from the node in this cycle."""
-        ...
-
-    def is_leaving(self, pod: PodInfo) -> bool:
-        """Return whether the pod was evicted in this cycle already, by whichever plugin."""
-        ...
-
-
-@runtime_checkable
-class Deschedule(Protocol):
-    """Repairs single pods that are wrong where they are; asked before all `Balance` plugins of all profiles."""
-
-    def deschedule(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
-        """Evict what must go from the nodes at `rows`; an exception is this plugin's failure and stops no other one."""
-        ...
-
-
-@runtime_checkable
-class Balance(Protocol):
-    """Optimises over a set of nodes."""
-
-    def balance(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
-        """Evict what the balance over the nodes at `rows` needs; see `Deschedule` for failures."""
-        ...
-
-
-@runtime_checkable
-class EvictionFilter(Protocol):
-    """A veto: which pods may never be evicted, whoever asks."""
-
-    def eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
-        """Return why the pod must stay, or None."""
-        ...
-
-
-@runtime_checkable
-class PreEvictionFilter(Protocol):
-    """A veto on this eviction now (no other node takes the pod, for example)."""
-
-    def pre_eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
-        """Return why the pod must stay for now, or None."""
-        ...
-
-
-@runtime_checkable
-class Evict(Protocol):
-    """Carries evictions out; a profile has exactly one."""
-
-    def evict(self, pod: PodInfo, reason: str) -> bool:
-        """Evict the pod and return whether that worked; asks no filter."""
-        ...
-
-
-@runtime_checkable
-class Startable(Protocol):
-    """Has something to set up once it is made and before it is asked anything."""
-
-    def start(self) -> None:
-        """Set up; called once. If it raises, the generation that wanted the plugin does not run."""
-        ...
-
-
-@runtime_checkable
-class Closeable(Protocol):
-    """Has something to give back when the last decision that holds its generation is done."""
-
-    def close(self) -> None:
-        """Release what the instance holds; called once."""
-        ...
-
-
-Arguments = Mapping[str, Any]
 
 ENTRY_POINTS: Final = "koordpolicy.plugins"
 """The entry-point group by which distributions offer plugins."""
 
-
-class Count(Protocol):
-    """Adds to a counter of the framework's metrics; a name that does not exist yet begins at 0."""
-
-    def __call__(self, name: str, amount: float = 1, /, **labels: str) -> None:
-        """Add `amount` (0 or more) to the counter `name` under these labels."""
-        ...
-
-
-def _uncounted(_name: str, _amount: float = 1, /, **_labels: str) -> None:
-    return
-
-
-@dataclass(frozen=True, slots=True)
-class Handle:
-    """What a plugin is given when it is made: `factory(args, handle)`.
-
-    `profile` is empty in the QoS manager, which has none. `snapshot` returns the cluster as it is at the moment (what a
-    decision asks about comes as an argument instead); only while a plugin is asked something, never while it is made or
-    started, which happens beside running decisions. `now` is the framework's clock, in nanoseconds since the epoch;
-    `seed` is what all chance in a run follows from.
-    """
-
-    profile: str
-    snapshot: Callable[[], Snapshot]
-    now: Callable[[], int]
-    log: logging.Logger
-    count: Count = _uncounted
-    seed: int = 0
-
-
 PROTOCOLS: Final[Mapping[Point, tuple[type, ...]]] = {
+    Point.PRE_ENQUEUE: (PreEnqueue,),
+    Point.QUEUE_SORT: (QueueSort,),
     Point.PRE_FILTER: (PreFilter,),
     Point.FILTER: (Filter, FilterNode),
+    Point.POST_FILTER: (PostFilter,),
+    Point.PRE_SCORE: (PreScore,),
     Point.SCORE: (Score, ScoreNode),
     Point.RESERVE: (Reserve,),
+    Point.PERMIT: (Permit,),
+    Point.PRE_BIND: (PreBind,),
+    Point.BIND: (Bind,),
+    Point.POST_BIND: (PostBind,),
     Point.STRATEGY: (Strategy,),
     Point.DESCHEDULE: (Deschedule,),
     Point.BALANCE: (Balance,),
@@ -330,11 +62,14 @@ PROTOCOLS: Final[Mapping[Point, tuple[type, ...]]] = {
 """What a plugin must fulfil to be asked at a point: one of these."""
 
 FRAMEWORKS: Final[Mapping[Framework, tuple[Point, ...]]] = {
-    Framework.SCHEDULER: (Point.PRE_FILTER, Point.FILTER, Point.SCORE, Point.RESERVE),
+    Framework.SCHEDULER: (
+        Point.PRE_ENQUEUE, Point.QUEUE_SORT, Point.PRE_FILTER, Point.FILTER, Point.POST_FILTER, Point.PRE_SCORE,
+        Point.SCORE, Point.RESERVE, Point.PERMIT, Point.PRE_BIND, Point.BIND, Point.POST_BIND,
+    ),
     Framework.QOS: (Point.STRATEGY,),
     Framework.DESCHEDULER: (Point.DESCHEDULE, Point.BALANCE, Point.EVICTION_FILTER),
 }
-"""The points that Python plugins can be asked at."""
+"""The points that Python plugins can be asked at, in the order of a cycle."""
 
 
 def points_of(plugin: type, framework: Framework) -> tuple[Point, ...]:

@@ -1,0 +1,207 @@
+"""What every plugin is given when it is made, and how it begins and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+
+if TYPE_CHECKING:
+    import logging
+
+    from ..cluster.pods import PodInfo
+    from ..cluster.snapshot import Snapshot
+    from .scheduling import Event
+
+_Capability = TypeVar("_Capability")
+
+
+@runtime_checkable
+class Startable(Protocol):
+    """Has something to set up once it is made and before it is asked anything."""
+
+    def start(self) -> None:
+        """Set up; called once. If it raises, the generation that wanted the plugin does not run."""
+        ...
+
+
+@runtime_checkable
+class Closeable(Protocol):
+    """Has something to give back when the last decision that holds its generation is done."""
+
+    def close(self) -> None:
+        """Release what the instance holds; called once."""
+        ...
+
+
+
+
+class Count(Protocol):
+    """Adds to a counter of the framework's metrics; a name that does not exist yet begins at 0."""
+
+    def __call__(self, name: str, amount: float = 1, /, **labels: str) -> None:
+        """Add `amount` (0 or more) to the counter `name` under these labels."""
+        ...
+
+
+class Events(Protocol):
+    """Tells plugins what changes in the cluster."""
+
+    def on(self, kinds: Collection[str], callback: Callable[[Event], None]) -> None:
+        """Call back for every change of objects of these kinds, in the thread that decides, between decisions.
+
+        What is known already comes first, as if it were new: nodes before pods. Nothing comes after the plugin was
+        closed.
+        """
+        ...
+
+
+class WaitingPods(Protocol):
+    """The pods that a permit holds."""
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the keys of the pods that wait, in the order in which they came."""
+        ...
+
+    def allow(self, key: str, plugin: str) -> bool:
+        """Let the pod go on as far as this plugin goes; return whether it was waiting."""
+        ...
+
+    def reject(self, key: str, plugin: str, message: str) -> bool:
+        """Take the pod's node back; return whether it was waiting."""
+        ...
+
+
+class Queue(Protocol):
+    """What plugins may ask of the queue."""
+
+    def activate(self, keys: Collection[str]) -> None:
+        """Try these pods soon, whatever they wait for."""
+        ...
+
+    def pods(self) -> tuple[PodInfo, ...]:
+        """Return all pods that wait for a decision, those that are gated included."""
+        ...
+
+
+class Nominator(Protocol):
+    """Which pods were promised which node, while the pods that must go from there are leaving."""
+
+    def nominated(self, node: str) -> tuple[PodInfo, ...]:
+        """Return the pods that were promised the node."""
+        ...
+
+    def nominate(self, pod: PodInfo, node: str) -> None:
+        """Promise the node to the pod, instead of another one."""
+        ...
+
+    def withdraw(self, pod: PodInfo) -> None:
+        """Take a promise back; none is no error."""
+        ...
+
+
+class Client(Protocol):
+    """Writes to the API server, or stands for it in simulations and tests; all raise `OSError` where that fails."""
+
+    def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> None:
+        """Change an object so that it is as `modified`: one merge patch, none where nothing differs."""
+        ...
+
+    def bind(self, pod: PodInfo, node: str) -> None:
+        """Bind the pod to the node."""
+        ...
+
+    def evict(self, pod: PodInfo, reason: str) -> None:
+        """Evict the pod, as far as its disruption budgets allow."""
+        ...
+
+
+class Nothing:
+    """Stands for all of a framework where there is none: nothing happens, nothing waits, nothing is promised."""
+
+    def on(self, kinds: Collection[str], callback: Callable[[Event], None]) -> None:
+        """Nothing changes."""
+
+    def keys(self) -> tuple[str, ...]:
+        """Nothing waits."""
+        return ()
+
+    def allow(self, key: str, plugin: str) -> bool:  # noqa: ARG002
+        """Nothing waits."""
+        return False
+
+    def reject(self, key: str, plugin: str, message: str) -> bool:  # noqa: ARG002
+        """Nothing waits."""
+        return False
+
+    def activate(self, keys: Collection[str]) -> None:
+        """Nothing waits."""
+
+    def pods(self) -> tuple[PodInfo, ...]:
+        """Nothing waits."""
+        return ()
+
+    def nominated(self, node: str) -> tuple[PodInfo, ...]:  # noqa: ARG002
+        """Nothing is promised."""
+        return ()
+
+    def nominate(self, pod: PodInfo, node: str) -> None:
+        """Nothing is promised."""
+
+    def withdraw(self, pod: PodInfo) -> None:
+        """Nothing is promised."""
+
+    def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> None:
+        """Nothing is written."""
+
+    def bind(self, pod: PodInfo, node: str) -> None:
+        """Nothing is written."""
+
+    def evict(self, pod: PodInfo, reason: str) -> None:
+        """Nothing is written."""
+
+
+_NOTHING = Nothing()
+
+
+def _uncounted(_name: str, _amount: float = 1, /, **_labels: str) -> None:
+    return
+
+
+def _no_peers(_capability: type[_Capability]) -> tuple[_Capability, ...]:
+    return ()
+
+
+class Peers(Protocol):
+    """Finds the plugins of the same profile that have a capability."""
+
+    def __call__(self, capability: type[_Capability], /) -> tuple[_Capability, ...]:
+        """Return those that fulfil the protocol, in the profile's order; only while a plugin is asked something."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """What a plugin is given when it is made: `factory(args, handle)`.
+
+    `profile` is empty in the QoS manager, which has none. `snapshot` returns the cluster as it is at the moment (what a
+    decision asks about comes as an argument instead); only while a plugin is asked something, never while it is made or
+    started, which happens beside running decisions. `now` is the framework's clock, in nanoseconds since the epoch;
+    `seed` is what all chance in a run follows from. What comes after `seed` is the scheduler's, and does nothing where
+    there is none.
+    """
+
+    profile: str
+    snapshot: Callable[[], Snapshot]
+    now: Callable[[], int]
+    log: logging.Logger
+    count: Count = _uncounted
+    seed: int = 0
+    events: Events = _NOTHING
+    waiting: WaitingPods = _NOTHING
+    queue: Queue = _NOTHING
+    nominator: Nominator = _NOTHING
+    client: Client = _NOTHING
+    peers: Peers = _no_peers
+    feature_gates: frozenset[str] = frozenset()
+    """The names of the feature gates that are on."""
