@@ -125,7 +125,8 @@ class Reloader:
     larger part of its first `first_decisions` decisions had failing expressions (see `observe`).
     `groups` is asked with files as the unit only. `check` is asked about every set that builds, and refuses what nobody
     could run (arguments that a plugin does not take, for example); it is to be quick and to change nothing.
-    `warnings` is asked about every set that goes in force, and what it says stands in the status.
+    `warnings` is asked about every set that goes in force, and what it says stands in the status. `hints` makes what
+    shortens the wait, from what is to be called when something may have changed.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class Reloader:
         *,
         python_plugins: Iterable[Plugin] = (),
         clock: Callable[[], float] = time.time,
-        state_dir: str | os.PathLike[str] | None = None,
+        state_dir: str | os.PathLike[str] | Store | None = None,
         settle: float = 0.1,
         interval: float = 1.0,
         rehash: float = 60.0,
@@ -147,6 +148,7 @@ class Reloader:
         warnings: Warn | None = None,
         max_error_rate: float | None = None,
         first_decisions: int = FIRST_DECISIONS,
+        hints: Callable[[Callable[[], None]], Hints] = Hints,
     ) -> None:
         mounts = [source if isinstance(source, Mount) else Mount(source) for source in sources]
         _refuse_overlaps(mounts)
@@ -158,7 +160,7 @@ class Reloader:
         self._build = build
         self._python_plugins = tuple(python_plugins)
         self._clock = clock
-        self._store = Store(state_dir) if state_dir is not None else None
+        self._store = Store(state_dir) if isinstance(state_dir, str | os.PathLike) else state_dir
         self._settle = settle
         self._interval = interval
         self._rehash = rehash
@@ -184,6 +186,7 @@ class Reloader:
         self._successes = self._failures = 0
         self._counting = threading.Lock()
         self._counted = (0, 0, 0)  # generation, decisions, errors
+        self._make_hints = hints
         self._hints: Hints | None = None
         self._stop = threading.Event()
         self._woken = threading.Event()
@@ -681,7 +684,7 @@ class Reloader:
 
     def run(self, stop: threading.Event) -> None:
         """Look again and again until `stop` is set (then at the latest after one interval); `begin` came before."""
-        self._hints = hints = Hints(self._woken.set)
+        self._hints = hints = self._make_hints(self._woken.set)
         try:
             while not stop.is_set():
                 self._woken.clear()

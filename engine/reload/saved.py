@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -32,11 +32,22 @@ class Saved:
     """Whether it came through `..data`."""
 
 
-class Store:
-    """Keeps the last good set in a directory of its own (`--state-dir`)."""
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that all of it is on the disk; raises `OSError`."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+
+class Store:
+    """Keeps the last good set in a directory of its own (`--state-dir`); `write` puts a file on the disk."""
+
+    def __init__(
+        self, directory: str | os.PathLike[str], *, write: Callable[[Path, bytes], None] = write_whole,
+    ) -> None:
         self._directory = Path(directory)
+        self._write = write
         self.path = self._directory / FILE
 
     def save(self, sources: Mapping[str, Saved]) -> None:
@@ -50,10 +61,7 @@ class Store:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         beside = self._directory / f".{FILE}.{os.getpid()}"
         try:
-            with beside.open("wb") as file:
-                file.write(head + body)
-                file.flush()
-                os.fsync(file.fileno())
+            self._write(beside, head + body)
             beside.replace(self.path)
         except OSError:
             with contextlib.suppress(OSError):
