@@ -7,11 +7,13 @@ again; the load is the GPU request of all pods that have arrived, also of the fa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Cluster
@@ -46,6 +48,23 @@ class Record:
     fragmented: float | None = None
     """GPU that is idle and of no use to the next pod, in thousandths; None where that was not measured."""
     idle: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """The figures at each whole percent of load, from 0 up to the highest that was reached, in percent.
+
+    A load that no arrival rounds to has its neighbours' figures, as in `Result.allocation`; NaN where there are none
+    either. Without a measured fragmentation its two curves are empty.
+    """
+
+    cpu: tuple[float, ...]
+    memory: tuple[float, ...]
+    gpu: tuple[float, ...]
+    fragmented_of_cluster: tuple[float, ...] = ()
+    """The GPU that is idle and of no use to the next pod, in percent of the cluster's GPU."""
+    fragmented_of_idle: tuple[float, ...] = ()
+    """The same in percent of the idle GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +106,14 @@ class Result:
     """What went wrong in plugins and expressions, each kind once."""
     seconds: float
     """How long the loop over the pods took."""
+    loads: NDArray[np.int64] = field(init=False, repr=False, compare=False)
+    """The load of each record in whole percents, half to even; it never falls."""
+
+    def __post_init__(self) -> None:
+        # The peer divides in this order: first by the number of devices, then by ten.
+        devices = self.capacity.gpu / DEVICE
+        loads = [round(record.arrived_gpu / devices / 10) for record in self.records] if devices else []
+        object.__setattr__(self, "loads", np.array(loads or [0] * len(self.records), np.int64))
 
     @property
     def failed(self) -> int:
@@ -137,10 +164,27 @@ class Result:
 
     def allocations(self, step: int = 10) -> dict[int, Allocation]:
         """Return what was in use at each `step` percent of load, up to the highest that was reached."""
-        loads = self._loads()
-        highest = int(loads.max()) if len(loads) else 0
-        found = {percent: self.allocation(percent) for percent in range(step, highest + 1, step)}
+        found = {percent: self.allocation(percent) for percent in range(step, self.highest_load + 1, step)}
         return {percent: allocation for percent, allocation in found.items() if allocation is not None}
+
+    @property
+    def highest_load(self) -> int:
+        """The load at the end, in whole percents."""
+        return int(self.loads[-1]) if len(self.loads) else 0
+
+    def curves(self) -> Curves:
+        """Return all figures by load: what the study's plots show."""
+        nothing = Allocation(math.nan, math.nan, math.nan)
+        allocations = [self.allocation(percent) or nothing for percent in range(self.highest_load + 1)]
+        fragmented: list[tuple[float, float]] = []
+        if any(record.fragmented is not None for record in self.records[:1]):
+            fragmented = [self.fragmentation(percent) or (math.nan, math.nan)
+                          for percent in range(self.highest_load + 1)]
+        return Curves(
+            tuple(each.cpu for each in allocations), tuple(each.memory for each in allocations),
+            tuple(each.gpu for each in allocations), tuple(each[0] for each in fragmented),
+            tuple(each[1] for each in fragmented),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -167,19 +211,11 @@ class Result:
         }
         return {"fragmentation": found} if found else {}
 
-    def _at(self, percent: int) -> list[Record]:
-        loads = self._loads()
-        chosen = np.flatnonzero(loads == percent)
-        if not len(chosen):
-            chosen = np.flatnonzero((loads >= percent - 1) & (loads <= percent + 1))
-        return [self.records[index] for index in chosen.tolist()]
-
-    def _loads(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        # The peer divides in this order: first by the number of devices, then by ten.
-        devices = self.capacity.gpu / DEVICE
-        if not devices:
-            return np.zeros(len(self.records), np.int64)
-        return np.array([round(record.arrived_gpu / devices / 10) for record in self.records], np.int64)
+    def _at(self, percent: int) -> Sequence[Record]:
+        first, end = np.searchsorted(self.loads, [percent, percent + 1]).tolist()
+        if first == end:
+            first, end = np.searchsorted(self.loads, [percent - 1, percent + 2]).tolist()
+        return self.records[first:end]
 
 
 def simulate(
@@ -203,9 +239,10 @@ def simulate(
     errors: dict[tuple[str, str, str], Failure] = {}
     fragmentation = Fragmentation(typical, workload.nodes) if typical else None
     arrived = cpu = memory = gpu = 0
+    read = _Reader()
     start = clock()
     for number, pod in enumerate(workload.pods):
-        verdict = scheduler.schedule(PodInfo.of(pod.object()))
+        verdict = scheduler.schedule(read.pod(pod))
         arrived += pod.gpu_total
         if verdict.node is None:
             failures.add(pod, verdict)
@@ -233,18 +270,41 @@ def simulate(
                   tuple(errors.values()), seconds)
 
 
+class _Reader:
+    """Reads one object of each shape of pods: others of that shape differ in nothing but their names."""
+
+    def __init__(self) -> None:
+        self._read: dict[_Shape, PodInfo] = {}
+
+    def pod(self, pod: TracePod) -> PodInfo:
+        """Return what `PodInfo.of` returns for the pod's object."""
+        made = pod.object()
+        shape = _shape(pod)
+        known = self._read.get(shape)
+        if known is None:
+            known = self._read[shape] = PodInfo.of(made)
+        return replace(known, key=f"{known.namespace}/{pod.name}", name=pod.name, uid=pod.name, object=made)
+
+
+_Shape: TypeAlias = tuple[int, int, int, int, tuple[str, ...]]
+
+
+def _shape(pod: TracePod) -> _Shape:
+    return pod.cpu_milli, pod.memory_mib, pod.gpus, pod.gpu_milli, pod.models
+
+
 class _Failures:
     """Gathers the pods that found no node, by shape."""
 
     def __init__(self) -> None:
-        self._shapes: dict[tuple[int, int, int, int, tuple[str, ...]], list[Any]] = {}
+        self._shapes: dict[_Shape, list[Any]] = {}
         self._reasons: dict[str, int] = {}
 
     def add(self, pod: TracePod, verdict: Verdict) -> None:
         reasons = verdict.reasons()
         for reason in reasons:
             self._reasons[reason] = self._reasons.get(reason, 0) + 1
-        shape = (pod.cpu_milli, pod.memory_mib, pod.gpus, pod.gpu_milli, pod.models)
+        shape = _shape(pod)
         if shape in self._shapes:
             self._shapes[shape][0] += 1
         else:

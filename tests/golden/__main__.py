@@ -29,7 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not pieces:
         print(f"no golden cases in `{options.directory}`: expected files such as {SUITES[0].pattern}", file=sys.stderr)
         return 2
-    results = run(pieces, processes=options.processes)
+    results = run(pieces, processes=options.processes, kept=options.resume,
+                  told=lambda line: print(line, file=sys.stderr, flush=True))
     suites = [suite.name for suite in SUITES if any(result.suite == suite.name for result in results)]
     if options.write_pending is not None:
         for suite in suites:
@@ -94,6 +95,8 @@ def _parser() -> argparse.ArgumentParser:
         "--suite", action="append", default=[], choices=[suite.name for suite in SUITES], help="only this suite; may be repeated",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcome there too")
+    parser.add_argument("--resume", type=Path, metavar="FILE",
+                        help="keep what is finished in this file, and do not run again what has passed there")
     parser.add_argument("--processes", type=int, default=2, metavar="N", help="how many at a time (default: 2)")
     parser.add_argument(
         "--write-pending", metavar="REASON",

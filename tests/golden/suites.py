@@ -8,9 +8,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,11 @@ class Piece:
     part: str | None
     full: bool
 
+    @property
+    def name(self) -> str:
+        """What tells it from all other pieces of a run."""
+        return "/".join(filter(None, (self.path.name, self.part, "full" if self.full else None)))
+
 
 def read_cases(path: Path) -> list[dict[str, Any]]:
     """Return the cases of a file: a bare array, or an object whose `cases` is one.
@@ -97,19 +102,47 @@ def plan(
     return pieces
 
 
-def run(pieces: Iterable[Piece], *, processes: int = 2) -> list[Result]:
+def run(
+    pieces: Iterable[Piece], *, processes: int = 2, kept: Path | None = None, told: Callable[[str], None] = lambda _: None,
+) -> list[Result]:
     """Run the pieces and return their results in the order of the pieces, every id once per suite.
 
-    An id that a suite yields again gets `#2`, `#3`, ... appended: no case hides another.
+    An id that a suite yields again gets `#2`, `#3`, ... appended: no case hides another. With `kept`, the results of each
+    finished piece are written to that file at once, and pieces that have passed there are not run again; `told` is then
+    told each of them.
     """
     pieces = list(pieces)
+    found = {} if kept is None else _read_kept(kept)
+    missing = [piece for piece in pieces if piece.name not in found]
+    for piece, results in zip(missing, _run_all(missing, processes), strict=True):
+        found[piece.name] = results
+        if kept is not None:
+            with kept.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"piece": piece.name, "results": [asdict(each) for each in results]}) + "\n")
+            told(f"{piece.name}: {sum(each.passed for each in results)} of {len(results)} passed")
+    return list(_told_apart(result for piece in pieces for result in found[piece.name]))
+
+
+def _run_all(pieces: Sequence[Piece], processes: int) -> Iterator[list[Result]]:
     if processes > 1 and len(pieces) > 1:
         # Spawned, not forked: a fork would hand each process whatever state the first adapters left behind.
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-            found = list(pool.map(run_piece, pieces))
+            yield from pool.map(run_piece, pieces)
     else:
-        found = [run_piece(piece) for piece in pieces]
-    return list(_told_apart(result for results in found for result in results))
+        yield from map(run_piece, pieces)
+
+
+def _read_kept(path: Path) -> dict[str, list[Result]]:
+    found = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            content = json.loads(line)
+        except ValueError:
+            continue  # the run was ended in the middle of this line
+        results = [Result(**each) for each in content["results"]]
+        if all(each.passed for each in results):  # what failed is looked at again: it may have been mended
+            found[content["piece"]] = results
+    return found
 
 
 def run_piece(piece: Piece) -> list[Result]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from . import pending
+from . import openb, pending, suites
 from .__main__ import main
 from .result import Result
 from .suites import SUITES, Suite, count, failures, name_cases, plan, run
@@ -137,3 +137,30 @@ def test_the_command_prints_the_table_and_says_by_its_exit_code_what_came_out(tm
         "failed": [{"suite": "scheduler", "id": "no such case", "detail": "plugin `Nothing` is not built yet"}],
         "pending": [],
     }
+
+
+def test_a_run_that_was_interrupted_goes_on_where_it_was_and_looks_at_failures_again(tmp_path, monkeypatch):
+    runs = []
+
+    def run_piece(piece):
+        runs.append(piece.name)
+        return [Result("openb", piece.part, piece.part != "b" or len(runs) > 3, "" if piece.part != "b" else "was wrong")]
+
+    monkeypatch.setattr(suites, "run_piece", run_piece)
+    pieces = [suites.Piece(suites.SUITES[-1], tmp_path / "openb_expected.json", part, True) for part in "abc"]
+    kept, told = tmp_path / "kept.jsonl", []
+    suites.run(pieces[:2], processes=1, kept=kept)
+    with kept.open("a") as file:
+        file.write('{"piece": "openb_expected.json/c/full", "resul')
+    kept.write_text(kept.read_text() + "\n")
+    found = suites.run(pieces, processes=1, kept=kept, told=told.append)
+    assert runs == [f"openb_expected.json/{part}/full" for part in "abbc"]
+    assert [each.id for each in found] == ["a", "b", "c"]
+    assert told == ["openb_expected.json/b/full: 0 of 1 passed", "openb_expected.json/c/full: 1 of 1 passed"]
+
+
+def test_means_of_a_random_policy_may_differ_by_three_standard_errors_of_their_difference():
+    published = [10.0, 11.0, 12.0]  # the error of each mean is sqrt(1 / 3): three of their difference are 2.449
+    assert openb.compare_means("m", [12.4, 13.4, 14.4], published) == Result("openb", "m", True)
+    assert not openb.compare_means("m", [12.5, 13.5, 14.5], published).passed
+    assert openb.compare_means("m", [12.4, None, 14.4], published).detail == "has 2 figures of 3 runs"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 
@@ -7,9 +8,11 @@ import numpy as np
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
+from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.trace import TraceNode, TracePod, Workload
 from koordpolicy.engine.points import Framework, Point, Scores
 from koordpolicy.engine.registry import Live, Plugin, Registry
+from koordpolicy.engine.scheduler.fragmentation import TypicalPod
 from koordpolicy.engine.scheduler.simulate import Allocation, Failed, Record, simulate
 
 NODES = (TraceNode("0-a", 10_000, 1000, 2, "T4"), TraceNode("1-b", 10_000, 1000, 2, "P100"), TraceNode("2-c", 4000, 500, 0))
@@ -99,3 +102,37 @@ def test_a_cluster_without_gpus_has_a_load_of_nothing(pods):
     live = Live(Registry.of(PLUGINS, generation=1))
     result = simulate(Workload(NODES[2:], pods), live, clock=lambda: 0.0)
     assert (result.allocations(), result.failed) == ({}, 0)
+
+
+def test_the_curves_hold_the_figures_of_every_whole_percent_of_load():
+    pods = tuple(TracePod(f"p{number}", 1000, 10, 1, 500) for number in range(4))
+    result = replay(*pods, typical=(TypicalPod(1000, 1000, 1, frozenset(), 1.0),))
+    curves = result.curves()
+    assert (result.highest_load, len(curves.gpu)) == (50, 51)
+    for load in range(51):
+        allocation, fragmented = result.allocation(load), result.fragmentation(load)
+        if allocation is None or fragmented is None:
+            assert np.isnan([curves.cpu[load], curves.gpu[load], curves.fragmented_of_idle[load]]).all(), load
+        else:
+            assert (curves.cpu[load], curves.memory[load], curves.gpu[load]) == (
+                allocation.cpu, allocation.memory, allocation.gpu)
+            assert (curves.fragmented_of_cluster[load], curves.fragmented_of_idle[load]) == fragmented
+    assert replay(*pods).curves().fragmented_of_idle == ()
+
+
+def test_pods_of_one_shape_are_read_as_their_own_objects_say():
+    seen = []
+
+    class Watching:
+        def score(self, state, pod, snapshot, rows):
+            seen.append(pod)
+            return Scores(np.zeros(snapshot.size, np.int64))
+
+    watching = Plugin("Watching", Framework.SCHEDULER, (Point.SCORE,), lambda args, handle: Watching(), "test", "1")
+    pods = (TracePod("a", 1000, 10, 1, 500, ("T4", "P100")), TracePod("b", 1000, 10, 1, 500, ("T4", "P100")), TracePod("c", 2000, 10))
+    live = Live(Registry.of([*PLUGINS, watching], generation=1))
+    simulate(Workload(NODES, pods), live, clock=itertools.count().__next__)
+    for pod, info in zip(pods, seen, strict=True):
+        read = PodInfo.of(pod.object())
+        fields = [field.name for field in dataclasses.fields(PodInfo)]
+        assert {name: getattr(info, name) for name in fields} == {name: getattr(read, name) for name in fields}
