@@ -1,0 +1,608 @@
+"""What a set of policies comes to over one cluster: the answer to one question, so that two answers can be compared.
+
+`outcome` is the one entry. It changes nothing: the pods that it places are taken off again before it returns, so the
+same cluster may be asked about under one set of policies after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cluster.pods import PodInfo
+from ..cluster.snapshot import Cluster, NodeChange, Snapshot
+from ..descheduler import config as descheduling
+from ..descheduler.documents import Memory
+from ..descheduler.framework import CycleResult, build_profiles, run_cycle
+from ..kubernetes.vocabulary import BE
+from ..points import Enforcement, Framework
+from ..registry import Live, Registry
+from ..scheduler.cycle import Scheduler, Settings, filter_nodes, score_nodes
+from ..scheduler.verdict import Filtered, Verdict
+from .measured import NodeRound, qos_rounds
+from .shapes import Reading, shapes_of
+
+HOT_PERCENT: Final = 65
+"""From which share of its allocatable cpu on a node counts as hot, unless told otherwise (Koordinator's default
+threshold of load-aware scheduling)."""
+ELIGIBLE: Final = -1
+
+_Progress = Callable[[float], None]
+_SPREAD: Final = ("cpu", "memory")
+# What is done of the whole after each part of the work, about, for the progress bar.
+_SHAPES, _DESCHEDULED, _ROUNDS = 0.45, 0.5, 0.65
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a node is refused: the plugin, its rule, and the reason in the rule's fixed words.
+
+    `rule` is empty where the plugin has none, or failed as a whole.
+    """
+
+    plugin: str
+    rule: str
+    reason: str
+
+    def to_json(self) -> dict[str, str]:
+        """Return plain data."""
+        return {"plugin": self.plugin, "rule": self.rule, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a pod lands when the pods are scheduled one after the other; `node` is None where none fits.
+
+    `score` is the weighted total of that node and `scores` are its parts by plugin, unweighted; both are empty where
+    one node passed alone. `reasons` says why the others were refused, by how many nodes, where no node was found.
+    """
+
+    pod: str
+    node: str | None
+    passed: int
+    score: int | None = None
+    scores: Mapping[str, int] = field(default_factory=dict)
+    reasons: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """Pods that the policies cannot tell apart, and what is said of them on every node of the cluster as it is.
+
+    Where the pods run already each is left out of its own node, as if it were to be placed there anew.
+    """
+
+    name: str
+    """The key of the first of them."""
+    pods: tuple[str, ...]
+    profile: str
+    running: bool
+    refused_by: NDArray[np.int16]
+    """By node: which of `Outcome.causes` refuses it first, or `ELIGIBLE`."""
+    totals: NDArray[np.int64]
+    """By node: the weighted sum of the scores; -1 where the node is refused."""
+    best: str | None
+    """The node with the highest sum, the first by name of several; None where none is eligible."""
+    watched: Mapping[int, int] = field(default_factory=dict)
+    """How many nodes the plugins would refuse that are only watched, by number of the cause."""
+
+    @property
+    def eligible(self) -> int:
+        """The number of nodes that the pods may run on."""
+        return int(np.count_nonzero(self.refused_by == ELIGIBLE))
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A pod that runs on a node which would refuse it now."""
+
+    pod: str
+    node: str
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """A pod that would be evicted: by which framework (`descheduler` or `qos`), plugin and rule, and why."""
+
+    pod: str
+    node: str
+    framework: str
+    plugin: str
+    rule: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suppression:
+    """What a QoS plugin would bound or write on a node, other than evictions; once for each subject.
+
+    `values` says how far (`target` in milli-cores of cpu); `best_effort` is how many such pods are on the node.
+    """
+
+    node: str
+    plugin: str
+    item: str
+    kind: str
+    subject: str
+    values: Mapping[str, object]
+    reason: str
+    best_effort: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that failed in a plugin or an expression, with how often, and the first pod or node that it befell."""
+
+    plugin: str
+    point: str
+    rule: str
+    message: str
+    times: int
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """What a scoring plugin said over all shapes and the nodes that they may run on, unweighted (0..100).
+
+    `shapes` is how often it was asked about more than one node, `constant` how often it said the same of all of them.
+    """
+
+    plugin: str
+    weight: int
+    enforcement: Enforcement
+    mean: float
+    low: int
+    high: int
+    shapes: int
+    constant: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Percent of the allocatable over all nodes that have any: mean, and standard deviation in percentage points."""
+
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The outcome in numbers."""
+
+    nodes: int
+    running: int
+    """Pods on nodes."""
+    asked: int
+    """Pods that were to be placed."""
+    placed: int
+    pending: int
+    """Pods of those that found no node."""
+    misfits: int
+    """Running pods whose node would refuse them now."""
+    evictions: int
+    suppressed: int
+    """Nodes on which best-effort pods would be held back."""
+    hot: int
+    """Nodes whose load, after placements and evictions, is above the mark."""
+    measured: int
+    """Nodes with a metric that counts; of the others no load is known."""
+    requested: Mapping[str, Spread]
+    """Of cpu and memory, after placements and evictions."""
+    usage: Mapping[str, Spread]
+    """Of cpu and memory over the measured nodes: the measured use with what placed pods are expected to add and without
+    what evicted ones used; empty where nothing is measured."""
+    faults: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data; percentages are rounded to hundredths."""
+        spreads = {
+            name: {
+                resource: {"mean": round(each.mean, 2), "deviation": round(each.deviation, 2)}
+                for resource, each in of.items()
+            } for name, of in (("requested", self.requested), ("usage", self.usage))
+        }
+        return {
+            "nodes": self.nodes, "measured": self.measured, "running": self.running, "asked": self.asked,
+            "placed": self.placed, "pending": self.pending, "misfits": self.misfits, "evictions": self.evictions,
+            "suppressed": self.suppressed, "hot": self.hot, **spreads, "faults": self.faults,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a set of policies comes to; plain values and arrays that outlive the cluster's next change."""
+
+    digest: str
+    """Of the registry."""
+    nodes: tuple[str, ...]
+    """Names, sorted: the rows of all arrays."""
+    placements: Mapping[str, Placement]
+    """By pod, in the order of the decisions."""
+    shapes: tuple[Shape, ...]
+    causes: tuple[Cause, ...]
+    misfits: tuple[Misfit, ...]
+    evictions: tuple[Eviction, ...]
+    suppressions: tuple[Suppression, ...]
+    scorers: tuple[Scorer, ...]
+    faults: tuple[Fault, ...]
+    cycle: CycleResult
+    """The descheduler's dry cycle."""
+    summary: Summary
+
+
+def outcome(
+    registry: Registry, cluster: Cluster, pods: Sequence[PodInfo] | None = None, *, now: int,
+    settings: Settings | None = None, descheduler: descheduling.Configuration | None = None, cycles: int = 1,
+    gates: Mapping[str, bool] | None = None, hot_percent: int = HOT_PERCENT,
+    progress: _Progress = lambda _: None,
+) -> Outcome:
+    """Return what the plugins of a registry come to over a cluster at `now` (ns since the epoch).
+
+    `pods` are scheduled one after the other in this order, each placement counting for those after it; None takes the
+    cluster's pending pods as kube-scheduler does, by priority and then by arrival. They must not be bound to a node.
+    `settings` holds the scheduling profiles, the tie-break and the seed of what is left to chance; the same arguments
+    give the same outcome. Arguments of single plugins are given through its profiles (`ProfileSpec.args`), those of
+    descheduling plugins through `descheduler`, whose profile without a file is that of the documents.
+
+    Eligibility, scores, misfits, evictions and QoS are those of the cluster as it is, before anything is placed. One
+    descheduling cycle is run as if the cluster had looked like this for as long as any document wants to see
+    (`anomaly`); plugins in Python that count for themselves get `cycles` of them, of which the last one is told. QoS
+    plugins run on nodes whose metric counts; see `comparison.measured`. Only what is enforced counts. `hot_percent` is
+    of the allocatable cpu. `progress` is told the part that is done, from 0 to 1.
+
+    The cluster is left as it was. It must not be used by others meanwhile.
+
+    Raises:
+        PolicyError: a plugin of the registry cannot be made.
+        ValueError: one of the pods is bound already.
+    """
+    if pods is None:
+        pods = sorted(cluster.pending, key=lambda pod: -pod.priority)
+    bound = next((pod.key for pod in pods if (known := cluster.pod(pod.key)) is not None and known.node_name), None)
+    if bound is not None:
+        raise ValueError(f"`{bound}` is on a node already")
+    faults = _Faults()
+    scheduler = Scheduler(cluster, Live(registry), settings, clock=lambda: now)
+    try:
+        snapshot = cluster.snapshot(now)
+        look = _Look(scheduler, snapshot, Reading.of(registry), faults)
+        shapes, misfits = look.at(pods, _part(progress, 0.0, _SHAPES))
+        cycle = _cycle(registry, snapshot, descheduler, cycles)
+        faults.add_cycle(cycle)
+        rounds = qos_rounds(registry, snapshot, gates=gates, progress=_part(progress, _DESCHEDULED, _ROUNDS))
+        of_qos, suppressions = _of_rounds(rounds, snapshot, faults)
+        evictions = tuple({each.pod: each for each in (*of_qos, *_of_cycle(cycle))}.values())
+        placements: dict[str, Placement] = {}
+        try:
+            placing = _part(progress, _ROUNDS, 1.0)
+            for number, pod in enumerate(pods, start=1):
+                placements[pod.key] = _placed(scheduler.schedule(pod), faults)
+                placing(number / len(pods))
+            hot, measured, requested, usage = _loads(cluster.snapshot(now), evictions, hot_percent)
+        finally:
+            for key in reversed([each.pod for each in placements.values() if each.node is not None]):
+                cluster.forget(key)
+    finally:
+        scheduler.close()
+    placed = sum(each.node is not None for each in placements.values())
+    summary = Summary(
+        nodes=snapshot.size, running=sum(len(row.pods) for row in cluster.rows), asked=len(placements), placed=placed,
+        pending=len(placements) - placed, misfits=len(misfits), evictions=len(evictions),
+        suppressed=len({each.node for each in suppressions if each.best_effort}), hot=hot, measured=measured,
+        requested=requested, usage=usage, faults=len(faults.found),
+    )
+    progress(1.0)
+    return Outcome(
+        registry.digest, tuple(cluster.names), placements, tuple(shapes), tuple(look.causes), tuple(misfits), evictions,
+        suppressions, look.scorers(), faults.told(), cycle, summary,
+    )
+
+
+class _Faults:
+    """Gathers what failed, each kind once."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, str, str, str], list[Any]] = {}
+
+    def add(self, key: tuple[str, str, str, str], subject: str, times: int = 1) -> None:
+        """Take in a failure: plugin, point, rule, message."""
+        if key in self.found:
+            self.found[key][0] += times
+        else:
+            self.found[key] = [times, subject]
+
+    def add_verdict(self, verdict: Verdict) -> None:
+        for each in verdict.errors():
+            subject = f"{verdict.pod.key} on {each.nodes[0]}" if each.nodes else verdict.pod.key
+            self.add((each.plugin, each.point.value, each.rule, each.message), subject, max(1, len(each.nodes)))
+
+    def add_cycle(self, cycle: CycleResult) -> None:
+        for each in cycle.failures:
+            self.add((each.plugin, Framework.DESCHEDULER.value, each.rule, each.message), each.subject)
+
+    def told(self) -> tuple[Fault, ...]:
+        return tuple(Fault(*key, *rest) for key, rest in self.found.items())
+
+
+@dataclass(slots=True)
+class _Said:
+    """What a scorer said so far."""
+
+    weight: int
+    enforcement: Enforcement
+    sum: int = 0
+    count: int = 0
+    low: int = 0
+    high: int = 0
+    shapes: int = 0
+    constant: int = 0
+
+
+@dataclass(slots=True)
+class _Look:
+    """Asks about every kind of pod on every node."""
+
+    scheduler: Scheduler
+    snapshot: Snapshot
+    reading: Reading
+    faults: _Faults
+    causes: list[Cause] = field(default_factory=list)
+    _numbers: dict[Cause, int] = field(default_factory=dict)
+    _said: dict[str, _Said] = field(default_factory=dict)
+
+    def at(self, pods: Sequence[PodInfo], progress: _Progress) -> tuple[list[Shape], list[Misfit]]:
+        """Return the kinds of pods that wait and that run, and the running ones whose node would refuse them."""
+        running = [pod for row in range(self.snapshot.size) for pod in self.snapshot.pods(row)]
+        groups = shapes_of((*pods, *running), self.reading)
+        shapes: list[Shape] = []
+        misfits: list[Misfit] = []
+        for number, group in enumerate(groups, start=1):
+            shape = self._shape(group)
+            shapes.append(shape)
+            if shape.running:
+                misfits += self._misfits(group, shape)
+            progress(number / len(groups))
+        return shapes, misfits
+
+    def _shape(self, group: tuple[PodInfo, ...]) -> Shape:
+        first = group[0]
+        if not first.node_name:
+            verdict = self._ask(first, self.snapshot)
+        else:
+            # One of the replicas on each node: without it the node is what any of those there would meet.
+            there = {pod.node_name: pod for pod in reversed(group)}
+            pod = unbound(first)
+            if self.reading.local:
+                verdict = self._ask(pod, self._without(there))
+            else:
+                verdict = self._ask(pod, self._without({first.node_name: first}))
+        refused_by = self._refused_by(verdict)
+        if first.node_name and not self.reading.local:
+            for node, other in there.items():
+                if node != first.node_name:
+                    self._ask_again(pod, other, refused_by)
+        totals = np.full(self.snapshot.size, -1, np.int64)
+        if verdict.totals is not None:
+            totals[verdict.passed] = verdict.totals
+        elif len(verdict.passed):
+            totals[verdict.passed] = 0
+        best = self.snapshot.names[int(totals.argmax())] if len(verdict.passed) else None
+        watched: dict[int, int] = {}
+        for step in verdict.filters:
+            if step.enforcement is not Enforcement.ENFORCE:
+                for cause, rows in self._by_cause(step):
+                    watched[cause] = watched.get(cause, 0) + len(rows)
+        keys = tuple(pod.key for pod in group)
+        return Shape(first.key, keys, verdict.profile, bool(first.node_name), refused_by, totals, best, watched)
+
+    def _without(self, pods: Mapping[str, PodInfo]) -> Snapshot:
+        return self.snapshot.overlay({node: NodeChange(remove=[pod.key]) for node, pod in pods.items()})
+
+    def _ask(self, pod: PodInfo, snapshot: Snapshot) -> Verdict:
+        """Return what the filters say of all nodes, with the scores of those that pass."""
+        profile = self.scheduler.profile_of(pod)
+        verdict = filter_nodes(profile, pod, snapshot)
+        self.faults.add_verdict(verdict)
+        if verdict.refusal is not None or not len(verdict.passed):
+            return verdict
+        scored = score_nodes(profile, pod, snapshot, among=verdict.passed)
+        self.faults.add_verdict(scored)
+        for step in scored.scores:
+            values = step.scores.values[verdict.passed]
+            said = self._said.setdefault(step.plugin, _Said(step.weight, step.enforcement, low=100))
+            low, high = int(values.min()), int(values.max())
+            said.sum += int(values.sum())
+            said.count += len(values)
+            said.low, said.high = min(said.low, low), max(said.high, high)
+            if len(values) > 1:
+                said.shapes += 1
+                said.constant += low == high
+        return Verdict(pod, verdict.profile, verdict.generation, verdict.names, filters=verdict.filters,
+                       passed=verdict.passed, totals=scored.totals, scores=scored.scores)
+
+    def _ask_again(self, pod: PodInfo, other: PodInfo, refused_by: NDArray[np.int16]) -> None:
+        """Ask about one more node that has such a pod, without the pod."""
+        row = self.snapshot.index[other.node_name]
+        rows = np.array([row], np.intp)
+        verdict = filter_nodes(self.scheduler.profile_of(pod), pod, self._without({other.node_name: other}), among=rows)
+        refused_by[row] = self._refused_by(verdict, rows)[row]
+
+    def _refused_by(self, verdict: Verdict, rows: NDArray[np.intp] | None = None) -> NDArray[np.int16]:
+        refused_by = np.full(self.snapshot.size, ELIGIBLE, np.int16)
+        if verdict.refusal is not None:
+            plugin, _, refusal = verdict.refusal
+            number = self._number(Cause(plugin, refusal.rule, refusal.message))
+            refused_by[slice(None) if rows is None else rows] = number
+            return refused_by
+        for step in reversed(verdict.filters):  # who refuses first has the last word
+            if step.enforcement is Enforcement.ENFORCE:
+                for cause, refused in self._by_cause(step):
+                    refused_by[refused] = cause
+        return refused_by
+
+    def _by_cause(self, step: Filtered) -> Iterable[tuple[int, NDArray[np.intp]]]:
+        if not len(step.refused):
+            return
+        group = step.answer.brief or step.answer.reasons
+        if group is None:
+            explained: dict[str, list[int]] = {}
+            for row in step.refused.tolist():
+                explained.setdefault(step.answer.explain(row).message, []).append(row)
+            groups: Mapping[str, NDArray[np.intp]] = {
+                text: np.array(rows, np.intp) for text, rows in explained.items()
+            }
+        else:
+            groups = group(step.refused)
+        for reason, rows in groups.items():
+            rule = step.answer.explain(int(rows[0])).rule
+            yield self._number(Cause(step.plugin, rule, reason)), rows
+
+    def _number(self, cause: Cause) -> int:
+        if cause not in self._numbers:
+            self._numbers[cause] = len(self.causes)
+            self.causes.append(cause)
+        return self._numbers[cause]
+
+    def _misfits(self, group: tuple[PodInfo, ...], shape: Shape) -> Iterable[Misfit]:
+        for pod in group:
+            number = int(shape.refused_by[self.snapshot.index[pod.node_name]])
+            if number != ELIGIBLE:
+                yield Misfit(pod.key, pod.node_name, self.causes[number])
+
+    def scorers(self) -> tuple[Scorer, ...]:
+        """Return what the scorers said, in their order."""
+        return tuple(
+            Scorer(name, said.weight, said.enforcement, said.sum / said.count, said.low, said.high, said.shapes,
+                   said.constant)
+            for name, said in self._said.items()
+        )
+
+
+def _part(progress: _Progress, start: float, end: float) -> _Progress:
+    """Return what is told the done part of something that takes the whole from `start` to `end`."""
+    return lambda part: progress(start + (end - start) * part)
+
+
+def unbound(pod: PodInfo) -> PodInfo:
+    """Return the pod as it was before it had a node."""
+    spec = {key: value for key, value in pod.object["spec"].items() if key != "nodeName"}
+    return PodInfo.of({**pod.object, "spec": spec}) if pod.node_name else pod
+
+
+def _placed(verdict: Verdict, faults: _Faults) -> Placement:
+    faults.add_verdict(verdict)
+    passed = len(verdict.passed)
+    if verdict.node is None:
+        return Placement(verdict.pod.key, None, passed, reasons=verdict.reasons())
+    if verdict.totals is None:
+        return Placement(verdict.pod.key, verdict.node, passed)
+    row = int(np.searchsorted(verdict.passed, verdict.row))
+    scores = {step.plugin: int(step.scores.values[verdict.row]) for step in verdict.scores}
+    return Placement(verdict.pod.key, verdict.node, passed, int(verdict.totals[row]), scores)
+
+
+# Evictions
+
+
+class _Settled(Memory):
+    """Remembers that every source has been one for as long as anybody may ask."""
+
+    def observe(self, profile: str, item: str, node: str, *, source: bool, now: int, timeout: int) -> int:  # noqa: ARG002
+        """Return the cycles in a row."""
+        return 2**31 if source else 0
+
+
+def _cycle(
+    registry: Registry, snapshot: Snapshot, configuration: descheduling.Configuration | None, cycles: int,
+) -> CycleResult:
+    result = CycleResult(registry.generation, dry_run=True, nodes=snapshot.size)
+    if not registry.of_framework(Framework.DESCHEDULER):
+        return result
+    configuration = configuration or descheduling.default()
+    profiles = build_profiles(
+        configuration.profiles, registry, dry_run=True, snapshot=lambda: snapshot, memory=_Settled(),
+    )
+    if not any(profile.deschedule or profile.balance for profile in profiles):
+        return result
+    for _ in range(cycles):
+        result = run_cycle(profiles, snapshot, limits=configuration.limits, generation=registry.generation,
+                           node_selector=configuration.node_selector)
+    return result
+
+
+def _of_cycle(cycle: CycleResult) -> tuple[Eviction, ...]:
+    return tuple(Eviction(each.pod, each.node, Framework.DESCHEDULER.value, each.plugin, each.rule, each.reason)
+                 for each in cycle.evicted)
+
+
+# Quality of service
+
+
+def _of_rounds(
+    rounds: Iterable[NodeRound], snapshot: Snapshot, faults: _Faults,
+) -> tuple[list[Eviction], tuple[Suppression, ...]]:
+    evictions: dict[str, Eviction] = {}
+    found: dict[tuple[str, str, str, str], Suppression] = {}
+    for each in rounds:
+        for error in each.report.errors:
+            faults.add((each.plugin, Framework.QOS.value, error.item, error.message), error.subject)
+        if not each.enforced:
+            continue
+        for adjustment in each.report.adjustments:
+            if adjustment.kind == "evict":
+                evictions.setdefault(adjustment.subject, Eviction(
+                    adjustment.subject, each.node, Framework.QOS.value, each.plugin, adjustment.item, adjustment.reason,
+                ))
+            elif not adjustment.recovers:
+                waiting = sum(pod.qos_class == BE for pod in snapshot.pods(snapshot.index[each.node]))
+                key = (each.node, each.plugin, adjustment.item, adjustment.subject)
+                found[key] = Suppression(
+                    each.node, each.plugin, adjustment.item, adjustment.kind, adjustment.subject,
+                    dict(adjustment.values), adjustment.reason, waiting,
+                )
+    return list(evictions.values()), tuple(found.values())
+
+
+# Loads
+
+
+def _loads(
+    snapshot: Snapshot, evictions: Iterable[Eviction], hot_percent: int,
+) -> tuple[int, int, dict[str, Spread], dict[str, Spread]]:
+    """Return how many nodes are hot and how many measured, and how requests and use are spread."""
+    gone: dict[str, list[str]] = {}
+    for each in evictions:
+        gone.setdefault(each.node, []).append(each.pod)
+    requested: dict[str, list[float]] = {name: [] for name in _SPREAD}
+    usage: dict[str, list[float]] = {name: [] for name in _SPREAD}
+    hot = measured = 0
+    for number in range(snapshot.size):
+        row = snapshot.row(number)
+        leaving = [row.pods[key] for key in gone.get(row.name, ()) if key in row.pods]
+        fresh = row.metric is not None and snapshot.is_fresh(number)
+        measured += fresh
+        expected: Mapping[str, int] = row.estimated() if fresh else {}
+        for name in _SPREAD:
+            allocatable = row.allocatable[name]
+            if not allocatable:
+                continue
+            asked = row.requested[name] - sum(pod.requests[name] for pod in leaving)
+            requested[name].append(100 * asked / allocatable)
+            if fresh and name in expected:
+                assert row.metric is not None
+                of_pods = row.metric.pods
+                used = expected[name] - sum(of_pods[pod.key][name] for pod in leaving if pod.key in of_pods)
+                usage[name].append(100 * max(0, used) / allocatable)
+                hot += name == "cpu" and usage[name][-1] > hot_percent
+    return (hot, measured, {name: _spread(values) for name, values in requested.items() if values},
+            {name: _spread(values) for name, values in usage.items() if values})
+
+
+def _spread(percents: Sequence[float]) -> Spread:
+    return Spread(float(np.mean(percents)), float(np.std(percents)))

@@ -1,0 +1,108 @@
+"""Pods that no policy can tell apart, so that thousands of replicas are asked about once.
+
+A cluster of fifty thousand pods has some hundred kinds of them. What may differ within a kind (name, uid, times,
+status, mounted tokens) is exactly what nobody reads: whatever the expressions of the policies in force read of a pod
+is part of its kind, and where a Python plugin of others is active, which may read anything, each pod is one of its own.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..cel.checked import Path
+from ..cel.encoding import value_at
+from ..cluster.facts import pod_facts
+from ..cluster.pods import PodInfo
+from ..compile import CompiledScheduler
+from ..points import Framework, Point
+from ..registry import Registry
+from ..testing.instruments import compiled_of, programs_of
+
+_BUILT_IN: Final = "built-in"
+_READ_OF_ANNOTATIONS: Final = ("koordinator.sh", "alibabacloud.com")
+"""Domains of the annotations that built-in plugins and the rows of nodes read."""
+_CONTAINERS: Final = ("initContainers", "containers")
+_OWN_OF_SPEC: Final = frozenset(("nodeName", "volumes", "hostname", *_CONTAINERS))
+_OWN_OF_CONTAINER: Final = frozenset(("volumeMounts", "env"))
+_NOT_A_ROW: Final = frozenset(("pod", "podInfo"))
+_WITHOUT_REFERENCES: Final = 2
+"""The version of the format in which equal data has equal bytes, whatever objects it shares."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the scheduler's plugins of a registry look at: which paths of a pod, and more than one node at a time?"""
+
+    paths: frozenset[Path]
+    everything: bool
+    """Whether a plugin may read anything of a pod."""
+    local: bool
+    """Whether what is said about a node hangs on that node alone (and the pod)."""
+
+    @classmethod
+    def of(cls, registry: Registry) -> Reading:
+        """Return what the plugins of a registry look at; those that wait to be named are taken to be at work."""
+        paths: set[Path] = set()
+        everything, local = False, True
+        for plugin in registry.of_framework(Framework.SCHEDULER):
+            if plugin.source:
+                compiled = compiled_of(plugin, {})
+                assert isinstance(compiled, CompiledScheduler)
+                for program in programs_of(compiled):
+                    paths.update(path for path in program.checked.reads if path[0] in _NOT_A_ROW)
+                local = local and not (compiled.aggregates and (compiled.filter or compiled.pre_filter))
+            elif plugin.origin != _BUILT_IN and plugin.enabled:
+                everything = True
+                local = local and Point.FILTER not in plugin.points
+        return cls(frozenset(paths), everything, local)
+
+
+def shapes_of(pods: Iterable[PodInfo], reading: Reading) -> list[tuple[PodInfo, ...]]:
+    """Return the pods in groups of those that the plugins cannot tell apart, in the order of their first members.
+
+    A pod that is on a node and one that waits are never in one group.
+    """
+    paths = sorted(path for path in reading.paths if not _is_known(path))
+    groups: dict[object, list[PodInfo]] = {}
+    for pod in pods:
+        key = pod.key if reading.everything else _key(pod, paths)
+        groups.setdefault(key, []).append(pod)
+    return [tuple(group) for group in groups.values()]
+
+
+def _is_known(path: Path) -> bool:
+    """Whether what stands at a path is part of every pod's kind in any case."""
+    return path[:3] == ("pod", "metadata", "labels") or path[:3] == ("pod", "metadata", "namespace")
+
+
+def _key(pod: PodInfo, paths: Iterable[Path]) -> bytes | str:
+    metadata, spec = pod.object["metadata"], pod.object["spec"]
+    annotations = metadata.get("annotations") or {}
+    facts = pod_facts(pod) | {"name": ""}
+    parts = [
+        bool(pod.node_name), facts, metadata.get("labels"),
+        {name: text for name, text in annotations.items() if any(part in name for part in _READ_OF_ANNOTATIONS)},
+        [(each.get("kind"), each.get("name")) for each in metadata.get("ownerReferences") or ()],
+        {name: value for name, value in spec.items() if name not in _OWN_OF_SPEC},
+        [_without(each, _OWN_OF_CONTAINER) for name in _CONTAINERS for each in spec.get(name) or ()],
+    ]
+    values = {"pod": pod.object, "podInfo": pod_facts(pod)}
+    parts += [repr(value_at(values[path[0]], path[1:])) for path in paths]
+    try:
+        return marshal.dumps(_plain(parts), _WITHOUT_REFERENCES)
+    except ValueError:  # a value of no JSON type, as YAML may hold
+        return repr(parts)
+
+
+def _plain(value: Any) -> Any:
+    """Return data in which maps and lists are of Python's own types (subclasses cannot be written)."""
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _without(value: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    return {name: each for name, each in value.items() if name not in names}

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import pytest
+
+from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.comparison.outcome import ELIGIBLE, Cause, Eviction, Fault, Misfit, Outcome, outcome
+from koordpolicy.engine.scheduler.cycle import Settings
+
+from .conftest import NOW, Policies, document, metric, node, pod
+
+COLD = document("cold", """
+variables: [{name: cpu, expression: usage.cpu * 100 / allocatable.cpu}]
+filter: [{name: below, expression: "variables.cpu < 65", messageExpression: "'at ' + string(variables.cpu)", message: too hot}]
+""")
+MEASURED = COLD.replace("variables.cpu < 65", "!nodeInfo.measured || variables.cpu < 65")
+
+
+def refusals(found: Outcome) -> dict[str, dict[str, str]]:
+    """Return by shape and node which rule refuses it."""
+    return {
+        shape.name: {name: found.causes[number].rule or found.causes[number].plugin
+                     for name, number in zip(found.nodes, shape.refused_by.tolist(), strict=True) if number != ELIGIBLE}
+        for shape in found.shapes
+    }
+
+
+def test_pods_land_one_after_the_other_and_the_cluster_is_left_as_it_was(policies: Policies, cluster: Cluster):
+    before = [(row.name, list(row.pods), dict(row.requested)) for row in cluster.rows]
+    found = outcome(policies(), cluster, now=NOW)
+    assert {name: each.node for name, each in found.placements.items()} == {
+        "shop/huge": None, "shop/new-1": "cool", "shop/new-2": "hot", "shop/new-3": None,
+    }
+    assert found.placements["shop/new-3"].reasons == {"Insufficient cpu": 3}
+    assert [(row.name, list(row.pods), dict(row.requested)) for row in cluster.rows] == before
+    assert [pod.key for pod in cluster.pending] == ["shop/huge", "shop/new-1", "shop/new-2", "shop/new-3"]
+
+
+def test_the_same_question_has_the_same_answer(policies: Policies, cluster: Cluster):
+    settings = Settings(tie_break="random", seed=7)
+    registry = policies(MEASURED)
+    first, second = (outcome(registry, cluster, now=NOW, settings=settings) for _ in range(2))
+    assert (first.summary, first.placements, first.misfits) == (second.summary, second.placements, second.misfits)
+
+
+def test_eligibility_is_told_by_kind_of_pod_with_the_rule_that_refuses_first(policies: Policies, cluster: Cluster):
+    assert refusals(outcome(policies(MEASURED), cluster, now=NOW)) == {
+        "shop/huge": dict.fromkeys(("cool", "hot", "small"), "resources"),
+        "shop/new-1": {"hot": "below", "small": "resources"},
+        "shop/web-1": {"hot": "below"},
+        "kube-system/agent": {},
+    }
+
+
+def test_a_running_pod_whose_node_would_refuse_it_is_a_misfit_and_a_pod_of_the_system_is_not(
+    policies: Policies, cluster: Cluster,
+):
+    found = outcome(policies(MEASURED), cluster, now=NOW)
+    assert found.misfits == (Misfit("shop/web-2", "hot", Cause("cold", "below", "too hot")),)
+
+
+def test_what_is_only_watched_refuses_nothing_and_is_counted(policies: Policies, cluster: Cluster):
+    watched = document("cold", "enforcement: Audit\nfilter: [{name: never, expression: 'nodeInfo.zone == \"z\"', message: no}]")
+    found = outcome(policies(watched), cluster, now=NOW)
+    assert found.misfits == ()
+    assert [{found.causes[number].rule: count for number, count in shape.watched.items()} for shape in found.shapes] == [
+        {}, {"never": 2}, {"never": 3}, {},  # nobody is asked about a node that is refused already
+    ]
+
+
+def test_an_expired_metric_is_an_error_that_is_counted_and_refuses(policies: Policies, cluster: Cluster):
+    found = outcome(policies(COLD), cluster, now=NOW)
+    assert found.faults[0] == Fault("cold", "filter", "below", "no metric of the node, or an expired one", 1, "shop/web-1 on small")
+    assert refusals(found)["shop/web-1"] == {"hot": "below", "small": "below"}
+
+
+def test_pods_that_differ_in_what_an_expression_reads_are_of_two_kinds(policies: Policies, cluster: Cluster):
+    by_name = document("by-name", "filter: [{name: odd, expression: '!pod.metadata.name.endsWith(\"1\")', message: odd}]")
+    assert [shape.pods for shape in outcome(policies(by_name), cluster, now=NOW).shapes] == [
+        ("shop/huge",), ("shop/new-1",), ("shop/new-2",), ("shop/new-3",), ("shop/web-1",), ("shop/web-2",),
+        ("kube-system/agent",),
+    ]
+    assert [shape.pods for shape in outcome(policies(), cluster, now=NOW).shapes] == [
+        ("shop/huge",), ("shop/new-1", "shop/new-2", "shop/new-3"), ("shop/web-1", "shop/web-2"), ("kube-system/agent",),
+    ]
+
+
+def test_a_rule_over_the_whole_cluster_sees_it_without_the_one_pod_that_is_asked_about(policies: Policies):
+    even = document("even", """
+aggregates: [{name: most, over: nodes, function: max, expression: nodeInfo.pods}]
+filter: [{name: below-most, expression: "nodeInfo.pods < aggregates.most", message: full}]
+""")
+    cluster = Cluster([node("a"), node("b"), *(pod(f"a-{n}", on="a") for n in range(2)), pod("b-0", on="b")])
+    # Without one of its pods `a` has one, as `b`; without the pod of `b`, `a` has two.
+    found = outcome(policies(even), cluster, now=NOW)
+    assert [each.pod for each in found.misfits] == ["shop/a-0", "shop/a-1"]
+
+
+def test_a_node_is_drained_as_if_it_had_been_hot_for_long(policies: Policies, cluster: Cluster):
+    drain = document("drain", """
+type: Balance
+nodes:
+  source: usage.cpu * 100 / allocatable.cpu > 65
+  target: usage.cpu * 100 / allocatable.cpu < 45
+  anomaly: {consecutive: 50, timeout: 5m}
+criteria: [{name: movable, expression: podUsage.cpu > 0, message: it runs hot}]
+until: usage.cpu * 100 / allocatable.cpu <= 65
+""", kind="DeschedulerPlugin")
+    found = outcome(policies(drain), cluster, now=NOW)
+    assert found.evictions == (Eviction("shop/web-2", "hot", "descheduler", "drain", "movable", "it runs hot"),)
+    assert (found.summary.evictions, found.summary.hot, outcome(policies(), cluster, now=NOW).summary.hot) == (1, 1, 2)
+
+
+def test_best_effort_pods_are_held_back_where_a_metric_counts(policies: Policies):
+    squeeze = document("squeeze", """
+interval: 1s
+forEach: node
+window: 10s
+thresholds: [{name: pressed, expression: usage.cpu * 2 > allocatable.cpu, for: 1m}]
+actions: [{name: bound, when: thresholds.pressed, suppressCPU: {target: "1500.0", policy: CFSQuota}}]
+""", kind="QoSPlugin")
+    batch = pod("batch", "0", "hot", labels={"koordinator.sh/qosClass": "BE"})
+    nodes = [node("cool"), node("hot"), node("stale")]
+    for each in nodes:
+        each["status"]["capacity"] = {"cpu": "4"}
+    cluster = Cluster([*nodes, metric("cool", "1"), metric("hot", "3"), metric("stale", "3", at="2026-01-02T11:00:00Z"), batch])
+    found = outcome(policies(squeeze), cluster, now=NOW)
+    assert [(each.node, each.item, each.values["target"], each.best_effort) for each in found.suppressions] == [
+        ("hot", "bound", 1500, 1),
+    ]
+    assert found.summary.suppressed == 1
+
+
+def test_numbers_sum_up_load_and_spread_after_placement(policies: Policies, cluster: Cluster):
+    summary = outcome(policies(), cluster, now=NOW).summary
+    assert summary.to_json() == {
+        "nodes": 3, "measured": 2, "running": 3, "asked": 4, "placed": 2, "pending": 2, "misfits": 0, "evictions": 0,
+        "suppressed": 0, "hot": 2,
+        # cool 3 of 4, hot 3.1 of 4, small 0 of 1
+        "requested": {"cpu": {"mean": 50.83, "deviation": 35.96}, "memory": {"mean": 0.0, "deviation": 0.0}},
+        # cool 1 + 0.85 (web-1) + 1.7 (new-1), hot 3 + 1.7 (new-2) + 0.085 (the agent, which no metric shows)
+        "usage": {"cpu": {"mean": 104.19, "deviation": 15.44}}, "faults": 0,
+    }
+
+
+def test_a_pod_that_runs_cannot_be_asked_about_as_if_it_waited(policies: Policies, cluster: Cluster):
+    running = cluster.pod("shop/web-1")
+    assert running is not None
+    with pytest.raises(ValueError, match="`shop/web-1` is on a node already"):
+        outcome(policies(), cluster, [running], now=NOW)
+
+
+def test_progress_goes_from_nothing_to_all(policies: Policies, cluster: Cluster):
+    told: list[float] = []
+    outcome(policies(COLD), cluster, now=NOW, progress=told.append)
+    assert told == sorted(told)
+    assert told[-1] == 1.0
