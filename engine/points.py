@@ -149,6 +149,8 @@ class Scores:
     errors: Errors = field(default_factory=dict)
     items: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     """Each item's normalised values, where a plugin has several, for the score break-down."""
+    raw: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    """Each item's values before they were normalised (under an empty text those of a plugin without items)."""
 
 
 HIGHEST_SCORE: Final = 100
@@ -481,6 +483,30 @@ def seen(slot: Slot, *, subject: str = "node") -> tuple[Seen, ...]:
     """Return the variables of a slot, those of a QoSPlugin's subject (`forEach`) included."""
     spec = SLOTS[slot]
     return (*spec.sees, *_SUBJECTS[subject]) if spec.by_subject else spec.sees
+
+
+def unit_of(path: tuple[str, ...]) -> str:
+    """Return the unit of what stands at a path below a variable: `milli-cores`, `bytes`, `seconds`, or an empty text.
+
+    Batch and mid resources count as what they are an amount of.
+    """
+    if path[:1] in (("podInfo",), ("existingPodInfo",)) and path[1:2] in (("requests",), ("limits",)):
+        path = path[1:]
+    unit = _UNITS.get(path[0], "")
+    if unit != _AMOUNT_UNIT:
+        return unit
+    resource = path[-1] if len(path) > 1 else ""
+    return _NATIVE_UNITS.get(resource) or next(
+        (unit for name, unit in _NATIVE_UNITS.items() if resource.endswith(f"-{name}")), "",
+    )
+
+
+_UNITS: Final[Mapping[str, str]] = {
+    each.name: each.unit
+    for sees in (*(spec.sees for spec in SLOTS.values()), *_SUBJECTS.values())
+    for each in sees if each.unit
+}
+_NATIVE_UNITS: Final = {name: unit for name, unit in _NATIVE.items() if name != "pods"}
 
 
 @functools.cache

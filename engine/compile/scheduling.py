@@ -6,7 +6,7 @@ match, params) is fixed when it is made; what one decision needs more than once 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -111,9 +111,10 @@ class DocumentScheduler:
         total: _Integers = np.zeros(size, np.int64)
         weights = 0
         items: dict[str, _Integers] = {}
+        raws: dict[str, NDArray[Any]] = {}
         errors = decision.errors(asked)
         for each in self._compiled.score:
-            values, faults = self._item(each, decision, asked)
+            values, faults, raws[each.item.name] = self._item(each, decision, asked)
             if faults:
                 errors[each.item.name] = faults
             if faults and self._ignore:
@@ -123,12 +124,16 @@ class DocumentScheduler:
             weights += each.item.weight
         if weights > 1:
             total //= weights
-        return Scores(total, errors, items)
+        return Scores(total, errors, items, raws)
 
     @property
     def compiled(self) -> CompiledScheduler:
         """The programs."""
         return self._compiled
+
+    def inputs(self, state: State, pod: PodInfo, snapshot: Snapshot, program: Program, row: int | None) -> Inputs:
+        """Return what a program of this document reads at a row (None: of the pod alone), for explanations."""
+        return Inputs(self._decision(state, pod, snapshot).frame, program, row)
 
     @property
     def ignores_errors(self) -> bool:
@@ -206,12 +211,12 @@ class DocumentScheduler:
 
     def _item(
         self, each: ScoreProgram, decision: _Decision, rows: Rows,
-    ) -> tuple[_Integers, dict[int, EvaluationError]]:
-        """Return an item's normalised values, 0 where it failed, and the errors of the rows."""
+    ) -> tuple[_Integers, dict[int, EvaluationError], NDArray[Any]]:
+        """Return an item's normalised values (0 where it failed), the errors of the rows, and the values before."""
         size = decision.frame.size
         values: _Integers = np.zeros(size, np.int64)
         if not len(rows):
-            return values, {}
+            return values, {}, values
         column = evaluate(each.program, decision.frame, None if len(rows) == size else rows)
         errors: dict[int, EvaluationError] = {}
         if column.errors:
@@ -222,7 +227,7 @@ class DocumentScheduler:
             rows = rows[~np.isin(rows, list(skipped))]
         raw, rows = _integers(column.values, rows, errors)
         if not len(rows):
-            return values, errors
+            return values, errors, column.values
         chosen = normalize(raw, each.item.normalize)
         outside = (chosen < 0) | (chosen > HIGHEST_SCORE)
         if outside.any():
@@ -232,7 +237,7 @@ class DocumentScheduler:
                 )
             rows, chosen = rows[~outside], chosen[~outside]
         values[rows] = chosen
-        return values, errors
+        return values, errors, column.values
 
 
 @dataclass(slots=True)
@@ -316,6 +321,30 @@ class _Filtering:
 
         return Answer(passed, explain, errors, lambda refused: grouped(refused, messages_of), codes,
                       lambda refused: grouped(refused, _fixed_message))
+
+
+class Inputs(Mapping[str, object]):
+    """What a program reads at a row of a frame; reading what has no value there raises `EvaluationError`."""
+
+    __slots__ = ("_frame", "_program", "_row")
+
+    def __init__(self, frame: NodeFrame, program: Program, row: int | None) -> None:
+        self._frame = frame
+        self._program = program
+        self._row = row
+
+    def __getitem__(self, name: str) -> object:
+        if self._program.checked.environment.variables[name].scope is not Scope.ROW:
+            return self._frame.value(name)
+        if self._row is None:
+            raise KeyError(name)
+        return self._frame.row_value(name, self._row)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._program.variables)
+
+    def __len__(self) -> int:
+        return len(self._program.variables)
 
 
 def bindings_of(program: Program, frame: NodeFrame, row: int | None) -> dict[str, object]:

@@ -1,0 +1,199 @@
+"""What was found out about a decision, as a tree: one structure for people, machines, HTTP and events.
+
+A finding is a line of text, what kind of thing it says, and the facts behind it; below it stand the findings that it
+follows from. Nothing here knows what is explained: schedulers, QoS managers and deschedulers make such trees.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+_INDENT: Final = "  "
+_GAP: Final = "  "
+_BINARY: Final = (("Ti", 1024**4), ("Gi", 1024**3), ("Mi", 1024**2), ("Ki", 1024))
+_LONGEST: Final = 300
+
+
+class Mark(enum.Enum):
+    """How a finding counts; the value is the word before its text, and its name in JSON."""
+
+    PASSED = "passed"
+    REFUSED = "refused"
+    ERROR = "error"
+    WATCHED = "would refuse"
+    """Of a plugin that is only watched (`enforcement: Warn` or `Audit`)."""
+    CHANGE = "change"
+    """Something that would change the outcome, and has been tried."""
+    HEADING = "heading"
+    PLAIN = ""
+
+
+_WORDS: Final = (Mark.PASSED, Mark.REFUSED, Mark.ERROR, Mark.WATCHED)
+_WIDTH: Final = max(len(mark.value) for mark in (Mark.PASSED, Mark.REFUSED, Mark.ERROR))
+
+Paint: TypeAlias = Callable[[str, Mark], str]
+"""Colours a piece of a line (never its indentation)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under headers; columns whose cells are all numbers are aligned to the right."""
+
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str | int, ...], ...]
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines, as wide as they need to be."""
+        cells = [self.headers, *(tuple(map(str, row)) for row in self.rows)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        numeric = [all(isinstance(row[place], int) for row in self.rows) and bool(self.rows)
+                   for place in range(len(self.headers))]
+        for row in cells:
+            yield _GAP.join(
+                cell.rjust(width) if right else cell.ljust(width)
+                for cell, width, right in zip(row, widths, numeric, strict=True)
+            ).rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was found, and what it follows from.
+
+    `kind` says what it is about (`decision`, `node`, `plugin`, `rule`, `distance`, `value`, `change`, ...); `facts` are
+    plain data for machines: names, numbers, values.
+    """
+
+    kind: str
+    text: str = ""
+    mark: Mark = Mark.PLAIN
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    parts: tuple[Finding, ...] = ()
+    table: Table | None = None
+
+    def as_text(self, paint: Paint = lambda text, _: text) -> str:
+        """Return the tree as lines for people, without a line break at the end."""
+        return "\n".join(self.lines("", paint))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the tree as plain data."""
+        data: dict[str, Any] = {"kind": self.kind}
+        if self.text:
+            data["text"] = self.text
+        if self.mark not in (Mark.PLAIN, Mark.HEADING):
+            data["outcome"] = self.mark.name.lower()
+        data |= {key: value for key, value in plain(self.facts).items() if key not in data and key != "parts"}
+        if self.table is not None:
+            data["rows"] = [dict(zip(self.table.headers, row, strict=True)) for row in self.table.rows]
+        if self.parts:
+            data["parts"] = [part.to_json() for part in self.parts]
+        return data
+
+    def find(self, kind: str) -> Iterator[Finding]:
+        """Yield all findings of a kind, this one and those below it, in order."""
+        if self.kind == kind:
+            yield self
+        for part in self.parts:
+            yield from part.find(kind)
+
+    def lines(self, indent: str, paint: Paint) -> Iterator[str]:
+        """Yield the lines of `as_text`, each with that indentation before it."""
+        below = indent
+        if self.mark is Mark.HEADING:
+            if not (self.parts or self.table):
+                return
+            yield ""
+            yield indent + paint(self.text, self.mark)
+            below = indent + _INDENT
+        elif self.text:
+            for place, line in enumerate(self.text.splitlines()):
+                word = f"{self.mark.value.ljust(_WIDTH)}  " if self.mark in _WORDS else ""
+                if place:
+                    yield f"{indent}{' ' * len(word)}{line}"
+                else:
+                    yield indent + (paint(word.rstrip(), self.mark) + word[len(word.rstrip()):] if word else "") + (
+                        line if word else paint(line, self.mark))
+                below = indent + (" " * len(word) or _INDENT)
+        if self.table is not None:
+            for place, line in enumerate(self.table.lines()):
+                yield below + (paint(line, Mark.HEADING) if place == 0 else line)
+        for part in self.parts:
+            yield from part.lines(below, paint)
+
+
+def heading(text: str, parts: Sequence[Finding] = (), *, table: Table | None = None, kind: str = "part") -> Finding:
+    """Return a finding that stands above others under a heading; without any it is not shown."""
+    return Finding(kind, text, Mark.HEADING, {}, tuple(parts), table)
+
+
+def shown(value: object, unit: str = "") -> str:
+    """Return a value as people write it: `1.5 cores`, `2Gi`, `71 %`, `200 s`, `'eu-1'`.
+
+    `unit` is `milli-cores`, `cores`, `bytes`, `seconds`, `%`, or empty where it is not known.
+    """
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, str):
+        return repr(shortened(value))
+    if not isinstance(value, int | float):
+        return shortened(str(plain(value)))
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    match unit:
+        case "milli-cores":
+            return _cores(value / 1000)
+        case "cores":
+            return _cores(value)
+        case "bytes":
+            return next((f"{_short(value / size)}{suffix}" for suffix, size in _BINARY if abs(value) >= size),
+                        f"{_short(value)} bytes")
+        case "seconds":
+            return f"{_short(value)} s"
+        case "%":
+            return f"{_short(value)} %"
+        case _:
+            return _short(value)
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names, and how many more there are."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def counted(number: int, thing: str) -> str:
+    """Return `1 node`, `2 nodes`."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def shortened(text: str, longest: int = _LONGEST) -> str:
+    """Return a text on one line and of bounded length."""
+    line = " ".join(text.split())
+    return line if len(line) <= longest else f"{line[:longest]}..."
+
+
+def plain(value: object) -> Any:
+    """Return a value as data that JSON can hold; what it has no form for becomes its text."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(each) for each in value]
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _cores(value: float) -> str:
+    return f"{_short(value)} core{'' if value == 1 else 's'}"
+
+
+def _short(value: float) -> str:
+    """Return a number without digits that nobody reads; whole numbers keep all of them."""
+    if value == int(value):
+        return str(int(value))
+    return f"{value:.3f}".rstrip("0").rstrip(".") if abs(value) >= 0.001 else f"{value:.3g}"
