@@ -243,6 +243,7 @@ class Cluster:
         except ValueError as error:
             raise PolicyError([_problem(item, error)]) from None
         self._objects.setdefault(item["kind"], {})[key] = item
+        self._object_changed(item["kind"], key)
 
     def delete(self, kind: str, key: str) -> None:
         """Remove an object; one that is not there is no error."""
@@ -260,6 +261,8 @@ class Cluster:
             for held in row.pods.values():  # they count again should the node come back
                 self._bound[held.key] = _Binding(held, row.taken.get(held.key, ()))
             self._shape_changed()
+        if gone is not None:
+            self._object_changed(kind, key)
 
     def assume(self, pod: PodInfo, node: str, devices: tuple[int, ...] = ()) -> None:
         """Bind a pod to a node in this view of the cluster; `devices` are the minors that it gets.
@@ -309,6 +312,7 @@ class Cluster:
         self.pods_log, self.metric_log, self.clock_log = Log(version), Log(version), Log(version)
         self.devices_log, self.node_log, self.allocatable_log = Log(version), Log(version), Log(version)
         self._path_logs: dict[Path, Log] = {}
+        self._object_logs: dict[str, Log] = {}
         self._logs: dict[frozenset[Path], tuple[Log, ...]] = {}
         self._requested: dict[str, AmountColumn] = {}
         self._allocatable: dict[str, AmountColumn] = {}
@@ -352,6 +356,12 @@ class Cluster:
                     self._devices = None
                 else:
                     self._devices.write(index, row)
+
+    def _object_changed(self, kind: str, key: str) -> None:
+        log = self._object_logs.get(kind)
+        if log is not None and key in self.index:
+            self.version += 1
+            log.note(self.version, self.index[key])
 
     def _upsert_pod(self, key: str, item: Mapping[str, Any]) -> None:
         pod = PodInfo.of(item)
@@ -496,6 +506,8 @@ class Cluster:
                 if path not in self._path_logs:
                     self._path_logs[path] = Log(self.version)
                 return (self._path_logs[path],)
+            case ("objects", kind):  # the objects of a kind that are named like nodes; for plugins, not for expressions
+                return (self._object_logs.setdefault(kind, Log(self.version)),)
             case ("allocatable", *_):
                 return (self.allocatable_log,)
             case ("requested", *_) | ("nodeInfo", "pods", *_):

@@ -1,8 +1,10 @@
-"""Integer columns that a plugin derives of whole node rows, kept between decisions and rewritten row by row."""
+"""What a plugin derives of whole node rows, kept between decisions and computed again row by row."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +12,9 @@ from numpy.typing import NDArray
 from ..cel.checked import Path
 from ..cluster.rows import NodeRow
 from ..cluster.snapshot import Snapshot
+
+_MOST_OVERLAID: Final = 256
+_Value = TypeVar("_Value")
 
 
 class KeptColumns:
@@ -55,3 +60,94 @@ class KeptColumns:
             values[index] = self._compute(cluster.rows[index], snapshot.now, True)
         frame.kept[self] = (stamp, values)
         return values
+
+
+@dataclass(slots=True)
+class RowValues(Generic[_Value]):
+    """A value and a few numbers per row: not to be written, and valid until the cluster changes."""
+
+    values: list[_Value]
+    facts: NDArray[np.float64]
+    """What the values come down to, float64[nodes, width]."""
+
+
+class KeptRows(Generic[_Value]):
+    """A value per node, computed of what stands at `paths` of its row, and of nothing else that changes unseen.
+
+    `facts` says what a value comes down to, in `width` numbers, for those who look at all nodes at once. Whoever
+    changes what `compute` reads beside the row has to call `forget`.
+    """
+
+    def __init__(
+        self, paths: frozenset[Path], compute: Callable[[Snapshot, int], _Value],
+        facts: Callable[[_Value], Sequence[float]] = lambda _: (), width: int = 0,
+    ) -> None:
+        self._paths = paths
+        self._compute = compute
+        self._facts = facts
+        self._width = width
+        self._overlaid: dict[int, tuple[NodeRow, int, _Value]] = {}
+        self._forgotten: set[str] = set()
+
+    def of(self, snapshot: Snapshot) -> RowValues[_Value]:
+        """Return the values of all rows."""
+        kept = self._of_cluster(snapshot)
+        if not snapshot.patched:
+            return kept
+        values, facts = kept.values.copy(), kept.facts.copy()
+        for row in snapshot.patched:
+            values[row] = self._of_overlay(snapshot, row)
+            facts[row] = self._facts(values[row])
+        return RowValues(values, facts)
+
+    def at(self, snapshot: Snapshot, row: int) -> _Value:
+        """Return the value of one row."""
+        if row in snapshot.patched:
+            return self._of_overlay(snapshot, row)
+        return self._of_cluster(snapshot).values[row]
+
+    def forget(self, node: str) -> None:
+        """Compute the node's value again when somebody next asks."""
+        self._forgotten.add(node)
+        self._overlaid.clear()
+
+    def _of_overlay(self, snapshot: Snapshot, row: int) -> _Value:
+        of, stamp = snapshot.patched[row], self._stamp(snapshot)
+        found = self._overlaid.get(id(of))
+        if found is not None and found[0] is of and found[1] == stamp:
+            return found[2]
+        if len(self._overlaid) >= _MOST_OVERLAID:
+            self._overlaid.clear()
+        value = self._compute(snapshot, row)
+        self._overlaid[id(of)] = (of, stamp, value)
+        return value
+
+    def _stamp(self, snapshot: Snapshot) -> int:
+        return Snapshot(snapshot.cluster, snapshot.now).frame({}).stamp(self._paths)
+
+    def _of_cluster(self, snapshot: Snapshot) -> RowValues[_Value]:
+        base = Snapshot(snapshot.cluster, snapshot.now) if snapshot.patched else snapshot
+        frame = base.frame({})
+        stamp = frame.stamp(self._paths)
+        found = frame.kept.get(self)
+        if isinstance(found, tuple):
+            before, kept = found
+            changed: set[int] = set()
+            if before != stamp:
+                rows = frame.changed(self._paths, before)
+                changed = set(range(base.size)) if rows is None else set(rows.tolist())
+            if self._forgotten:
+                changed.update(base.index[name] for name in self._forgotten if name in base.index)
+            for row in changed:
+                kept.values[row] = self._compute(base, row)
+                kept.facts[row] = self._facts(kept.values[row])
+        else:
+            values = [self._compute(base, row) for row in range(base.size)]
+            facts: NDArray[np.float64] = np.zeros((base.size, self._width))
+            for row, value in enumerate(values):
+                facts[row] = self._facts(value)
+            kept = RowValues(values, facts)
+        self._forgotten.clear()
+        frame.kept[self] = (stamp, kept)
+        result: RowValues[_Value] = kept
+        return result
