@@ -8,7 +8,7 @@ STAMP := .venv/.installed
 RIVALS := .venv/.rivals-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check wheel bench fuzz golden golden-full golden-cases types clean
+.PHONY: help venv demo test check wheel bench fuzz soak golden golden-full golden-cases types clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -50,6 +50,9 @@ bench: $(STAMP) $(RIVALS)  ## Run the benchmarks; BENCH="NAME ... --json FILE" p
 
 fuzz: $(STAMP)  ## Look for expressions that break the engine; FUZZ="--seconds N" says for how long (600)
 	$(BIN)/python -m tests.fuzz $(FUZZ)
+
+soak: $(STAMP)  ## Run the extender under faults for 20 minutes; SOAK="--minutes N" says for how long
+	$(BIN)/python -m tests.soak $(SOAK)
 
 golden: golden-cases $(STAMP)  ## Run the golden cases of CASES=DIR against the pending lists
 	$(BIN)/python -m tests.golden '$(CASES)' $(GOLDEN)

@@ -32,6 +32,10 @@ class _Memo:
         self._kept[key] = self._build, value
         return value
 
+    def forget_others(self) -> None:
+        """Keep only what was used since the last build."""
+        self._kept = {key: kept for key, kept in self._kept.items() if kept[0] == self._build}
+
     def next_build(self) -> None:
         # More than the last one: while a version is refused, builds with and without it alternate.
         self._build += 1
@@ -63,8 +67,14 @@ class Builder:
         return plugins
 
     def warnings(self, sources: Sequence[Source]) -> tuple[Problem, ...]:
-        """Return what is to be said about files that build, each with its place."""
-        return tuple(each for each in self._gather(sources)[1].found if each.severity is not Severity.ERROR)
+        """Return what is to be said about the files in force, each with its place.
+
+        What was kept of all others is forgotten: a large set that was replaced must not stay in memory.
+        """
+        found = self._gather(sources)[1].found
+        self._loaded.forget_others()
+        self._compiled.forget_others()
+        return tuple(each for each in found if each.severity is not Severity.ERROR)
 
     def _gather(self, sources: Sequence[Source]) -> tuple[list[Plugin], Problems]:
         problems = Problems()

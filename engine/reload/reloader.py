@@ -7,6 +7,7 @@ driven by virtual time; `start` drives it in a thread of its own, with file even
 from __future__ import annotations
 
 import enum
+import errno
 import gc
 import logging
 import os
@@ -350,7 +351,9 @@ class Reloader:
             watched.warnings = ()
             watched.trouble = (Problem(
                 f"`{watched.mount.path}` cannot be read: {reading.stamp.reason}",
-                help="mount or restore it" if watched.unmounted else "give the process the right to read it",
+                help="mount or restore it" if watched.unmounted
+                else "name several smaller directories" if reading.stamp.marks == (errno.E2BIG,)
+                else "give the process the right to read it",
                 code="unmounted" if watched.unmounted else "unreadable-source"),)
             self._failed()
             return

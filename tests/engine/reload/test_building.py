@@ -101,3 +101,14 @@ def test_what_is_to_be_said_about_files_that_build_is_kept_with_its_place() -> N
     build(texts)
     assert [(str(each.span), each.message) for each in build.warnings(texts)] == [("a.yaml:5:38", "it could be shorter")]
     assert compiler.asked == [["a"]]
+
+
+def test_what_is_not_in_force_any_more_is_forgotten() -> None:
+    compiler = Compiler()
+    build = Builder(compiler)
+    before, after = sources(a=policy("a"), b=policy("b")), sources(a=policy("a"), c=policy("c"))
+    build(before)
+    build(after)
+    build.warnings(after)
+    build(before)
+    assert compiler.asked == [["a"], ["b"], ["c"], ["b"]]

@@ -1,0 +1,272 @@
+"""Run the extender under faults for a long time: `python -m tests.soak [--minutes N]`, from the project's root.
+
+Everything is real: the server with its threads and sockets, files, file events, time. What the filesystem refuses is
+refused where it is opened (root may read everything). The exit code is 1 if anything did not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import http.client
+import itertools
+import json
+import logging
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.registry import Live
+from koordpolicy.engine.reload import Reloader
+from koordpolicy.engine.scheduler.counters import Counters
+from koordpolicy.engine.scheduler.cycle import Scheduler
+from koordpolicy.engine.scheduler.extender import Extender
+from koordpolicy.engine.scheduler.server import Loaded, Server
+
+from .course import Course
+from .world import Broken, resident
+
+NODES = 200
+BULK_EVERY = 4
+"""Cycles; 50 MB of policies take as long as all else together."""
+SLOW = 1.0
+"""Seconds: kube-scheduler's usual limit for an extender is several."""
+FLAT = 0.05
+_PAUSE = 0.01
+_READY = 60.0
+
+
+class Serving:
+    """Real time, and an extender that serves whatever reloader is begun; fulfils `Drive`."""
+
+    def __init__(self) -> None:
+        self.url: str | None = None
+        self.extender: Extender | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._thread: threading.Thread | None = None
+        self.faults: list[str] = []
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def pass_time(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def begin(self, live: Live, reloader: Reloader) -> None:
+        loop, stop, ready = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
+
+        def load() -> Loaded:
+            reloader.begin(time.monotonic())
+            cluster = Cluster(_node(number) for number in range(NODES))
+            counters = Counters()
+            scheduler = Scheduler(cluster, live, clock=time.time_ns, count=counters)
+            reloader.prepare_with(scheduler.prepare)
+            reloader.start()
+            self.extender = Extender(scheduler, clock=time.time_ns, timer=time.monotonic)
+            return Loaded(self.extender, reloader, "the soak run", counters=counters)
+
+        def bound(url: str) -> None:
+            self.url = url
+
+        def serve() -> None:
+            try:
+                loop.run_until_complete(Server(load).run("127.0.0.1", 0, stop, bound=bound,
+                                                         ready=lambda _: ready.set()))
+            except Exception as error:
+                self.faults.append(f"the server ended: {error!r}")
+                ready.set()
+            loop.close()
+
+        self._loop, self._stop = loop, stop
+        self._thread = threading.Thread(target=serve, name="serve")
+        self._thread.start()
+        if not ready.wait(_READY) or self.faults:
+            raise Broken(f"the server did not start: {self.faults}")
+
+    def check(self) -> None:
+        """Raise `Broken` where the server ended by itself."""
+        _raise(self.faults)
+
+    def end(self, reloader: Reloader) -> None:
+        self.url = None
+        assert self._loop is not None
+        assert self._stop is not None
+        assert self._thread is not None
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+
+class Asker(threading.Thread):
+    """Asks as kube-scheduler does, again and again, and keeps how long each call took, in seconds."""
+
+    def __init__(self, serving: Serving) -> None:
+        super().__init__(name="ask")
+        self.enough = threading.Event()
+        self.took: list[float] = []
+        self.faults: list[str] = []
+        self.calls = self.refused = 0
+        self._serving = serving
+
+    def run(self) -> None:
+        names = [_name(number) for number in range(NODES)]
+        for number in itertools.count():
+            if self.enough.wait(_PAUSE):
+                return
+            url = self._serving.url
+            if url is None:
+                continue
+            try:
+                self._ask(url, number, names)
+            except (OSError, http.client.HTTPException) as error:
+                if self._serving.url == url:  # or it is just being restarted
+                    self.faults.append(f"call {number} failed: {error!r}")
+
+    def check(self) -> None:
+        """Raise `Broken` where a call was not answered as it should be."""
+        _raise(self.faults)
+
+    def _ask(self, url: str, number: int, names: Sequence[str]) -> None:
+        address = urlsplit(url)
+        assert address.hostname is not None
+        connection = http.client.HTTPConnection(address.hostname, address.port or 80, timeout=60)
+        question = json.dumps({"Pod": _pod(number), "NodeNames": names}).encode()
+        try:
+            for path in ("/filter", "/prioritize"):
+                began = time.perf_counter()
+                answer = _call(connection, "POST", path, question)
+                self.took.append(time.perf_counter() - began)
+                self.calls += 1
+                if path == "/filter":
+                    if answer["Error"]:
+                        self.faults.append(f"call {number}: {answer['Error']}")
+                    self.refused += len(answer["FailedNodes"])
+            if number % 100 == 0:
+                status = _call(connection, "GET", "/status")
+                if status["fault"] or status["trouble"]:
+                    self.faults.append(f"{status['fault']} {status['trouble']}")
+                connection.request("GET", "/metrics")
+                connection.getresponse().read()
+        finally:
+            connection.close()
+
+
+def _raise(faults: Sequence[str]) -> None:
+    if faults:
+        raise Broken("; ".join(faults[:3]))
+
+
+def _call(connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None = None) -> Any:
+    connection.request(method, path, body)
+    response = connection.getresponse()
+    text = response.read()
+    if response.status != 200:
+        raise http.client.HTTPException(f"{path} answered {response.status}: {text[:200]!r}")
+    return json.loads(text)
+
+
+def _name(number: int) -> str:
+    return f"node-{number:03}"
+
+
+def _node(number: int) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": _name(number)}, "spec": {},
+            "status": {"allocatable": {"cpu": str(1 + number % 8), "memory": "8Gi", "pods": "110"}}}
+
+
+def _pod(number: int) -> dict[str, Any]:
+    container = {"name": "main", "resources": {"requests": {"cpu": "1500m"}}}
+    return {"metadata": {"name": f"pod-{number}", "namespace": "shop", "uid": f"uid-{number}"},
+            "spec": {"containers": [container]}}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code is the result."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--verbose", action="store_true", help="tell each phase")
+    options = parser.parse_args(arguments)
+    logging.getLogger("koordpolicy").addHandler(logging.NullHandler())  # refusals are what is wanted here
+    began = time.monotonic()
+    broken = ""
+    resting: list[int] = []
+    highest = 0
+    phases = 0
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        serving = Serving()
+        course = Course(Path(folder), serving, options.seed)
+        asker = Asker(serving)
+        asker.start()
+        try:
+            for cycle in itertools.count():
+                if time.monotonic() - began >= options.minutes * 60:
+                    break
+                for phase in (*course.phases(), *((course.bulk,) if cycle % BULK_EVERY == 0 else ())):
+                    start = time.monotonic()
+                    course.run(phase)
+                    phases += 1
+                    highest = max(highest, resident())
+                    if options.verbose:
+                        _tell(f"  {phase.__name__:<12} {time.monotonic() - start:6.1f} s  "
+                              f"{resident() / 1e6:7.1f} MB  {course.generations.alive} documents in memory")
+                    serving.check()
+                    asker.check()
+                gc.collect()
+                resting.append(resident())
+                _tell(f"cycle {cycle + 1}: {(time.monotonic() - began) / 60:5.1f} min, {resting[-1] / 1e6:.1f} MB, "
+                      f"{course.live.swaps} sets put in force, {asker.calls} decisions, "
+                      f"{course.generations.alive} documents in memory, {threading.active_count()} threads")
+        except Broken as error:
+            broken = str(error)
+        finally:
+            asker.enough.set()
+            asker.join()
+            course.close()
+        minutes = (time.monotonic() - began) / 60
+        return _report(course, asker, resting, highest, phases, minutes, broken)
+
+
+def _report(course: Course, asker: Asker, resting: list[int], highest: int, phases: int, minutes: float,
+            broken: str) -> int:
+    faults = [broken] if broken else []
+    took = sorted(asker.took)
+    print(f"\n{minutes:.1f} minutes, {phases} phases, {course.live.swaps} sets put in force, "
+          f"{course.generations.builds} builds, {asker.calls} decisions")
+    for what, seconds in sorted(course.waits.items(), key=lambda item: -item[1]):
+        print(f"  {what:<50} {seconds:8.2f} s at most")
+    if took:
+        print("  a decision over HTTP: median {:.1f} ms, 99 of 100 within {:.1f} ms, 999 of 1,000 within {:.1f} ms, "
+              "longest {:.0f} ms".format(*(1e3 * took[min(len(took) - 1, int(len(took) * part))]
+                                           for part in (0.5, 0.99, 0.999, 1.0))))
+        if took[-1] > SLOW:
+            faults.append(f"a decision took {took[-1]:.2f} s")
+    quarter = len(resting) // 4
+    if quarter:
+        early, late = statistics.median(resting[quarter:2 * quarter]), statistics.median(resting[-quarter:])
+        growth = late / early - 1
+        print(f"  memory at rest: {early / 1e6:.1f} MB in the second quarter, {late / 1e6:.1f} MB in the last "
+              f"({growth:+.1%}); at most {highest / 1e6:.0f} MB")
+        if growth > FLAT:
+            faults.append(f"memory grew by {growth:.1%}")
+    for fault in faults:
+        print(f"  NOT KEPT: {fault}")
+    if not faults:
+        print("  everything held: no change missed, no set half applied, no decision held up, memory flat")
+    return 1 if faults else 0
+
+
+def _tell(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
