@@ -152,6 +152,7 @@ class Cluster:
         self.fresh: _Booleans = np.zeros(0, dtype=np.bool_)
         self.kept: dict[object, object] = {}
         self._objects: dict[str, dict[str, Mapping[str, Any]]] = {}
+        self._versions: dict[str, int] = {}
         self._pods: dict[str, PodInfo] = {}
         self._bound: dict[str, _Binding] = {}
         self._metrics: dict[str, NodeMetric] = {}
@@ -175,6 +176,10 @@ class Cluster:
     def objects(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
         """Return all objects of a kind by key."""
         return self._objects.get(kind, {})
+
+    def version_of(self, kind: str) -> int:
+        """Return a number that grows whenever an object of the kind is added, replaced or deleted."""
+        return self._versions.get(kind, 0)
 
     @property
     def pending(self) -> tuple[PodInfo, ...]:
@@ -216,6 +221,7 @@ class Cluster:
                 else:
                     fresh[name] = self._new_row(node)
                     self._objects.setdefault("Node", {})[name] = node
+                    self._object_changed("Node", name)
             except ValueError as error:
                 problems.append(_problem(node, error))
             except PolicyError as error:
@@ -358,6 +364,7 @@ class Cluster:
                     self._devices.write(index, row)
 
     def _object_changed(self, kind: str, key: str) -> None:
+        self._versions[kind] = self._versions.get(kind, 0) + 1
         log = self._object_logs.get(kind)
         if log is not None and key in self.index:
             self.version += 1
@@ -581,6 +588,10 @@ class Snapshot:
     def objects(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
         """Return all objects of a kind by key."""
         return self._cluster.objects(kind)
+
+    def version_of(self, kind: str) -> int:
+        """Return a number that grows whenever an object of the kind is added, replaced or deleted."""
+        return self._cluster.version_of(kind)
 
     def pods(self, row: int) -> tuple[PodInfo, ...]:
         """Return the pods on a node, in the order in which they came."""
