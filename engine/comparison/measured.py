@@ -94,6 +94,8 @@ def qos_rounds(
 ) -> Iterator[NodeRound]:
     """Yield what the QoS plugins in force would do, by node, plugin and round; nothing is done.
 
+    A second round is asked for where a threshold is true and does not hold yet.
+
     `progress` is told the part that is done, from 0 to 1.
 
     Raises:
@@ -104,13 +106,16 @@ def qos_rounds(
     if not manager.intervals:
         return
     recording = _SnapshotRecording(snapshot, _span(registry))
-    for number, node in enumerate(recording.nodes):
-        for time in recording.times:
-            readings = RecordedReadings(recording, node, time, recording.files[node])
-            for name in sorted(manager.intervals):
+    names = sorted(manager.intervals)
+    for number, node in enumerate(recording.nodes, start=1):
+        for name in names:
+            for time in recording.times:
+                readings = RecordedReadings(recording, node, time, recording.files[node])
                 report, enforced = manager.run(name, readings)
                 yield NodeRound(node, name, report, enforced)
-        progress((number + 1) / len(recording.nodes))
+                if all(each.holds for each in report.thresholds if each.true):
+                    break  # nothing waits for its time to come
+        progress(number / len(recording.nodes))
 
 
 def _span(registry: Registry) -> int:

@@ -6,7 +6,8 @@ same cluster may be asked about under one set of policies after another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from ..descheduler import config as descheduling
 from ..descheduler.documents import Memory
 from ..descheduler.framework import CycleResult, build_profiles, run_cycle
 from ..kubernetes.vocabulary import BE
-from ..points import Enforcement, Framework
+from ..points import HIGHEST_SCORE, Enforcement, Framework
 from ..registry import Live, Registry
 from ..scheduler.cycle import Scheduler, Settings, filter_nodes, score_nodes
 from ..scheduler.verdict import Filtered, Verdict
@@ -34,7 +35,7 @@ ELIGIBLE: Final = -1
 _Progress = Callable[[float], None]
 _SPREAD: Final = ("cpu", "memory")
 # What is done of the whole after each part of the work, about, for the progress bar.
-_SHAPES, _DESCHEDULED, _ROUNDS = 0.45, 0.5, 0.65
+_DESCHEDULED, _ROUNDS, _SHAPES = 0.05, 0.25, 0.65
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,8 @@ class Placement:
 class Shape:
     """Pods that the policies cannot tell apart, and what is said of them on every node of the cluster as it is.
 
-    Where the pods run already each is left out of its own node, as if it were to be placed there anew.
+    Where the pods run already, the node of each is asked about without it, as if it were to be placed there anew; its
+    scores are those of the nodes as they are.
     """
 
     name: str
@@ -218,8 +220,8 @@ class Summary:
 class Outcome:
     """What a set of policies comes to; plain values and arrays that outlive the cluster's next change."""
 
-    digest: str
-    """Of the registry."""
+    digests: Mapping[Framework, str]
+    """By framework; equal where its plugins are."""
     nodes: tuple[str, ...]
     """Names, sorted: the rows of all arrays."""
     placements: Mapping[str, Placement]
@@ -240,7 +242,7 @@ def outcome(
     registry: Registry, cluster: Cluster, pods: Sequence[PodInfo] | None = None, *, now: int,
     settings: Settings | None = None, descheduler: descheduling.Configuration | None = None, cycles: int = 1,
     gates: Mapping[str, bool] | None = None, hot_percent: int = HOT_PERCENT,
-    progress: _Progress = lambda _: None,
+    before: Outcome | None = None, progress: _Progress = lambda _: None,
 ) -> Outcome:
     """Return what the plugins of a registry come to over a cluster at `now` (ns since the epoch).
 
@@ -254,7 +256,8 @@ def outcome(
     descheduling cycle is run as if the cluster had looked like this for as long as any document wants to see
     (`anomaly`); plugins in Python that count for themselves get `cycles` of them, of which the last one is told. QoS
     plugins run on nodes whose metric counts; see `comparison.measured`. Only what is enforced counts. `hot_percent` is
-    of the allocatable cpu. `progress` is told the part that is done, from 0 to 1.
+    of the allocatable cpu. `before` is an outcome of another registry with the same other arguments: what it says of a
+    framework whose plugins are the same is taken over. `progress` is told the part that is done, from 0 to 1.
 
     The cluster is left as it was. It must not be used by others meanwhile.
 
@@ -267,41 +270,83 @@ def outcome(
     bound = next((pod.key for pod in pods if (known := cluster.pod(pod.key)) is not None and known.node_name), None)
     if bound is not None:
         raise ValueError(f"`{bound}` is on a node already")
+    digests = {framework: _digest(registry, framework) for framework in Framework}
+    same = {each for each in Framework if before is not None and before.digests[each] == digests[each]}
     faults = _Faults()
+    if before is not None:
+        faults.take_over(before.faults, same)
     scheduler = Scheduler(cluster, Live(registry), settings, clock=lambda: now)
     try:
         snapshot = cluster.snapshot(now)
-        look = _Look(scheduler, snapshot, Reading.of(registry), faults)
-        shapes, misfits = look.at(pods, _part(progress, 0.0, _SHAPES))
-        cycle = _cycle(registry, snapshot, descheduler, cycles)
-        faults.add_cycle(cycle)
-        rounds = qos_rounds(registry, snapshot, gates=gates, progress=_part(progress, _DESCHEDULED, _ROUNDS))
-        of_qos, suppressions = _of_rounds(rounds, snapshot, faults)
-        evictions = tuple({each.pod: each for each in (*of_qos, *_of_cycle(cycle))}.values())
-        placements: dict[str, Placement] = {}
-        try:
-            placing = _part(progress, _ROUNDS, 1.0)
-            for number, pod in enumerate(pods, start=1):
-                placements[pod.key] = _placed(scheduler.schedule(pod), faults)
-                placing(number / len(pods))
+        if before is not None and Framework.DESCHEDULER in same:
+            cycle = before.cycle
+        else:
+            cycle = _cycle(registry, snapshot, descheduler, cycles)
+            faults.add_cycle(cycle)
+        progress(_DESCHEDULED)
+        if before is not None and Framework.QOS in same:
+            of_qos = [each for each in before.evictions if each.framework == Framework.QOS.value]
+            suppressions = before.suppressions
+        else:
+            rounds = qos_rounds(registry, snapshot, gates=gates, progress=_part(progress, _DESCHEDULED, _ROUNDS))
+            of_qos, suppressions = _of_rounds(rounds, snapshot, faults)
+        evictions = (*_of_cycle(cycle), *of_qos)
+        if before is not None and Framework.SCHEDULER in same:
+            shapes, causes, misfits, scorers = before.shapes, before.causes, before.misfits, before.scorers
+            placements = before.placements
+        else:
+            look = _Look(scheduler, snapshot, Reading.of(registry), faults)
+            shapes, misfits = look.at(pods, _part(progress, _ROUNDS, _SHAPES))
+            causes, scorers = tuple(look.causes), look.scorers()
+            placements = _place(pods, scheduler, faults, _part(progress, _SHAPES, 1.0))
+        with _on_their_nodes(cluster, pods, placements):
             hot, measured, requested, usage = _loads(cluster.snapshot(now), evictions, hot_percent)
-        finally:
-            for key in reversed([each.pod for each in placements.values() if each.node is not None]):
-                cluster.forget(key)
     finally:
         scheduler.close()
     placed = sum(each.node is not None for each in placements.values())
     summary = Summary(
         nodes=snapshot.size, running=sum(len(row.pods) for row in cluster.rows), asked=len(placements), placed=placed,
-        pending=len(placements) - placed, misfits=len(misfits), evictions=len(evictions),
+        pending=len(placements) - placed, misfits=len(misfits), evictions=len({each.pod for each in evictions}),
         suppressed=len({each.node for each in suppressions if each.best_effort}), hot=hot, measured=measured,
         requested=requested, usage=usage, faults=len(faults.found),
     )
     progress(1.0)
-    return Outcome(
-        registry.digest, tuple(cluster.names), placements, tuple(shapes), tuple(look.causes), tuple(misfits), evictions,
-        suppressions, look.scorers(), faults.told(), cycle, summary,
-    )
+    return Outcome(digests, tuple(cluster.names), placements, shapes, causes, misfits, evictions, suppressions, scorers,
+                   faults.told(), cycle, summary)
+
+
+def _digest(registry: Registry, framework: Framework) -> str:
+    return repr([(each.name, each.digest, each.enforcement, each.enabled) for each in registry.of_framework(framework)])
+
+
+def _place(
+    pods: Sequence[PodInfo], scheduler: Scheduler, faults: _Faults, progress: _Progress,
+) -> dict[str, Placement]:
+    """Return where the pods land one after the other; they are taken off again."""
+    placements: dict[str, Placement] = {}
+    try:
+        for number, pod in enumerate(pods, start=1):
+            placements[pod.key] = _placed(scheduler.schedule(pod), faults)
+            progress(number / len(pods))
+    finally:
+        for key in reversed([each.pod for each in placements.values() if each.node is not None]):
+            scheduler.cluster.forget(key)
+    return placements
+
+
+@contextmanager
+def _on_their_nodes(
+    cluster: Cluster, pods: Sequence[PodInfo], placements: Mapping[str, Placement],
+) -> Iterator[None]:
+    """Leave the pods where they landed while the block runs."""
+    placed = [(pod, node) for pod in pods if (node := placements[pod.key].node) is not None]
+    try:
+        for pod, node in placed:
+            cluster.assume(pod, node)
+        yield
+    finally:
+        for pod, _ in reversed(placed):
+            cluster.forget(pod.key)
 
 
 class _Faults:
@@ -322,12 +367,22 @@ class _Faults:
             subject = f"{verdict.pod.key} on {each.nodes[0]}" if each.nodes else verdict.pod.key
             self.add((each.plugin, each.point.value, each.rule, each.message), subject, max(1, len(each.nodes)))
 
+    def take_over(self, faults: Iterable[Fault], frameworks: Collection[Framework]) -> None:
+        """Take over what failed in the plugins of these frameworks."""
+        for each in faults:
+            if _framework_of(each.point) in frameworks:
+                self.add((each.plugin, each.point, each.rule, each.message), each.example, each.times)
+
     def add_cycle(self, cycle: CycleResult) -> None:
         for each in cycle.failures:
             self.add((each.plugin, Framework.DESCHEDULER.value, each.rule, each.message), each.subject)
 
     def told(self) -> tuple[Fault, ...]:
         return tuple(Fault(*key, *rest) for key, rest in self.found.items())
+
+
+def _framework_of(point: str) -> Framework:
+    return next((each for each in (Framework.QOS, Framework.DESCHEDULER) if each.value == point), Framework.SCHEDULER)
 
 
 @dataclass(slots=True)
@@ -356,7 +411,7 @@ class _Look:
     _numbers: dict[Cause, int] = field(default_factory=dict)
     _said: dict[str, _Said] = field(default_factory=dict)
 
-    def at(self, pods: Sequence[PodInfo], progress: _Progress) -> tuple[list[Shape], list[Misfit]]:
+    def at(self, pods: Sequence[PodInfo], progress: _Progress) -> tuple[tuple[Shape, ...], tuple[Misfit, ...]]:
         """Return the kinds of pods that wait and that run, and the running ones whose node would refuse them."""
         running = [pod for row in range(self.snapshot.size) for pod in self.snapshot.pods(row)]
         groups = shapes_of((*pods, *running), self.reading)
@@ -368,54 +423,47 @@ class _Look:
             if shape.running:
                 misfits += self._misfits(group, shape)
             progress(number / len(groups))
-        return shapes, misfits
+        return tuple(shapes), tuple(misfits)
 
     def _shape(self, group: tuple[PodInfo, ...]) -> Shape:
-        first = group[0]
-        if not first.node_name:
-            verdict = self._ask(first, self.snapshot)
-        else:
+        first, pod = group[0], unbound(group[0])
+        profile = self.scheduler.profile_of(pod)
+        verdict = filter_nodes(profile, pod, self.snapshot)
+        self.faults.add_verdict(verdict)
+        refused_by = self._refused_by(verdict)
+        if first.node_name:
             # One of the replicas on each node: without it the node is what any of those there would meet.
             there = {pod.node_name: pod for pod in reversed(group)}
-            pod = unbound(first)
-            if self.reading.local:
-                verdict = self._ask(pod, self._without(there))
-            else:
-                verdict = self._ask(pod, self._without({first.node_name: first}))
-        refused_by = self._refused_by(verdict)
-        if first.node_name and not self.reading.local:
-            for node, other in there.items():
-                if node != first.node_name:
-                    self._ask_again(pod, other, refused_by)
+            alone = [there] if self.reading.local else [{node: other} for node, other in there.items()]
+            for each in alone:
+                self._ask_without(each, pod, refused_by)
+        passed = np.flatnonzero(refused_by == ELIGIBLE)
         totals = np.full(self.snapshot.size, -1, np.int64)
-        if verdict.totals is not None:
-            totals[verdict.passed] = verdict.totals
-        elif len(verdict.passed):
-            totals[verdict.passed] = 0
-        best = self.snapshot.names[int(totals.argmax())] if len(verdict.passed) else None
+        if len(passed):
+            totals[passed] = self._totals(pod, passed)
+        best = self.snapshot.names[int(totals.argmax())] if len(passed) else None
         watched: dict[int, int] = {}
         for step in verdict.filters:
             if step.enforcement is not Enforcement.ENFORCE:
                 for cause, rows in self._by_cause(step):
                     watched[cause] = watched.get(cause, 0) + len(rows)
         keys = tuple(pod.key for pod in group)
-        return Shape(first.key, keys, verdict.profile, bool(first.node_name), refused_by, totals, best, watched)
+        return Shape(first.key, keys, profile.name, bool(first.node_name), refused_by, totals, best, watched)
 
-    def _without(self, pods: Mapping[str, PodInfo]) -> Snapshot:
-        return self.snapshot.overlay({node: NodeChange(remove=[pod.key]) for node, pod in pods.items()})
+    def _ask_without(self, pods: Mapping[str, PodInfo], pod: PodInfo, refused_by: NDArray[np.int16]) -> None:
+        """Ask about the nodes that these pods are on, without them."""
+        snapshot = self.snapshot.overlay({node: NodeChange(remove=[other.key]) for node, other in pods.items()})
+        rows = np.array(sorted(self.snapshot.index[node] for node in pods), np.intp)
+        verdict = filter_nodes(self.scheduler.profile_of(pod), pod, snapshot, among=rows)
+        refused_by[rows] = self._refused_by(verdict)[rows]
 
-    def _ask(self, pod: PodInfo, snapshot: Snapshot) -> Verdict:
-        """Return what the filters say of all nodes, with the scores of those that pass."""
-        profile = self.scheduler.profile_of(pod)
-        verdict = filter_nodes(profile, pod, snapshot)
+    def _totals(self, pod: PodInfo, passed: NDArray[np.intp]) -> NDArray[np.int64]:
+        """Return the weighted sums of the scores of the nodes that passed."""
+        verdict = score_nodes(self.scheduler.profile_of(pod), pod, self.snapshot, among=passed)
         self.faults.add_verdict(verdict)
-        if verdict.refusal is not None or not len(verdict.passed):
-            return verdict
-        scored = score_nodes(profile, pod, snapshot, among=verdict.passed)
-        self.faults.add_verdict(scored)
-        for step in scored.scores:
-            values = step.scores.values[verdict.passed]
-            said = self._said.setdefault(step.plugin, _Said(step.weight, step.enforcement, low=100))
+        for step in verdict.scores:
+            values = step.scores.values[passed]
+            said = self._said.setdefault(step.plugin, _Said(step.weight, step.enforcement, low=HIGHEST_SCORE))
             low, high = int(values.min()), int(values.max())
             said.sum += int(values.sum())
             said.count += len(values)
@@ -423,22 +471,14 @@ class _Look:
             if len(values) > 1:
                 said.shapes += 1
                 said.constant += low == high
-        return Verdict(pod, verdict.profile, verdict.generation, verdict.names, filters=verdict.filters,
-                       passed=verdict.passed, totals=scored.totals, scores=scored.scores)
+        assert verdict.totals is not None
+        return verdict.totals
 
-    def _ask_again(self, pod: PodInfo, other: PodInfo, refused_by: NDArray[np.int16]) -> None:
-        """Ask about one more node that has such a pod, without the pod."""
-        row = self.snapshot.index[other.node_name]
-        rows = np.array([row], np.intp)
-        verdict = filter_nodes(self.scheduler.profile_of(pod), pod, self._without({other.node_name: other}), among=rows)
-        refused_by[row] = self._refused_by(verdict, rows)[row]
-
-    def _refused_by(self, verdict: Verdict, rows: NDArray[np.intp] | None = None) -> NDArray[np.int16]:
+    def _refused_by(self, verdict: Verdict) -> NDArray[np.int16]:
         refused_by = np.full(self.snapshot.size, ELIGIBLE, np.int16)
         if verdict.refusal is not None:
             plugin, _, refusal = verdict.refusal
-            number = self._number(Cause(plugin, refusal.rule, refusal.message))
-            refused_by[slice(None) if rows is None else rows] = number
+            refused_by[:] = self._number(Cause(plugin, refusal.rule, refusal.message))
             return refused_by
         for step in reversed(verdict.filters):  # who refuses first has the last word
             if step.enforcement is Enforcement.ENFORCE:
@@ -584,7 +624,7 @@ def _loads(
     hot = measured = 0
     for number in range(snapshot.size):
         row = snapshot.row(number)
-        leaving = [row.pods[key] for key in gone.get(row.name, ()) if key in row.pods]
+        leaving = [row.pods[key] for key in dict.fromkeys(gone.get(row.name, ())) if key in row.pods]
         fresh = row.metric is not None and snapshot.is_fresh(number)
         measured += fresh
         expected: Mapping[str, int] = row.estimated() if fresh else {}

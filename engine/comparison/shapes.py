@@ -27,7 +27,8 @@ _READ_OF_ANNOTATIONS: Final = ("koordinator.sh", "alibabacloud.com")
 _CONTAINERS: Final = ("initContainers", "containers")
 _OWN_OF_SPEC: Final = frozenset(("nodeName", "volumes", "hostname", *_CONTAINERS))
 _OWN_OF_CONTAINER: Final = frozenset(("volumeMounts", "env"))
-_NOT_A_ROW: Final = frozenset(("pod", "podInfo"))
+_OF_POD: Final = frozenset(("pod", "podInfo"))
+_KNOWN_OF_POD: Final = frozenset((("pod", "metadata", "labels"), ("pod", "metadata", "namespace")))
 _WITHOUT_REFERENCES: Final = 2
 """The version of the format in which equal data has equal bytes, whatever objects it shares."""
 
@@ -52,7 +53,7 @@ class Reading:
                 compiled = compiled_of(plugin, {})
                 assert isinstance(compiled, CompiledScheduler)
                 for program in programs_of(compiled):
-                    paths.update(path for path in program.checked.reads if path[0] in _NOT_A_ROW)
+                    paths.update(path for path in program.checked.reads if path[0] in _OF_POD)
                 local = local and not (compiled.aggregates and (compiled.filter or compiled.pre_filter))
             elif plugin.origin != _BUILT_IN and plugin.enabled:
                 everything = True
@@ -75,33 +76,28 @@ def shapes_of(pods: Iterable[PodInfo], reading: Reading) -> list[tuple[PodInfo, 
 
 def _is_known(path: Path) -> bool:
     """Whether what stands at a path is part of every pod's kind in any case."""
-    return path[:3] == ("pod", "metadata", "labels") or path[:3] == ("pod", "metadata", "namespace")
+    return path[:3] in _KNOWN_OF_POD or (path[0] == "podInfo" and len(path) > 1 and path[1] != "name")
 
 
 def _key(pod: PodInfo, paths: Iterable[Path]) -> bytes | str:
-    metadata, spec = pod.object["metadata"], pod.object["spec"]
+    metadata, spec, gpu = pod.object["metadata"], pod.object["spec"], pod.gpu
     annotations = metadata.get("annotations") or {}
-    facts = pod_facts(pod) | {"name": ""}
     parts = [
-        bool(pod.node_name), facts, metadata.get("labels"),
+        pod.namespace, bool(pod.node_name), pod.priority, pod.priority_band, pod.qos_class, pod.kubernetes_qos,
+        dict(pod.requests), dict(pod.limits), metadata.get("labels"),
+        None if gpu is None else (gpu.count, gpu.share, sorted(gpu.models)),
         {name: text for name, text in annotations.items() if any(part in name for part in _READ_OF_ANNOTATIONS)},
         [(each.get("kind"), each.get("name")) for each in metadata.get("ownerReferences") or ()],
         {name: value for name, value in spec.items() if name not in _OWN_OF_SPEC},
         [_without(each, _OWN_OF_CONTAINER) for name in _CONTAINERS for each in spec.get(name) or ()],
     ]
-    values = {"pod": pod.object, "podInfo": pod_facts(pod)}
-    parts += [repr(value_at(values[path[0]], path[1:])) for path in paths]
+    if paths:
+        values = {"pod": pod.object, "podInfo": pod_facts(pod)}
+        parts += [repr(value_at(values[path[0]], path[1:])) for path in paths]
     try:
-        return marshal.dumps(_plain(parts), _WITHOUT_REFERENCES)
+        return marshal.dumps(parts, _WITHOUT_REFERENCES)
     except ValueError:  # a value of no JSON type, as YAML may hold
         return repr(parts)
-
-
-def _plain(value: Any) -> Any:
-    """Return data in which maps and lists are of Python's own types (subclasses cannot be written)."""
-    if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _without(value: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
