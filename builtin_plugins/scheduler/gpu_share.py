@@ -7,15 +7,17 @@ Open-Gpu-Share with `gpuSelMethod: best` or `random`).
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.frame import Rows
-from koordpolicy.engine.cluster.pods import WHOLE_DEVICE, DeviceRequest, PodInfo
+from koordpolicy.engine.cluster.edits import Edit, removal_edit, request_edits, without_annotation_edit
+from koordpolicy.engine.cluster.pods import MODEL_ANNOTATION, WHOLE_DEVICE, DeviceRequest, PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.kubernetes.vocabulary import GPU, GPU_CORE, WHOLE_GPUS
 from koordpolicy.engine.plugins import CycleState, Handle
 from koordpolicy.engine.points import Answer, Code, Refusal
 from koordpolicy.engine.scheduler.args import check_fields
@@ -24,6 +26,7 @@ from koordpolicy.engine.scheduler.cycle import ReservedDevices
 _NO_DEVICES: Final = "node(s) had no GPU"
 _OTHER_MODEL: Final = "node(s) had no GPU of a model that the pod accepts"
 _INSUFFICIENT: Final = "Insufficient GPU"
+_THOUSANDTHS_PER_PERCENT: Final = WHOLE_DEVICE // 100
 
 
 class GpuShare:
@@ -73,6 +76,23 @@ class GpuShare:
             return {Code.UNSCHEDULABLE: refused[~never], Code.UNRESOLVABLE: refused[never]}
 
         return Answer(passed, explain, reasons=reasons, codes=codes)
+
+    def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
+        """Yield smaller requests, pods that could leave their devices, and to take any model."""
+        request, held = pod.gpu, snapshot.row(row)
+        if request is None or not any(held.total):
+            return
+        if request.models and held.model not in request.models:
+            yield without_annotation_edit(pod, MODEL_ANNOTATION)
+        free = sum(1 for left in held.free if left >= request.share)
+        largest = max(held.free)
+        for name in pod.requests:
+            if name in WHOLE_GPUS and 0 < free < request.count:
+                yield from request_edits(pod, name, free)
+            elif name in (GPU, GPU_CORE) and request.count == 1 and 0 < largest < request.share:
+                yield from request_edits(pod, name, largest // _THOUSANDTHS_PER_PERCENT)
+        for key in sorted(held.taken, key=lambda key: (len(held.taken[key]), key)):
+            yield removal_edit(held, (key,))
 
     def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
         """Choose the devices, unless a plugin before this one has; the framework assumes the pod with them."""

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from koordpolicy.engine.cel.clauses import nearest
 from koordpolicy.engine.cel.frame import Rows
+from koordpolicy.engine.cluster.edits import Edit, request_edits, usage_edits
 from koordpolicy.engine.cluster.metrics import NANOSECONDS
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.rows import NodeRow
@@ -167,6 +169,30 @@ class LoadAwareScheduling:
             total += np.minimum(least.min(axis=1), HIGHEST_SCORE) * self._dominant
         present, measured, expired = self._metric_columns(snapshot)
         return Scores(np.where(present & measured & ~expired, total // weights, 0))
+
+    def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
+        """Yield how much less the node would have to use, and how much less the pod would have to request."""
+        name, held = snapshot.names[row], snapshot.row(row)
+
+        def passes(edits: Iterator[Edit]) -> bool:
+            edit = next(edits, None)
+            if edit is None:
+                return False
+            changed, view = edit.apply(pod, snapshot, name)
+            return bool(self.filter(CycleState(), changed, view, np.array([row], np.intp)).passed[row])
+
+        refusal = self.filter(CycleState(), pod, snapshot, np.array([row], np.intp)).explain(row)
+        resource = refusal.values[0][0] if refusal.values else ""
+        used = dict(held.metric.usage).get(resource) if held.metric is not None else None
+        ways: list[tuple[int, Callable[[int], Iterator[Edit]]]] = [
+            (pod.requests[resource], lambda amount: request_edits(pod, resource, amount)),
+        ]
+        if isinstance(used, int):
+            ways.append((used, lambda amount: usage_edits(held, resource, amount)))
+        for start, edits in ways:
+            found = nearest(lambda amount, edits=edits: passes(edits(amount)), start, -1)  # type: ignore[misc]
+            if found:
+                yield from edits(found)
 
     def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:  # noqa: ARG002
         """Note when the pod was placed; never refuses."""

@@ -9,7 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from koordpolicy.engine.cel.checked import Path
+from koordpolicy.engine.cel.clauses import ABSENT
 from koordpolicy.engine.cel.frame import Rows
+from koordpolicy.engine.cluster.edits import Edit, label_edit, may_vary, without_selection_edit
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.kubernetes.selectors import Json, matches_node
@@ -63,7 +65,28 @@ class NodeAffinity:
             snapshot, paths, json.dumps(terms, sort_keys=True),
             lambda row: sum(weight for weight, probe in wanted if matches_node(probe, snapshot.node(row))),
         )
-        return Scores(normalize_by_max(sums, rows, HIGHEST_SCORE))
+        return Scores(normalize_by_max(sums, rows, HIGHEST_SCORE), raw={"": sums})
+
+    def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
+        """Yield the labels that the node would need, as far as people set them, and what the pod could do without."""
+        spec, node = pod.object.get("spec") or {}, snapshot.node(row)
+        labels = (node.get("metadata") or {}).get("labels") or {}
+        for key, value in (spec.get("nodeSelector") or {}).items():
+            if labels.get(key) != value:
+                if may_vary(_label(key)):
+                    yield label_edit(node, key, value)
+                yield without_selection_edit(pod, ("spec", "nodeSelector", key), f"node selector {key}={value}")
+        required = _affinity(spec).get(_REQUIRED)
+        if required is None or matches_node({"spec": {"affinity": {"nodeAffinity": {_REQUIRED: required}}}}, node):
+            return
+        for term in required.get("nodeSelectorTerms") or ():
+            for each in term.get("matchExpressions") or ():
+                key, values = str(each.get("key", "")), each.get("values") or ("true",)
+                if each.get("operator") in ("In", "Exists") and may_vary(_label(key)):
+                    yield label_edit(node, key, values[0])
+                elif each.get("operator") in ("NotIn", "DoesNotExist") and may_vary(_label(key)):
+                    yield label_edit(node, key, ABSENT)
+        yield without_selection_edit(pod, ("spec", "affinity", "nodeAffinity", _REQUIRED), "required node affinity")
 
 
 def _affinity(spec: Json) -> Json:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from koordpolicy.engine.cel.frame import Rows
+from koordpolicy.engine.cluster.edits import Edit, allocatable_edits, eviction_edits, request_edits
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.plugins import CycleState, Handle
@@ -39,7 +40,7 @@ class NodeResourcesFit:
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
         """Refuse nodes where a request exceeds what is free (allocatable less the requests of the pods there)."""
         passed = snapshot.pod_count < snapshot.allocatable(_PODS)
-        wanted = [(name, amount) for name, amount in pod.requests.items() if amount > 0 and not self._ignores(name)]
+        wanted = self._wanted(pod)
         for name, amount in wanted:
             passed &= snapshot.allocatable(name) - snapshot.requested(name) >= amount
 
@@ -57,6 +58,23 @@ class NodeResourcesFit:
             return {Code.UNSCHEDULABLE: refused[~never], Code.UNRESOLVABLE: refused[never]}
 
         return Answer(passed, explain, reasons=reasons, codes=codes)
+
+    def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
+        """Yield, for what is short: a smaller request, fewer pods on the node, a larger node."""
+        held = snapshot.row(row)
+        free_of = {name: held.allocatable[name] - held.requested[name] for name, _ in self._wanted(pod)}
+        free_of[_PODS] = held.allocatable[_PODS] - len(held.pods)
+        for name, amount in ((_PODS, 1), *self._wanted(pod)):
+            free = free_of[name]
+            if free >= amount:
+                continue
+            if free > 0:
+                yield from request_edits(pod, name, free)
+            yield from eviction_edits(held, name, amount - free)
+            yield from allocatable_edits(held, name, held.allocatable[name] + amount - free)
+
+    def _wanted(self, pod: PodInfo) -> list[tuple[str, int]]:
+        return [(name, amount) for name, amount in pod.requests.items() if amount > 0 and not self._ignores(name)]
 
     def _ignores(self, name: str) -> bool:
         if name == _PODS:

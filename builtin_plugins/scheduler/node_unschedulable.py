@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from koordpolicy.engine.cel.frame import Rows
+from koordpolicy.engine.cluster.edits import Edit, toleration_edit, uncordon_edit
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.kubernetes.selectors import NO_SCHEDULE, tolerates
@@ -41,3 +42,8 @@ class NodeUnschedulable:
             return Answer(np.ones(snapshot.size, np.bool_))
         return Answer(~cordoned, lambda _: self._refusal, reasons=lambda refused: {_REASON: refused},
                       codes=lambda refused: {Code.UNRESOLVABLE: refused})
+
+    def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
+        """Yield that the node could be uncordoned, and that the pod could tolerate it."""
+        yield uncordon_edit(snapshot.node(row))
+        yield toleration_edit(pod, _TAINT)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from koordpolicy.engine.cel.frame import Rows
+from koordpolicy.engine.cluster.edits import Edit, toleration_edit, uncordon_edit, untaint_edit
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.kubernetes.selectors import Json, tolerates, untolerated
@@ -20,6 +21,9 @@ from koordpolicy.engine.scheduler.normalize import normalize_by_max
 
 _PATHS: Final = frozenset({("node", "spec", "taints")})
 _PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
+_OF_KUBERNETES: Final = "node.kubernetes.io/"
+"""Taints that say what is wrong with a node: they go when that does."""
+_CORDONED: Final = f"{_OF_KUBERNETES}unschedulable"
 
 
 class TaintToleration:
@@ -64,7 +68,19 @@ class TaintToleration:
             return sum(1 for taint in soft if not any(tolerates(each, taint) for each in tolerations))
 
         counts = self._soft.answer(snapshot, _PATHS, _question(pod), count)
-        return Scores(normalize_by_max(counts, rows, HIGHEST_SCORE, reverse=True))
+        return Scores(normalize_by_max(counts, rows, HIGHEST_SCORE, reverse=True), raw={"": counts})
+
+    def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
+        """Yield that the pod could tolerate the taint, and that the node could lose it, if people set it."""
+        node = snapshot.node(row)
+        taint = untolerated(pod.object, node)
+        if taint is None:
+            return
+        yield toleration_edit(pod, taint)
+        if taint.get("key") == _CORDONED:
+            yield uncordon_edit(node)
+        elif not str(taint.get("key", "")).startswith(_OF_KUBERNETES):
+            yield untaint_edit(node, taint)
 
 
 def _question(pod: PodInfo) -> str:

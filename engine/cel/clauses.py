@@ -371,9 +371,9 @@ def _candidates(clause: Clause, bindings: Bindings, path: Path, before: object) 
         return
     if isinstance(before, int):
         for step in (-1, 1):
-            nearest = _nearest(lambda value: _turns(clause, bindings, path, value), before, step)
-            if nearest is not None:
-                yield nearest
+            found = nearest(lambda value: _turns(clause, bindings, path, value), before, step)
+            if found is not None:
+                yield found
         return
     if before is ABSENT or isinstance(before, str):
         node = clause.node
@@ -386,7 +386,7 @@ def _candidates(clause: Clause, bindings: Bindings, path: Path, before: object) 
             yield ABSENT
 
 
-def _nearest(holds: Callable[[int], bool], start: int, step: int) -> int | None:
+def nearest(holds: Callable[[int], bool], start: int, step: int) -> int | None:
     """Return the value nearest to `start`, above (`step` 1) or below it (-1, at least 0), for which something holds.
 
     It is taken to hold for all values further away than one for which it does; None where no such value is found.

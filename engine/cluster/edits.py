@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ..cel.checked import Path
 from ..cel.clauses import ABSENT, Change
+from ..cel.encoding import value_at
 from ..explanation import listed, shown
 from ..kubernetes.vocabulary import (
     DEFAULT_PRIORITIES,
@@ -254,6 +255,12 @@ def without_selection_edit(pod: PodInfo, path: Path, what: str) -> Edit:
                 facts={"path": f"pod.{_dotted(path)}"})
 
 
+def without_annotation_edit(pod: PodInfo, key: str) -> Edit:
+    """Return the edit that takes an annotation off the pod."""
+    path = ("metadata", "annotations", key)
+    return _pod_field(pod, path, Change(("pod", *path), value_at(pod.object, path), ABSENT))
+
+
 # Of the node
 
 
@@ -321,6 +328,12 @@ def eviction_edits(row: NodeRow, resource: str, amount: int) -> Iterator[Edit]:
         text += f", {each} {shown(freed, amount_unit(resource))} {resource}"
     yield Edit(text, 1 + 0.2 * len(chosen) + 0.1 * _relative(amount, freed), node=NodeChange(remove=chosen),
                facts={"path": f"requested.{resource}", "remove": list(chosen), "needed": amount, "freed": freed})
+
+
+def removal_edit(row: NodeRow, keys: Sequence[str]) -> Edit:
+    """Return the edit that takes pods off the node."""
+    return Edit(f"gave up {listed(keys, _MOST_PODS)}", 1 + 0.2 * len(keys), node=NodeChange(remove=tuple(keys)),
+                facts={"path": f"pods on {row.name}", "remove": list(keys)})
 
 
 def _fewest(held: Mapping[str, int], amount: int) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ _POD_LEVEL: Final = ("cpu", "memory")
 _PERCENTS: Final = (GPU_CORE, GPU, GPU_MEMORY_RATIO)
 _MILLI_ANNOTATION: Final = "alibabacloud.com/gpu-milli"
 _COUNT_ANNOTATION: Final = "alibabacloud.com/gpu-count"
-_MODEL_ANNOTATION: Final = "alibabacloud.com/gpu-card-model"
+MODEL_ANNOTATION: Final = "alibabacloud.com/gpu-card-model"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
@@ -360,7 +360,7 @@ def _check_term(term: Mapping[str, Any], path: str) -> None:
 
 def _gpu_request(requests: ResourceList, annotations: Mapping[str, Any]) -> DeviceRequest | None:
     models = frozenset(
-        model.strip() for model in text_at(annotations, _MODEL_ANNOTATION, "metadata.annotations").split("|")
+        model.strip() for model in text_at(annotations, MODEL_ANNOTATION, "metadata.annotations").split("|")
         if model.strip()
     )
     if _MILLI_ANNOTATION in annotations or _COUNT_ANNOTATION in annotations:

@@ -40,7 +40,7 @@ _Booleans = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """What an overlay changes on one node: another node object, pods taken off (by key), pods put on.
+    """What an overlay changes on one node: another node object or NodeMetric, pods taken off (by key), pods put on.
 
     `devices` says which minors an added pod gets; without it, the first that fit.
     """
@@ -49,6 +49,8 @@ class NodeChange:
     add: Sequence[PodInfo] = ()
     remove: Sequence[str] = ()
     devices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    metric: Mapping[str, Any] | None = None
+    """Another NodeMetric object; it counts as fresh where the one before does."""
 
 
 class _Binding(NamedTuple):
@@ -639,7 +641,7 @@ class Snapshot:
         """Return a view in which these nodes differ; this snapshot and the cluster stay as they are.
 
         Raises:
-            ValueError: there is no such node, a pod to remove is not on it, or a node object is malformed.
+            ValueError: there is no such node, a pod to remove is not on it, or an object is malformed.
         """
         patch = dict(self._patch)
         for name, change in changes.items():
@@ -652,6 +654,8 @@ class Snapshot:
                 row.allocatable = allocatable_of(change.node)
                 device = self.object("Device", name)
                 row.set_devices(devices_of(row.allocatable, device), model_of(row.node, device))
+            if change.metric is not None:
+                row.metric = NodeMetric.of(change.metric)
             for key in change.remove:
                 if key not in row.pods:
                     raise ValueError(f"no pod `{key}` on node `{name}`")

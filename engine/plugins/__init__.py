@@ -14,6 +14,11 @@ from .descheduling import (
     Evictor,
     PreEvictionFilter,
 )
+from .explaining import (
+    ExplainsNode,
+    ExplainsRound,
+    Remedies,
+)
 from .lifecycle import (
     Client,
     Closeable,
@@ -122,6 +127,8 @@ __all__ = [
     "Evict",
     "EvictionFilter",
     "Evictor",
+    "ExplainsNode",
+    "ExplainsRound",
     "Filter",
     "FilterNode",
     "FindOneNode",
@@ -151,6 +158,7 @@ __all__ = [
     "QueuedPod",
     "Readings",
     "Refused",
+    "Remedies",
     "ReservationFilter",
     "ReservationNominator",
     "ReservationRestore",

@@ -20,6 +20,11 @@ class RowwiseFilter:
     def __init__(self, plugin: FilterNode) -> None:
         self._plugin = plugin
 
+    @property
+    def plugin(self) -> FilterNode:
+        """What is asked node by node."""
+        return self._plugin
+
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
         """Ask for each of the rows."""
         passed = np.ones(snapshot.size, np.bool_)
