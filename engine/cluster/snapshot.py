@@ -18,7 +18,7 @@ from ..cel.encoding import Absent, KeptPaths, key_of, value_at
 from ..cel.frame import Codes, Frame, Numbers, Rows
 from ..cel.values import EvaluationError
 from ..source import PolicyError, Problem
-from .changes import Log, changed_rows
+from .changes import Event, Log, changed_rows
 from .metrics import NANOSECONDS, NodeMetric, Unmeasured, unmeasured
 from .pods import DeviceRequest, PodInfo, ResourceList, json_kind, mapping_at, text_at
 from .rows import NodeRow, allocatable_of, bound_devices, devices_of, model_of
@@ -160,6 +160,7 @@ class Cluster:
         self._metrics: dict[str, NodeMetric] = {}
         self._fresh_from = self._fresh_until = 0
         self._now = 0
+        self._listeners: tuple[Callable[[Event], None], ...] = ()
         self._apply: Mapping[str, Callable[[str, Mapping[str, Any]], None]] = {
             "Node": self._upsert_node, "Pod": self._upsert_pod, "NodeMetric": self._upsert_metric,
             "Device": self._upsert_device,
@@ -205,6 +206,10 @@ class Cluster:
         self._keep_time(now)
         return Snapshot(self, now)
 
+    def listen(self, listener: Callable[[Event], None]) -> None:
+        """Call back after every change from now on, in the thread that makes it; an exception is that thread's."""
+        self._listeners += (listener,)
+
     # Changes
 
     def upsert_all(self, objects: Iterable[Mapping[str, Any]]) -> list[Problem]:
@@ -230,6 +235,8 @@ class Cluster:
                 problems.extend(error.problems)
         if fresh:
             self._add_rows(fresh.values())
+            for name, row in fresh.items():
+                self._tell(Event("Node", name, None, row.node))
         for each in later:
             try:
                 self.upsert(each)
@@ -245,16 +252,21 @@ class Cluster:
         """
         try:
             key = _key_of(item)
-            apply = self._apply.get(item["kind"])
+            kind = item["kind"]
+            apply = self._apply.get(kind)
+            old, old_pod = self.object(kind, key), self.pod(key) if kind == "Pod" else None
             if apply is not None:
                 apply(key, item)
         except ValueError as error:
             raise PolicyError([_problem(item, error)]) from None
-        self._objects.setdefault(item["kind"], {})[key] = item
-        self._object_changed(item["kind"], key)
+        self._objects.setdefault(kind, {})[key] = item
+        self._object_changed(kind, key)
+        if self._listeners:
+            self._tell(Event(kind, key, old, item, old_pod, self.pod(key) if kind == "Pod" else None))
 
     def delete(self, kind: str, key: str) -> None:
         """Remove an object; one that is not there is no error."""
+        old_pod = self.pod(key) if kind == "Pod" else None
         gone = self._objects.get(kind, {}).pop(key, None)
         if kind == "Pod":
             self._detach(key)
@@ -271,6 +283,8 @@ class Cluster:
             self._shape_changed()
         if gone is not None:
             self._object_changed(kind, key)
+        if self._listeners and (gone is not None or old_pod is not None):
+            self._tell(Event(kind, key, gone, None, old_pod, None))
 
     def assume(self, pod: PodInfo, node: str, devices: tuple[int, ...] = ()) -> None:
         """Bind a pod to a node in this view of the cluster; `devices` are the minors that it gets.
@@ -280,12 +294,25 @@ class Cluster:
         """
         if node not in self.index:
             raise ValueError(f"no node `{node}`")
+        old = self.pod(pod.key) if self._listeners else None
         self._detach(pod.key)
-        self._attach(pod.on(node), devices)
+        bound = pod.on(node)
+        self._attach(bound, devices)
+        if self._listeners:
+            self._tell(Event("Pod", pod.key, None if old is None else old.object, pod.object, old, bound, assumed=True))
 
     def forget(self, pod_key: str) -> None:
         """Undo `assume`: the pod waits again if its object is known; a pod that is on no node is left alone."""
+        binding = self._bound.get(pod_key)
         self._detach(pod_key)
+        if binding is not None and self._listeners:
+            known = self.pod(pod_key)
+            self._tell(Event("Pod", pod_key, binding.pod.object, None if known is None else known.object, binding.pod,
+                             known, assumed=True))
+
+    def _tell(self, event: Event) -> None:
+        for listener in self._listeners:
+            listener(event)
 
     # How a change reaches rows, columns and logs
 

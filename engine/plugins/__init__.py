@@ -6,6 +6,7 @@ entries by `python_plugin`; those of other distributions are found by `discover`
 may call, made by `cel_function`.
 """
 
+from ..cluster.changes import Event
 from .descheduling import (
     Balance,
     Deschedule,
@@ -39,6 +40,7 @@ from .offers import (
     Offers,
     cel_function,
     discover,
+    methods_of,
     points_of,
     python_plugin,
 )
@@ -62,7 +64,6 @@ from .scheduling import (
     Changed,
     CycleState,
     Endpoints,
-    Event,
     Filter,
     FilterNode,
     FindOneNode,
@@ -176,6 +177,7 @@ __all__ = [
     "WaitingPods",
     "cel_function",
     "discover",
+    "methods_of",
     "points_of",
     "python_plugin",
 ]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     import logging
 
+    from ..cluster.changes import Event
     from ..cluster.pods import PodInfo
     from ..cluster.snapshot import Snapshot
-    from .scheduling import Event
 
 _Capability = TypeVar("_Capability")
 
@@ -103,8 +103,11 @@ class Nominator(Protocol):
 class Client(Protocol):
     """Writes to the API server, or stands for it in simulations and tests; all raise `OSError` where that fails."""
 
-    def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> None:
-        """Change an object so that it is as `modified`: one merge patch, none where nothing differs."""
+    def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Change an object so that it is as `modified`: one merge patch, none where nothing differs.
+
+        Returns the object as it is then, or None where that is not known.
+        """
         ...
 
     def bind(self, pod: PodInfo, node: str) -> None:
@@ -151,8 +154,11 @@ class Nothing:
     def withdraw(self, pod: PodInfo) -> None:
         """Nothing is promised."""
 
-    def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> None:
+    def patch(
+        self, original: Mapping[str, Any], modified: Mapping[str, Any],  # noqa: ARG002
+    ) -> Mapping[str, Any] | None:
         """Nothing is written."""
+        return None
 
     def bind(self, pod: PodInfo, node: str) -> None:
         """Nothing is written."""
@@ -161,7 +167,7 @@ class Nothing:
         """Nothing is written."""
 
 
-_NOTHING = Nothing()
+NOTHING: Final = Nothing()
 
 
 def _uncounted(_name: str, _amount: float = 1, /, **_labels: str) -> None:
@@ -197,11 +203,11 @@ class Handle:
     log: logging.Logger
     count: Count = _uncounted
     seed: int = 0
-    events: Events = _NOTHING
-    waiting: WaitingPods = _NOTHING
-    queue: Queue = _NOTHING
-    nominator: Nominator = _NOTHING
-    client: Client = _NOTHING
+    events: Events = NOTHING
+    waiting: WaitingPods = NOTHING
+    queue: Queue = NOTHING
+    nominator: Nominator = NOTHING
+    client: Client = NOTHING
     peers: Peers = _no_peers
     feature_gates: frozenset[str] = frozenset()
     """The names of the feature gates that are on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -75,11 +76,13 @@ FRAMEWORKS: Final[Mapping[Framework, tuple[Point, ...]]] = {
 def points_of(plugin: type, framework: Framework) -> tuple[Point, ...]:
     """Return the points of the framework whose protocols a class (or protocol) fulfils, by the names of its methods."""
     return tuple(point for point in FRAMEWORKS[framework]
-                 if any(all(callable(getattr(plugin, name, None)) for name in _methods(protocol))
+                 if any(all(callable(getattr(plugin, name, None)) for name in methods_of(protocol))
                         for protocol in PROTOCOLS[point]))
 
 
-def _methods(protocol: type) -> tuple[str, ...]:
+@functools.cache
+def methods_of(protocol: type) -> tuple[str, ...]:
+    """Return the names of the methods that make a class fulfil a protocol."""
     return tuple(name for name, value in vars(protocol).items() if inspect.isfunction(value) and name[0] != "_")
 
 

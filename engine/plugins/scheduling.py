@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from ..cluster.changes import Event
 
 if TYPE_CHECKING:
     from ..cel.frame import Rows
@@ -512,20 +514,3 @@ class Endpoints(Protocol):
     def endpoints(self) -> Mapping[str, Any]:
         """Return callables by path (`nodes/{name}`); each takes the path's parts and returns plain data or None."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something changed in the cluster: an object came (`old` is None), changed, or went (`new` is None).
-
-    Of pods, `old_pod` and `new_pod` hold what the cluster knew and knows, with the node that they are on; `assumed` is
-    true where the scheduler itself placed the pod or took that back.
-    """
-
-    kind: str
-    key: str
-    old: Mapping[str, Any] | None = None
-    new: Mapping[str, Any] | None = None
-    old_pod: PodInfo | None = field(default=None)
-    new_pod: PodInfo | None = field(default=None)
-    assumed: bool = False

@@ -64,6 +64,7 @@ class Adoption:
         self._lock = lock
         self._handle = handle
         self.made: dict[_Key, Any] = {}
+        self.handles: dict[_Key, Any] = {}
         self.asked: set[_Key] = set()
 
     def get(self, profile: str, plugin: Plugin, args: Mapping[str, Any]) -> Any:
@@ -74,7 +75,8 @@ class Adoption:
             if key in self._existing:
                 return self._existing[key]
         if key not in self.made:
-            self.made[key] = instance = plugin.make(args, self._handle(profile))
+            self.handles[key] = handle = self._handle(profile)
+            self.made[key] = instance = plugin.make(args, handle)
             if isinstance(instance, Startable):
                 instance.start()
         return self.made[key]
@@ -89,9 +91,15 @@ class Instances:
     may be called from any thread; instances are made and closed outside the lock.
     """
 
-    def __init__(self, handle: Callable[[str], Any], *, failed: Callable[[_Key, Exception], None] = _log) -> None:
+    def __init__(
+        self, handle: Callable[[str], Any], *, failed: Callable[[_Key, Exception], None] = _log,
+        released: Callable[[Any], None] = lambda _: None,
+    ) -> None:
+        """`released` is told which handle nobody uses any more."""
         self._handle = handle
         self._failed = failed
+        self._released = released
+        self._handles: dict[_Key, Any] = {}
         self._lock = threading.Lock()
         self._adopting = threading.Lock()
         self._instances: dict[_Key, Any] = {}
@@ -115,12 +123,14 @@ class Instances:
             except BaseException:
                 with self._lock:
                     self._adoption = None
+                    self._handles |= adoption.handles
                     ended = self._ended()
                 self._close(adoption.made | ended)
                 raise
             with self._lock:
                 self._adoption = None
                 self._instances |= adoption.made
+                self._handles |= adoption.handles
                 self._prepared = registry.generation
                 self._used[registry.generation] = frozenset(adoption.asked)
                 ended = self._ended()
@@ -189,3 +199,6 @@ class Instances:
                     instance.close()
                 except Exception as error:  # the fault of one plugin is no reason to leak the others
                     self._failed(key, error)
+            handle = self._handles.pop(key, None)
+            if handle is not None:
+                self._released(handle)

@@ -1,4 +1,4 @@
-"""The scheduling cycle: preFilter, filter, score, weights, the choice, reserve, bind.
+"""The scheduling cycle: transformers, preFilter, filter, score, weights, the choice, reserve, permit; then the binding.
 
 `decide` is the cycle up to the choice and changes nothing; `Scheduler` owns the cluster and carries a decision out.
 """
@@ -9,26 +9,38 @@ import contextlib
 import logging
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..cel.frame import Rows
-from ..cel.values import EvaluationError
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Cluster, Snapshot
-from ..plugins import Count, CycleState, Handle
-from ..points import HIGHEST_SCORE, Answer, Code, Framework, IgnoredErrors, Point, Refusal, Scores
+from ..plugins import (
+    AfterPostFilter,
+    Client,
+    Count,
+    CycleState,
+    ForgetPod,
+    Handle,
+    Nomination,
+    Queue,
+    ReservationNominator,
+    ResizePod,
+    Wait,
+)
+from ..plugins.lifecycle import NOTHING
+from ..points import Code, Framework, Point, Refusal
 from ..registry import Live, Registry
 from ..reload.instances import Adoption, Instances, Lease
 from ..source import PolicyError
-from .profile import Active, Profile, ProfileSpec
-from .rowwise import describe, failed
-from .verdict import NOWHERE, Failure, Filtered, Scored, Tie, Verdict
+from .asking import Asking, Phase, RefusedNodes, all_rows, guarded
+from .binding import Bound, Parked, WaitingRoom, bind
+from .events import EventHub
+from .nominations import Nominations
+from .profile import Profile, ProfileSpec
+from .rowwise import describe
+from .verdict import Failure, Tie, Verdict
 
 
 class ReservedDevices:
@@ -82,30 +94,79 @@ def tie_break(rule: str, seed: int = 0) -> TieBreak:
 
 def decide(
     profile: Profile, pod: PodInfo, snapshot: Snapshot, *, tie_break: TieBreak = FIRST_BY_NAME,
-    exhaustive: bool = False, state: CycleState | None = None,
+    exhaustive: bool = False, state: CycleState | None = None, nominations: Nominations | None = None,
 ) -> Verdict:
     """Decide where a pod should run; changes nothing.
 
     `exhaustive` asks every filter about every node and scores a single node too: for explanations, which want all
-    reasons and not only the first. What the plugins do wrong never ends the decision: an exception, a malformed answer
-    or a score outside 0..100 is in the verdict as that plugin's failure, with the meaning that `engine.points` gives to
-    an error at its point.
+    reasons and not only the first. `nominations` are the nodes that pods were promised. What the plugins do wrong never
+    ends the decision: an exception, a malformed answer or a score outside 0..100 is in the verdict as that plugin's
+    failure, with the meaning that `engine.points` gives to an error at its point. Where no node is left, the plugins
+    that can make room (postFilter) are asked which pods would have to go; nobody is evicted here.
     """
-    asking = _Asking(CycleState() if state is None else state, pod, snapshot)
-    refusal, filters, rows = asking.filters(profile, _all_rows(snapshot.size), exhaustive)
-    verdict = Verdict(pod, profile.name, profile.generation, snapshot.names, filters=filters, passed=rows,
+    asking = Asking(profile, CycleState() if state is None else state, pod, snapshot, exhaustive)
+    everything = all_rows(snapshot.size)
+    refusal, rows = asking.prepare(everything)
+    if refusal is None:
+        refusal, rows = asking.passed(rows, nominations)
+    # Transformers may have changed the view: what the verdict says of a node is said of that.
+    verdict = Verdict(pod, profile.name, profile.generation, snapshot.names, filters=tuple(asking.found), passed=rows,
                       refusal=refusal, failures=tuple(asking.failures))
-    if refusal is not None:
-        return verdict
+    if refusal is not None or not len(rows):
+        return _with_room(verdict, asking, RefusedNodes(asking, refusal, everything, nominations))
     tie = Tie(tie_break.rule, 1, tie_break.seed)
-    if len(rows) < (1 if exhaustive else 2):
-        row = int(rows[0]) if len(rows) else -1
-        return replace(verdict, row=row, node=snapshot.names[row], tie=tie) if len(rows) else verdict
-    scores, totals = asking.scores(profile, rows)
+    if len(rows) < 2 and not exhaustive:
+        return _nominated(replace(verdict, row=int(rows[0]), node=snapshot.names[int(rows[0])], tie=tie), asking)
+    refusal, scores, totals = asking.scores(rows)
+    if refusal is not None:
+        return replace(verdict, refusal=refusal, failures=tuple(asking.failures))
     best = rows[totals == totals.max()]
     row = tie_break.pick(best)
-    return replace(verdict, node=snapshot.names[row], row=row, totals=totals, scores=scores,
-                   failures=tuple(asking.failures), tie=replace(tie, among=len(best)))
+    return _nominated(replace(verdict, node=snapshot.names[row], row=row, totals=totals, scores=scores,
+                              failures=tuple(asking.failures), tie=replace(tie, among=len(best))), asking)
+
+
+def _nominated(verdict: Verdict, asking: Asking) -> Verdict:
+    """Let the plugins choose what the pod takes on its node: its reservation (spec/scheduler.md 1.3, step 9)."""
+    for active in asking.profile.having(ReservationNominator):
+        refusal = guarded(
+            asking.failures, active, Point.SCORE, active.ask.nominate_reservation,
+            asking.state, asking.pod, asking.snapshot, verdict.row,
+        )
+        if refusal is not None:
+            return replace(verdict, node=None, row=-1, refusal=(active.name, Point.SCORE, refusal),
+                           failures=tuple(asking.failures))
+    return verdict
+
+
+def _with_room(verdict: Verdict, asking: Asking, refused: RefusedNodes) -> Verdict:
+    """Ask who can make room; an error of the cycle is no reason to take anybody's place."""
+    if verdict.refusal is not None and verdict.refusal[2].code is Code.ERROR:
+        return verdict
+    profile, state = asking.profile, asking.state
+    if not (profile.at[Point.POST_FILTER] or profile.having(AfterPostFilter)):
+        return verdict
+    state[Phase] = Point.POST_FILTER
+    nomination: Nomination | None = None
+    told: list[tuple[str, Refusal]] = []
+    for active in profile.at[Point.POST_FILTER]:
+        answer = guarded(
+            asking.failures, active, Point.POST_FILTER, active.ask.post_filter,
+            state, asking.pod, asking.snapshot, refused,
+        )
+        if isinstance(answer, Nomination):
+            nomination = answer
+            break
+        if isinstance(answer, Refusal):
+            told.append((active.name, answer))
+            if answer.code is Code.ERROR:
+                break
+    for active in profile.having(AfterPostFilter):
+        guarded(
+            asking.failures, active, Point.POST_FILTER, active.ask.after_post_filter,
+            state, asking.pod, asking.snapshot, refused, nomination,
+        )
+    return replace(verdict, nomination=nomination, no_room=tuple(told), failures=tuple(asking.failures))
 
 
 def filter_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: Rows | None = None) -> Verdict:
@@ -113,10 +174,12 @@ def filter_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: R
 
     The verdict chooses no node and has no scores; `passed` is its answer, unless the pod was refused as a whole.
     """
-    asking = _Asking(CycleState(), pod, snapshot)
-    rows = _all_rows(snapshot.size) if among is None else among
-    refusal, filters, passed = asking.filters(profile, rows, exhaustive=False)
-    return Verdict(pod, profile.name, profile.generation, snapshot.names, filters=filters, passed=passed,
+    asking = Asking(profile, CycleState(), pod, snapshot)
+    rows = all_rows(snapshot.size) if among is None else among
+    refusal, passed = asking.prepare(rows)
+    if refusal is None:
+        refusal, passed = asking.passed(passed, None)
+    return Verdict(pod, profile.name, profile.generation, snapshot.names, filters=tuple(asking.found), passed=passed,
                    refusal=refusal, failures=tuple(asking.failures), considered=len(rows))
 
 
@@ -125,144 +188,12 @@ def score_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: Ro
 
     The verdict chooses no node; `totals` is its answer, in the order of `passed`, which are the nodes asked about.
     """
-    asking = _Asking(CycleState(), pod, snapshot)
-    rows = _all_rows(snapshot.size) if among is None else among
-    for active in profile.pre_filters:  # what they leave in the state is there for their scores; the pod has passed
-        asking.pre_filter(active)
-    scores, totals = asking.scores(profile, rows)
+    asking = Asking(profile, CycleState(), pod, snapshot)
+    rows = all_rows(snapshot.size) if among is None else among
+    asking.prepare(rows)  # what it leaves in the state is there for the scores; the pod has passed
+    refusal, scores, totals = asking.scores(rows)
     return Verdict(pod, profile.name, profile.generation, snapshot.names, passed=rows, totals=totals, scores=scores,
-                   failures=tuple(asking.failures), considered=len(rows))
-
-
-@dataclass(slots=True)
-class _Asking:
-    """One pod's questions to plugins: what they raise becomes a failure here, and nowhere else."""
-
-    state: CycleState
-    pod: PodInfo
-    snapshot: Snapshot
-    failures: list[Failure] = field(default_factory=list)
-
-    def filters(
-        self, profile: Profile, rows: Rows, exhaustive: bool,
-    ) -> tuple[tuple[str, Point, Refusal] | None, tuple[Filtered, ...], Rows]:
-        """Return who refused the pod as a whole, what the filters said, and which of the rows are left."""
-        everything = rows
-        found: list[Filtered] = []
-        for active in profile.pre_filters:
-            refusal = self.pre_filter(active)
-            if refusal is None:
-                continue
-            if active.enforced:
-                return (active.name, Point.PRE_FILTER, refusal), tuple(found), NOWHERE
-            # What is only watched would have kept the pod from every node.
-            answer, plugin = _refusing_all(refusal, self.snapshot.size), active.plugin
-            found.append(Filtered(plugin.name, plugin.origin, answer, rows, rows, plugin.enforcement))
-        for active in profile.filters:
-            if not len(rows) and not exhaustive:
-                break
-            asked = everything if exhaustive else rows
-            answer = self.filter(active, asked)
-            refused, kept = _split(answer.passed, asked)
-            if len(refused) or answer.errors:
-                plugin = active.plugin
-                found.append(Filtered(plugin.name, plugin.origin, answer, asked, refused, plugin.enforcement))
-            if active.enforced and len(refused):
-                rows = kept if asked is rows else rows[answer.passed[rows]]
-        return None, tuple(found), rows
-
-    def scores(self, profile: Profile, rows: Rows) -> tuple[tuple[Scored, ...], NDArray[np.int64]]:
-        """Return what the scorers said about the rows, and the weighted totals in their order."""
-        totals = np.zeros(len(rows), np.int64)
-        if not len(rows):
-            return (), totals
-        found: list[Scored] = []
-        for active in profile.scores:
-            scores = self.score(active, rows)
-            plugin = active.plugin
-            found.append(Scored(plugin.name, plugin.origin, active.weight, scores, plugin.enforcement))
-            if active.enforced:
-                chosen = scores.values[rows]
-                totals += chosen if active.weight == 1 else chosen * active.weight
-        return tuple(found), totals
-
-    def pre_filter(self, active: Active) -> Refusal | None:
-        errors: list[tuple[str, EvaluationError]] = []
-        self.state[IgnoredErrors] = errors
-        try:
-            refusal: Refusal | None = active.ask.pre_filter(self.state, self.pod, self.snapshot)
-        except Exception as error:  # the border between framework and plugin
-            self.failures.append(_failure(active, Point.PRE_FILTER, describe(error)))
-            return Refusal("", describe(error), Code.ERROR, failed(error))
-        if refusal is not None and refusal.error is not None:
-            errors.append((refusal.rule, refusal.error))
-        self.failures += (_failure(active, Point.PRE_FILTER, error.message, rule) for rule, error in errors)
-        return refusal
-
-    def filter(self, active: Active, rows: Rows) -> Answer:
-        size = self.snapshot.size
-        try:
-            answer: Answer = active.ask.filter(self.state, self.pod, self.snapshot, rows)
-            _check_shape(answer.passed, np.bool_, size)
-        except Exception as error:  # the border between framework and plugin
-            self.failures.append(_failure(active, Point.FILTER, describe(error)))
-            refusal = Refusal("", describe(error), Code.ERROR, failed(error))
-            return _refusing_all(refusal, size)
-        return answer
-
-    def score(self, active: Active, rows: Rows) -> Scores:
-        size = self.snapshot.size
-        try:
-            scores: Scores = active.ask.score(self.state, self.pod, self.snapshot, rows)
-            _check_shape(scores.values, np.int64, size)
-        except Exception as error:  # the border between framework and plugin
-            self.failures.append(_failure(active, Point.SCORE, describe(error)))
-            return Scores(np.zeros(size, np.int64))
-        chosen = scores.values[rows]
-        if chosen.min() < 0 or chosen.max() > HIGHEST_SCORE:
-            return _without_outliers(scores, rows)
-        return scores
-
-
-def _check_shape(values: NDArray[Any], wanted: type[np.generic], size: int) -> None:
-    if values.dtype != wanted or values.shape != (size,):
-        raise TypeError(
-            f"the answer must be {size} values of {wanted.__name__}, not {values.dtype} of shape {values.shape}"
-        )
-
-
-def _without_outliers(scores: Scores, rows: Rows) -> Scores:
-    values = scores.values.copy()
-    errors = dict(scores.errors.get("", {}))
-    for row in rows[(values[rows] < 0) | (values[rows] > HIGHEST_SCORE)].tolist():
-        message = f"the score {int(values[row])} is outside 0..{HIGHEST_SCORE}"
-        errors[row] = EvaluationError(message, reason="ScoreRange")
-        values[row] = 0
-    return replace(scores, values=values, errors={**scores.errors, "": errors})
-
-
-def _refusing_all(refusal: Refusal, size: int) -> Answer:
-    return Answer(np.zeros(size, np.bool_), lambda _: refusal, reasons=lambda rows: {refusal.message: rows},
-                  codes=lambda rows: {refusal.code: rows})
-
-
-def _failure(active: Active, point: Point, message: str, rule: str = "") -> Failure:
-    return Failure(active.name, active.plugin.origin, point, message, rule=rule)
-
-
-def _split(passed: NDArray[np.bool_], asked: Rows) -> tuple[Rows, Rows]:
-    """Return which of the rows were refused and which passed."""
-    chosen = passed if len(asked) == len(passed) else passed[asked]
-    if chosen.all():
-        return asked[:0], asked
-    return asked[~chosen], asked[chosen]
-
-
-@lru_cache(maxsize=8)
-def _all_rows(size: int) -> Rows:
-    rows = np.arange(size, dtype=np.intp)
-    rows.flags.writeable = False
-    return rows
+                   refusal=refusal, failures=tuple(asking.failures), considered=len(rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +204,22 @@ class Settings:
     tie_break: str = "first"
     seed: int = 0
     """Of random tie-breaks, and of plugins that leave something to chance."""
+    feature_gates: frozenset[str] = frozenset()
+    """The names of the feature gates that are on, beside those that are on by themselves (`FEATURE_GATES`)."""
+
+
+FEATURE_GATES = frozenset({"DynamicSchedulerCheck"})
+"""The gates that are on by themselves, of those that change anything here (spec/scheduler.md 1.14)."""
+
+
+@dataclass(slots=True)
+class Debug:
+    """What is written to the log for every decision; may be changed at any time, from any thread."""
+
+    top_scores: int = 0
+    """So many of the best nodes, with the scores that each plugin gave (0: none)."""
+    filters: bool = False
+    """Who refused which nodes, and why."""
 
 
 @dataclass(slots=True)
@@ -293,23 +240,36 @@ class Scheduler:
 
     def __init__(
         self, cluster: Cluster, live: Live, settings: Settings | None = None, *, clock: Callable[[], int] = lambda: 0,
-        count: Count | None = None,
+        count: Count | None = None, client: Client | None = None, queue: Queue = NOTHING,
+        concluded: Callable[[Verdict], None] = lambda _: None,
     ) -> None:
         """`clock` tells the time of a decision, in nanoseconds since the epoch; `count` takes the plugins' metrics.
+
+        `client` writes what was decided: without it, into the cluster that this scheduler owns and nowhere else.
+        `queue` is what plugins may ask of the queue. `concluded` is told what became of pods that a permit held, once
+        they are bound or have lost their node.
 
         Raises:
             PolicyError: a plugin of the registry cannot be made for a profile.
         """
         self.cluster = cluster
         self.settings = settings or Settings()
+        self.feature_gates = FEATURE_GATES | self.settings.feature_gates
         self.fault: PolicyError | None = None
         self.trouble: tuple[str, ...] = ()
         """What went wrong when plugins of earlier generations were closed."""
+        self.debug = Debug()
+        self.nominations = Nominations()
+        self.client: Client = OwnCluster(cluster) if client is None else client
+        self.waiting = WaitingRoom(clock)
+        self._queue = queue
+        self._concluded = concluded
         self._live = live
         self._clock = clock
         self._tie_break = tie_break(self.settings.tie_break, self.settings.seed)
         self._count = count
-        self._instances = Instances(self._handle, failed=self._close_failed)
+        self._events = EventHub(cluster)
+        self._instances = Instances(self._handle, failed=self._close_failed, released=_unsubscribe)
         self._force = _Force()
         self._prepared = _Force()
         self._making: int | None = None
@@ -338,30 +298,147 @@ class Scheduler:
 
     def decide(self, pod: PodInfo, *, exhaustive: bool = False) -> Verdict:
         """Decide about a pod and change nothing; see `decide`."""
+        self._events.settle()
         snapshot = self.cluster.snapshot(self._clock())
-        return decide(self.profile_of(pod), pod, snapshot, tie_break=self._tie_break, exhaustive=exhaustive)
+        return decide(self.profile_of(pod), pod, snapshot, tie_break=self._tie_break, exhaustive=exhaustive,
+                      nominations=self.nominations)
 
     def schedule(self, pod: PodInfo, *, explained: bool = False) -> Verdict:
-        """Decide about a pod, reserve what it needs on the node, and assume it there.
+        """Decide about a pod, reserve what it needs on the node, assume it there, and bind it.
 
-        If a plugin refuses to reserve, what the others have reserved is given back and the pod stays without a node.
+        If a plugin refuses on the way, what the others have reserved is given back and the pod stays without a node.
+        Where a permit holds the pod, it has its node and is bound by a later call of `settle` or `schedule`. Where no
+        node is left and room can be made, the pod is promised the node, and who has to go is evicted.
+
         With `explained` the verdict may be kept (see `Verdict.explained`). Without it, its reasons must be read before
         the next change of the cluster where the pod was *not* placed; where it was, they would describe the cluster
         with the pod on it.
         """
+        self.settle()
         snapshot = self.cluster.snapshot(self._clock())
         profile, state = self.profile_of(pod), CycleState()
-        verdict = decide(profile, pod, snapshot, tie_break=self._tie_break, state=state)
+        verdict = decide(profile, pod, snapshot, tie_break=self._tie_break, state=state, nominations=self.nominations)
+        if self.debug.top_scores or self.debug.filters:
+            _log_verdict(verdict, self.debug)
         if explained:
             verdict = verdict.explained()
         if verdict.node is None:
+            self._make_room(verdict)
             return verdict
-        refusal = self._reserve(profile, state, pod, snapshot, verdict)
-        if refusal is not None:
-            return refusal
+        held = Bound(profile, state, verdict)
+        pod = self._resized(held, pod, snapshot)
+        if held.refusal is None:
+            self._reserve(held, pod, snapshot)
+        if held.refusal is not None:
+            return held.outcome()
         devices: tuple[int, ...] = state.get(ReservedDevices, ())
         self.cluster.assume(pod, verdict.node, devices)
-        return replace(verdict, devices=devices) if devices else verdict
+        held.verdict = replace(verdict, devices=devices) if devices else verdict
+        self.nominations.withdraw(pod)
+        if profile.at[Point.PERMIT]:
+            waits = self._permit(held, pod)
+            if held.refusal is None and waits:
+                self.waiting.add(Parked(pod, held, waits, self._lease()))
+                self.settle()  # this pod may have been the last one that others waited for, or itself be let go
+                return replace(held.verdict, waiting=pod.key in self.waiting)
+        if held.refusal is None:
+            bind(held, pod, self.cluster, self.client, self.feature_gates)
+        if held.refusal is not None:
+            self._undo(held, pod)
+        self.settle()
+        return held.outcome()
+
+    def settle(self) -> None:
+        """Carry out what has become of waiting pods, and tell plugins of changes that they have not heard of yet."""
+        self._events.settle()
+        while True:
+            parked = self.waiting.take()
+            if parked is None:
+                return
+            held, pod = parked.held, parked.pod
+            if held.refusal is None:
+                bind(held, pod, self.cluster, self.client, self.feature_gates)
+            if held.refusal is not None:
+                self._undo(held, pod)
+            parked.lease.release()
+            self._concluded(held.outcome())
+
+    def _make_room(self, verdict: Verdict) -> None:
+        nomination = verdict.nomination
+        if nomination is None:
+            return
+        # Pods of lower priority that were promised the node would find it taken: they are to look for another one.
+        for other in self.nominations.nominated(nomination.node):
+            if other.priority < verdict.pod.priority:
+                self.nominations.withdraw(other)
+        self.nominations.nominate(verdict.pod, nomination.node)
+        for victim in nomination.victims:
+            if not self.waiting.reject(victim.key, "preemption", "preempted"):
+                self.client.evict(victim, f"preempted by {verdict.pod.key} on {nomination.node}")
+
+    def _resized(self, held: Bound, pod: PodInfo, snapshot: Snapshot) -> PodInfo:
+        if "ResizePod" not in self.feature_gates:
+            return pod
+        for active in held.profile.having(ResizePod):
+            answer = guarded(
+                held.failures, active, Point.RESERVE, active.ask.resize_pod,
+                held.state, pod, snapshot, held.verdict.row,
+            )
+            if isinstance(answer, Refusal):
+                held.refuse(active.name, Point.RESERVE, answer)
+                self._unreserve(held, pod, snapshot)
+                break
+            pod = answer or pod
+        return pod
+
+    def _reserve(self, held: Bound, pod: PodInfo, snapshot: Snapshot) -> None:
+        # The pod is assumed only after this: the snapshot that the plugins are shown holds until the cluster changes.
+        held.state[Phase] = Point.RESERVE
+        for active in held.profile.reserves:
+            refusal = guarded(
+                held.failures, active, Point.RESERVE, active.ask.reserve, held.state, pod, snapshot, held.verdict.row,
+            )
+            if refusal is not None:
+                held.refuse(active.name, Point.RESERVE, refusal)
+                self._unreserve(held, pod, snapshot)
+                break
+        for active in held.profile.having(ReservationNominator):
+            guarded(held.failures, active, Point.RESERVE, active.ask.forget_nomination, pod)
+
+    def _unreserve(self, held: Bound, pod: PodInfo, snapshot: Snapshot) -> None:
+        row = snapshot.index.get(held.verdict.names[held.verdict.row], -1)
+        for active in reversed(held.profile.reserves):
+            try:
+                active.ask.unreserve(held.state, pod, snapshot, row)
+            except Exception as error:  # whoever fails to give back must not keep the others from it
+                message = f"cannot give back: {describe(error)}"
+                held.failures.append(Failure(active.name, active.plugin.origin, Point.RESERVE, message))
+
+    def _permit(self, held: Bound, pod: PodInfo) -> dict[str, int]:
+        """Return which plugins hold the pod, and until when."""
+        snapshot = self.cluster.snapshot(self._clock())
+        waits: dict[str, int] = {}
+        for active in held.profile.at[Point.PERMIT]:
+            answer = guarded(
+                held.failures, active, Point.PERMIT, active.ask.permit, held.state, pod, snapshot, held.verdict.row,
+            )
+            if isinstance(answer, Wait):
+                waits[active.name] = snapshot.now + answer.timeout
+            elif answer is not None:
+                held.refuse(active.name, Point.PERMIT, answer)
+                break
+        return waits
+
+    def _undo(self, held: Bound, pod: PodInfo) -> None:
+        """Give back what a pod that was assumed has; everybody is told, whatever fails."""
+        self._unreserve(held, pod, self.cluster.snapshot(self._clock()))
+        self.cluster.forget(pod.key)
+        for active in held.profile.having(ForgetPod):
+            guarded(held.failures, active, Point.RESERVE, active.ask.forget_pod, pod)
+
+    def _lease(self) -> Lease:
+        assert self._force.registry is not None
+        return self._instances.lease(self._force.registry)
 
     def prepare(self, registry: Registry) -> None:
         """Make and start the plugins of a registry that is about to be put in force; to be called from any one thread.
@@ -382,8 +459,15 @@ class Scheduler:
         self.trouble += (f"the scheduler plugin `{key[2]}` failed to close: {describe(error)}",)
 
     def _handle(self, profile: str) -> Handle:
-        handle = Handle(profile, self._snapshot, self._clock,
-                        logging.getLogger(f"koordpolicy.scheduler.{profile}"), seed=self.settings.seed)
+        def peers(capability: type[Any]) -> tuple[Any, ...]:
+            running = self._force.profiles.get(profile)
+            return () if running is None else tuple(each.ask for each in running.having(capability))
+
+        handle = Handle(
+            profile, self._snapshot, self._clock, logging.getLogger(f"koordpolicy.scheduler.{profile}"),
+            seed=self.settings.seed, events=self._events.subscriber(), waiting=self.waiting, queue=self._queue,
+            nominator=self.nominations, client=self.client, peers=peers, feature_gates=self.feature_gates,
+        )
         return handle if self._count is None else replace(handle, count=self._count)
 
     def _snapshot(self) -> Snapshot:
@@ -392,27 +476,6 @@ class Scheduler:
             raise RuntimeError("the cluster cannot be looked at while a plugin is made or started: ask for the "
                                "snapshot when the plugin is asked")
         return self.cluster.snapshot(self._clock())
-
-    def _reserve(
-        self, profile: Profile, state: CycleState, pod: PodInfo, snapshot: Snapshot, verdict: Verdict,
-    ) -> Verdict | None:
-        failures = list(verdict.failures)
-        for place, active in enumerate(profile.reserves):
-            try:
-                refusal = active.ask.reserve(state, pod, snapshot, verdict.row)
-            except Exception as error:  # the border between framework and plugin
-                failures.append(_failure(active, Point.RESERVE, describe(error)))
-                refusal = Refusal("", describe(error), Code.ERROR, failed(error))
-            if refusal is None:
-                continue
-            for other in reversed(profile.reserves[: place + 1]):
-                try:
-                    other.ask.unreserve(state, pod, snapshot, verdict.row)
-                except Exception as error:  # whoever fails to give back must not keep the others from it
-                    failures.append(_failure(other, Point.RESERVE, f"cannot give back: {describe(error)}"))
-            return replace(verdict, node=None, row=-1, failures=tuple(failures),
-                           refusal=(active.name, Point.RESERVE, refusal))
-        return None
 
     def _refresh(self) -> None:
         registry = self._live.registry
@@ -442,3 +505,43 @@ class Scheduler:
             return {spec.name: Profile.of(spec, registry, adoption) for spec in self.settings.profiles}
         finally:
             self._making = None
+
+
+class OwnCluster:
+    """Writes to the cluster that the scheduler owns, and nowhere else (fulfils `plugins.Client`)."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.evicted: list[tuple[str, str]] = []
+        """The keys of the pods that were evicted, each with the reason."""
+
+    def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> None:
+        """Replace the object."""
+        if original != modified:
+            self._cluster.upsert(modified)
+
+    def bind(self, pod: PodInfo, node: str) -> None:
+        """The pod is assumed there already."""
+
+    def evict(self, pod: PodInfo, reason: str) -> None:
+        """Remove the pod."""
+        self.evicted.append((pod.key, reason))
+        self._cluster.delete("Pod", pod.key)
+
+
+def _unsubscribe(handle: Handle) -> None:
+    close = getattr(handle.events, "close", None)
+    if close is not None:
+        close()
+
+
+def _log_verdict(verdict: Verdict, debug: Debug) -> None:
+    log = logging.getLogger("koordpolicy.scheduler")
+    if debug.filters:
+        for refused in verdict.refusals():
+            log.info("filter: pod=%s plugin=%s reason=%r nodes=%s", verdict.pod.key, refused.plugin, refused.reason,
+                     ",".join(refused.nodes))
+    if debug.top_scores:
+        for name, total in verdict.best(debug.top_scores):
+            scores = " ".join(f"{plugin}={score}" for plugin, score in verdict.score_of(name).items())
+            log.info("score: pod=%s node=%s total=%d %s", verdict.pod.key, name, total, scores)

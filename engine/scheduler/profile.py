@@ -11,7 +11,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..plugins import Filter, PreFilter, Reserve, Score
+from ..plugins import (
+    FRAMEWORKS,
+    PROTOCOLS,
+    AfterFilter,
+    AfterPostFilter,
+    AfterPreFilter,
+    ApplyPatch,
+    BeforeFilter,
+    BeforePreFilter,
+    BeforeScore,
+    FilterNode,
+    PreBindReservation,
+    ScoreNode,
+    methods_of,
+)
 from ..points import Enforcement, Framework, Point
 from ..registry import Plugin, Registry
 from ..reload.instances import Adoption
@@ -19,8 +33,20 @@ from ..source import PolicyError, Problem, did_you_mean
 from .rowwise import RowwiseFilter, RowwiseScore, describe, has
 
 EVERYTHING: Final = "*"
-POINTS: Final = (Point.PRE_FILTER, Point.FILTER, Point.SCORE, Point.RESERVE)
-"""The points that a decision asks, in its order."""
+POINTS: Final = FRAMEWORKS[Framework.SCHEDULER]
+"""The points that a scheduler asks, in its order."""
+
+CAPABILITIES: Final[Mapping[type, Point]] = {
+    BeforePreFilter: Point.PRE_FILTER,
+    AfterPreFilter: Point.PRE_FILTER,
+    BeforeFilter: Point.FILTER,
+    AfterFilter: Point.FILTER,
+    AfterPostFilter: Point.POST_FILTER,
+    BeforeScore: Point.SCORE,
+    PreBindReservation: Point.PRE_BIND,
+    ApplyPatch: Point.PRE_BIND,
+}
+"""What a plugin is asked only where it is active at a point, and in the order of that point (spec/scheduler.md 1.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +97,18 @@ class Active:
         return self.plugin.enforcement is Enforcement.ENFORCE
 
 
-@dataclass(frozen=True, slots=True)
 class Profile:
-    """The plugins of one profile, made and in order, under one generation."""
+    """The plugins of one profile, made and in order, under one generation. Never changes."""
 
-    name: str
-    generation: int
-    pre_filters: tuple[Active, ...] = ()
-    filters: tuple[Active, ...] = ()
-    scores: tuple[Active, ...] = ()
-    reserves: tuple[Active, ...] = ()
+    def __init__(
+        self, name: str, generation: int, at: Mapping[Point, tuple[Active, ...]], made: tuple[Active, ...],
+    ) -> None:
+        """`made` are all active plugins once, in the profile's order, each `ask` being the instance itself."""
+        self.name = name
+        self.generation = generation
+        self.at = at
+        self._made = made
+        self._having: dict[type, tuple[Active, ...]] = {}
 
     @classmethod
     def of(cls, spec: ProfileSpec, registry: Registry, instances: Adoption) -> Profile:
@@ -91,6 +119,7 @@ class Profile:
         """
         problems: list[Problem] = []
         active: dict[Point, list[Active]] = {point: [] for point in POINTS}
+        made: dict[str, Active] = {}
         for choice, plugin, args in _checked(spec, registry, problems):
             try:
                 instance = instances.get(spec.name, plugin, args)
@@ -100,6 +129,8 @@ class Profile:
             except Exception as error:  # see `_checked`
                 problems.append(_fault_of(plugin, error))
                 continue
+            weight = choice.weight or plugin.weight
+            made.setdefault(plugin.name, Active(plugin, weight, instance))
             for point in choice.points if choice.points is not None else POINTS:
                 if point not in plugin.points or point not in active:
                     continue
@@ -110,15 +141,56 @@ class Profile:
                         plugin.span, f"it comes from {plugin.origin}", code="plugin-point",
                     ))
                 else:
-                    active[point].append(Active(plugin, choice.weight or plugin.weight, ask))
+                    active[point].append(Active(plugin, weight, ask))
+        if len(active[Point.QUEUE_SORT]) > 1:
+            names = ", ".join(f"`{each.name}`" for each in active[Point.QUEUE_SORT])
+            problems.append(Problem(f"profile `{spec.name}` sorts its queue in more than one way: {names}",
+                                    help="enable one of them", code="plugin-point"))
         if problems:
             raise PolicyError(problems)
-        return cls(spec.name, registry.generation, *(tuple(active[point]) for point in POINTS))
+        at = {point: tuple(found) for point, found in active.items()}
+        return cls(spec.name, registry.generation, at, tuple(made.values()))
+
+    @property
+    def pre_filters(self) -> tuple[Active, ...]:
+        """What is asked before any node."""
+        return self.at[Point.PRE_FILTER]
+
+    @property
+    def filters(self) -> tuple[Active, ...]:
+        """What is asked about nodes."""
+        return self.at[Point.FILTER]
+
+    @property
+    def scores(self) -> tuple[Active, ...]:
+        """What scores nodes."""
+        return self.at[Point.SCORE]
+
+    @property
+    def reserves(self) -> tuple[Active, ...]:
+        """What reserves."""
+        return self.at[Point.RESERVE]
+
+    def having(self, capability: type) -> tuple[Active, ...]:
+        """Return the plugins that fulfil a protocol, in the order of the point that it goes with (`CAPABILITIES`).
+
+        What goes with no point is asked of every plugin that is active somewhere, in the profile's order.
+        """
+        found = self._having.get(capability)
+        if found is None:
+            point = CAPABILITIES.get(capability)
+            among = self._made if point is None else self._made_of(point)
+            methods = methods_of(capability)
+            found = self._having[capability] = tuple(each for each in among if has(each.ask, *methods))
+        return found
 
     def plugins(self) -> tuple[str, ...]:
         """Return the names of all active plugins, sorted."""
-        points = (self.pre_filters, self.filters, self.scores, self.reserves)
-        return tuple(sorted({each.name for active in points for each in active}))
+        return tuple(sorted({each.name for active in self.at.values() for each in active}))
+
+    def _made_of(self, point: Point) -> tuple[Active, ...]:
+        instances = {each.name: each for each in self._made}
+        return tuple(instances[each.name] for each in self.at[point])
 
 
 def check_profiles(specs: Iterable[ProfileSpec], registry: Registry) -> None:
@@ -187,24 +259,15 @@ def _chosen(spec: ProfileSpec, registry: Registry, problems: list[Problem]) -> I
             continue
         points = frozenset(
             point for point in POINTS
-            if point not in taken and not spec.disabled.get(point, frozenset()) & {name, EVERYTHING}
+            if point not in taken and point not in plugin.waits_at
+            and not spec.disabled.get(point, frozenset()) & {name, EVERYTHING}
         )
         yield Choice(name, points=points), plugin
 
 
 def _asked(instance: Any, point: Point) -> Any:
-    match point:
-        case Point.PRE_FILTER:
-            return instance if has(instance, PreFilter.pre_filter.__name__) else None
-        case Point.FILTER:
-            if has(instance, Filter.filter.__name__):
-                return instance
-            return RowwiseFilter(instance) if has(instance, "filter_node") else None
-        case Point.SCORE:
-            if has(instance, Score.score.__name__):
-                return instance
-            return RowwiseScore(instance) if has(instance, "score_node") else None
-        case Point.RESERVE:
-            return instance if has(instance, Reserve.reserve.__name__, Reserve.unreserve.__name__) else None
-        case _:
-            return None
+    if point is Point.FILTER and has(instance, *methods_of(FilterNode)) and not has(instance, "filter"):
+        return RowwiseFilter(instance)
+    if point is Point.SCORE and has(instance, *methods_of(ScoreNode)) and not has(instance, "score"):
+        return RowwiseScore(instance)
+    return instance if has(instance, *methods_of(PROTOCOLS[point][0])) else None

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..cel.frame import Rows
 from ..cluster.pods import PodInfo
+from ..plugins import Nomination
 from ..points import Answer, Code, Enforcement, Point, Refusal, Scores
 
 NOWHERE = np.zeros(0, dtype=np.intp)
@@ -125,6 +126,12 @@ class Verdict:
     """How many nodes were asked about; -1 for all."""
     refusal: tuple[str, Point, Refusal] | None = None
     """Which plugin refused the pod as a whole (before any node was looked at, or when reserving), and why."""
+    nomination: Nomination | None = None
+    """The node that the pod is promised, and who has to leave it first; None where no room can be made."""
+    no_room: tuple[tuple[str, Refusal], ...] = ()
+    """Which plugins could not make room, and why."""
+    waiting: bool = False
+    """Whether the pod has its node and a permit holds it."""
     failures: tuple[Failure, ...] = ()
     told: tuple[Refused, ...] | None = None
     """The explanations, where they have been asked for already; see `explained`."""
@@ -237,6 +244,13 @@ class Verdict:
                 "plugin": plugin, "point": point.value, "rule": refusal.rule, "reason": refusal.message,
                 "code": refusal.code.value,
             }
+        if self.nomination is not None:
+            victims = [victim.key for victim in self.nomination.victims]
+            result["nomination"] = {"node": self.nomination.node, "victims": victims}
+        if self.no_room:
+            result["noRoom"] = [{"plugin": plugin, "reason": refusal.message} for plugin, refusal in self.no_room]
+        if self.waiting:
+            result["waiting"] = True
         refusals = [refused.to_json() | {"count": len(refused.nodes)} for refused in self.refusals()]
         if nodes is not None:
             refusals = [refused | {"nodes": refused["nodes"][:nodes]} for refused in refusals]  # type: ignore[index]

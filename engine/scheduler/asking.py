@@ -1,0 +1,435 @@
+"""One pod's questions to the plugins of its profile, from the first transformer to the last score.
+
+What a plugin raises, or answers in another shape than its protocol says, becomes that plugin's failure here and nowhere
+else; it means what `engine.points` says of an error at the point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cel.frame import Rows
+from ..cel.values import EvaluationError
+from ..cluster.pods import PodInfo
+from ..cluster.snapshot import NodeChange, Snapshot
+from ..plugins import (
+    AfterFilter,
+    AfterPreFilter,
+    BeforeFilter,
+    BeforePreFilter,
+    BeforeScore,
+    Changed,
+    CycleState,
+    FindOneNode,
+    OnlyNodes,
+    PreferNodes,
+    Skip,
+)
+from ..points import HIGHEST_SCORE, Answer, Code, IgnoredErrors, Point, Refusal, Scores
+from .nominations import Nominations
+from .profile import Active, Profile
+from .rowwise import describe, failed
+from .verdict import NOWHERE, Failure, Filtered, Scored
+
+Whole: TypeAlias = tuple[str, Point, Refusal]
+"""Who refused the pod as a whole, where, and why."""
+
+OTHER_NODES = "node(s) didn't satisfy plugin(s) [{}]"
+"""What is said of nodes that a preFilter left out (kube-scheduler's words)."""
+
+
+class PlacedTogether:
+    """The key of the cycle state for the UIDs of the pods whose promised nodes do not count for this one."""
+
+
+class Phase:
+    """The key of the cycle state for the point that the cycle has come to, where a plugin has to know."""
+
+
+@dataclass(slots=True)
+class Asking:
+    """What has been found out about one pod so far."""
+
+    profile: Profile
+    state: CycleState
+    pod: PodInfo
+    snapshot: Snapshot
+    exhaustive: bool = False
+    """Whether every filter is asked about every node, for explanations."""
+    failures: list[Failure] = field(default_factory=list)
+    found: list[Filtered] = field(default_factory=list)
+    skipped: set[str] = field(default_factory=set)
+    """The plugins whose preFilter has nothing to do with the pod."""
+
+    def prepare(self, rows: Rows) -> tuple[Whole | None, Rows]:
+        """Ask everything that comes before the filters; return who refused the pod, and the rows that are left."""
+        for active in self.profile.having(BeforePreFilter):
+            refusal = self._change(active, Point.PRE_FILTER, "before_pre_filter")
+            if refusal is not None:
+                return refusal, NOWHERE
+        refusal, rows = self.pre_filters(rows)
+        if refusal is not None:
+            return refusal, NOWHERE
+        for active in self.profile.having(AfterPreFilter):
+            refusal = self._check(active, Point.PRE_FILTER, "after_pre_filter", rows)
+            if refusal is not None:
+                return refusal, NOWHERE
+        for active in self.profile.having(FindOneNode)[:1]:
+            refusal, rows = self._planned(active, rows)
+            if refusal is not None:
+                return refusal, NOWHERE
+        for active in self.profile.having(BeforeFilter):
+            refusal = self._change(active, Point.FILTER, "before_filter", rows)
+            if refusal is not None:
+                return refusal, NOWHERE
+        return None, rows
+
+    def pre_filters(self, rows: Rows) -> tuple[Whole | None, Rows]:
+        """Ask the preFilters; return who refused the pod, and the rows that they left."""
+        everything = rows
+        for active in self.profile.pre_filters:
+            answer = self._pre_filter(active)
+            if answer is None:
+                continue
+            if isinstance(answer, Skip):
+                self.skipped.add(active.name)
+            elif isinstance(answer, OnlyNodes):
+                rows = self._narrowed(active, answer, rows)
+            elif active.enforced:
+                return (active.name, Point.PRE_FILTER, answer), NOWHERE
+            else:
+                # What is only watched would have kept the pod from every node.
+                self._note(active, _refusing_all(answer, self.snapshot.size), everything, everything)
+        if not len(rows) and len(everything):
+            return self._nowhere(), NOWHERE
+        return None, rows
+
+    def filters(self, rows: Rows, nominations: Nominations | None = None) -> Rows:
+        """Ask the filters about rows; return those that passed.
+
+        A node that was promised to pods of no lower priority must take this one beside them, and without them too
+        (spec/scheduler.md 1.5).
+        """
+        rivals: Mapping[str, NodeChange] = {}
+        if nominations is not None:
+            rivals = nominations.rivals(self.pod, self.snapshot, self.state.get(PlacedTogether, frozenset()))
+        if rivals:
+            promised = np.isin(rows, [self.snapshot.index[node] for node in rivals])
+            beside = Asking(self.profile, self.state.clone(), self.pod, self.snapshot.overlay(rivals),
+                            self.exhaustive, self.failures, self.found, set(self.skipped))
+            refusal, _ = beside.pre_filters(rows[promised])
+            kept = rows[promised] if refusal is None else NOWHERE
+            if refusal is not None:
+                self._note_whole(refusal, rows[promised])
+            kept = beside.filters(kept)
+            rows = np.sort(np.concatenate((rows[~promised], kept)))
+        everything = rows
+        for active in self.profile.filters:
+            if not len(rows) and not self.exhaustive:
+                break
+            if active.name in self.skipped:
+                continue
+            asked = everything if self.exhaustive else rows
+            answer = self._filter(active, asked)
+            refused, kept = _split(answer.passed, asked)
+            if len(refused) or answer.errors:
+                self._note(active, answer, asked, refused)
+            if active.enforced and len(refused):
+                rows = kept if asked is rows else rows[answer.passed[rows]]
+        return rows
+
+    def passed(self, rows: Rows, nominations: Nominations | None) -> tuple[Whole | None, Rows]:
+        """Return what is left of prepared rows after all filters: one row where that is the pod's by promise."""
+        promised = self._promised(rows, nominations)
+        if len(promised) and not self.exhaustive:
+            before = len(self.found)
+            if len(self.filters(promised, nominations)):
+                return None, promised
+            del self.found[before:]  # it is asked again with the others
+        for active in self.profile.having(PreferNodes)[:1]:
+            preferred = self._preferred(active, rows, nominations)
+            if len(preferred):
+                return None, preferred
+        rows = self.filters(rows, nominations)
+        for active in self.profile.having(AfterFilter):
+            refusal = self._check(active, Point.FILTER, "after_filter", rows)
+            if refusal is not None:
+                return refusal, NOWHERE
+        return None, rows
+
+    def scores(self, rows: Rows) -> tuple[Whole | None, tuple[Scored, ...], NDArray[np.int64]]:
+        """Return who ended the cycle, what the scorers said about the rows, and the weighted totals in their order."""
+        totals = np.zeros(len(rows), np.int64)
+        if not len(rows):
+            return None, (), totals
+        idle: set[str] = set()
+        for active in self.profile.at[Point.PRE_SCORE]:
+            answer = guarded(
+                self.failures, active, Point.PRE_SCORE, active.ask.pre_score, self.state, self.pod, self.snapshot, rows,
+            )
+            if isinstance(answer, Skip):
+                idle.add(active.name)
+            elif answer is not None:
+                return (active.name, Point.PRE_SCORE, answer), (), totals
+        for active in self.profile.having(BeforeScore):
+            refusal = self._change(active, Point.SCORE, "before_score", rows)
+            if refusal is not None:
+                return refusal, (), totals
+        found: list[Scored] = []
+        for active in self.profile.scores:
+            if active.name in idle:
+                continue
+            scores = self._score(active, rows)
+            plugin = active.plugin
+            found.append(Scored(plugin.name, plugin.origin, active.weight, scores, plugin.enforcement))
+            if active.enforced:
+                chosen = scores.values[rows]
+                totals += chosen if active.weight == 1 else chosen * active.weight
+        return None, tuple(found), totals
+
+    def _promised(self, rows: Rows, nominations: Nominations | None) -> Rows:
+        node = None if nominations is None else nominations.node_of(self.pod)
+        index = None if node is None else self.snapshot.index.get(node)
+        return NOWHERE if index is None else rows[rows == index]
+
+    def _preferred(self, active: Active, rows: Rows, nominations: Nominations | None) -> Rows:
+        answer = guarded(
+            self.failures, active, Point.FILTER, active.ask.prefer_nodes, self.state, self.pod, self.snapshot, rows,
+        )
+        if isinstance(answer, Skip | Refusal):
+            return NOWHERE
+        for name in answer or ():
+            row = self.snapshot.index.get(name)
+            one = rows[rows == row] if row is not None else NOWHERE
+            if len(one):
+                before = len(self.found)
+                if len(self.filters(one, nominations)):
+                    return one
+                del self.found[before:]
+        return NOWHERE
+
+    def _planned(self, active: Active, rows: Rows) -> tuple[Whole | None, Rows]:
+        answer = guarded(
+            self.failures, active, Point.PRE_FILTER, active.ask.find_one_node,
+            self.state, self.pod, self.snapshot, rows,
+        )
+        if isinstance(answer, Skip):
+            return None, rows
+        if isinstance(answer, Refusal):
+            return (active.name, Point.PRE_FILTER, answer), NOWHERE
+        node = answer.nodes.get(self.pod.key, "")
+        row = self.snapshot.index.get(node)
+        if row is None:
+            message = f"the plan sends the pod to `{node}`, which does not exist" if node else "the plan has no node"
+            return (active.name, Point.PRE_FILTER, Refusal("", message, Code.ERROR)), NOWHERE
+        return None, rows[rows == row]
+
+    def _narrowed(self, active: Active, answer: OnlyNodes, rows: Rows) -> Rows:
+        index = self.snapshot.index
+        wanted = np.array(sorted(index[name] for name in answer.names if name in index), np.intp)
+        outside = rows[~np.isin(rows, wanted)]
+        if len(outside):
+            refusal = Refusal("", OTHER_NODES.format(active.name), Code.UNRESOLVABLE)
+            self._note(active, _refusing(refusal, outside, self.snapshot.size), rows, outside)
+        return rows if not active.enforced else rows[np.isin(rows, wanted)]
+
+    def _nowhere(self) -> Whole:
+        """Return who left no node, where the preFilters together did."""
+        last = self.found[-1]
+        return last.plugin, Point.PRE_FILTER, last.answer.explain(int(last.refused[0]))
+
+    def _note(self, active: Active, answer: Answer, asked: Rows, refused: Rows) -> None:
+        plugin = active.plugin
+        self.found.append(Filtered(plugin.name, plugin.origin, answer, asked, refused, plugin.enforcement))
+
+    def _note_whole(self, refusal: Whole, rows: Rows) -> None:
+        name, _, reason = refusal
+        active = next(each for each in self.profile.pre_filters if each.name == name)
+        self._note(active, _refusing(reason, rows, self.snapshot.size), rows, rows)
+
+    # The questions
+
+    def _pre_filter(self, active: Active) -> Refusal | OnlyNodes | Skip | None:
+        errors: list[tuple[str, EvaluationError]] = []
+        self.state[IgnoredErrors] = errors
+        answer = guarded(
+            self.failures, active, Point.PRE_FILTER, active.ask.pre_filter, self.state, self.pod, self.snapshot,
+        )
+        if isinstance(answer, Refusal) and answer.error is not None and answer.rule:
+            errors.append((answer.rule, answer.error))
+        self.failures += (_failure(active, Point.PRE_FILTER, error.message, rule) for rule, error in errors)
+        if answer is None or isinstance(answer, Refusal | OnlyNodes | Skip):
+            return answer
+        return self._odd(active, Point.PRE_FILTER, answer)
+
+    def _filter(self, active: Active, rows: Rows) -> Answer:
+        size = self.snapshot.size
+        try:
+            answer: Answer = active.ask.filter(self.state, self.pod, self.snapshot, rows)
+            _check_shape(answer.passed, np.bool_, size)
+        except Exception as error:  # the border between framework and plugin
+            self.failures.append(_failure(active, Point.FILTER, describe(error)))
+            return _refusing_all(_refusal_for(error), size)
+        return answer
+
+    def _score(self, active: Active, rows: Rows) -> Scores:
+        size = self.snapshot.size
+        try:
+            scores: Scores = active.ask.score(self.state, self.pod, self.snapshot, rows)
+            _check_shape(scores.values, np.int64, size)
+        except Exception as error:  # the border between framework and plugin
+            self.failures.append(_failure(active, Point.SCORE, describe(error)))
+            return Scores(np.zeros(size, np.int64))
+        chosen = scores.values[rows]
+        if chosen.min() < 0 or chosen.max() > HIGHEST_SCORE:
+            return _without_outliers(scores, rows)
+        return scores
+
+    def _change(self, active: Active, point: Point, method: str, *rows: Rows) -> Whole | None:
+        answer = guarded(
+            self.failures, active, point, getattr(active.ask, method), self.state, self.pod, self.snapshot, *rows,
+        )
+        if answer is None:
+            return None
+        if isinstance(answer, Changed):
+            if answer.snapshot is not None and answer.snapshot.size != self.snapshot.size:
+                return active.name, point, self._odd(active, point, answer.snapshot)
+            self.pod = answer.pod or self.pod
+            self.snapshot = answer.snapshot or self.snapshot
+            return None
+        return active.name, point, answer if isinstance(answer, Refusal) else self._odd(active, point, answer)
+
+    def _check(self, active: Active, point: Point, method: str, rows: Rows) -> Whole | None:
+        answer = guarded(
+            self.failures, active, point, getattr(active.ask, method), self.state, self.pod, self.snapshot, rows,
+        )
+        if answer is None:
+            return None
+        return active.name, point, answer if isinstance(answer, Refusal) else self._odd(active, point, answer)
+
+    def _odd(self, active: Active, point: Point, answer: object) -> Refusal:
+        message = f"the answer must be what the protocol of `{point.value}` says, not {answer!r}"
+        self.failures.append(_failure(active, point, message))
+        return Refusal("", message, Code.ERROR)
+
+
+def guarded(
+    failures: list[Failure], active: Active, point: Point, ask: Callable[..., Any], *arguments: object,
+) -> Any:
+    """Return a plugin's answer; what it raises is noted as its failure, and answered for it with a refusal."""
+    try:
+        return ask(*arguments)
+    except Exception as error:  # the border between framework and plugin
+        failures.append(_failure(active, point, describe(error)))
+        return _refusal_for(error)
+
+
+class RefusedNodes:
+    """What a postFilter is told of the nodes that refused a pod (fulfils `plugins.Refused`)."""
+
+    def __init__(
+        self, asking: Asking, refusal: Whole | None, rows: Rows, nominations: Nominations | None,
+    ) -> None:
+        self._asking = asking
+        self._refusal = refusal
+        self._rows = rows
+        self._nominations = nominations
+
+    def code(self, row: int) -> Code:
+        """Return how the node was refused."""
+        return self.reason(row).code
+
+    def reason(self, row: int) -> Refusal:
+        """Return why the node was refused first; raises `KeyError` for a node that was not."""
+        if self._refusal is not None:
+            return self._refusal[2]
+        for step in self._steps():
+            if row in step.refused:
+                return step.answer.explain(row)
+        raise KeyError(row)
+
+    def resolvable(self) -> Rows:
+        """Return the rows that were refused with `Unschedulable`."""
+        if self._refusal is not None:
+            return self._rows if self._refusal[2].code is Code.UNSCHEDULABLE else NOWHERE
+        found: dict[int, bool] = {}
+        for step in self._steps():
+            for row, helped in _resolvable(step):
+                found.setdefault(row, helped)
+        return np.array(sorted(row for row, helped in found.items() if helped), np.intp)
+
+    def passes(self, changed: Snapshot, rows: Rows) -> Rows:
+        """Return the rows that would pass all filters in another view of the cluster."""
+        asking = Asking(self._asking.profile, self._asking.state.clone(), self._asking.pod, changed)
+        refusal, rows = asking.pre_filters(rows)
+        return asking.filters(rows, self._nominations) if refusal is None else NOWHERE
+
+    def _steps(self) -> list[Filtered]:
+        enforced = {each.name for each in self._asking.profile.filters if each.enforced}
+        enforced |= {each.name for each in self._asking.profile.pre_filters if each.enforced}
+        return [step for step in self._asking.found if step.plugin in enforced]
+
+
+def _resolvable(step: Filtered) -> list[tuple[int, bool]]:
+    if step.answer.codes is None:
+        return [(row, step.answer.explain(row).code is Code.UNSCHEDULABLE) for row in step.refused.tolist()]
+    codes = step.answer.codes(step.refused)
+    return [(row, code is Code.UNSCHEDULABLE) for code, rows in codes.items() for row in rows.tolist()]
+
+
+def _refusal_for(error: Exception) -> Refusal:
+    return Refusal("", describe(error), Code.ERROR, failed(error))
+
+
+def _check_shape(values: NDArray[Any], wanted: type[np.generic], size: int) -> None:
+    if values.dtype != wanted or values.shape != (size,):
+        raise TypeError(
+            f"the answer must be {size} values of {wanted.__name__}, not {values.dtype} of shape {values.shape}"
+        )
+
+
+def _without_outliers(scores: Scores, rows: Rows) -> Scores:
+    values = scores.values.copy()
+    errors = dict(scores.errors.get("", {}))
+    for row in rows[(values[rows] < 0) | (values[rows] > HIGHEST_SCORE)].tolist():
+        message = f"the score {int(values[row])} is outside 0..{HIGHEST_SCORE}"
+        errors[row] = EvaluationError(message, reason="ScoreRange")
+        values[row] = 0
+    return replace(scores, values=values, errors={**scores.errors, "": errors})
+
+
+def _refusing_all(refusal: Refusal, size: int) -> Answer:
+    return Answer(np.zeros(size, np.bool_), lambda _: refusal, reasons=lambda rows: {refusal.message: rows},
+                  codes=lambda rows: {refusal.code: rows})
+
+
+def _refusing(refusal: Refusal, refused: Rows, size: int) -> Answer:
+    passed = np.ones(size, np.bool_)
+    passed[refused] = False
+    return replace(_refusing_all(refusal, size), passed=passed)
+
+
+def _failure(active: Active, point: Point, message: str, rule: str = "") -> Failure:
+    return Failure(active.name, active.plugin.origin, point, message, rule=rule)
+
+
+def _split(passed: NDArray[np.bool_], asked: Rows) -> tuple[Rows, Rows]:
+    """Return which of the rows were refused and which passed."""
+    chosen = passed if len(asked) == len(passed) else passed[asked]
+    if chosen.all():
+        return asked[:0], asked
+    return asked[~chosen], asked[chosen]
+
+
+@lru_cache(maxsize=8)
+def all_rows(size: int) -> Rows:
+    """Return the rows of so many nodes, not to be written."""
+    rows = np.arange(size, dtype=np.intp)
+    rows.flags.writeable = False
+    return rows

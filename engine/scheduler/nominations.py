@@ -1,0 +1,62 @@
+"""Which pods were promised which node: those for which others are leaving it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from ..cluster.pods import PodInfo
+from ..cluster.snapshot import NodeChange, Snapshot
+
+
+class Nominations:
+    """The promises of one scheduler (fulfils `plugins.Nominator`); for the thread that decides."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, tuple[PodInfo, str]] = {}
+        self._by_node: dict[str, dict[str, PodInfo]] = {}
+
+    def nominated(self, node: str) -> tuple[PodInfo, ...]:
+        """Return the pods that were promised the node."""
+        return tuple(self._by_node.get(node, {}).values())
+
+    def node_of(self, pod: PodInfo) -> str | None:
+        """Return the node that the pod was promised, here or, before the scheduler started, in its status."""
+        known = self._pods.get(pod.key)
+        if known is not None:
+            return known[1]
+        return (pod.object.get("status") or {}).get("nominatedNodeName") or None
+
+    def nominate(self, pod: PodInfo, node: str) -> None:
+        """Promise the node to the pod, instead of another one."""
+        self.withdraw(pod)
+        self._pods[pod.key] = (pod, node)
+        self._by_node.setdefault(node, {})[pod.key] = pod
+
+    def withdraw(self, pod: PodInfo) -> None:
+        """Take a promise back; none is no error."""
+        known = self._pods.pop(pod.key, None)
+        if known is not None:
+            pods = self._by_node[known[1]]
+            del pods[pod.key]
+            if not pods:
+                del self._by_node[known[1]]
+
+    def rivals(
+        self, pod: PodInfo, snapshot: Snapshot, ignored: Collection[str] = frozenset(),
+    ) -> Mapping[str, NodeChange]:
+        """Return, by node, the promised pods that this one has to make room for: those of no lower priority.
+
+        `ignored` holds the UIDs of pods that are placed together with this one.
+        """
+        found: dict[str, NodeChange] = {}
+        for node, pods in self._by_node.items():
+            if node not in snapshot.index:
+                continue
+            there = snapshot.row(snapshot.index[node]).pods
+            ahead = [
+                each for each in pods.values()
+                if each.priority >= pod.priority and each.key not in (pod.key, *there) and each.uid not in ignored
+            ]
+            if ahead:
+                found[node] = NodeChange(add=ahead)
+        return found
