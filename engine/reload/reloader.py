@@ -11,18 +11,22 @@ import errno
 import gc
 import logging
 import os
+import queue
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from ..registry import Live, Plugin, Registry
 from ..source import PolicyError, Problem, Severity, Source
 from .hints import Hints
+from .history import History, Past
 from .journal import write_changes
 from .mount import EMPTY, Mount, Presence, Reading, Stamp, Version
+from .publishing import publish
 from .saved import Saved, Store
 from .status import SourceStatus, Status
 
@@ -45,6 +49,8 @@ _LOG: Final = logging.getLogger(__name__)
 _FIRST_LOOKS: Final = 5
 _SWITCH_INTERVAL_S: Final = 0.0002
 _SHORTEST_WAIT_S: Final = 0.01
+_HELD: Final = "held"
+"""The code of the problem with a version that is kept out because somebody went back from it."""
 _RESTLESS: Final = 100
 """After how many settle times without quiet a source is warned about."""
 
@@ -54,6 +60,8 @@ class InvalidAtStart(enum.Enum):
 
     REFUSE = "refuse"
     LAST_GOOD = "last-good"
+    WAIT = "wait"
+    """Begin with nothing in force, and wait for a valid set: for policies that decide nothing yet."""
 
 
 class ReloadUnit(enum.Enum):
@@ -185,6 +193,9 @@ class Reloader:
         self._last_success: float | None = None
         self._last_failure: float | None = None
         self._successes = self._failures = 0
+        self._history = History()
+        self._restored: int | None = None
+        self._asked: queue.SimpleQueue[tuple[Callable[[float], Past], Future[Past]]] = queue.SimpleQueue()
         self._counting = threading.Lock()
         self._counted = (0, 0, 0)  # generation, decisions, errors
         self._make_hints = hints
@@ -264,8 +275,11 @@ class Reloader:
                     self._hold(watched, held[watched], now)
             self._swap(plugins)
             self._succeeded()
+            self._remember()
         elif self._invalid_at_start is InvalidAtStart.REFUSE:
             raise PolicyError(problems)
+        elif self._invalid_at_start is InvalidAtStart.WAIT:
+            self._apply()
         else:
             self._resume(problems, now)
         self._dirty = False
@@ -275,17 +289,19 @@ class Reloader:
     def _held(self) -> dict[_Watched, Saved]:
         """Return the last good versions of sources that are empty now and were not when they last ran.
 
-        Right after a start an empty directory is a mount that is not there yet, or a wish: it is looked at twice.
+        Right after a start an empty directory is a mount that is not there yet, or a wish: it is looked at twice. And
+        those of sources that still hold what was gone back from.
         """
-        if self._store is None or all(watched.newest is None or watched.newest.hashes for watched in self._watched):
+        if self._store is None:
             return {}
         try:
             saved = self._store.load({watched.mount.path: watched.mount for watched in self._watched})
         except PolicyError:
             return {}  # there is nothing to hold on to
-        return {watched: saved[watched.mount.path] for watched in self._watched
-                if watched.newest is not None and not watched.newest.hashes
-                and watched.mount.path in saved and saved[watched.mount.path].version.hashes}
+        return {watched: each for watched in self._watched
+                if watched.newest is not None and (each := saved.get(watched.mount.path)) is not None
+                and (each.rejected == watched.newest.digest
+                     or (not watched.newest.hashes and bool(each.version.hashes)))}
 
     def _with_held(
         self, files: _Files, held: Mapping[_Watched, Saved]
@@ -302,8 +318,12 @@ class Reloader:
     @staticmethod
     def _hold(watched: _Watched, saved: Saved, now: float) -> None:
         watched.force, watched.since, watched.last_good = saved.version, saved.since, True
-        watched.wanted, watched.empty_since = None, now
         watched.projected = watched.projected or saved.projected
+        if watched.newest is not None and saved.rejected == watched.newest.digest:
+            _reject(watched, Problem("it was gone back from before the last start", code=_HELD,
+                                     help="it stays out of force until it is changed, or brought back by its hash"))
+            return
+        watched.wanted, watched.empty_since = None, now
 
     def step(self, now: float) -> float:
         """Look at every source once, put in force what may be; return when the next look is due.
@@ -312,6 +332,7 @@ class Reloader:
         """
         if self._failing():
             self._roll_back()
+        self._serve(now)
         for watched in self._watched:
             self._look(watched, now)
         if self._dirty:
@@ -390,8 +411,10 @@ class Reloader:
                 refused += [(unit, error.problems) for unit in accepted]
             else:
                 self._accept(accepted)
+                self._restored = None
+                self._remember()
                 # What has not proven itself is nothing to go back to: the last generation that has stays the one.
-                if self._live.registry.generation != generation and proven:
+                if self._max_error_rate is not None and self._live.registry.generation != generation and proven:
                     self._previous = before
         pending = self._pending()
         for watched in self._watched:
@@ -401,10 +424,13 @@ class Reloader:
         for unit, problems in refused:
             for watched in unit.watched:
                 watched.problems += problems
-        if refused:
+        failed = [problem for _, problems in refused for problem in problems if problem.code != _HELD]
+        if failed:
             self._failed()
-        else:
+        elif accepted or not refused:
             self._succeeded()
+        if not refused:
+            self._restored = None
             if not self._stuck:
                 self._alarm = ""  # what was rolled back is not published any more
 
@@ -611,12 +637,93 @@ class Reloader:
             watched.force, watched.since = version, since
             watched.mixed = self._unit is ReloadUnit.FILE and version is not None
         self._alarm = f"{failed}: rolled back to what was in force before"
+        self._history.mark(generation, failed)
+        self._remember()
+
+    # What people ask for.
+
+    def restore(self, wanted: str = "") -> Future[Past]:
+        """Put an earlier generation in force again, at the next look; may be called from any thread.
+
+        `wanted` is a number, the beginning of a hash, or empty for the one before (see `History.find`). What the
+        sources hold now stays out of force until they are changed. The future yields what was brought back, or raises
+        `PolicyError`; then nothing has changed.
+        """
+        return self._ask(lambda _: self._restore(self._history.find(wanted)))
+
+    def publish(self, path: str, files: Mapping[str, bytes]) -> Future[Past]:
+        """Make a source hold exactly these files and put them in force, at the next look; from any thread.
+
+        The future yields what is in force then. It raises `PolicyError` where the files cannot be written (and then
+        nothing has changed) or where what is written is not put in force; `status` says why, too.
+        """
+        return self._ask(lambda now: self._publish(path, files, now))
+
+    def _ask(self, request: Callable[[float], Past]) -> Future[Past]:
+        future: Future[Past] = Future()
+        self._asked.put((request, future))
+        self._woken.set()
+        return future
+
+    def _serve(self, now: float) -> None:
+        while not self._asked.empty():
+            request, future = self._asked.get()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(request(now))
+            except PolicyError as error:
+                future.set_exception(error)
+            except Exception as error:  # whoever asked is told, and looking goes on
+                future.set_exception(_our_fault("what was asked for", error))
+
+    def _restore(self, past: Past) -> Past:
+        plugins = self._compiled({source.name: source for version in past.versions.values()
+                                  for source in version.files.values()})
+        self._swap(plugins)
+        self._previous = None
+        wall = self._clock()
+        for watched in self._watched:
+            version = past.versions.get(watched.mount.path, EMPTY)
+            if watched.force is None or watched.force.digest != version.digest:
+                watched.since = wall
+            watched.force, watched.last_good, watched.problems, watched.rejected = version, False, (), {}
+            watched.mixed = False
+            if watched.wanted is not None and watched.wanted.digest != version.digest:
+                _reject(watched, Problem(
+                    f"generation {past.generation} was brought back, with another version of `{watched.mount.path}`",
+                    code=_HELD, help="this one stays out of force until it is changed, or brought back by its hash"))
+        self._restored = past.generation if past.restored is None else past.restored
+        self._remember()
+        return self._history.kept[-1]
+
+    def _publish(self, path: str, files: Mapping[str, bytes], now: float) -> Past:
+        watched = next(each for each in self._watched if each.mount.path == path)
+        publish(watched.mount, files)
+        watched.rejected = {}
+        reading = watched.mount.read(watched.newest or watched.force)
+        if reading.torn:
+            reading = watched.mount.read(watched.newest or watched.force)
+        self._take(watched, reading, now)
+        if self._pending():
+            self._apply()
+        if watched.force is None or reading.version is None or watched.force.digest != reading.version.digest:
+            problems = (*watched.trouble, *watched.problems)
+            raise PolicyError(problems or [Problem(f"`{path}` is written, and not in force yet", code="unsettled")])
+        return self._history.kept[-1]
+
+    def _remember(self) -> None:
+        """Take note of what is in force now."""
+        registry = self._live.registry
+        versions = {watched.mount.path: watched.force for watched in self._watched if watched.force is not None}
+        self._history.add(Past(registry.generation, registry.digest, self._clock(), versions, self._restored))
 
     def _save(self, now: float) -> None:
         if self._store is None or not self._unsaved or now < self._save_at or not self._proven():
             return
         try:
-            self._store.save({watched.mount.path: Saved(watched.force, watched.since, watched.projected)
+            self._store.save({watched.mount.path: Saved(watched.force, watched.since, watched.projected,
+                                                        _rejected(watched))
                               for watched in self._watched if watched.force is not None})
         except (OSError, ValueError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
@@ -657,7 +764,8 @@ class Reloader:
         self._status = Status(
             registry.generation, registry.digest, tuple(self._source_status(each, now) for each in self._watched),
             self._last_success, self._last_failure, tuple(text for text in warnings if text),
-            hints is not None and hints.working, self._successes, self._failures, self._alarm if self._stuck else "")
+            hints is not None and hints.working, self._successes, self._failures, self._alarm if self._stuck else "",
+            self._restored, self._history.kept)
         write_changes(before, self._status, registry, _LOG)
         due = [now + self._interval]
         for watched in self._watched:
@@ -758,6 +866,23 @@ def _changes(before: Version, after: Version) -> dict[str, Source | None]:
         name: source for name, source in after.files.items() if before.hashes.get(name) != after.hashes[name]}
     changed.update((name, None) for name in before.files if name not in after.hashes)
     return changed
+
+
+def _reject(watched: _Watched, problem: Problem) -> None:
+    """Keep out what a source holds, until it holds something else."""
+    if watched.wanted is None:
+        watched.wanted = watched.newest
+    assert watched.wanted is not None
+    watched.problems = (problem,)
+    watched.rejected = {watched.wanted.digest: problem} | {
+        _content_key(watched, relative, watched.wanted): problem
+        for relative in _changes(watched.force or EMPTY, watched.wanted)}
+
+
+def _rejected(watched: _Watched) -> str:
+    """Return the digest of the version that is kept out; empty where none is."""
+    digest = watched.wanted.digest if watched.wanted is not None else ""
+    return digest if digest in watched.rejected else ""
 
 
 def _content_key(watched: _Watched, relative: str, version: Version) -> str:

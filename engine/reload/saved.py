@@ -30,6 +30,8 @@ class Saved:
     since: float
     projected: bool
     """Whether it came through `..data`."""
+    rejected: str = ""
+    """The digest of the version that the source held and that was gone back from."""
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -54,6 +56,7 @@ class Store:
         """Write the set; raises `OSError`, and then what was there before is still there."""
         body = json.dumps({path: {
             "digest": saved.version.digest, "since": saved.since, "projected": saved.projected,
+            "rejected": saved.rejected,
             "files": {name: {"sha256": saved.version.hashes[name], "text": source.text}
                       for name, source in saved.version.files.items()},
         } for path, saved in sources.items()}, ensure_ascii=False).encode("utf-8", "surrogateescape")
@@ -108,7 +111,7 @@ def _saved(mount: Mount, data: Mapping[str, Any]) -> Saved:
     version = Version.of(files, hashes)
     if version.digest != data["digest"]:
         raise ValueError(data["digest"])
-    return Saved(version, float(data["since"]), bool(data["projected"]))
+    return Saved(version, float(data["since"]), bool(data["projected"]), str(data.get("rejected", "")))
 
 
 def _refusal(message: str, code: str) -> PolicyError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..source import Problem
+from .history import Past
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,11 @@ class Status:
     alarm: str = ""
     """Why the generation in force should not be: it fails, and none could be gone back to. Among the warnings, too."""
 
+    restored: int | None = None
+    """The generation that somebody brought back; it holds until a source changes."""
+    history: tuple[Past, ...] = ()
+    """The last generations, oldest first; the last one is in force."""
+
     @property
     def healthy(self) -> bool:
         """Whether what runs is what the sources hold, without any alarm."""
@@ -72,5 +78,6 @@ class Status:
             "sources": [source.to_json() for source in self.sources],
             "lastSuccess": self.last_success, "lastFailure": self.last_failure,
             "successes": self.successes, "failures": self.failures,
-            "warnings": list(self.warnings), "events": self.events,
+            "warnings": list(self.warnings), "events": self.events, "restored": self.restored,
+            "history": [past.to_json() for past in reversed(self.history)],
         }

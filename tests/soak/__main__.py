@@ -74,12 +74,11 @@ class Serving:
             self.extender = Extender(scheduler, clock=time.time_ns, timer=time.monotonic)
             return Loaded(self.extender, reloader, "the soak run", counters=counters)
 
-        def bound(url: str) -> None:
-            self.url = url
+        urls: list[str] = []
 
         def serve() -> None:
             try:
-                loop.run_until_complete(Server(load).run("127.0.0.1", 0, stop, bound=bound,
+                loop.run_until_complete(Server(load).run("127.0.0.1", 0, stop, bound=urls.append,
                                                          ready=lambda _: ready.set()))
             except Exception as error:
                 self.faults.append(f"the server ended: {error!r}")
@@ -91,6 +90,7 @@ class Serving:
         self._thread.start()
         if not ready.wait(_READY) or self.faults:
             raise Broken(f"the server did not start: {self.faults}")
+        self.url = urls[0]
 
     def check(self) -> None:
         """Raise `Broken` where the server ended by itself."""

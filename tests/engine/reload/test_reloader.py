@@ -49,6 +49,9 @@ def test_the_first_set_is_generation_one_and_python_plugins_stand_beside_it(tmp_
         "successes": 1, "failures": 0, "warnings": [], "events": False,
         "sources": [{"path": str(policies), "digest": digest_of(policies), "since": 5.0, "newest": digest_of(policies),
                      "problems": [], "warnings": [], "unmounted": False, "lastGood": False, "mixed": False}],
+        "restored": None,
+        "history": [{"generation": 1, "digest": live.registry.digest, "since": 5.0,
+                     "sources": {str(policies): digest_of(policies)}}],
     }
 
 
@@ -804,3 +807,115 @@ def test_file_events_bring_an_edit_in_force_long_before_the_next_look(tmp_path: 
         assert reloader.status().events
     finally:
         reloader.close()
+
+
+def serve(reloader: Reloader, time: Time) -> None:
+    time.run(reloader, 2)
+
+
+def test_an_earlier_generation_that_is_brought_back_holds_until_the_source_changes(
+    tmp_path: Path, live: Live, time: Time,
+) -> None:
+    policies = write(tmp_path / "p", a="plugin one")
+    other = write(tmp_path / "q", a="plugin other")
+    reloader = begun(live, time, policies, other)
+    first = live.registry.digest
+    write(policies, a="plugin two")
+    time.run(reloader, 2)
+    assert names(live) == ["other", "two"]
+    asked = reloader.restore()
+    serve(reloader, time)
+    assert (asked.result().generation, asked.result().restored, live.registry.digest, names(live)) == (
+        3, 1, first, ["one", "other"])
+    time.run(reloader, 200)
+    write(other, a="plugin another")
+    time.run(reloader, 2)
+    assert names(live) == ["another", "one"]
+    status = reloader.status()
+    assert (status.healthy, status.failures) == (False, 0)
+    assert [[problem.message for problem in source.problems] for source in status.sources] == [
+        [f"generation 1 was brought back, with another version of `{policies}`"], []]
+    assert status.sources[0].newest == digest_of(policies) != status.sources[0].digest
+    write(policies, a="plugin three")
+    time.run(reloader, 2)
+    assert (names(live), reloader.status().healthy, reloader.status().restored) == (["another", "three"], True, None)
+    assert [past.generation for past in reloader.status().history] == [1, 2, 3, 4, 5]
+
+
+def test_what_was_gone_back_from_may_be_brought_back_too(tmp_path: Path, live: Live, time: Time) -> None:
+    policies = write(tmp_path / "p", a="plugin one")
+    reloader = begun(live, time, policies)
+    write(policies, a="plugin two")
+    time.run(reloader, 2)
+    second = live.registry.digest
+    reloader.restore("1")
+    serve(reloader, time)
+    assert names(live) == ["one"]
+    reloader.restore(second)
+    serve(reloader, time)
+    assert (names(live), reloader.status().healthy) == (["two"], True)
+
+
+def test_going_back_to_what_is_not_kept_changes_nothing(tmp_path: Path, live: Live, time: Time) -> None:
+    reloader = begun(live, time, write(tmp_path / "p", a="plugin one"))
+    asked = reloader.restore("77")
+    serve(reloader, time)
+    with pytest.raises(PolicyError, match="no generation `77` is kept"):
+        asked.result()
+    assert (live.registry.generation, reloader.status().healthy) == (1, True)
+
+
+def test_a_restart_does_not_bring_back_what_was_gone_back_from(tmp_path: Path, live: Live, time: Time) -> None:
+    policies, state = write(tmp_path / "p", a="plugin one"), tmp_path / "state"
+    reloader = begun(live, time, policies, state_dir=state)
+    write(policies, a="plugin two")
+    time.run(reloader, 2)
+    reloader.restore()
+    serve(reloader, time)
+    again = Live()
+    reloader = begun(again, time, policies, state_dir=state)
+    time.run(reloader, 100)
+    assert names(again) == ["one"]
+    assert [problem.message for problem in reloader.status().sources[0].problems] == [
+        "it was gone back from before the last start"]
+    write(policies, a="plugin three")
+    time.run(reloader, 2)
+    assert (names(again), reloader.status().healthy) == (["three"], True)
+
+
+def test_published_files_are_in_force_at_once_and_invalid_ones_are_told(tmp_path: Path, live: Live, time: Time) -> None:
+    policies = write(tmp_path / "p", a="plugin one")
+    reloader = begun(live, time, policies)
+    asked = reloader.publish(str(policies), {"b.yaml": b"plugin two"})
+    serve(reloader, time)
+    assert (asked.result().generation, names(live), digest_of(policies)) == (
+        2, ["two"], reloader.status().sources[0].digest)
+    asked = reloader.publish(str(policies), {"b.yaml": b"nonsense"})
+    serve(reloader, time)
+    with pytest.raises(PolicyError, match="is not a declaration"):
+        asked.result()
+    assert names(live) == ["two"]
+
+
+def test_what_was_rolled_back_is_in_force_where_somebody_publishes_it(tmp_path: Path, live: Live, time: Time) -> None:
+    policies = write(tmp_path / "p", a="plugin one")
+    reloader = begun(live, time, policies)
+    write(policies, a="plugin two")
+    time.run(reloader, 2)
+    reloader.restore()
+    serve(reloader, time)
+    reloader.publish(str(policies), {"a.yaml": b"plugin two"})
+    serve(reloader, time)
+    assert (names(live), reloader.status().healthy) == (["two"], True)
+
+
+def test_policies_that_may_wait_begin_with_nothing_in_force(tmp_path: Path, live: Live, time: Time) -> None:
+    policies = tmp_path / "p"
+    reloader = begun(live, time, policies, invalid_at_start=InvalidAtStart.WAIT)
+    assert (live.registry.generation, reloader.status().sources[0].unmounted) == (0, True)
+    write(policies, a="nonsense")
+    time.run(reloader, 2)
+    assert (live.registry.generation, reloader.status().sources[0].problems[0].code) == (0, "toy")
+    write(policies, a="plugin one")
+    time.run(reloader, 2)
+    assert (names(live), reloader.status().healthy) == (["one"], True)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+
+from koordpolicy.engine.reload import Version
+from koordpolicy.engine.reload.history import History, Past
+from koordpolicy.engine.source import PolicyError, Source
+
+
+def past(generation: int, digest: str = "", *, text: str = "x", restored: int | None = None) -> Past:
+    version = Version.of({"a.yaml": Source("p/a.yaml", text)}, {"a.yaml": f"hash of {digest or generation}"})
+    return Past(generation, digest or f"digest{generation}", float(generation), {"p": version}, restored)
+
+
+def history(*kept: Past, **limits: int) -> History:
+    made = History(**limits)
+    for each in kept:
+        made.add(each)
+    return made
+
+
+def refused(made: History, wanted: str = "") -> str:
+    with pytest.raises(PolicyError) as caught:
+        made.find(wanted)
+    return caught.value.problems[0].message
+
+
+def test_the_oldest_are_forgotten() -> None:
+    assert [each.generation for each in history(*map(past, range(1, 6)), most=3).kept] == [3, 4, 5]
+
+
+def test_text_is_bounded_but_for_what_is_in_force() -> None:
+    large = past(3, text="y" * 50)
+    assert [each.generation for each in history(past(1), past(2), large, characters=10).kept] == [1, 2, 3]
+    assert [each.generation for each in history(past(1), large, past(4), past(5), characters=10).kept] == [4, 5]
+
+
+def test_a_generation_whose_files_moved_is_kept_once_at_their_new_place() -> None:
+    moved = Past(2, "digest2", 9.0, {"p": past(7).versions["p"]})
+    kept = history(past(1), past(2), moved).kept
+    assert [(each.generation, each.since, each.versions["p"].digest) for each in kept] == [
+        (1, 1.0, past(1).versions["p"].digest), (2, 2.0, past(7).versions["p"].digest)]
+
+
+def test_the_one_before_is_the_newest_that_decided_otherwise_and_did_not_fail() -> None:
+    made = history(past(1), past(2), past(3), past(4))
+    assert made.find().generation == 3
+    made.mark(3, "it failed")
+    assert made.find().generation == 2
+    assert refused(history(past(1))) == "there is nothing before generation 1 to go back to"
+
+
+def test_after_going_back_the_one_before_is_before_what_was_brought_back() -> None:
+    assert history(past(1), past(2), past(3), past(4, "digest2", restored=2)).find().generation == 1
+
+
+def test_a_generation_is_named_by_its_number_or_the_beginning_of_a_hash() -> None:
+    made = history(past(1, "aaaaaabbb"), past(2, "aaaaaaccc"), past(3, "dddddd"))
+    assert made.find("1").generation == 1
+    assert made.find("aaaaaac").generation == 2
+    assert made.find(past(1, "aaaaaabbb").versions["p"].digest[:8]).generation == 1
+    assert refused(made, "aaaaaa") == "`aaaaaa` may be any of the generations 1, 2"
+    assert refused(made, "aaa") == "no generation `aaa` is kept"
+    assert refused(made, "3") == "generation 3 is what is in force"
