@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cel.columns import evaluate
+from ..cel.checked import Path
 from ..cel.environment import Scope
 from ..cel.frame import Frame, Rows
 from ..cel.program import Program
@@ -125,6 +126,21 @@ class DocumentScheduler:
         if weights > 1:
             total //= weights
         return Scores(total, errors, items, raws)
+
+    def depends_on(self, rules: frozenset[str]) -> frozenset[Path]:
+        """Return what these rules read of the pod, the node and the time, with what decides whether they are asked."""
+        compiled = self._compiled
+        asked = [*compiled.conditions, *compiled.pre_enqueue, *compiled.pre_filter, *compiled.filter]
+        programs = [rule.program for rule in asked if rule.name in rules or rule in compiled.conditions]
+        found = frozenset[Path]().union(*(program.checked.reads for program in programs))
+        if any(path[0] == "aggregates" for path in found):
+            of_all = [each for each in compiled.aggregates if ("aggregates", each.name) in found
+                      or ("aggregates",) in found]
+            inner = [each for one in of_all for each in (one.program, one.group_by) if each is not None]
+            found = found.union(*(program.checked.reads for program in inner))
+        if self._spec.match.nodes is not None:
+            found |= {("node", "metadata")}
+        return found
 
     @property
     def compiled(self) -> CompiledScheduler:
@@ -319,7 +335,12 @@ class _Filtering:
                 groups.setdefault(rule.code, []).append(mine)
             return {code: np.sort(np.concatenate(found)) for code, found in groups.items()}
 
-        return Answer(passed, explain, errors, lambda refused: grouped(refused, messages_of), codes,
+        def names(refused: Rows) -> frozenset[str]:
+            failed, split = ruled(refused)
+            found = {rule.name for rule, _ in split}
+            return frozenset(found | {_CONDITIONS, *errors} if len(failed) else found)
+
+        return Answer(passed, explain, errors, lambda refused: grouped(refused, messages_of), codes, names,
                       lambda refused: grouped(refused, _fixed_message))
 
 
