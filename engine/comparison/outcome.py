@@ -135,6 +135,11 @@ class Suppression:
     reason: str
     best_effort: int
 
+    @property
+    def felt(self) -> bool:
+        """Whether anybody is there to feel it: a bound of best-effort pods does nothing on a node without any."""
+        return self.kind != "suppressCPU" or self.best_effort > 0
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -189,7 +194,7 @@ class Summary:
     """Running pods whose node would refuse them now."""
     evictions: int
     suppressed: int
-    """Nodes on which best-effort pods would be held back."""
+    """Nodes on which pods would be held back."""
     hot: int
     """Nodes whose load, after placements and evictions, is above the mark."""
     measured: int
@@ -307,7 +312,7 @@ def outcome(
     summary = Summary(
         nodes=snapshot.size, running=sum(len(row.pods) for row in cluster.rows), asked=len(placements), placed=placed,
         pending=len(placements) - placed, misfits=len(misfits), evictions=len({each.pod for each in evictions}),
-        suppressed=len({each.node for each in suppressions if each.best_effort}), hot=hot, measured=measured,
+        suppressed=len({each.node for each in suppressions if each.felt}), hot=hot, measured=measured,
         requested=requested, usage=usage, faults=len(faults.found),
     )
     progress(1.0)

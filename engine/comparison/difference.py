@@ -1,0 +1,432 @@
+"""Two outcomes held against each other: who changes node, which nodes are lost or gained and by which rule, who waits,
+who is evicted, who is held back, how scores shift.
+
+Both outcomes answer the same question: the same cluster, pods, moment and seed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from .outcome import ELIGIBLE, Cause, Eviction, Fault, Misfit, Outcome, Scorer, Shape, Suppression
+
+_OfPod = TypeVar("_OfPod", Misfit, Eviction)
+_BUDGET: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(%?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A pod that is placed under both, on different nodes.
+
+    `cause` is who refuses the old node now, with the cluster as it is; None where it is only outdone by the new one.
+    """
+
+    pod: str
+    old: str
+    new: str
+    cause: Cause | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stranded:
+    """A pod that is placed under one of the two only: on `node`; `reasons` say why not under the other one."""
+
+    pod: str
+    node: str
+    reasons: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Eligibility:
+    """Nodes that are refused to some pods for one cause under one of the two, and open to them under the other.
+
+    `pods` and `nodes` are all that are concerned, each once; `pairs` counts the pods of every node.
+    """
+
+    cause: Cause
+    pods: tuple[str, ...]
+    nodes: tuple[str, ...]
+    pairs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is bounded on a node otherwise than before; None where it is not bounded at all."""
+
+    node: str
+    subject: str
+    kind: str
+    old: Suppression | None
+    new: Suppression | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Pods of one kind for which another node is the best of the cluster as it is."""
+
+    pod: str
+    pods: int
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rescored:
+    """What a scoring plugin says now and said before; None where it is not there."""
+
+    plugin: str
+    old: Scorer | None
+    new: Scorer | None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What comes with the new policies, or went with the old ones; each tuple in order of name."""
+
+    waiting: tuple[Stranded, ...] = ()
+    """Pods without a node."""
+    refused: tuple[Eligibility, ...] = ()
+    """Nodes refused to pods, most pairs first."""
+    misfits: tuple[Misfit, ...] = ()
+    evicted: tuple[Eviction, ...] = ()
+    suppressed: tuple[Held, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What is otherwise under the new policies."""
+
+    old: Outcome
+    new: Outcome
+    moved: tuple[Moved, ...]
+    added: Changes
+    """What is so under the new policies only."""
+    gone: Changes
+    """What was so under the old ones only."""
+    bounds: tuple[Held, ...]
+    """What is held back under both, further or less far."""
+    ranked: tuple[Ranked, ...]
+    """Kinds of pods with another best node, largest first."""
+    rescored: tuple[Rescored, ...]
+    """Scoring plugins that say or weigh otherwise."""
+    totals_changed: int
+    """Pairs of a kind of pod and a node that is open to it under both, whose weighted total is another one."""
+    totals: int
+    """All such pairs."""
+    mean_shift: float
+    """By how much the weighted totals of all such pairs are higher on average; 0 where there are none."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The differences in numbers, by name."""
+        return {
+            "moved": len(self.moved),
+            "nowPending": len(self.added.waiting), "nowPlaced": len(self.gone.waiting),
+            "nodesLost": len(_nodes(self.added.refused)), "nodesGained": len(_nodes(self.gone.refused)),
+            "nowMisfits": len(self.added.misfits), "noMisfits": len(self.gone.misfits),
+            "nowEvicted": len(self.added.evicted), "notEvicted": len(self.gone.evicted),
+            "nowSuppressed": len({each.node for each in self.added.suppressed}),
+            "notSuppressed": len({each.node for each in self.gone.suppressed}),
+            "otherBounds": len(self.bounds), "otherBestNode": sum(each.pods for each in self.ranked),
+            "totalsChanged": self.totals_changed,
+            "newFaults": len(self.added.faults), "goneFaults": len(self.gone.faults),
+        }
+
+    @property
+    def nothing(self) -> bool:
+        """Whether nothing is otherwise."""
+        return not any(self.counts.values()) and not self.rescored
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data: everything."""
+        return {
+            "old": self.old.summary.to_json(), "new": self.new.summary.to_json(), "counts": self.counts,
+            "moved": [{"pod": each.pod, "old": each.old, "new": each.new,
+                       **({"cause": each.cause.to_json()} if each.cause is not None else {})} for each in self.moved],
+            "added": _changes_json(self.added), "gone": _changes_json(self.gone),
+            "bounds": [_held_json(each) for each in self.bounds],
+            "bestNodes": [{"pod": each.pod, "pods": each.pods, "old": each.old, "new": each.new}
+                          for each in self.ranked],
+            "scores": {
+                "totals": self.totals, "changed": self.totals_changed, "meanShift": round(self.mean_shift, 2),
+                "plugins": [{"plugin": each.plugin, "old": _scorer_json(each.old), "new": _scorer_json(each.new)}
+                            for each in self.rescored],
+            },
+        }
+
+
+def difference(old: Outcome, new: Outcome) -> Difference:
+    """Return what is otherwise in `new`.
+
+    Raises:
+        ValueError: they are about different nodes or pods.
+    """
+    if old.nodes != new.nodes or old.placements.keys() != new.placements.keys():
+        raise ValueError("outcomes of different clusters or pods cannot be compared")
+    pairs = _pairs(old, new)
+    lost, gained = _Refusals(new), _Refusals(old)
+    ranked: list[Ranked] = []
+    totals = changed = shift = 0
+    for before, after, pods in pairs:
+        open_before, open_after = before.refused_by == ELIGIBLE, after.refused_by == ELIGIBLE
+        lost.add(after, pods, open_before & ~open_after)
+        gained.add(before, pods, open_after & ~open_before)
+        both = open_before & open_after
+        moves = after.totals[both] - before.totals[both]
+        totals, changed = totals + len(moves), changed + int(np.count_nonzero(moves))
+        shift += int(moves.sum())
+        if before.best is not None and after.best is not None and before.best != after.best:
+            ranked.append(Ranked(pods[0], len(pods), before.best, after.best))
+    waiting, placed, moved = _placements(old, new, pairs)
+    held, freed, bounds = _bounds(old, new)
+    return Difference(
+        old, new, moved,
+        Changes(waiting, lost.told(), _only(new.misfits, old.misfits), _only(new.evictions, old.evictions), held,
+                _only_faults(new.faults, old.faults)),
+        Changes(placed, gained.told(), _only(old.misfits, new.misfits), _only(old.evictions, new.evictions), freed,
+                _only_faults(old.faults, new.faults)),
+        bounds, tuple(sorted(ranked, key=lambda each: (-each.pods, each.pod))), _rescored(old, new), changed, totals,
+        shift / totals if totals else 0.0,
+    )
+
+
+def _pairs(old: Outcome, new: Outcome) -> list[tuple[Shape, Shape, tuple[str, ...]]]:
+    """Return the kinds of pods under both with the pods that they share: what each set tells apart may differ."""
+    if old.shapes is new.shapes:
+        return []  # taken over: nothing can be otherwise
+    of_pod = {pod: number for number, shape in enumerate(new.shapes) for pod in shape.pods}
+    found: list[tuple[Shape, Shape, tuple[str, ...]]] = []
+    for before in old.shapes:
+        shared: dict[int, list[str]] = {}
+        for pod in before.pods:
+            shared.setdefault(of_pod[pod], []).append(pod)
+        found += ((before, new.shapes[number], tuple(pods)) for number, pods in shared.items())
+    return found
+
+
+class _Refusals:
+    """Gathers which nodes one of the two refuses and the other does not, by cause."""
+
+    def __init__(self, refusing: Outcome) -> None:
+        self._refusing = refusing
+        self._found: dict[int, tuple[list[str], set[int], int]] = {}
+
+    def add(self, shape: Shape, pods: Sequence[str], refused: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
+        if not refused.any():
+            return
+        rows = np.flatnonzero(refused)
+        numbers = shape.refused_by[rows]
+        for number in np.unique(numbers).tolist():
+            mine = rows[numbers == number].tolist()
+            keys, nodes, pairs = self._found.get(number, ([], set(), 0))
+            keys.extend(pods)
+            nodes.update(mine)
+            self._found[number] = keys, nodes, pairs + len(mine) * len(pods)
+
+    def told(self) -> tuple[Eligibility, ...]:
+        names, causes = self._refusing.nodes, self._refusing.causes
+        found = [
+            Eligibility(causes[number], tuple(sorted(pods)), tuple(names[row] for row in sorted(nodes)), pairs)
+            for number, (pods, nodes, pairs) in self._found.items()
+        ]
+        return tuple(sorted(found, key=lambda each: (-each.pairs, *each.cause.to_json().values())))
+
+
+def _placements(
+    old: Outcome, new: Outcome, pairs: Iterable[tuple[Shape, Shape, tuple[str, ...]]],
+) -> tuple[tuple[Stranded, ...], tuple[Stranded, ...], tuple[Moved, ...]]:
+    """Return the pods that wait now, those that do not any more, and those that go elsewhere."""
+    rows = {name: row for row, name in enumerate(new.nodes)}
+    kinds = {pod: after for _, after, pods in pairs if not after.running for pod in pods}
+    waiting, placed, moved = [], [], []
+    for pod in sorted(old.placements):
+        before, after = old.placements[pod], new.placements[pod]
+        if before.node == after.node:
+            continue
+        if after.node is None:
+            waiting.append(Stranded(pod, str(before.node), after.reasons))
+        elif before.node is None:
+            placed.append(Stranded(pod, after.node, before.reasons))
+        else:
+            number = int(kinds[pod].refused_by[rows[before.node]]) if pod in kinds else ELIGIBLE
+            cause = None if number == ELIGIBLE else new.causes[number]
+            moved.append(Moved(pod, before.node, after.node, cause))
+    return tuple(waiting), tuple(placed), tuple(moved)
+
+
+def _only(of: Iterable[_OfPod], other: Iterable[_OfPod]) -> tuple[_OfPod, ...]:
+    """Return what is said of pods of which the other says nothing, each pod once."""
+    known = {each.pod for each in other}
+    return tuple(sorted({each.pod: each for each in reversed(tuple(of)) if each.pod not in known}.values(),
+                        key=lambda each: each.pod))
+
+
+def _only_faults(of: Iterable[Fault], other: Iterable[Fault]) -> tuple[Fault, ...]:
+    known = {_identity(each) for each in other}
+    return tuple(sorted((each for each in of if _identity(each) not in known), key=_identity))
+
+
+def _identity(fault: Fault) -> tuple[str, str, str, str]:
+    return fault.plugin, fault.point, fault.rule, fault.message
+
+
+def _bounds(old: Outcome, new: Outcome) -> tuple[tuple[Held, ...], tuple[Held, ...], tuple[Held, ...]]:
+    """Return what is held back now only, before only, and under both to another extent."""
+    before, after = _tightest(old), _tightest(new)
+    held, freed, bounds = [], [], []
+    for key in sorted(before.keys() | after.keys()):
+        one, other = before.get(key), after.get(key)
+        each = Held(*key, one, other)
+        if one is None:
+            held.append(each)
+        elif other is None:
+            freed.append(each)
+        elif one.values.get("target") != other.values.get("target"):
+            bounds.append(each)
+    return tuple(held), tuple(freed), tuple(bounds)
+
+
+def _tightest(of: Outcome) -> dict[tuple[str, str, str], Suppression]:
+    """Return by node, subject and kind the bound that leaves least, where anybody is there to feel it."""
+    found: dict[tuple[str, str, str], Suppression] = {}
+    for each in of.suppressions:
+        key = (each.node, each.subject, each.kind)
+        if each.felt and (key not in found or _amount(each) < _amount(found[key])):
+            found[key] = each
+    return found
+
+
+def _amount(each: Suppression) -> float:
+    target = each.values.get("target")
+    return target if isinstance(target, int | float) else math.inf
+
+
+def _rescored(old: Outcome, new: Outcome) -> tuple[Rescored, ...]:
+    before, after = ({each.plugin: each for each in of.scorers} for of in (old, new))
+    return tuple(
+        Rescored(name, before.get(name), after.get(name)) for name in {**before, **after}
+        if before.get(name) != after.get(name)
+    )
+
+
+def _nodes(found: Iterable[Eligibility]) -> set[str]:
+    return {name for each in found for name in each.nodes}
+
+
+# Plain data
+
+
+def _changes_json(changes: Changes) -> dict[str, Any]:
+    return {
+        "pending": [{"pod": each.pod, "node": each.node, "reasons": dict(each.reasons)} for each in changes.waiting],
+        "refused": [{**each.cause.to_json(), "pairs": each.pairs, "pods": list(each.pods), "nodes": list(each.nodes)}
+                    for each in changes.refused],
+        "misfits": [{"pod": each.pod, "node": each.node, **each.cause.to_json()} for each in changes.misfits],
+        "evicted": [{"pod": each.pod, "node": each.node, "framework": each.framework, "plugin": each.plugin,
+                     "rule": each.rule, "reason": each.reason} for each in changes.evicted],
+        "suppressed": [_held_json(each) for each in changes.suppressed],
+        "faults": [{"plugin": each.plugin, "point": each.point, "rule": each.rule, "message": each.message,
+                    "times": each.times, "example": each.example} for each in changes.faults],
+    }
+
+
+def _held_json(held: Held) -> dict[str, Any]:
+    result: dict[str, Any] = {"node": held.node, "subject": held.subject, "kind": held.kind}
+    for name, each in (("old", held.old), ("new", held.new)):
+        result[name] = None if each is None else {
+            "plugin": each.plugin, "item": each.item, "target": each.values.get("target"), "reason": each.reason,
+            "bestEffortPods": each.best_effort,
+        }
+    return result
+
+
+def _scorer_json(scorer: Scorer | None) -> dict[str, Any] | None:
+    if scorer is None:
+        return None
+    return {"weight": scorer.weight, "enforcement": scorer.enforcement.value, "mean": round(scorer.mean, 2),
+            "low": scorer.low, "high": scorer.high}
+
+
+# Budgets
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much may change: a number, or percent of a whole."""
+
+    amount: float
+    percent: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Budget:
+        """Read `5` or `0.5%`.
+
+        Raises:
+            ValueError: it is neither.
+        """
+        found = _BUDGET.fullmatch(text.strip()) if text.isascii() else None
+        if found is None or (not found[2] and "." in found[1]):
+            raise ValueError(f"`{text}` is no budget: write a whole number, or a share such as `1%`")
+        amount = float(found[1])
+        if found[2] and amount > 100:
+            raise ValueError(f"`{text}` is more than all: write at most `100%`")
+        return cls(amount, bool(found[2]))
+
+    def allows(self, count: int, whole: int) -> bool:
+        """Whether so many of so many are within the budget."""
+        return count <= (whole * self.amount / 100 if self.percent else self.amount)
+
+    def __str__(self) -> str:
+        return f"{self.amount:g}{'%' if self.percent else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """A budget and what was spent of it."""
+
+    name: str
+    """What is counted, as people say it."""
+    budget: Budget
+    count: int
+    whole: int
+
+    @property
+    def within(self) -> bool:
+        """Whether it holds."""
+        return self.budget.allows(self.count, self.whole)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {"name": self.name, "budget": str(self.budget), "count": self.count, "of": self.whole,
+                "within": self.within}
+
+
+BUDGETS: Final[Mapping[str, tuple[str, str]]] = {
+    "moved": ("pods that change node", "asked"),
+    "pending": ("pods that find no node any more", "asked"),
+    "evicted": ("running pods that would be evicted now", "running"),
+    "misfits": ("running pods whose node would refuse them now", "running"),
+    "suppressed": ("nodes whose best-effort pods are held back now", "nodes"),
+}
+"""What a budget may be set for: what is counted, and of which whole (a number of the summary) a share is."""
+
+_COUNTED: Final = {
+    "moved": "moved", "pending": "nowPending", "evicted": "nowEvicted", "misfits": "nowMisfits",
+    "suppressed": "nowSuppressed",
+}
+
+
+def spend(found: Difference, budgets: Mapping[str, Budget]) -> tuple[Spent, ...]:
+    """Return what a difference takes of budgets, by the names of `BUDGETS`; what went back is not set off."""
+    counts = found.counts
+    return tuple(
+        Spent(BUDGETS[name][0], budget, counts[_COUNTED[name]], getattr(found.new.summary, BUDGETS[name][1]))
+        for name, budget in budgets.items()
+    )
