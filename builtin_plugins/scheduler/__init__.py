@@ -59,6 +59,11 @@ _TABLE: Final[tuple[Plugin, ...]] = (
     _plugin("ScarceResourceAvoidance", "scarce_resource_avoidance", _SCORE,
             "Keeps nodes with scarce resources for the pods that request them.", enabled=False),
     _plugin("RandomScore", "random_score", _SCORE, "One of the nodes, drawn with equal chance.", enabled=False),
+    _plugin("DefaultPreBind", "default_pre_bind", (Point.PRE_BIND,),
+            "Sends what other plugins changed of a pod or a Reservation before it is bound, in one patch.",
+            enabled=False),
+    _plugin("ElasticQuota", "elastic_quota", (Point.PRE_FILTER, Point.POST_FILTER, Point.RESERVE),
+            "Keeps pods within the quota that they belong to; quotas lend what they do not use.", enabled=False),
 )
 
 PLUGINS: Final[tuple[Plugin, ...]] = tuple(

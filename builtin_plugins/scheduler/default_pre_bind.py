@@ -1,0 +1,70 @@
+"""DefaultPreBind: sends what the preBind plugins changed, of a pod or a Reservation, in one patch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.plugins import SKIP, CycleState, Handle, Skip
+from koordpolicy.engine.points import Code, Refusal
+from koordpolicy.engine.scheduler.args import no_args
+
+_KINDS: Final = frozenset({"Pod", "Reservation"})
+_ATTEMPTS: Final = 5
+_WORTH_ANOTHER_TRY: Final = frozenset({409, 429})
+"""HTTP's Conflict and Too Many Requests."""
+
+
+class DefaultPreBind:
+    """Makes the patch; its preBind does nothing. Without it nothing that others write into a draft is sent."""
+
+    name = "DefaultPreBind"
+    check_args = staticmethod(no_args)
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+        self._client = handle.client
+
+    def pre_bind(self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str) -> Refusal | None:
+        """Leave the draft as it is: this plugin is listed at preBind so that its patch is made there."""
+
+    def apply_patch(
+        self, state: CycleState, original: Mapping[str, Any], modified: Mapping[str, Any],  # noqa: ARG002
+    ) -> Refusal | Skip | None:
+        """Patch the object unless nothing differs; what its status says is never sent.
+
+        Conflicts, too many requests and closed connections are tried again; what fails then, or otherwise, is an error.
+        """
+        if original.get("kind") not in _KINDS:
+            return SKIP
+        before, after = _without_status(original), _without_status(modified)
+        if before == after:
+            return None
+        if original["kind"] == "Reservation":
+            # So that the patch says which one is meant: another one of this name is not to be changed.
+            before = {**before, "metadata": {key: value for key, value in before["metadata"].items() if key != "uid"}}
+        try:
+            patched = self._patch(before, after)
+        except OSError as error:
+            return Refusal("patch", str(error), Code.ERROR)
+        if patched is not None and (patched.get("metadata") or {}).get("deletionTimestamp"):
+            return Refusal("deleted", "pod is being deleted", Code.ERROR)
+        return None
+
+    def _patch(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return self._client.patch(before, after)
+            except OSError as error:
+                if attempt == _ATTEMPTS or not _is_worth_another_try(error):
+                    raise
+        return None
+
+
+def _without_status(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {key: value for key, value in item.items() if key != "status"}
+
+
+def _is_worth_another_try(error: OSError) -> bool:
+    code = getattr(error, "status", None) or getattr(error, "code", None)
+    return isinstance(error, ConnectionError) or code in _WORTH_ANOTHER_TRY
