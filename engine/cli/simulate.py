@@ -3,7 +3,8 @@
 The trace is the openb trace of alibaba/clusterdata, or two lists with the same columns. The workload is made as the
 public simulator makes it: shuffled by the seed, then brought to `--tune` times the cluster's GPU capacity. Pods arrive
 one by one, none departs, and one that finds no node has failed for good. The load is the GPU request of all pods that
-have arrived, in percent of the cluster's GPUs; at each ten percent the allocation is printed.
+have arrived, in percent of the cluster's GPUs; at each ten percent the allocation is printed, and the fragmentation:
+how much idle GPU the next pod could not use, in percent of the cluster's GPU and of its idle GPU.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..cluster import trace as traces
+from ..experiments.replays import with_typical_pods
 from ..points import Framework
 from ..scheduler.cycle import TIE_BREAKS, Settings
 from ..scheduler.fragmentation import typical_pods
@@ -26,15 +28,13 @@ from .exits import Exit, Stop
 from .terminal import add_output, heading, progress, table, write, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
 
-    from ..scheduler.fragmentation import TypicalPod
     from . import Builtins
 
 EXAMPLES = """\
 examples:
   koord-policy simulate --trace openb_pod_list_default.csv --policies policies/trace/best-fit --seed 42 --tune 1.3
-  koord-policy simulate --trace openb_pod_list_default.csv --enable FragmentationGradient --fragmentation
+  koord-policy simulate --trace openb_pod_list_default.csv --enable FragmentationGradient
   koord-policy simulate --trace openb_pod_list_default.csv --enable RandomScore --enable 'GpuShare={select: random}'
   koord-policy simulate --trace pods.csv --nodes nodes.csv --policies my-policies/ --limit 1000 --output json
 
@@ -62,8 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--enable", metavar="PLUGIN[={ARGS}]", action="append", default=[],
                         help="a built-in plugin that waits to be named, or arguments of one that does not; may be "
                              "repeated. Where `typicalPods` is an argument that is not given, it is the trace's")
-    parser.add_argument("--fragmentation", action="store_true",
-                        help="measure after each arrival how much idle GPU the next pods could not use")
+    parser.add_argument("--fragmentation", action=argparse.BooleanOptionalAction, default=True,
+                        help="measure after each arrival how much idle GPU the next pods could not use (default: yes)")
     parser.add_argument("--limit", type=count, metavar="N", help="stop after so many pods")
     add_output(parser)
 
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     typical = typical_pods(recorded.pods)
     if options.limit is not None:
         workload = replace(workload, pods=workload.pods[: options.limit])
-    profile = ProfileSpec(enabled=tuple(_choice(text, typical) for text in options.enable))
+    profile = with_typical_pods(ProfileSpec(enabled=tuple(map(choice_of, options.enable))), typical)
     enabled = [choice.name for choice in profile.enabled]
     check_enabled(enabled, live.registry.of_framework(Framework.SCHEDULER))
     tell_idle(live.registry, {profile.name}, enabled)
@@ -110,8 +110,12 @@ def _folder(trace: Path) -> Path:
     return trace if trace.is_dir() else trace.parent
 
 
-def _choice(text: str, typical: Sequence[TypicalPod]) -> Choice:
-    """Return the plugin that `--enable` names, with its arguments (YAML in flow style, so JSON too)."""
+def choice_of(text: str) -> Choice:
+    """Return the plugin that `--enable` names, with its arguments (YAML in flow style, so JSON too).
+
+    Raises:
+        Stop: it names none.
+    """
     name, _, written = text.partition("=")
     args: Any = {}
     if written:
@@ -123,8 +127,6 @@ def _choice(text: str, typical: Sequence[TypicalPod]) -> Choice:
             args = None
     if not name or not isinstance(args, dict):
         raise Stop(f"`--enable {text}` is no plugin with arguments: write PLUGIN or PLUGIN={{name: value}}")
-    if name == "FragmentationGradient":
-        args.setdefault("typicalPods", [each.to_json() for each in typical])
     return Choice(name, args=args)
 
 
@@ -135,12 +137,14 @@ def _json(result: Result, options: argparse.Namespace) -> dict[str, Any]:
 
 def _show(result: Result, nodes: int) -> None:
     heading("allocation in percent of the cluster, by arrived load")
-    rows = [[f"{percent}%", each.cpu, each.memory, each.gpu] for percent, each in result.allocations().items()]
+    rows: list[list[object]] = [
+        [f"{percent}%", each.cpu, each.memory, each.gpu] for percent, each in result.allocations().items()
+    ]
     headings = ["load", "cpu", "memory", "gpu"]
     if any(record.fragmented is not None for record in result.records):
-        headings.append("gpu fragmented")
-        for row, percent in zip(rows, result.allocations(), strict=True):
-            row.append((result.fragmentation(percent) or (0.0, 0.0))[0])
+        headings += ["gpu fragmented", "of the idle gpu"]
+        rows = [[*row, *(result.fragmentation(percent) or ("-", "-"))]
+                for row, percent in zip(rows, result.allocations(), strict=True)]
     if rows:
         table(headings, rows)
     else:

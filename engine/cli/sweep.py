@@ -1,0 +1,269 @@
+"""Run many experiments at once, each with other values of what AXIS names, and put their figures into one table.
+
+Over a trace (`--trace`) each experiment is one replay, as `simulate` runs it; the axes are `policy` (Random, DotProd,
+GpuClustering, GpuPacking, BestFit and FGD as the openb study has them, a folder of policies/trace, or a path),
+`workload` (NAME of a list openb_pod_list_NAME.csv; `*` for all), `seed`, `tune`, `tieBreak` and `params.NAME`. Over a
+snapshot (`--cluster`) each tells how many pods would be pending or evicted, which nodes are hot and how even the load
+is; the axes are `params.NAME`, `policy` (a path), `seed`, `tieBreak` and `hotPercent`.
+
+What is finished is written down at once beside the table that `--out` names: killed and started again, a sweep goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from koordpolicy import __version__
+
+from .composition import add_cluster, add_policies, count, moment_of, objects_of
+from .exits import Exit, Stop
+from .terminal import add_output, progress, table, warn, write, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..experiments.axes import Axis, Point
+    from ..experiments.journal import Journal
+    from ..experiments.replays import Replays
+    from ..experiments.running import Runner
+    from ..experiments.shown import Manner
+    from ..experiments.snapshots import Snapshots
+    from ..experiments.sweep import Swept
+    from . import Builtins
+
+EXAMPLES = """\
+examples:
+  koord-policy sweep policy=Random,FGD seed=42..51 --trace openb/ --out results.csv --report results.html
+  koord-policy sweep 'policy=BestFit,FGD' 'workload=*' seed=42..51 --trace openb/ --out results.parquet
+  koord-policy sweep params.cpuPercent=55..90:5 --cluster cluster.yaml --policies policies/ --plot sweep.svg
+  koord-policy sweep seed=42..51 --trace openb/ --scheduler-address tcp://10.0.0.5:8786 --out results.csv
+"""
+
+_MOST_EXPERIMENTS: Final = 1_000_000
+_STEP: Final = 10
+_EXTRAS: Final = {"matplotlib": "plots", "pyarrow": "parquet", "distributed": "distributed"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.add_argument("axes", metavar="AXIS", nargs="*",
+                        help="NAME=VALUE[,VALUE...]; a value may be FIRST..LAST[:STEP], both ends included. Every "
+                             "combination of the axes' values is an experiment")
+    parser.add_argument("--trace", metavar="DIR", type=Path,
+                        help="a directory of lists of pods (openb_pod_list_NAME.csv), or one such list")
+    parser.add_argument("--nodes", metavar="FILE", type=Path, help="the trace's list of nodes, where it is elsewhere")
+    add_cluster(parser, required=False)
+    add_policies(parser)
+    parser.add_argument("--enable", metavar="PLUGIN[={ARGS}]", action="append", default=[],
+                        help="a built-in plugin that takes part in every replay, as for `simulate`; may be repeated")
+    parser.add_argument("--limit", type=count, metavar="N", help="stop each replay after so many pods")
+    parser.add_argument("--out", metavar="FILE", type=Path,
+                        help="the table of results: .csv or .parquet. FILE.runs.jsonl beside it holds what is finished")
+    parser.add_argument("--every", type=count, default=_STEP, metavar="PERCENT",
+                        help=f"at which loads the table tells each figure of a replay (default: every {_STEP} percent)")
+    parser.add_argument("--report", metavar="FILE", type=Path, help="a page (.html) with means and plots")
+    parser.add_argument("--plot", metavar="FILE", type=Path, help="the plots alone: .png or .svg")
+    parser.add_argument("--fresh", action="store_true", help="run everything again, also what is finished")
+    parser.add_argument("--processes", type=count, metavar="N", default=os.cpu_count() or 1,
+                        help="how many experiments run at a time on this machine (default: one per processor)")
+    parser.add_argument("--scheduler-address", metavar="ADDRESS",
+                        help="run on the workers of this Dask scheduler instead, such as tcp://10.0.0.5:8786; they "
+                             "need the same version of koord-policy")
+    add_output(parser)
+
+
+def run(options: argparse.Namespace, builtins: Builtins) -> int:
+    """Run the command; see the module."""
+    if (options.trace is None) == (options.cluster is None):
+        raise Stop("over what? name a trace with `--trace`, or a snapshot of a cluster with `--cluster`")
+    _check_paths(options)
+    from ..experiments import axes as reading  # noqa: PLC0415 - numpy and the engine come with these
+
+    try:
+        axes = [reading.parse(text) for text in options.axes]
+        twice = next((axis.name for axis in axes if [each.name for each in axes].count(axis.name) > 1), None)
+        if twice is not None:
+            raise Stop(f"the axis `{twice}` is named twice: give it all its values at once")
+        space: Replays | Snapshots = _replays(axes, options, builtins) if options.trace is not None else _snapshots(
+            axes, options, builtins)
+        if reading.count(space.axes) > _MOST_EXPERIMENTS:
+            raise Stop(f"these are {reading.count(space.axes):,} experiments: at most {_MOST_EXPERIMENTS:,} are run")
+        points = list(reading.points(space.axes))
+        space.check(points)
+    except ValueError as error:
+        raise Stop(str(error)) from None
+    try:
+        swept = _swept(points, space, options)
+        manner = _manner(options)
+        _write_files(swept, space, manner, options)
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        raise Stop(f"`{error.name}` is not installed: pip install 'koord-policy[{extra}]'") from None
+    if options.output == "json":
+        write_json(_json(swept, space))
+    else:
+        _show(swept, manner, options)
+    return Exit.INVALID if swept.failed else Exit.OK
+
+
+def _check_paths(options: argparse.Namespace) -> None:
+    from ..experiments.tables import CSV, PARQUET  # noqa: PLC0415 - see `run`
+
+    for name, endings in (("out", (CSV, PARQUET)), ("report", (".html", ".htm")), ("plot", (".png", ".svg"))):
+        path: Path | None = getattr(options, name)
+        if path is None:
+            continue
+        if path.suffix not in endings:
+            raise Stop(f"`--{name} {path}`: the name must end with {' or '.join(endings)}")
+        if not path.absolute().parent.is_dir():
+            raise Stop(f"`--{name} {path}`: there is no directory `{path.parent}`")
+    for path in filter(None, (options.trace, options.nodes)):
+        if not path.exists():
+            raise Stop(f"there is no file or directory `{path}`")
+    for path in options.policies:
+        if not Path(path).exists():
+            raise Stop(f"there is no file or directory `{path}`: name the policies with `--policies PATH`")
+
+
+def _replays(axes: Sequence[Axis], options: argparse.Namespace, builtins: Builtins) -> Replays:
+    from ..experiments.replays import Replays  # noqa: PLC0415 - see `run`
+    from .simulate import choice_of  # noqa: PLC0415
+
+    return Replays(axes, options.trace, builtins=builtins, nodes=options.nodes, policies=options.policies,
+                   enabled=tuple(map(choice_of, options.enable)), limit=options.limit)
+
+
+def _snapshots(axes: Sequence[Axis], options: argparse.Namespace, builtins: Builtins) -> Snapshots:
+    from ..experiments.snapshots import Snapshots  # noqa: PLC0415 - see `run`
+    from .composition import cluster_from  # noqa: PLC0415
+
+    if not axes:
+        raise Stop("vary what? name an axis, such as params.cpuPercent=55..90:5")
+    objects = list(objects_of(options.cluster))
+    now = moment_of(options.now, options.cluster, cluster_from(objects, options.cluster))
+    return Snapshots(axes, objects, now=now, builtins=builtins, policies=options.policies)
+
+
+def _manner(options: argparse.Namespace) -> Manner:
+    from ..experiments import shown  # noqa: PLC0415 - see `run`
+
+    return shown.REPLAYS if options.trace is not None else shown.SNAPSHOTS
+
+
+def _swept(points: Sequence[Point], space: Replays | Snapshots, options: argparse.Namespace) -> Swept:
+    from ..experiments import replays, snapshots  # noqa: PLC0415 - see `run`
+    from ..experiments.replays import Replays  # noqa: PLC0415
+    from ..experiments.running import Lost  # noqa: PLC0415
+    from ..experiments.sweep import sweep  # noqa: PLC0415
+
+    runner = _runner(options, len(points))
+    with _journal(options) as journal, progress("running experiments", len(points)) as done:
+        try:
+            if isinstance(space, Replays):
+                return sweep(points, space, replays.run, runner=runner, version=__version__, journal=journal,
+                             progress=done)
+            return sweep(points, space, snapshots.run, runner=runner, version=__version__, journal=journal,
+                         progress=done)
+        except Lost as error:
+            hint = "" if journal is None else f"; {len(journal.finished)} are finished: run the same again to go on"
+            raise Stop(f"{error}{hint}", Exit.UNEXPECTED) from None
+
+
+def _runner(options: argparse.Namespace, experiments: int) -> Runner:
+    from ..experiments.running import Distributed, Here, Processes  # noqa: PLC0415 - see `run`
+
+    if options.scheduler_address is not None:
+        return Distributed(options.scheduler_address)
+    processes = min(options.processes, experiments)
+    return Processes(processes) if processes > 1 else Here()
+
+
+def _journal(options: argparse.Namespace) -> Journal | nullcontext[None]:
+    from ..experiments.journal import Busy, Journal  # noqa: PLC0415 - see `run`
+
+    if options.out is None:
+        return nullcontext()
+    path = options.out.with_name(f"{options.out.name}.runs.jsonl")
+    try:
+        return Journal(path, fresh=options.fresh)
+    except Busy:
+        raise Stop(f"another sweep is writing `{path}`: wait for it, or name another `--out`") from None
+
+
+def _write_files(
+    swept: Swept, space: Replays | Snapshots, manner: Manner, options: argparse.Namespace,
+) -> None:
+    from ..experiments.tables import rows_of, write_table, write_whole  # noqa: PLC0415 - see `run`
+
+    if options.out is not None:
+        write_table(options.out, rows_of(swept.finished, step=options.every))
+    if options.report is not None:
+        from ..experiments.report import page  # noqa: PLC0415 - matplotlib comes with it
+
+        title = f"{len(swept.finished):,} experiments over {options.trace or options.cluster}"
+        text = page(swept, space.axes, manner, title=title, about=f"koord-policy {__version__}")
+        write_whole(options.report, text.encode())
+    if options.plot is not None:
+        from ..experiments import plots, shown  # noqa: PLC0415
+
+        drawn = [panel for group in shown.panels(swept.finished, manner).values() for panel in group]
+        if not drawn:
+            warn(f"warning: there is nothing to draw, and no `{options.plot}`: vary something that is a number")
+        elif options.plot.suffix == ".png":
+            write_whole(options.plot, plots.png(drawn))
+        else:
+            write_whole(options.plot, ('<?xml version="1.0" encoding="utf-8"?>\n' + plots.svg(drawn)).encode())
+
+
+def _json(swept: Swept, space: Replays | Snapshots) -> dict[str, Any]:
+    return {
+        "axes": {axis.name: list(axis.values) for axis in space.axes},
+        "experiments": [{**each.point, **each.outcome.to_json()} for each in swept.finished],
+        "finishedBefore": swept.kept,
+        "failed": [{"experiment": dict(point), "message": message} for point, message in swept.failed],
+    }
+
+
+def _show(swept: Swept, manner: Manner, options: argparse.Namespace) -> None:
+    from ..experiments.axes import describe, show  # noqa: PLC0415 - see `run`
+    from ..experiments.shown import summary  # noqa: PLC0415
+
+    if swept.finished:
+        found = summary(swept.finished, manner)
+        repeated = any(runs > 1 for _, runs, _ in found.rows)
+        headings = [*found.axes, *(["runs"] if repeated else []), *found.figures]
+        rows = []
+        for values, runs, figures in found.rows:
+            cells = [_cell(each, repeated, name in found.counts)
+                     for name, each in zip(found.figures, figures, strict=True)]
+            rows.append([*map(show, values), *([runs] if repeated else []), *cells])
+        table(headings, rows)
+    for point, message in swept.failed:
+        warn(f"not run: {describe(point)}: {message}")
+    faulty = sum(bool(each.outcome.figures.get("errors")) for each in swept.finished)
+    if faulty:
+        command = "simulate" if options.trace is not None else "explain"
+        warn(f"warning: plugins or expressions failed in {faulty} experiments (column `errors`): `koord-policy "
+             f"{command}` says what")
+    before = f", {swept.kept} of them in an earlier run" if swept.kept else ""
+    write(f"\n{len(swept.finished)} experiments are finished{before}" + "".join(_told(options)))
+
+
+def _cell(each: tuple[float, float] | None, repeated: bool, counts: bool) -> object:
+    if each is None:
+        return "-"
+    if repeated:
+        return f"{each[0]:.2f} ± {each[1]:.2f}"
+    return int(each[0]) if counts else each[0]
+
+
+def _told(options: argparse.Namespace) -> Iterator[str]:
+    written = [str(path) for path in (options.out, options.report, options.plot) if path is not None]
+    if written:
+        yield f"; written: {', '.join(f'`{path}`' for path in written)}"

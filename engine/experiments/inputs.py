@@ -1,0 +1,112 @@
+"""What an experiment needs and what travels to where it runs: policies as texts, plugins by name, a trace packed."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from ..compile import compile_documents
+from ..documents import files_of, load, read_file
+from ..plugins import Offers, discover
+from ..registry import Registry
+from ..source import PolicyError, Problem, Problems, Source
+from .axes import Value
+from .params import vary
+
+if TYPE_CHECKING:
+    from ..registry import Plugin
+
+Builtins: TypeAlias = "Callable[[], Iterable[Plugin]]"
+
+_NOTHING_TOLD: Callable[[Problem], None] = lambda _: None  # noqa: E731 - what cannot be loaded was told at the start
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Policy files, as (name, text): what they say does not change while experiments run."""
+
+    files: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def read(cls, paths: Iterable[Path | str]) -> Texts:
+        """Read policy files and directories, as `documents.load_paths` does.
+
+        Raises:
+            PolicyError: a path does not exist or cannot be read.
+        """
+        problems: list[Problem] = []
+        sources = [read_file(file) for path in paths for file in files_of(Path(path), problems)]
+        if problems:
+            raise PolicyError(problems)
+        return cls(tuple((source.name, source.text) for source in sources))
+
+    def __add__(self, other: Texts) -> Texts:
+        # A file that was named twice is one file.
+        return Texts(tuple(dict((*self.files, *other.files)).items()))
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of the texts."""
+        return hashlib.sha256(repr(self.files).encode()).hexdigest()
+
+
+NO_TEXTS: Final = Texts()
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A value that many experiments share, small enough to be sent with each of them."""
+
+    content: bytes
+
+    @classmethod
+    def of(cls, value: object) -> Packed:
+        """Pack a value."""
+        return cls(zlib.compress(pickle.dumps(value), 1))
+
+    def value(self) -> Any:
+        """Return the value, not to be changed; of the last two the same one is returned."""
+        return _unpacked(self.content)
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of the value."""
+        return hashlib.sha256(self.content).hexdigest()
+
+
+@lru_cache(maxsize=2)
+def _unpacked(content: bytes) -> Any:
+    return pickle.loads(zlib.decompress(content))  # noqa: S301 - packed by whoever started this run
+
+
+def registry_of(texts: Texts, builtins: Builtins, params: Sequence[tuple[str, Value]] = ()) -> Registry:
+    """Return what is in force under policies with some of their params replaced; see `params.vary`.
+
+    Raises:
+        PolicyError: documents are invalid, also with such params.
+        ValueError: no document has such a param.
+    """
+    return _registry(texts, builtins, tuple(params))
+
+
+@lru_cache(maxsize=16)
+def _registry(texts: Texts, builtins: Builtins, params: tuple[tuple[str, Value], ...]) -> Registry:
+    offers = _offers(builtins)
+    loaded = load([Source(name, text) for name, text in texts.files])
+    problems = Problems(list(loaded.problems))
+    documents = vary(loaded.documents, dict(params)) if params and not problems.errors else loaded.documents
+    compiled = compile_documents(documents, problems, extensions=offers.functions)
+    problems.raise_errors()
+    return Registry.of((*offers.plugins, *compiled), generation=1)
+
+
+@lru_cache(maxsize=1)
+def _offers(builtins: Builtins) -> Offers:
+    found = discover(_NOTHING_TOLD)
+    return Offers((*builtins(), *found.plugins), found.functions)

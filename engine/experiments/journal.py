@@ -1,0 +1,104 @@
+"""What is finished, written down at once: a run that was killed goes on where it was.
+
+One line of JSON per experiment, under a key that stands for all that decides its outcome. A line that was not written
+to its end does not count, and is cut off before the next one is added.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from .axes import Point
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an experiment came to: figures by name, and curves by name, each a list over a common x."""
+
+    figures: Mapping[str, float | int | None]
+    curves: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    seconds: float = 0.0
+    """How long it took where it ran."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {"figures": dict(self.figures), "curves": {name: list(each) for name, each in self.curves.items()},
+                "seconds": round(self.seconds, 3)}
+
+
+def key_of(point: Point, inputs: str) -> str:
+    """Return what an experiment is known under: the same for the same point over the same inputs."""
+    text = json.dumps([inputs, dict(point)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Busy(Exception):
+    """Somebody else is writing this journal."""
+
+
+class Journal:
+    """The file that finished experiments are written to, open and locked until `close`."""
+
+    def __init__(self, path: Path, *, fresh: bool = False) -> None:
+        """Open a journal, or begin one; `fresh` forgets what stands in it.
+
+        Raises:
+            Busy: another process has it open.
+            OSError: it cannot be read or written.
+        """
+        self.path = path
+        self.finished: dict[str, Outcome] = {}
+        """What was written down so far, by `key_of`."""
+        self._file: IO[bytes] = path.open("a+b")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise Busy from None
+        if fresh:
+            self._file.truncate(0)
+        self._read()
+
+    def add(self, key: str, point: Point, outcome: Outcome) -> None:
+        """Write down what an experiment came to; when this returns, it is on the disk."""
+        line = json.dumps({"key": key, "experiment": dict(point), **outcome.to_json()}, allow_nan=False)
+        self._file.write(line.encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.finished[key] = outcome
+
+    def close(self) -> None:
+        """Let others have the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _read(self) -> None:
+        self._file.seek(0)
+        whole = 0
+        for line in self._file:
+            if not line.endswith(b"\n"):
+                break
+            whole += len(line)
+            try:
+                content = json.loads(line)
+                outcome = Outcome(content["figures"], content["curves"], content["seconds"])
+                self.finished[content["key"]] = outcome
+            except (ValueError, KeyError, TypeError):
+                continue  # no line of ours: nothing is known of it, and it does no harm
+        self._file.truncate(whole)
+        self._file.seek(0, os.SEEK_END)

@@ -1,0 +1,259 @@
+"""Experiments over a trace: one replay for each point, as the openb study runs them.
+
+Axes: `policy`, `workload`, `seed`, `tune`, `tieBreak` and `params.NAME`. A policy is one of the study's six by its name
+there, a folder of `policies/trace`, or a path of one's own; a workload is one of the lists of pods beside each other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from ..cluster import trace as traces
+from ..cluster.trace import Trace
+from ..registry import Live
+from ..scheduler.cycle import TIE_BREAKS, Settings
+from ..scheduler.fragmentation import TypicalPod, typical_pods
+from ..scheduler.profile import Choice, ProfileSpec
+from ..scheduler.simulate import simulate
+from ..source import PolicyError, did_you_mean
+from .axes import Axis, Point, Value, show
+from .inputs import NO_TEXTS, Builtins, Packed, Texts, registry_of
+from .journal import Outcome
+from .params import PREFIX, params_of
+from .running import NotRun
+
+SHIPPED: Final = Path(__file__).parents[2] / "policies" / "trace"
+_ONLY_GIVEN: Final = "-"
+"""On the policy axis: nothing but what takes part in every experiment."""
+DEFAULTS: Final = (Axis("workload", ("default",)),
+                   Axis("policy", ("Random", "DotProd", "GpuClustering", "GpuPacking", "BestFit", "FGD")),
+                   Axis("seed", (42,)))
+FIGURES: Final[Mapping[str, str]] = {
+    "arrivals": "pods that arrived",
+    "failed": "pods that found no node",
+    "load_pct": "GPU requests of all pods that arrived, in percent of the cluster's; the next five are of that load",
+    "cpu_alloc_pct": "allocated CPU, in percent of the cluster's",
+    "memory_alloc_pct": "allocated memory, in percent of the cluster's",
+    "gpu_alloc_pct": "allocated GPU, in percent of the cluster's",
+    "frag_amount_pct": "idle GPU that the next pod could not use, in percent of the cluster's GPU",
+    "frag_ratio_pct": "idle GPU that the next pod could not use, in percent of the idle GPU",
+    "errors": "kinds of errors in plugins and expressions",
+    "pods_per_second": "arrivals over the time that the replay took",
+}
+CURVES: Final = ("cpu_alloc_pct", "memory_alloc_pct", "gpu_alloc_pct", "frag_amount_pct", "frag_ratio_pct")
+"""By whole percent of load, from 0 on."""
+
+_EVERY: Final = "*"
+_PREFIX: Final = "openb_pod_list_"
+_SUFFIX: Final = ".csv"
+_TYPICAL: Final = "typicalPods"
+_NEEDS_TYPICAL: Final = "FragmentationGradient"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What decides: documents beside the built-in plugins, and what a profile says about those."""
+
+    texts: Texts = NO_TEXTS
+    profile: ProfileSpec = field(default_factory=ProfileSpec)
+
+
+STUDY: Final[Mapping[str, tuple[str, ProfileSpec]]] = {
+    "Random": ("", ProfileSpec(enabled=(Choice("RandomScore"),), args={"GpuShare": {"select": "random"}})),
+    "DotProd": ("dot-product", ProfileSpec()),
+    "GpuClustering": ("", ProfileSpec(enabled=(Choice("GpuClustering"),))),
+    "GpuPacking": ("gpu-packing", ProfileSpec()),
+    "BestFit": ("best-fit", ProfileSpec()),
+    "FGD": ("", ProfileSpec(enabled=(Choice(_NEEDS_TYPICAL),))),
+}
+"""The study's policies: a folder of the shipped documents, and what the profile enables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """One experiment, complete: it can be run by any process that has this package."""
+
+    point: Point
+    policy: Policy
+    trace: Packed
+    builtins: Builtins = field(repr=False)
+    limit: int | None = None
+
+
+def policy_of(name: str) -> Policy:
+    """Return the policy of that name: one of the study's, else a path, else a folder of the shipped ones.
+
+    Raises:
+        ValueError: there is none.
+        PolicyError: its files cannot be read.
+    """
+    if name in STUDY:
+        folder, profile = STUDY[name]
+        return Policy(Texts.read([SHIPPED / folder]) if folder else NO_TEXTS, profile)
+    for path in (Path(name), SHIPPED / name):
+        if path.exists():
+            return Policy(Texts.read([path]))
+    known = [*STUDY, *sorted(path.name for path in SHIPPED.iterdir() if path.is_dir())]
+    hint = did_you_mean(name, known) or f"name a path, or one of {', '.join(f'`{each}`' for each in known)}"
+    raise ValueError(f"there is no policy `{name}`: {hint}")
+
+
+def with_typical_pods(profile: ProfileSpec, typical: Sequence[TypicalPod]) -> ProfileSpec:
+    """Return the profile, in which plugins that must know the trace's typical pods do."""
+    def told(choice: Choice) -> Choice:
+        given = {**profile.args.get(choice.name, {}), **choice.args}
+        if choice.name != _NEEDS_TYPICAL or _TYPICAL in given:
+            return choice
+        return replace(choice, args={**choice.args, _TYPICAL: [each.to_json() for each in typical]})
+
+    return replace(profile, enabled=tuple(told(choice) for choice in profile.enabled))
+
+
+class Replays:
+    """The experiments that some axes span over the workloads of a directory."""
+
+    def __init__(
+        self, axes: Sequence[Axis], folder: Path, *, builtins: Builtins, nodes: Path | None = None,
+        policies: Sequence[str] = (), enabled: Sequence[Choice] = (), limit: int | None = None,
+    ) -> None:
+        """`policies` take part in every experiment beside the one of the axis, and so do the plugins `enabled`.
+
+        Axes that are not given have the values of `DEFAULTS`.
+
+        Raises:
+            ValueError: an axis or one of its values does not exist.
+            PolicyError: policies or traces cannot be read, or are invalid.
+        """
+        given = {axis.name for axis in axes}
+        alone = Axis("policy", (_ONLY_GIVEN,))
+        default = [alone if axis.name == alone.name else axis for axis in DEFAULTS] if policies or enabled else DEFAULTS
+        # What is not varied is told too: a table that says under which seed it was made can be read in a year.
+        self.axes = (*(axis for axis in default if axis.name not in given), *axes)
+        self._builtins, self._limit = builtins, limit
+        by_name = {axis.name: axis for axis in self.axes}
+        _check(by_name)
+        self._workloads, self.axes = _workloads(folder, nodes, self.axes)
+        every = Texts.read(policies)
+        self._policies = {}
+        for value in by_name["policy"].values:
+            policy = Policy() if value == _ONLY_GIVEN else policy_of(show(value))
+            profile = replace(policy.profile, enabled=(*policy.profile.enabled, *enabled))
+            self._policies[value] = Policy(policy.texts + every, profile)
+
+    def task(self, point: Point) -> Replay:
+        """Return the experiment at a point."""
+        return Replay(point, self._policies[point["policy"]], self._workloads[show(point["workload"])], self._builtins,
+                      self._limit)
+
+    def inputs(self, point: Point) -> str:
+        """Return a fingerprint of all but the point that decides what its experiment comes to."""
+        policy = self._policies[point["policy"]]
+        return "/".join((policy.texts.digest, repr(policy.profile), self._workloads[show(point["workload"])].digest,
+                         str(self._limit)))
+
+    def check(self, points: Iterable[Point]) -> None:
+        """Compile what the points ask for: what is wrong is told before hours of work, and not after.
+
+        Raises:
+            ValueError: no policy has such a param.
+            PolicyError: policies are invalid, as they are or with such params.
+        """
+        seen: set[object] = set()
+        for point in points:
+            params = tuple(params_of(point).items())
+            if (key := (point["policy"], params)) not in seen:
+                seen.add(key)
+                registry_of(self._policies[point["policy"]].texts, self._builtins, params)
+
+
+def run(task: Replay) -> Outcome:
+    """Run an experiment.
+
+    Raises:
+        NotRun: its policies are invalid with its params, or a plugin cannot be made.
+    """
+    point, (trace, typical) = task.point, task.trace.value()
+    start = time.perf_counter()
+    workload = traces.generate(trace, seed=_whole(point, "seed"), tune=float(point.get("tune", 1.3)))
+    if task.limit is not None:
+        workload = replace(workload, pods=workload.pods[: task.limit])
+    settings = Settings((with_typical_pods(task.policy.profile, typical),), seed=_whole(point, "seed"),
+                        tie_break=str(point.get("tieBreak", "first")))
+    try:
+        registry = registry_of(task.policy.texts, task.builtins, tuple(params_of(point).items()))
+        result = simulate(workload, Live(registry), settings, clock=time.perf_counter, typical=typical)
+    except (PolicyError, ValueError) as error:
+        raise NotRun(str(error)) from None
+    found = result.curves()
+    curves = dict(zip(CURVES, (_plain(each) for each in (
+        found.cpu, found.memory, found.gpu, found.fragmented_of_cluster, found.fragmented_of_idle)), strict=True))
+    last = {name: curve[-1] if curve else None for name, curve in curves.items()}
+    figures = {"arrivals": result.arrivals, "failed": result.failed, "load_pct": result.highest_load, **last,
+               "errors": len(result.errors), "pods_per_second": round(result.pods_per_second, 1)}
+    return Outcome(figures, curves, time.perf_counter() - start)
+
+
+def _plain(curve: Iterable[float]) -> list[float | None]:
+    return [None if value != value else round(value, 4) for value in curve]  # noqa: PLR0124 - NaN is no JSON
+
+
+def _whole(point: Point, name: str) -> int:
+    value = point[name]
+    assert isinstance(value, int)
+    return value
+
+
+_CHECKS: Final[Mapping[str, tuple[Callable[[Value], bool], str]]] = {
+    "policy": (lambda _: True, ""),
+    "workload": (lambda _: True, ""),
+    "seed": (lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number"),
+    "tune": (lambda value: isinstance(value, int | float) and 0 <= value <= 100, "a ratio from 0 to 100"),
+    "tieBreak": (lambda value: value in TIE_BREAKS, f"one of {', '.join(TIE_BREAKS)}"),
+}
+
+
+def _check(axes: Mapping[str, Axis]) -> None:
+    for axis in axes.values():
+        if axis.name.startswith(PREFIX):
+            continue
+        if axis.name not in _CHECKS:
+            hint = did_you_mean(axis.name, [*_CHECKS, f"{PREFIX}NAME"]) or (
+                f"there are {', '.join(f'`{name}`' for name in _CHECKS)} and `{PREFIX}NAME`")
+            raise ValueError(f"there is no axis `{axis.name}` over a trace: {hint}")
+        holds, wanted = _CHECKS[axis.name]
+        wrong = next((value for value in axis.values if not holds(value)), None)
+        if wrong is not None:
+            raise ValueError(f"`{axis.name}={show(wrong)}`: expected {wanted}")
+
+
+def _workloads(folder: Path, nodes: Path | None, axes: Sequence[Axis]) -> tuple[dict[str, Packed], tuple[Axis, ...]]:
+    """Return the traces by name, and the axes with `*` replaced by the names of all lists in the folder."""
+    if folder.is_file():
+        lists = {_name_of(folder): folder}
+        axes = [Axis("workload", tuple(lists)) if axis.name == "workload" and axis in DEFAULTS else axis
+                for axis in axes]
+    else:
+        lists = {_name_of(path): path for path in sorted(folder.glob(f"{_PREFIX}*{_SUFFIX}"))}
+    place = next(place for place, axis in enumerate(axes) if axis.name == "workload")
+    names = [show(value) for value in axes[place].values]
+    if names == [_EVERY]:
+        names = list(lists)
+    for name in names:
+        if name not in lists:
+            known = ", ".join(f"`{each}`" for each in lists) or f"no list `{_PREFIX}NAME{_SUFFIX}`"
+            hint = did_you_mean(name, lists) or f"there is {known}"
+            raise ValueError(f"there is no workload `{name}` in `{folder}`: {hint}")
+    found: dict[str, Packed] = {}
+    for name in names:
+        trace: Trace = traces.load(lists[name], nodes)
+        found[name] = Packed.of((trace, typical_pods(trace.pods)))
+    axis = Axis("workload", tuple(names))
+    return found, (*axes[:place], axis, *axes[place + 1:])
+
+
+def _name_of(path: Path) -> str:
+    return path.name.removesuffix(_SUFFIX).removeprefix(_PREFIX)

@@ -1,0 +1,112 @@
+"""A sweep as one page that needs nothing but itself: the means, and the plots of the openb study."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Final
+
+from .axes import Axis, Value, show
+from .plots import svg
+from .shown import Manner, Summary, panels, summary
+from .sweep import Swept
+
+_STYLE: Final = """
+:root { color-scheme: light; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #1f2430; background: #fff; max-width: 76rem; margin: 2rem auto;
+  padding: 0 1.5rem; }
+h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2.25rem 0 .5rem; }
+p.about, dt { color: #5a6172; } p.about { margin: 0 0 1.5rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .9rem .3rem 0; text-align: left; border-bottom: 1px solid #e4e7ee; vertical-align: bottom; }
+th { font-weight: 600; } td.number, th.number { text-align: right; } td small { color: #7a8194; }
+td.best { font-weight: 700; }
+.wide { overflow-x: auto; } svg { max-width: 100%; height: auto; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1.25rem; margin: .5rem 0; }
+dt { font-family: ui-monospace, monospace; font-size: .85rem; } dd { margin: 0; }
+p.missing { background: #fff4e5; padding: .6rem .9rem; }
+"""
+_HIGHER_IS_BETTER: Final = frozenset({"gpu_alloc_pct"})
+_MOST_FAILED: Final = 20
+_POLICY: Final = "policy"
+
+
+def page(swept: Swept, axes: Sequence[Axis], manner: Manner, *, title: str, about: str) -> str:
+    """Return the page. `title` says what was run, `about` over what and with which program.
+
+    Raises:
+        ModuleNotFoundError: matplotlib is not installed.
+    """
+    found = summary(swept.finished, manner)
+    parts = [f"<h1>{escape(title)}</h1>", f'<p class="about">{escape(about)}</p>', _varied(axes)]
+    if swept.failed:
+        parts.append(_missing(swept))
+    if swept.finished:
+        parts += ["<h2>Means</h2>", _means(found, manner)]
+        for number, (heading, drawn) in enumerate(panels(swept.finished, manner).items()):
+            parts.append(f"<h2>{escape(f'Workload {heading}' if heading else 'Overview')}</h2>")
+            parts.append(svg(drawn, name=f"plot-{number}"))
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width">\n'
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n" + "\n".join(parts)
+        + "\n</body>\n</html>\n"
+    )
+
+
+def _varied(axes: Sequence[Axis]) -> str:
+    rows = "".join(f"<dt>{escape(axis.name)}</dt><dd>{escape(_values(axis.values))}</dd>" for axis in axes)
+    return f"<dl>{rows}</dl>"
+
+
+def _values(values: Sequence[Value]) -> str:
+    whole = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
+    if len(whole) == len(values) > 2 and whole == list(range(whole[0], whole[-1] + 1)):
+        return f"{whole[0]}..{whole[-1]}"
+    return ", ".join(map(show, values))
+
+
+def _missing(swept: Swept) -> str:
+    why: dict[str, int] = {}
+    for _, text in swept.failed:
+        why[text] = why.get(text, 0) + 1
+    shown = "<br>".join(f"{count}: {escape(text)}" for text, count in list(why.items())[:_MOST_FAILED])
+    return f'<p class="missing">{len(swept.failed)} experiments could not be run.<br>{shown}</p>'
+
+
+def _means(found: Summary, manner: Manner) -> str:
+    best = _best(found)
+    head = "".join(f"<th>{escape(name)}</th>" for name in found.axes) + '<th class="number">runs</th>' + "".join(
+        f'<th class="number" title="{escape(manner.meanings[name])}">{escape(name)}</th>' for name in found.figures)
+    rows = []
+    for values, count, figures in found.rows:
+        cells = "".join(f"<td>{escape(show(value))}</td>" for value in values) + f'<td class="number">{count}</td>'
+        for name, each in zip(found.figures, figures, strict=True):
+            if each is None:
+                cells += '<td class="number">-</td>'
+                continue
+            marked = best.get((_rivals(found, values), name)) == each[0]
+            spread = f" <small>±{each[1]:.2f}</small>" if count > 1 else ""
+            mean = f"{each[0]:.0f}" if count == 1 and name in found.counts else f"{each[0]:.2f}"
+            cells += f'<td class="number{" best" if marked else ""}">{mean}{spread}</td>'
+        rows.append(f"<tr>{cells}</tr>")
+    meanings = "".join(f"<dt>{escape(name)}</dt><dd>{escape(manner.meanings[name])}</dd>" for name in found.figures)
+    return (f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+            f"<dl>{meanings}</dl>")
+
+
+def _best(found: Summary) -> Mapping[tuple[tuple[Value, ...], str], float]:
+    """Return the highest mean of a figure that is better the higher it is, among rows that share all but the policy."""
+    if _POLICY not in found.axes:
+        return {}
+    best: dict[tuple[tuple[Value, ...], str], float] = {}
+    for values, _, figures in found.rows:
+        for name, each in zip(found.figures, figures, strict=True):
+            if each is not None and name in _HIGHER_IS_BETTER:
+                key = _rivals(found, values), name
+                best[key] = max(best.get(key, each[0]), each[0])
+    return best
+
+
+def _rivals(found: Summary, values: tuple[Value, ...]) -> tuple[Value, ...]:
+    return tuple(value for name, value in zip(found.axes, values, strict=True) if name != _POLICY)

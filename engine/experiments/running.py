@@ -1,0 +1,147 @@
+"""Who runs experiments: this process, processes of this machine, or a Dask cluster that runs already.
+
+A runner takes a function and its arguments and yields (argument, outcome or what went wrong) as they are finished, in
+any order. The border to `distributed`: nothing else imports it. What is given to a runner must be picklable, and the
+function importable by its name where it runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context, parent_process
+from typing import Any, Protocol, TypeVar
+
+Task = TypeVar("Task")
+Found = TypeVar("Found")
+
+_AHEAD = 2
+"""How many tasks per worker are under way or wait at it, so that none has to wait for the next one."""
+
+
+class NotRun(Exception):
+    """An experiment could not be run; the message says why."""
+
+
+class Lost(Exception):
+    """The workers are gone; what they had not finished has to be run again."""
+
+
+class Runner(Protocol):
+    """Runs a function for many arguments."""
+
+    def run(
+        self, function: Callable[[Task], Found], tasks: Iterable[Task],
+    ) -> Iterator[tuple[Task, Found | NotRun]]:
+        """Yield each task with what the function returned, or with the NotRun that it raised.
+
+        Raises:
+            Lost: the workers are gone.
+        """
+        ...
+
+
+class Here:
+    """Runs everything in this process, one after the other."""
+
+    def run(
+        self, function: Callable[[Task], Found], tasks: Iterable[Task],
+    ) -> Iterator[tuple[Task, Found | NotRun]]:
+        """See `Runner`."""
+        for task in tasks:
+            try:
+                yield task, function(task)
+            except NotRun as error:
+                yield task, error
+
+
+class Processes:
+    """Runs on this machine, in so many processes."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def run(
+        self, function: Callable[[Task], Found], tasks: Iterable[Task],
+    ) -> Iterator[tuple[Task, Found | NotRun]]:
+        """See `Runner`."""
+        # Spawned, not forked: a fork would copy the threads' locks of the progress bar in whatever state they are.
+        pool = ProcessPoolExecutor(self._count, mp_context=get_context("spawn"), initializer=_end_with_parent)
+        waiting: dict[Future[Found], Task] = {}
+        pending = iter(tasks)
+        try:
+            while True:
+                while len(waiting) < _AHEAD * self._count and (task := next(pending, None)) is not None:
+                    waiting[pool.submit(function, task)] = task
+                if not waiting:
+                    return
+                for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                    task = waiting.pop(future)
+                    try:
+                        yield task, future.result()
+                    except NotRun as error:
+                        yield task, error
+        except BrokenProcessPool:
+            raise Lost("a process ended before its experiment did (was it killed for want of memory?)") from None
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+class Distributed:
+    """Runs on the workers of a Dask cluster that somebody else has started."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def run(
+        self, function: Callable[[Task], Found], tasks: Iterable[Task],
+    ) -> Iterator[tuple[Task, Found | NotRun]]:
+        """See `Runner`; raises ModuleNotFoundError where `distributed` is not installed."""
+        # A third of a second, an optional extra, and not typed.
+        dask: Any = importlib.import_module("distributed")
+        try:
+            client = dask.Client(self._address, timeout="10s", set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise Lost(f"no Dask scheduler answers at `{self._address}`: {error}") from None
+        with client:
+            workers = sum(client.nthreads().values())
+            if not workers:
+                raise Lost(f"the Dask scheduler at `{self._address}` has no workers")
+            pending = iter(tasks)
+            running = dask.as_completed()
+            given: dict[Any, Task] = {}
+
+            def give(most: int) -> None:
+                for task in itertools.islice(pending, most):
+                    # Two tasks are never the same, and to hash one takes longer than to send it.
+                    future = client.submit(function, task, pure=False)
+                    given[future] = task
+                    running.add(future)
+
+            give(_AHEAD * workers)
+            for future in running:
+                give(1)
+                task, raised = given.pop(future), future.exception()
+                if raised is None:
+                    yield task, future.result()
+                elif isinstance(raised, NotRun):
+                    yield task, raised
+                else:
+                    raise Lost(f"a worker of `{self._address}` failed: {raised}") from raised
+
+
+def _end_with_parent() -> None:
+    """See to it that this process ends when the one that started it is killed: it would wait for work for ever."""
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_wait_for, args=(parent.join,), daemon=True).start()
+
+
+def _wait_for(end: Callable[[], object]) -> None:
+    end()
+    os._exit(1)

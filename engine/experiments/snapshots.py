@@ -1,0 +1,156 @@
+"""Experiments over a snapshot of a cluster: what policies come to there, for each value of their params.
+
+Axes: `params.NAME`, `policy` (a path), `seed`, `tieBreak` and `hotPercent`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..cluster.snapshot import Cluster
+from ..comparison.outcome import HOT_PERCENT, outcome
+from ..scheduler.cycle import TIE_BREAKS, Settings
+from ..scheduler.profile import ProfileSpec
+from ..source import PolicyError, did_you_mean
+from .axes import Axis, Point, Value, show
+from .inputs import Builtins, Packed, Texts, registry_of
+from .journal import Outcome
+from .params import PREFIX, params_of
+from .running import NotRun
+
+FIGURES: Final[Mapping[str, str]] = {
+    "pending": "pods that found no node",
+    "placed": "pods that found one",
+    "misfits": "running pods that their node would refuse now",
+    "evictions": "pods that would be evicted",
+    "suppressed": "nodes on which best-effort pods would be held back",
+    "hot": "nodes whose load is above the mark, after placements and evictions",
+    "cpu_usage_pct": "mean use of CPU over the measured nodes, in percent of what is allocatable",
+    "cpu_usage_spread": "standard deviation of the nodes' use of CPU, in percentage points",
+    "cpu_requested_pct": "mean of the CPU requests over all nodes, in percent of what is allocatable",
+    "cpu_requested_spread": "standard deviation of the nodes' CPU requests, in percentage points",
+    "memory_requested_pct": "mean of the memory requests over all nodes, in percent of what is allocatable",
+    "memory_requested_spread": "standard deviation of the nodes' memory requests, in percentage points",
+    "errors": "kinds of errors in plugins and expressions",
+}
+
+_POLICY: Final = "policy"
+_SEED: Final = "seed"
+_TIE_BREAK: Final = "tieBreak"
+_HOT: Final = "hotPercent"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One experiment, complete: it can be run by any process that has this package."""
+
+    point: Point
+    texts: Texts
+    objects: Packed
+    now: int
+    builtins: Builtins = field(repr=False)
+    profile: str
+
+
+class Snapshots:
+    """The experiments that some axes span over one cluster."""
+
+    def __init__(
+        self, axes: Sequence[Axis], objects: Iterable[Mapping[str, Any]], *, now: int, builtins: Builtins,
+        policies: Sequence[str] = (), profile: str = ProfileSpec().name,
+    ) -> None:
+        """`objects` are the cluster's; `now` is the moment of all decisions, in nanoseconds since the epoch.
+
+        Raises:
+            ValueError: an axis or one of its values does not exist.
+            PolicyError: policies cannot be read.
+        """
+        self.axes = tuple(axes)
+        for axis in axes:
+            _check(axis)
+        self._now, self._builtins, self._profile = now, builtins, profile
+        self._objects = Packed.of(list(objects))
+        every = Texts.read(policies)
+        by_path = next((axis.values for axis in axes if axis.name == _POLICY), (None,))
+        self._texts = {path: every if path is None else every + Texts.read([show(path)]) for path in by_path}
+
+    def task(self, point: Point) -> Question:
+        """Return the experiment at a point."""
+        return Question(point, self._texts[point.get(_POLICY)], self._objects, self._now, self._builtins, self._profile)
+
+    def inputs(self, point: Point) -> str:
+        """Return a fingerprint of all but the point that decides what its experiment comes to."""
+        return f"{self._texts[point.get(_POLICY)].digest}/{self._objects.digest}/{self._now}/{self._profile}"
+
+    def check(self, points: Iterable[Point]) -> None:
+        """Compile what the points ask for.
+
+        Raises:
+            ValueError: no policy has such a param.
+            PolicyError: policies are invalid, as they are or with such params.
+        """
+        seen: set[object] = set()
+        for point in points:
+            params = tuple(params_of(point).items())
+            if (key := (point.get(_POLICY), params)) not in seen:
+                seen.add(key)
+                registry_of(self._texts[point.get(_POLICY)], self._builtins, params)
+
+
+def run(task: Question) -> Outcome:
+    """Run an experiment.
+
+    Raises:
+        NotRun: its policies are invalid with its params, or a plugin cannot be made.
+    """
+    point = task.point
+    start = time.perf_counter()
+    cluster = Cluster()
+    cluster.upsert_all(task.objects.value())
+    seed, hot = point.get(_SEED, 0), point.get(_HOT, HOT_PERCENT)
+    assert isinstance(seed, int)
+    assert isinstance(hot, int)
+    settings = Settings((ProfileSpec(task.profile),), str(point.get(_TIE_BREAK, TIE_BREAKS[0])), seed)
+    try:
+        registry = registry_of(task.texts, task.builtins, tuple(params_of(point).items()))
+        found = outcome(registry, cluster, now=task.now, settings=settings, hot_percent=hot).summary
+    except (PolicyError, ValueError) as error:
+        raise NotRun(str(error)) from None
+    cpu = found.usage.get("cpu")
+    return Outcome({
+        "pending": found.pending, "placed": found.placed, "misfits": found.misfits, "evictions": found.evictions,
+        "suppressed": found.suppressed, "hot": found.hot,
+        "cpu_usage_pct": None if cpu is None else round(cpu.mean, 4),
+        "cpu_usage_spread": None if cpu is None else round(cpu.deviation, 4),
+        **{
+            f"{resource}_requested_{what}": round(value, 4)
+            for resource, spread in found.requested.items() if resource in ("cpu", "memory")
+            for what, value in (("pct", spread.mean), ("spread", spread.deviation))
+        },
+        "errors": found.faults,
+    }, {}, time.perf_counter() - start)
+
+
+_CHECKS: Final[Mapping[str, tuple[Callable[[Value], bool], str]]] = {
+    _POLICY: (lambda _: True, ""),
+    _SEED: (lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number"),
+    _TIE_BREAK: (lambda value: value in TIE_BREAKS, f"one of {', '.join(TIE_BREAKS)}"),
+    _HOT: (lambda value: isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 100,
+           "a whole percentage from 1 to 100"),
+}
+
+
+def _check(axis: Axis) -> None:
+    if axis.name.startswith(PREFIX):
+        return
+    if axis.name not in _CHECKS:
+        hint = did_you_mean(axis.name, [*_CHECKS, f"{PREFIX}NAME"]) or (
+            f"there are {', '.join(f'`{name}`' for name in _CHECKS)} and `{PREFIX}NAME`")
+        raise ValueError(f"there is no axis `{axis.name}` over a cluster: {hint}")
+    holds, wanted = _CHECKS[axis.name]
+    wrong = next((value for value in axis.values if not holds(value)), None)
+    if wrong is not None:
+        raise ValueError(f"`{axis.name}={show(wrong)}`: expected {wanted}")

@@ -1,0 +1,86 @@
+"""The sweep itself: what is not finished is run, and what is finished is written down and gathered in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from .axes import Axis, Point
+from .journal import Journal, Outcome, key_of
+from .running import NotRun, Runner
+
+Task_co = TypeVar("Task_co", covariant=True)
+Task = TypeVar("Task")
+
+
+class Space(Protocol[Task_co]):
+    """The experiments that there are: `replays.Replays`, `snapshots.Snapshots`."""
+
+    @property
+    def axes(self) -> Sequence[Axis]:
+        """What is varied, with what was not named."""
+        ...
+
+    def task(self, point: Point) -> Task_co:
+        """Return the experiment at a point, complete and picklable."""
+        ...
+
+    def inputs(self, point: Point) -> str:
+        """Return a fingerprint of all but the point that decides what its experiment comes to."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """An experiment with its outcome."""
+
+    point: Point
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep came to, in the order of its points; `failed` says of each experiment that was not run why."""
+
+    finished: tuple[Finished, ...]
+    failed: tuple[tuple[Point, str], ...]
+    kept: int
+    """How many of the finished ones an earlier run had finished."""
+
+
+def sweep(
+    points: Iterable[Point], space: Space[Task], function: Callable[[Task], Outcome], *, runner: Runner,
+    version: str, journal: Journal | None = None, progress: Callable[[int], None] = lambda _: None,
+) -> Swept:
+    """Run the experiments at the points that the journal does not hold yet, and return all of them.
+
+    `version` is that of the program: another one runs them again. `progress` is told how many are finished.
+
+    Raises:
+        Lost: the runner's workers are gone; what was finished stands in the journal.
+    """
+    points = list(points)
+    keys = [key_of(point, f"{version}/{space.inputs(point)}") for point in points]
+    found: dict[str, Outcome] = {}
+    if journal is not None:
+        found = {key: journal.finished[key] for key in keys if key in journal.finished}
+    kept = len(found)
+    progress(kept)
+    by_task = {id(task): (key, point, task) for task, key, point in (
+        (space.task(point), key, point) for key, point in zip(keys, points, strict=True) if key not in found)}
+    failed: dict[str, str] = {}
+    for task, outcome in runner.run(function, [each[2] for each in by_task.values()]):
+        key, point, _ = by_task[id(task)]
+        if isinstance(outcome, NotRun):
+            failed[key] = str(outcome)
+        else:
+            found[key] = outcome
+            if journal is not None:
+                journal.add(key, point, outcome)
+        progress(len(found) + len(failed))
+    pairs: Mapping[str, Point] = dict(zip(keys, points, strict=True))
+    return Swept(
+        tuple(Finished(point, found[key]) for key, point in pairs.items() if key in found),
+        tuple((point, failed[key]) for key, point in pairs.items() if key in failed), kept,
+    )
