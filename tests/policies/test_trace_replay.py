@@ -20,6 +20,7 @@ from koordpolicy.engine.scheduler.simulate import simulate
 from koordpolicy.engine.source import Problems
 
 POLICIES = Path(__file__).parents[2] / "policies" / "trace"
+KNOWING = ("FragmentationGradient", "trace-gpu-worth")
 
 
 def small_trace():
@@ -98,6 +99,31 @@ def gradient(node, pod, typical):
     return best
 
 
+def worth(cpu, free, model, typical):
+    """What free GPU is worth to the next pods: docs/beyond-fgd.md, written out pod by pod."""
+    wanting = [pod for pod in typical if pod.gpus]
+    asked = sum(pod.probability * pod.gpus * pod.gpu_milli for pod in wanting)
+    first = many = 0.0
+    for pod in wanting:
+        large = [amount for amount in free if amount >= pod.gpu_milli]
+        if len(large) < pod.gpus or (pod.models and model not in pod.models):
+            continue
+        size = pod.gpus * pod.gpu_milli
+        first += pod.probability * sum(large) * (cpu >= pod.cpu_milli)
+        many += pod.probability * size / asked * size * min(sum(amount // pod.gpu_milli for amount in large) // pod.gpus, cpu / pod.cpu_milli)
+    return first + many
+
+
+def gpu_worth(node, pod, typical):
+    devices = node.devices(pod)
+    after = [free - pod.gpu_milli if minor in devices else free for minor, free in enumerate(node.free)]
+    loss = worth(node.cpu, node.free, node.model, typical) - worth(node.cpu - pod.cpu_milli, after, node.model, typical) - pod.gpu_total
+    if pod.gpus and set(node.free) == {1000}:
+        loss += 12.5 * (len(node.free) - pod.gpus)
+    # Which of two sums of the same numbers is larger is not what this is about.
+    return int(min(100, max(0, 75 - round(loss, 6) / 40))), devices
+
+
 def replayed(score, workload, typical):
     nodes, placed = [Node(node) for node in workload.nodes], {}
     for pod in workload.pods:
@@ -120,6 +146,7 @@ def replayed(score, workload, typical):
 @pytest.mark.parametrize(("score", "folder", "plugin"), [
     (best_fit, "best-fit", ""), (dot_product, "dot-product", ""), (gpu_packing, "gpu-packing", ""),
     (gpu_clustering, "", "GpuClustering"), (gradient, "", "FragmentationGradient"),
+    (gpu_worth, "gpu-worth", "trace-gpu-worth"),
 ])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_every_pod_runs_where_the_studys_formulas_put_it(score, folder, plugin, seed):
@@ -129,7 +156,7 @@ def test_every_pod_runs_where_the_studys_formulas_put_it(score, folder, plugin, 
     documents = load_paths([POLICIES / folder]).documents if folder else ()
     plugins = compile_documents(documents, problems)
     assert problems.found == []
-    args = {"typicalPods": [each.to_json() for each in typical]} if plugin == "FragmentationGradient" else {}
+    args = {"typicalPods": [each.to_json() for each in typical]} if plugin in KNOWING else {}
     enabled = (Choice(plugin, args=args),) if plugin else ()
     workload = generate(trace, seed=seed, tune=1.3)
     live = Live(Registry.of([*PLUGINS, *plugins], generation=1))

@@ -16,6 +16,7 @@ from ..quantity import Quantity
 from ..selectors import NO_EXECUTE, NO_SCHEDULE, matches_labels, matches_node
 from ..selectors import tolerates as covers
 from ..vocabulary import PRIORITY_BANDS, PRIORITY_CLASS_LABEL, QOS_CLASS_LABEL, priority_band, qos_class
+from .gpus import GPUS
 
 Json = Mapping[str, Any]
 _Value = TypeVar("_Value")
@@ -283,5 +284,6 @@ KOORDINATOR: Final = (
         " resource that is absent reads 0.",
         "resourceList({'cpu': '1500m', 'memory': '1Gi'}).cpu == 1500",
     ),
+    *GPUS,
 )
 """The functions that only this project has."""
