@@ -64,6 +64,10 @@ _TABLE: Final[tuple[Plugin, ...]] = (
             enabled=False),
     _plugin("ElasticQuota", "elastic_quota", (Point.PRE_FILTER, Point.POST_FILTER, Point.RESERVE),
             "Keeps pods within the quota that they belong to; quotas lend what they do not use.", enabled=False),
+    _plugin("NodeNUMAResource", "node_numa_resource",
+            (Point.PRE_FILTER, Point.FILTER, Point.PRE_SCORE, Point.SCORE, Point.RESERVE, Point.PRE_BIND),
+            "Gives pods cpus of their own, and resources of NUMA nodes that lie together; amplifies cpu.",
+            enabled=False),
 )
 
 PLUGINS: Final[tuple[Plugin, ...]] = tuple(

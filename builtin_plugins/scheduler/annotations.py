@@ -1,0 +1,95 @@
+"""What pods, reservations and nodes say in annotations that hold JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from koordpolicy.engine.cluster.pods import PodInfo, json_kind
+from koordpolicy.engine.kubernetes.vocabulary import RESERVATION_ALLOCATED_ANNOTATION
+
+RESERVE_POD_ANNOTATION: Final = "scheduling.koordinator.sh/reserve-pod"
+SCHEDULING_HINT_ANNOTATIONS: Final = (
+    "internal.scheduling.koordinator.sh/scheduling-hint", "scheduling.koordinator.sh/scheduling-hint",
+)
+
+
+def annotations_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an object's annotations."""
+    return (item.get("metadata") or {}).get("annotations") or {}
+
+
+def labels_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an object's labels."""
+    return (item.get("metadata") or {}).get("labels") or {}
+
+
+def json_object(annotations: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the object in an annotation, not to be written; an absent annotation is an empty one.
+
+    Raises:
+        ValueError: it is no JSON object; the message names the annotation.
+    """
+    text = annotations.get(name)
+    return {} if text is None else _parse(name, text)
+
+
+def text_in(values: Mapping[str, Any], field: str, annotation: str) -> str:
+    """Return a text field of what an annotation holds, empty where it is absent; raises ValueError for another type."""
+    value = values.get(field)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ValueError(f"annotation `{annotation}`: `{field}` must be a text, not {json_kind(value)}")  # noqa: TRY004
+    return value
+
+
+def is_reserve_pod(pod: PodInfo) -> bool:
+    """Whether the pod stands for a Reservation."""
+    return annotations_of(pod.object).get(RESERVE_POD_ANNOTATION) == "true"
+
+
+def reservation_uid(pod: PodInfo) -> str:
+    """Return the uid of the reservation that the pod consumes, as its annotation says; empty for none."""
+    try:
+        uid = json_object(annotations_of(pod.object), RESERVATION_ALLOCATED_ANNOTATION).get("uid")
+    except ValueError:
+        return ""
+    return uid if isinstance(uid, str) else ""
+
+
+def is_hinted(pod: PodInfo, plugin: str) -> bool:
+    """Whether a scheduling hint tells the plugin to give the pod again what its annotations record."""
+    annotations = annotations_of(pod.object)
+    for name in SCHEDULING_HINT_ANNOTATIONS:
+        if annotations.get(name):
+            try:
+                extensions = json_object(annotations, name).get("extensions")
+            except ValueError:
+                return False  # SchedulingHint says so
+            return isinstance(extensions, Mapping) and plugin in extensions
+    return False
+
+
+def write_annotation(item: dict[str, Any], name: str, value: Mapping[str, Any]) -> None:
+    """Write an object into an annotation of an object that may be written."""
+    metadata = item.setdefault("metadata", {})
+    annotations = metadata.get("annotations")
+    if not isinstance(annotations, dict):
+        annotations = metadata["annotations"] = {}
+    annotations[name] = json.dumps(value, separators=(",", ":"))
+
+
+@lru_cache(maxsize=4_096)
+def _parse(name: str, text: str) -> Mapping[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"annotation `{name}` is no JSON: {error}") from None
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError(f"annotation `{name}` must hold an object, not {json_kind(value)}")  # noqa: TRY004
+    return value
