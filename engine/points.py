@@ -134,6 +134,8 @@ class Answer:
     Without it each row is explained, and its message is its reason."""
     codes: Callable[[NDArray[np.intp]], Mapping[Code, NDArray[np.intp]]] | None = None
     """Splits refused rows by code in one pass; without it each row is explained."""
+    rules: Callable[[NDArray[np.intp]], frozenset[str]] | None = None
+    """Names the rules that refused some of the rows, without a reason for any; None where there are no rules."""
     brief: Callable[[NDArray[np.intp]], Mapping[str, NDArray[np.intp]]] | None = None
     """Like `reasons`, in fixed words: nothing is computed per row. Where it is None, `reasons` does not either."""
 

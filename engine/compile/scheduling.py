@@ -13,9 +13,10 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cel.columns import evaluate
 from ..cel.checked import Path
+from ..cel.columns import evaluate
 from ..cel.environment import Scope
+from ..cel.estimate import estimate
 from ..cel.frame import Frame, Rows
 from ..cel.program import Program
 from ..cel.row_frame import RowFrame
@@ -70,6 +71,26 @@ class _Decision:
         return {_CONDITIONS: found} if found else {}
 
 
+@dataclass(slots=True)
+class Evaluations:
+    """How often an expression was evaluated and how often it failed, counted by row, since its plugin was made.
+
+    Written by the thread that decides; any thread may read.
+    """
+
+    point: str
+    """Its key in the document."""
+    rule: str
+    program: Program
+    asked: int = 0
+    failed: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data; `cost` is what one evaluation may cost at most, in Kubernetes' units."""
+        return {"point": self.point, "rule": self.rule, "evaluations": self.asked, "errors": self.failed,
+                "cost": estimate(self.program.checked).high}
+
+
 class DocumentScheduler:
     """A SchedulerPlugin document with its params, as the scheduler asks it. Immutable, and bound to no cluster."""
 
@@ -79,10 +100,19 @@ class DocumentScheduler:
         self._compiled = compiled
         self._spec = compiled.spec
         self._ignore = compiled.spec.failure_policy is FailurePolicy.IGNORE
+        named = [
+            *((_CONDITIONS, each.name, each.program) for each in compiled.conditions),
+            *(("preEnqueue", each.name, each.program) for each in compiled.pre_enqueue),
+            *(("preFilter", each.name, each.program) for each in compiled.pre_filter),
+            *(("filter", each.name, each.program) for each in compiled.filter),
+            *(("score", each.item.name, each.program) for each in compiled.score),
+        ]
+        self.evaluations = {id(program): Evaluations(point, rule, program) for point, rule, program in named}
+        """By the identity of the program."""
 
-    def pre_enqueue(self, state: State, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
+    def pre_enqueue(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Return why the pod must wait, or None."""
-        return self._check_pod(self._compiled.pre_enqueue, state, pod, snapshot)
+        return self._check_pod(self._compiled.pre_enqueue, {}, pod, snapshot)
 
     def pre_filter(self, state: State, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Return why the pod cannot be placed at all, or None; what must hold before queueing must hold here too."""
@@ -171,10 +201,13 @@ class DocumentScheduler:
         if not decision.about:
             return None
         for rule in rules:
+            counted = self.evaluations[id(rule.program)]
+            counted.asked += 1
             try:
                 if rule.program.evaluate(bindings_of(rule.program, decision.frame, None)) is True:
                     continue
             except EvaluationError as error:
+                counted.failed += 1
                 if self._ignore:
                     ignored.append((rule.name, error))
                     continue
@@ -206,15 +239,20 @@ class DocumentScheduler:
     def _apply_conditions(self, decision: _Decision) -> None:
         """Narrow what the document is about: a false condition wins over one that failed, as in Kubernetes."""
         for rule in self._compiled.conditions:
+            counted = self.evaluations[id(rule.program)]
             if rule.program.checked.scope is not Scope.ROW:
+                counted.asked += 1
                 try:
                     if rule.program.evaluate(bindings_of(rule.program, decision.frame, None)) is not True:
                         decision.about, decision.error = False, None
                         return
                 except EvaluationError as error:
+                    counted.failed += 1
                     decision.error = decision.error or error
                 continue
             column = evaluate(rule.program, decision.frame)
+            counted.asked += decision.frame.size
+            counted.failed += len(column.errors)
             holds = column.values.astype(np.bool_)
             if column.errors:
                 holds = holds.copy()
@@ -233,11 +271,14 @@ class DocumentScheduler:
         values: _Integers = np.zeros(size, np.int64)
         if not len(rows):
             return values, {}, values
+        counted = self.evaluations[id(each.program)]
+        counted.asked += len(rows)
         column = evaluate(each.program, decision.frame, None if len(rows) == size else rows)
         errors: dict[int, EvaluationError] = {}
         if column.errors:
             asked = set(rows.tolist())
             errors = {row: error for row, error in column.errors.items() if row in asked}
+            counted.failed += len(errors)
         skipped = errors.keys() | decision.node_errors.keys()
         if skipped:
             rows = rows[~np.isin(rows, list(skipped))]
@@ -277,10 +318,11 @@ class _Filtering:
             asked = asked[~np.isin(asked, list(unknown))]
             if not ignores:
                 blamed.update(unknown)
-        rules = self.plugin.compiled.filter
+        rules, counted = self.plugin.compiled.filter, self.plugin.evaluations
         for number, rule in enumerate(rules):
             if not len(asked):
                 break
+            counted[id(rule.program)].asked += len(asked)
             column = evaluate(rule.program, decision.frame, None if len(asked) == self.size else asked)
             answered = column.values if len(asked) == self.size else column.values[asked]
             good: _Booleans = answered.astype(np.bool_, copy=False)
@@ -288,6 +330,7 @@ class _Filtering:
                 places = np.flatnonzero(np.isin(asked, list(column.errors)))
                 failed = {row: column.errors[row] for row in asked[places].tolist()}
                 if failed:
+                    counted[id(rule.program)].failed += len(failed)
                     good = good.copy()
                     good[places] = ignores
                     errors[rule.name] = failed

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from ..cluster.changes import Event
 
 if TYPE_CHECKING:
+    from ..cel.checked import Path
     from ..cel.frame import Rows
     from ..cluster.pods import PodInfo
     from ..cluster.snapshot import Snapshot
@@ -135,6 +136,18 @@ class Hinted(Protocol):
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
         """Return whether the pod is worth another try after the event."""
+        ...
+
+
+@runtime_checkable
+class Depends(Protocol):
+    """Says what its refusals depend on, so that no hints need to be written: what changes there may help.
+
+    Documents have this from their expressions.
+    """
+
+    def depends_on(self, rules: frozenset[str]) -> frozenset[Path]:
+        """Return the paths of the variables of filters (`("node", "metadata", "labels")`) that these rules read."""
         ...
 
 

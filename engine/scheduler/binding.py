@@ -86,6 +86,10 @@ class WaitingRoom:
         """Whether a pod waits."""
         return key in self._parked
 
+    def next_time(self) -> int | None:
+        """Return when the next pod has waited for too long; None where none waits."""
+        return min((parked.deadline for parked in self._parked.values()), default=None)
+
     def add(self, parked: Parked) -> None:
         """Let a pod wait."""
         self._parked[parked.pod.key] = parked

@@ -320,7 +320,7 @@ class Scheduler:
         verdict = decide(profile, pod, snapshot, tie_break=self._tie_break, state=state, nominations=self.nominations)
         if self.debug.top_scores or self.debug.filters:
             _log_verdict(verdict, self.debug)
-        if explained:
+        if explained or verdict.nomination is not None:  # who has to go changes what there is to explain
             verdict = verdict.explained()
         if verdict.node is None:
             self._make_room(verdict)

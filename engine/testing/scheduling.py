@@ -35,14 +35,15 @@ def run_points(asking: Asking, plugin: Plugin) -> None:
     spec = compiled.document.spec
     assert isinstance(spec, SchedulerSpec)
     for expected, rules, ask, point in (
-        (case.pre_enqueue, compiled.pre_enqueue, scheduler.pre_enqueue, "preEnqueue"),
-        (case.pre_filter, (*compiled.pre_enqueue, *compiled.pre_filter), scheduler.pre_filter, "preFilter"),
+        (case.pre_enqueue, compiled.pre_enqueue, lambda: scheduler.pre_enqueue(pod, snapshot), "preEnqueue"),
+        (case.pre_filter, (*compiled.pre_enqueue, *compiled.pre_filter),
+         lambda: scheduler.pre_filter(state, pod, snapshot), "preFilter"),
     ):
         if expected is None:
             continue
         if not rules:
             raise FixtureError(f"`{plugin.name}` has no `{point}`")
-        refusal = ask(state, pod, snapshot)
+        refusal = ask()
         got = outcome_of(refusal, rules, compiled.conditions, row=NO_ROW, tally=asking.tally,
                          policy=spec.failure_policy)
         asking.expect(point, expected, got, rules_by_name(rules, compiled.conditions))

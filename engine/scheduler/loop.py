@@ -1,0 +1,195 @@
+"""The scheduling loop: pods come from the cluster into the queue, are decided about one by one, and go back or go on.
+
+It runs in real or in virtual time: `clock` says what time it is, `next_time` when there is something to do again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ..cluster.changes import Event
+from ..cluster.pods import PodInfo
+from ..cluster.snapshot import Cluster
+from ..plugins import AfterError, BeforeError, Client, Count, Depends, Hinted, NextPod, QueuedPod
+from ..points import Code, Enforcement, Point, Refusal
+from ..registry import Live
+from .asking import guarded
+from .cycle import Scheduler, Settings
+from .monitor import Monitor
+from .profile import Active, Profile
+from .queue import Hint, PathHint, SchedulingQueue, any_change
+from .verdict import Failure, Verdict
+
+
+class SchedulingLoop:
+    """A scheduler with its queue; for one thread, which owns both and the cluster."""
+
+    def __init__(
+        self, cluster: Cluster, live: Live, settings: Settings | None = None, *, clock: Callable[[], int],
+        client: Client | None = None, count: Count | None = None, monitor: Monitor | None = None,
+        concluded: Callable[[Verdict], None] = lambda _: None,
+    ) -> None:
+        """`concluded` is told what became of pods that a permit held; the other arguments are those of `Scheduler`.
+
+        The pods of the cluster that have no node wait already, in the order of their creation.
+
+        Raises:
+            PolicyError: a plugin of the registry cannot be made for a profile.
+        """
+        self.queue = SchedulingQueue(clock, key=self._key)
+        self.scheduler = Scheduler(cluster, live, settings, clock=clock, client=client, count=count, queue=self.queue,
+                                   concluded=self._concluded)
+        self.failures: list[Failure] = []
+        """What plugins failed at outside of decisions."""
+        self._live = live
+        self._clock = clock
+        self._monitor = monitor
+        self._tell = concluded
+        self._generation = live.registry.generation
+        self._held: dict[str, QueuedPod] = {}
+        cluster.listen(self._note)
+        for pod in cluster.pending:
+            self._enqueue(pod)
+
+    def schedule_one(self) -> Verdict | None:
+        """Decide about the next pod and carry that out; None where no pod is to be tried now."""
+        self.scheduler.settle()
+        registry = self._live.registry
+        if registry.generation != self._generation:
+            self._generation = registry.generation
+            self.queue.release_all()
+        queued = self._next()
+        if queued is None:
+            return None
+        pod = queued.pod
+        if self._monitor is not None:
+            self._monitor.start(pod.key)
+        verdict = self.scheduler.schedule(pod)
+        if verdict.waiting:
+            self._held[pod.key] = queued
+            self.queue.done(pod.key)
+        else:
+            self._conclude(queued, verdict)
+        if self._monitor is not None:
+            self._monitor.complete(pod.key)
+        return verdict if verdict.scheduled else verdict.explained()
+
+    def schedule_all(self) -> Iterator[Verdict]:
+        """Decide until no pod is to be tried now."""
+        while (verdict := self.schedule_one()) is not None:
+            yield verdict
+
+    def next_time(self) -> int | None:
+        """Return when there is something to do though nothing happens; None where there is not."""
+        times = [time for time in (self.queue.next_time(), self.scheduler.waiting.next_time()) if time is not None]
+        return min(times, default=None)
+
+    def close(self) -> None:
+        """Close all plugins; nothing is decided any more."""
+        self.scheduler.close()
+
+    # Into the queue
+
+    def _key(self, queued: QueuedPod) -> object:
+        # Profiles have one queue together, so the first profile's order is everybody's, as in kube-scheduler.
+        for active in self._sorters():
+            return active.ask.queue_key(queued)
+        return (-queued.pod.priority, queued.since)
+
+    def _sorters(self) -> tuple[Active, ...]:
+        profiles = self.scheduler.profiles if hasattr(self, "scheduler") else ()
+        return profiles[0].at[Point.QUEUE_SORT] if profiles else ()
+
+    def _note(self, event: Event) -> None:
+        if event.kind == "Pod":
+            pod = event.new_pod
+            before = event.old_pod
+            if pod is None or pod.node_name:
+                self.queue.remove(event.key)
+                if pod is not None and not event.assumed:
+                    self.scheduler.nominations.withdraw(pod)
+            elif not event.assumed and (before is None or before.node_name):
+                self._enqueue(pod)
+            elif not event.assumed:
+                self.queue.update(pod)
+        for pod in self.queue.note(event):
+            self._enqueue(pod)
+
+    def _enqueue(self, pod: PodInfo) -> None:
+        if (pod.object.get("metadata") or {}).get("deletionTimestamp"):
+            return
+        profile = self.scheduler.profile_of(pod)
+        for active in profile.at[Point.PRE_ENQUEUE]:
+            refusal = guarded(self.failures, active, Point.PRE_ENQUEUE, active.ask.pre_enqueue, pod,
+                              self.scheduler.cluster.snapshot(self._clock()))
+            if refusal is not None and active.enforced:
+                self.queue.gate(pod, [_hint_of(active, frozenset((refusal.rule,)))])
+                return
+        self.queue.add(pod)
+
+    def _next(self) -> QueuedPod | None:
+        for profile in self.scheduler.profiles:
+            for active in profile.having(NextPod)[:1]:
+                key = guarded(self.failures, active, Point.QUEUE_SORT, active.ask.next_pod)
+                found = self.queue.pop(key) if isinstance(key, str) else None
+                if found is not None:
+                    return found
+        return self.queue.pop()
+
+    # Out of it
+
+    def _concluded(self, verdict: Verdict) -> None:
+        queued = self._held.pop(verdict.pod.key, None)
+        if queued is not None:
+            self._conclude(queued, verdict)
+        self._tell(verdict)
+
+    def _conclude(self, queued: QueuedPod, verdict: Verdict) -> None:
+        if verdict.node is not None:
+            self.queue.done(queued.pod.key)
+            return
+        profile = self.scheduler.profile_of(queued.pod)
+        refusal = verdict.refusal[2] if verdict.refusal is not None else Refusal("", verdict.summary())
+        for active in profile.having(BeforeError):
+            if guarded(self.failures, active, Point.POST_FILTER, active.ask.before_error, queued.pod, refusal) is True:
+                self.queue.done(queued.pod.key)
+                return
+        current = self.scheduler.cluster.pod(queued.pod.key)
+        if current is None or not current.node_name:
+            hints = None if refusal.code is Code.ERROR else _hints_of(profile, verdict)
+            self.queue.failed(queued, hints)
+        else:
+            self.queue.done(queued.pod.key)
+        for active in profile.having(AfterError):
+            if guarded(self.failures, active, Point.POST_FILTER, active.ask.after_error, queued.pod, refusal) is True:
+                return
+
+
+def _hints_of(profile: Profile, verdict: Verdict) -> list[Hint]:
+    """Return what may help the pod: what each plugin that refused it depends on."""
+    plugins = {each.name: each for point in (Point.PRE_FILTER, Point.FILTER, Point.RESERVE, Point.PERMIT)
+               for each in profile.at[point]}
+    found: list[Hint] = []
+    if verdict.refusal is not None:
+        name, _, refusal = verdict.refusal
+        found.append(_hint_of(plugins.get(name), frozenset((refusal.rule,))))
+    for step in verdict.filters:
+        if step.enforcement is Enforcement.ENFORCE and len(step.refused):
+            rules = frozenset[str]() if step.answer.rules is None else step.answer.rules(step.refused)
+            found.append(_hint_of(plugins.get(step.plugin), rules))
+    if not verdict.names:
+        found.append(_NODES)
+    return found
+
+
+_NODES = PathHint(frozenset({("node",)}))
+
+
+def _hint_of(active: Active | None, rules: frozenset[str]) -> Hint:
+    if active is None:
+        return any_change
+    if isinstance(active.ask, Depends):
+        return PathHint(active.ask.depends_on(rules))
+    if isinstance(active.ask, Hinted):
+        return active.ask.may_help
+    return any_change
