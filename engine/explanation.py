@@ -41,7 +41,7 @@ Paint: TypeAlias = Callable[[str, Mark], str]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under headers; columns whose cells are all numbers are aligned to the right."""
+    """Rows under headers; columns whose cells are numbers and no words are aligned to the right."""
 
     headers: tuple[str, ...]
     rows: tuple[tuple[str | int, ...], ...]
@@ -50,8 +50,8 @@ class Table:
         """Yield the lines, as wide as they need to be."""
         cells = [self.headers, *(tuple(map(str, row)) for row in self.rows)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        numeric = [all(isinstance(row[place], int) for row in self.rows) and bool(self.rows)
-                   for place in range(len(self.headers))]
+        numeric = [not any(any(map(str.isalpha, cell)) for cell in column[1:])
+                   for column in zip(*cells, strict=True)]
         for row in cells:
             yield _GAP.join(
                 cell.rjust(width) if right else cell.ljust(width)
@@ -73,6 +73,8 @@ class Finding:
     facts: Mapping[str, Any] = field(default_factory=dict)
     parts: tuple[Finding, ...] = ()
     table: Table | None = None
+    lead: str = ""
+    """What stands before the text (a number, a dash); what is below the finding is indented by its width."""
 
     def as_text(self, paint: Paint = lambda text, _: text) -> str:
         """Return the tree as lines for people, without a line break at the end."""
@@ -109,14 +111,12 @@ class Finding:
             yield indent + paint(self.text, self.mark)
             below = indent + _INDENT
         elif self.text:
+            lead = f"{self.mark.value.ljust(_WIDTH)}  " if self.mark in _WORDS else self.lead
+            word = lead.rstrip()
             for place, line in enumerate(self.text.splitlines()):
-                word = f"{self.mark.value.ljust(_WIDTH)}  " if self.mark in _WORDS else ""
-                if place:
-                    yield f"{indent}{' ' * len(word)}{line}"
-                else:
-                    yield indent + (paint(word.rstrip(), self.mark) + word[len(word.rstrip()):] if word else "") + (
-                        line if word else paint(line, self.mark))
-                below = indent + (" " * len(word) or _INDENT)
+                before = paint(word, self.mark) + lead[len(word):] if word and not place else " " * len(lead)
+                yield indent + before + (paint(line, self.mark) if not lead else line)
+            below = indent + (" " * len(lead) or _INDENT)
         if self.table is not None:
             for place, line in enumerate(self.table.lines()):
                 yield below + (paint(line, Mark.HEADING) if place == 0 else line)

@@ -12,12 +12,12 @@ from textwrap import shorten
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cli.composition import cluster_of, live_of, moment_of, pod_of
 from koordpolicy.engine.cli.explain import explain
-from koordpolicy.engine.cli.explain import show as show_explanation
 from koordpolicy.engine.cli.scheduler import schedule_pending, show_placements, show_unplaced
-from koordpolicy.engine.cli.terminal import bar, heading, table, write
+from koordpolicy.engine.cli.terminal import bar, heading, table, write, write_finding
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.points import Framework
 from koordpolicy.engine.registry import Live
+from koordpolicy.engine.scheduler.explanation import explain_decision
 
 HERE = Path(__file__).parent
 CLUSTER = str(HERE / "cluster" / "cluster.yaml")
@@ -36,8 +36,7 @@ def main() -> int:
     pods = len(cluster.objects("Pod"))
     write(f"{len(cluster.names)} nodes, {pods} pods, of which {len(cluster.pending)} are pending")
     show_policies(live)
-    explanation, _ = explain(pod_of(cluster, EXPLAINED), cluster, live, now)
-    explanation = explanation.explained()  # before the cluster changes
+    explanation = explain_decision(explain(pod_of(cluster, EXPLAINED), cluster, live, now))  # before it changes
     verdicts = schedule_pending(cluster, live, now)
     placed = [verdict for verdict in verdicts if verdict.scheduled]
     show_placements(placed, len(cluster.names))
@@ -45,7 +44,7 @@ def main() -> int:
     show_load(cluster.snapshot(now), before)
     heading(f"koord-policy explain {EXPLAINED}, as the cluster was before")
     write()
-    show_explanation(explanation, current="", best=5)
+    write_finding(explanation)
     return 0
 
 

@@ -1,18 +1,19 @@
-"""Say why a pod would run on a node, and why not on the others.
+"""Say why a pod would run on a node and why not on the others, and what would have to change.
 
 The decision is made anew on the cluster as it is: a pod that runs already is looked at as if it were still pending.
-Every filter is asked about every node, so that all reasons are shown and not only the first.
+Every filter is asked about every node, so that all reasons are shown and not only the first. Changes that would let the
+pod run are tried before they are told.
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import NodeChange
-from ..points import Enforcement
 from ..scheduler.cycle import Scheduler, Settings, decide, tie_break
+from ..scheduler.explanation import Explained, explain_decision, explain_node
 from .composition import (
     add_choice,
     add_cluster,
@@ -26,24 +27,12 @@ from .composition import (
     settings_of,
 )
 from .exits import Exit
-from .terminal import add_output, heading, table, write, write_json
-from .verdicts import (
-    reason_of,
-    refusal_json,
-    request,
-    show_choice,
-    show_errors,
-    show_refusals,
-    show_scores,
-    show_values,
-    verdict_json,
-)
+from .terminal import add_output, write_finding, write_json
+from .verdicts import verdict_json
 
 if TYPE_CHECKING:
     from ..cluster.snapshot import Cluster
     from ..registry import Live
-    from ..scheduler.profile import Profile
-    from ..scheduler.verdict import Verdict
     from . import Builtins
 
 EXAMPLES = """\
@@ -77,20 +66,28 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.node is not None:
         node_of(cluster, options.node)
     now = moment_of(options.now, options.cluster, cluster)
-    settings = settings_of(options, live.registry, cluster)
-    verdict, profile = explain(pod, cluster, live, now, settings)
+    explained = explain(pod, cluster, live, now, settings_of(options, live.registry, cluster))
+    verdict = explained.verdict
     if options.node is not None:
-        return _explain_node(verdict, profile, options)
+        finding = explain_node(explained, options.node)
+        passed = next(finding.find("choice")).facts["passed"]
+        if options.output == "json":
+            write_json({
+                "pod": pod.key, "node": options.node, "passed": passed, "chosen": verdict.node == options.node,
+                "scores": verdict.score_of(options.node), "explanation": finding.to_json(),
+            })
+        else:
+            write_finding(finding)
+        return Exit.OK if passed else Exit.IMPOSSIBLE
+    finding = explain_decision(explained, best=options.best)
     if options.output == "json":
-        write_json(verdict_json(verdict))
+        write_json(verdict_json(verdict) | {"explanation": finding.to_json()})
     else:
-        show(verdict, pod.node_name, options.best)
+        write_finding(finding)
     return Exit.OK if verdict.scheduled else Exit.IMPOSSIBLE
 
 
-def explain(
-    pod: PodInfo, cluster: Cluster, live: Live, now: int, settings: Settings | None = None,
-) -> tuple[Verdict, Profile]:
+def explain(pod: PodInfo, cluster: Cluster, live: Live, now: int, settings: Settings | None = None) -> Explained:
     """Decide about a pod with all reasons, as if it were pending; nothing changes. `now` is in ns since the epoch."""
     settings = settings or Settings()
     scheduler = Scheduler(cluster, live, settings, clock=lambda: now)
@@ -99,93 +96,11 @@ def explain(
         snapshot = snapshot.overlay({pod.node_name: NodeChange(remove=[pod.key])})
     profile = scheduler.profile_of(pod)
     rule = tie_break(settings.tie_break, settings.seed)
-    return decide(profile, unbound(pod), snapshot, tie_break=rule, exhaustive=True), profile
+    verdict = decide(profile, unbound(pod), snapshot, tie_break=rule, exhaustive=True)
+    return Explained(verdict, profile, snapshot, pod.node_name)
 
 
 def unbound(pod: PodInfo) -> PodInfo:
     """Return the pod as it was before it had a node."""
     spec = {key: value for key, value in pod.object["spec"].items() if key != "nodeName"}
     return PodInfo.of({**pod.object, "spec": spec}) if pod.node_name else pod
-
-
-def show(verdict: Verdict, current: str, best: int) -> None:
-    """Print a decision: the choice, the scores of the best nodes, the refusals, the errors.
-
-    `current` is the node that the pod is on, empty if it is pending.
-    """
-    pod = verdict.pod
-    kind = " ".join(word for word in (pod.priority_band, pod.qos_class) if word)
-    write(f"{pod.key}  {kind}  requests {request(pod)}")
-    if current:
-        write(f"it is on {current}; decided as if it were pending")
-    write(f"profile {verdict.profile}")
-    write()
-    show_choice(verdict)
-    if len(verdict.passed):
-        heading("scores")
-        show_scores(verdict, best)
-    refused = len(verdict.names) - len(verdict.passed)
-    if refused or verdict.refusal is not None or any(len(step.refused) for step in verdict.filters):
-        heading(f"{refused} of {len(verdict.names)} nodes refused")
-        show_refusals(verdict)
-    show_errors(verdict)
-
-
-def _explain_node(verdict: Verdict, profile: Profile, options: argparse.Namespace) -> int:
-    node = options.node
-    asked = _answers(verdict, profile, node)
-    scores = verdict.score_of(node)
-    passed = bool(scores) or any(name == node for name, _ in verdict.best())
-    if options.output == "json":
-        write_json({
-            "pod": verdict.pod.key, "node": node, "passed": passed, "chosen": verdict.node == node,
-            "filters": [
-                {"plugin": plugin, "passed": refusal is None, "enforcement": enforcement.value}
-                | ({} if refusal is None else refusal_json(plugin, refusal))
-                for plugin, enforcement, refusal in asked
-            ],
-            "scores": scores,
-        })
-        return Exit.OK if passed else Exit.IMPOSSIBLE
-    outcome = "is chosen for" if verdict.node == node else "could take" if passed else "is refused for"
-    write(f"{node} {outcome} {verdict.pod.key}")
-    if verdict.refusal is not None:
-        show_refusals(verdict)
-        return Exit.IMPOSSIBLE
-    heading("filters")
-    for plugin, enforcement, refusal in asked:
-        mark = "" if enforcement is Enforcement.ENFORCE else f" [{enforcement.value.lower()} only]"
-        if refusal is None:
-            write(f"  passed   {plugin}{mark}")
-        else:
-            rule = f" ({refusal.rule})" if refusal.rule else ""
-            write(f"  refused  {plugin}{rule}{mark}: {reason_of(refusal)}")
-            show_values(refusal.values, " " * 11)
-    if scores:
-        heading("scores")
-        table(["plugin", "weight", "score", "weighted", "items"], [
-            [step.plugin, step.weight, scores[step.plugin], step.weight * scores[step.plugin],
-             _items(step, verdict, node)]
-            for step in verdict.scores
-        ])
-        totals = dict(verdict.best())
-        best = verdict.best(1)[0]
-        write(f"total {totals[node]}; the best node is {best[0]} with {best[1]}")
-    show_errors(verdict)
-    return Exit.OK if passed else Exit.IMPOSSIBLE
-
-
-def _answers(verdict: Verdict, profile: Profile, node: str) -> list[tuple[str, Enforcement, Any]]:
-    """Return for each filter of the profile its enforcement, and its refusal of the node or None."""
-    row = list(verdict.names).index(node)
-    refusing = {step.plugin: step for step in verdict.filters if row in step.refused}
-    return [
-        (active.name, active.plugin.enforcement,
-         refusing[active.name].answer.explain(row) if active.name in refusing else None)
-        for active in profile.filters
-    ]
-
-
-def _items(step: Any, verdict: Verdict, node: str) -> str:
-    row = list(verdict.names).index(node)
-    return ", ".join(f"{name} {int(values[row])}" for name, values in step.scores.items.items())

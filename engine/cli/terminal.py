@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from ..explanation import Finding, Mark
 
 _PIPE_WIDTH = 10_000
 _GAP = 2
@@ -114,6 +117,27 @@ def bar(percent: float, width: int = 20, *, hot: float = 65.0) -> object:
     eighths = " ▏▎▍▌▋▊▉"[int((cells - whole) * 8)]
     text = ("█" * whole + (eighths if whole < width else "")).ljust(width)
     return Text(text, style="red" if percent >= hot else "green")
+
+
+def write_finding(finding: Finding) -> None:
+    """Print an explanation; in colour on a terminal, unless NO_COLOR is set."""
+    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    write(finding.as_text(_paint if coloured else _plainly))
+
+
+def _plainly(text: str, _: Mark) -> str:
+    return text
+
+
+def _paint(text: str, mark: Mark) -> str:
+    code = _COLOURS.get(mark.name)
+    return text if code is None else f"\x1b[{code}m{text}\x1b[0m"
+
+
+_COLOURS: Final = {
+    "PASSED": 32, "REFUSED": 31, "ERROR": 31, "WATCHED": 33, "CHANGE": 36, "HEADING": 1,
+}
+"""SGR codes by the name of the mark."""
 
 
 @contextmanager

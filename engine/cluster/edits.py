@@ -164,8 +164,10 @@ def request_edits(pod: PodInfo, resource: str, after: object, *, which: str = "r
 def _difference(resource: str, before: int, after: int) -> str:
     """Return `2 cores less cpu (1 core instead of 3 cores)`."""
     unit, less = amount_unit(resource), "less" if after < before else "more"
-    return (f"{shown(abs(after - before), unit)} {less} {resource} "
-            f"({shown(after, unit)} instead of {shown(before, unit)})")
+    now, then = shown(before, unit), shown(after, unit)
+    if now.partition(" ")[2].rstrip("s") == then.partition(" ")[2].rstrip("s"):
+        then = then.partition(" ")[0]
+    return f"{shown(abs(after - before), unit)} {less} {resource} ({then} instead of {now})"
 
 
 def _with_amount(pod: PodInfo, resource: str, difference: int, which: str) -> Json | None:

@@ -31,7 +31,7 @@ MOST_TRIALS: Final = 60
 """How many changed pods or nodes are tried for one node."""
 _MOST_EDITS: Final = 4
 _MOST_PER_PLUGIN: Final = 8
-_STEP: Final = 1.0
+_STEP: Final = 0.25
 """What each further change costs beside its size."""
 
 
@@ -53,9 +53,9 @@ class Remedy:
         return all(edit.node is None for edit in self.edits)
 
     @property
-    def size(self) -> tuple[float, ...]:
-        """What remedies are ordered by, the smallest first: so many changes, so large."""
-        return len(self.edits), sum(edit.size for edit in self.edits)
+    def size(self) -> float:
+        """What remedies are ordered by, the smallest first: how large its changes are, and how many."""
+        return sum(edit.size + _STEP for edit in self.edits)
 
 
 @dataclass(order=True, slots=True)

@@ -136,25 +136,21 @@ def test_a_decision_is_explained(run: Run, dump: Path, policies: Path):
     done = run("explain", "web-2", "--cluster", dump, "--policies", policies)
     assert (done.exit, done.err) == (0, "")
     assert done.out == (
-        "shop/web-2  koord-prod LS  requests cpu 2\n"
-        "profile default-scheduler\n"
-        "\n"
-        "shop/web-2 runs on cool: 1 of 3 nodes passed\n"
+        "shop/web-2  koord-prod LS  requests cpu 2  profile default-scheduler\n"
+        "shop/web-2 runs on cool: 1 of 3 nodes pass\n"
         "\n"
         "scores\n"
-        "plugin              weight  cool\n"
-        "TaintToleration          1   100\n"
-        "NodeAffinity             1     0\n"
-        "keep-off-hot-nodes       1    75\n"
-        "total                    3   175\n"
+        "  plugin              weight  cool\n"
+        "  TaintToleration          1   100\n"
+        "  NodeAffinity             1     0\n"
+        "  keep-off-hot-nodes       1    75\n"
+        "  total, weighted          3   175\n"
         "\n"
         "2 of 3 nodes refused\n"
-        "   1  NodeResourcesFit (resources)\n"
-        "      Insufficient cpu: small\n"
-        "        cpu 2 requested, 1 of 1 free\n"
-        "   1  keep-off-hot-nodes (below-watermark)\n"
-        "      cpu at 75%: hot\n"
-        "        variables.cpu = 75\n"
+        "    1  NodeResourcesFit (resources): Insufficient cpu\n"
+        "       small: cpu 2 cores requested, 1 core of 1 core free: 1 core short\n"
+        "    1  keep-off-hot-nodes (below-watermark): cpu at 75%\n"
+        "       hot: cpu 75 %, must be below 65 %: over by 10 %\n"
     )
 
 
@@ -163,16 +159,15 @@ def test_a_pod_that_runs_is_decided_about_as_if_it_were_pending(run: Run, tmp_pa
     dump = write_dump(tmp_path / "dump.json", items)
     done = run("explain", "shop/web", "--cluster", dump)
     assert done.exit == 0
-    assert done.out.splitlines()[1:5] == [
-        "it is on full; decided as if it were pending", "profile default-scheduler", "",
-        "shop/web runs on full: 1 of 1 nodes passed",
+    assert done.out.splitlines()[1:3] == [
+        "it is on full; decided as if it were pending", "shop/web runs on full: 1 of 1 nodes pass",
     ]
 
 
 def test_a_pod_that_fits_nowhere_is_not_possible(run: Run, dump: Path, policies: Path):
     done = run("explain", "web-4", "--cluster", dump, "--policies", policies)
     assert done.exit == 5
-    assert "no node fits shop/web-4: none of 3 passed" in done.out
+    assert "no node fits shop/web-4: 0 of 3 nodes pass" in done.out
     done = run("explain", "web-4", "--cluster", dump, "--policies", policies, "--output", "json")
     assert (done.exit, done.json["node"]) == (5, None)
     assert [(each["plugin"], each["nodes"]) for each in done.json["refusals"]] == [
@@ -185,16 +180,18 @@ def test_one_node_is_explained_plugin_by_plugin(run: Run, dump: Path, policies: 
     assert done.exit == 5
     assert done.out == (
         "hot is refused for shop/web-2\n"
+        "shop/web-2  koord-prod LS  requests cpu 2  profile default-scheduler\n"
         "\n"
         "filters\n"
-        "  passed   NodeUnschedulable\n"
-        "  passed   NodeName\n"
-        "  passed   TaintToleration\n"
-        "  passed   NodeAffinity\n"
-        "  passed   NodeResourcesFit\n"
-        "  passed   GpuShare\n"
+        "  passed   NodeUnschedulable, NodeName, TaintToleration, NodeAffinity, NodeResourcesFit, GpuShare\n"
         "  refused  keep-off-hot-nodes (below-watermark): cpu at 75%\n"
-        "           variables.cpu = 75\n"
+        "           cpu 75 %, must be below 65 %: over by 10 %\n"
+        "             from allocatable.cpu 4 cores, usage.cpu 3 cores\n"
+        "           where variables.cpu = 75\n"
+        "\n"
+        "it would run there if\n"
+        "  - node hot used 0.401 cores less cpu (2.599 instead of 3 cores)\n"
+        "  - node hot had 0.616 cores more cpu (4.616 instead of 4 cores)\n"
     )
 
 
@@ -205,7 +202,7 @@ def test_a_node_that_passed_shows_its_scores(run: Run, tmp_path: Path, policies:
     assert done.exit == 0
     assert done.out.startswith("b could take shop/web\n")
     assert done.out.splitlines()[-2:] == [
-        "keep-off-hot-nodes       1     50        50  coolest-first 50", "total 150; the best node is a with 175",
+        "  total, weighted                 3  150", "place 2 of 2: a has 175, 25 more",
     ]
     found = run("explain", "web", "--cluster", dump, "--policies", policies, "--node", "a", "-o", "json").json
     assert (found["passed"], found["chosen"], found["scores"]["keep-off-hot-nodes"]) == (True, True, 75)
@@ -215,8 +212,14 @@ def test_a_node_that_nobody_measured_is_refused_with_the_error(run: Run, tmp_pat
     dump = write_dump(tmp_path / "dump.json", [node("silent"), pod("web", "1")])
     done = run("explain", "web", "--cluster", dump, "--policies", policies)
     assert done.exit == 5
-    assert "no metric of the node, or an expired one: silent" in done.out
-    assert "\nerrors\n  keep-off-hot-nodes (below-watermark) at filter: no metric of the node, or an expired one on silent\n" in done.out
+    assert (
+        "    1  keep-off-hot-nodes (below-watermark): PolicyError: no metric of the node, or an expired one\n"
+        "       silent\n"
+    ) in done.out
+    assert done.out.endswith(
+        "\nerrors\n"
+        "  error    keep-off-hot-nodes (below-watermark) at filter: no metric of the node, or an expired one on silent\n"
+    )
 
 
 def test_a_name_that_several_pods_have_needs_its_namespace(run: Run, tmp_path: Path):
@@ -277,13 +280,16 @@ def test_an_expression_that_fails_is_told_apart_from_one_that_says_no(run: Run, 
     arguments = ("--cluster", dump, "--policies", tmp_path / "zoned.yaml")
     out = run("explain", "web-4", *arguments).out
     assert out.endswith(
-        "      PolicyError: no such key: zone: all\n"
-        "        cool: node.metadata.labels['zone'] = no such key: zone\n"
+        "    3  zoned (zone): PolicyError: no such key: zone\n"
+        "       all nodes\n"
+        "\nit would run if\n"
+        "  - the pod requested 60 cores less cpu (4 instead of 64 cores), and node hot had the label zone=a\n"
+        "  - node hot had 60 cores more cpu (64 instead of 4 cores) and had the label zone=a\n"
         "\nerrors\n"
-        "  zoned (zone) at filter: no such key: zone on cool, hot, small\n"
+        "  error    zoned (zone) at filter: no such key: zone on cool, hot, small\n"
         "  what may be missing is tested with `has(x.y)` or `'key' in x`, or read as `x.?y.orValue(z)`\n"
     )
-    assert "  refused  zoned (zone): PolicyError: no such key: zone\n" in run("explain", "web-4", *arguments, "--node", "hot").out
+    assert "  error    zoned (zone): no such key: zone\n" in run("explain", "web-4", *arguments, "--node", "hot").out
     out = run("scheduler", *arguments).out
     assert out.count("no such key: zone on") == 1
     assert "  zoned (zone) at filter: no such key: zone on cool, hot, for 2 pods\n" in out
@@ -291,7 +297,11 @@ def test_an_expression_that_fails_is_told_apart_from_one_that_says_no(run: Run, 
 
 def test_what_is_short_is_told_in_peoples_units_and_of_which_node(run: Run, dump: Path):
     lines = run("explain", "web-4", "--cluster", dump).out.splitlines()
-    assert lines[-2:] == ["      Insufficient cpu: all", "        cool: cpu 64 requested, 3 of 4 free"]
+    assert lines[4:7] == [
+        "    3  NodeResourcesFit (resources): Insufficient cpu",
+        "       all nodes",
+        "       nearest is hot: cpu 64 cores requested, 4 cores of 4 cores free: 60 cores short",
+    ]
 
 
 def test_policies_of_another_profile_count_in_that_profile_only(run: Run, dump: Path, policies: Path):
