@@ -195,10 +195,12 @@ def _tune(pods: list[TracePod], population: Sequence[TracePod], target: float, r
         while requested > target:
             requested -= pods.pop(random.below(len(pods))).gpu_total
         return
-    if not requested:
-        return  # copies without GPU requests would never reach the target
+    if not 0 < requested < target:
+        return  # copies of pods without GPU requests would never reach the target
     copies = 0
-    while requested < target:
+    # A copy for several devices may have overshot the target: the draw that finds nothing more to add is made all the
+    # same, and the order of the nodes hangs on it.
+    while True:
         pod = population[random.below(len(population))]
         # The peer compares with the request per device, not with the total: the last copy may overshoot.
         if requested + pod.gpu_milli > target:

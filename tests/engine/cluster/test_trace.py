@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from koordpolicy.engine.cluster.go_random import GoRandom
 from koordpolicy.engine.cluster.trace import Trace, TraceNode, TracePod, generate, load
 from koordpolicy.engine.source import PolicyError
 
@@ -92,6 +93,28 @@ def test_the_workload_is_inflated_to_the_load_that_was_asked_for():
     assert sorted(workload.pods[: len(TRACE.pods)], key=lambda pod: pod.name) == list(TRACE.pods)
     assert [pod.name.rpartition("-")[2] for pod in copies] == [str(number) for number in range(len(copies))]
     assert 20_000 - 2000 < sum(pod.gpu_total for pod in workload.pods) < 20_000 + 2000
+
+
+def test_the_draw_that_ends_the_inflation_is_made_also_after_a_copy_has_overshot_the_target():
+    nodes = tuple(TraceNode(f"n{number}", 1000, 1000, 1, "T4") for number in range(10))
+    pods = (TracePod("few", 100, 10, 1, 1000), TracePod("many", 100, 10, 7, 1000))
+    overshot = set()
+    for seed in range(20):
+        random = GoRandom(seed)
+        random.uint64()
+        random.shuffle(list(pods))
+        requested, ended = 8000, False
+        while not ended:
+            pod = pods[random.below(2)]
+            ended = requested + pod.gpu_milli > 20_000
+            requested += 0 if ended else pod.gpu_total
+        for _ in range(10):
+            random.uint64()
+        prefixes = random.permutation(10)
+        workload = generate(Trace(nodes, pods), seed=seed, tune=2.0)
+        assert {node.name for node in workload.nodes} == {f"{prefix:04d}-n{number}" for number, prefix in enumerate(prefixes)}
+        overshot.add(requested > 20_000)
+    assert overshot == {True, False}
 
 
 def test_the_workload_is_thinned_out_to_the_load_that_was_asked_for():
