@@ -44,6 +44,8 @@ class Plugin:
     """The profiles it is active in by itself; None means all."""
     enabled: bool = True
     """Whether it is active where no profile names it (documents are, most built-ins wait to be named)."""
+    waits_at: frozenset[Point] = frozenset()
+    """The points at which it waits to be named by a profile although it is `enabled`."""
     replaces: bool = False
     """Whether it takes the place of the Python plugin of the same name on purpose."""
     enforcement: Enforcement = Enforcement.ENFORCE
