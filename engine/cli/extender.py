@@ -32,6 +32,7 @@ from .terminal import warn, write
 
 if TYPE_CHECKING:
     from ..registry import Plugin
+    from ..scheduler.admin import Token
     from ..scheduler.server import Loaded, Server
     from . import Builtins
 
@@ -47,7 +48,7 @@ _MEGABYTE: Final = 1024 * 1024
 _REFRESH_SECONDS: Final = 30.0
 _OPTIONS: Final = ("bind", "enable", "priorities", "state_dir", "invalid_at_start", "reload_unit",
                    "max_error_rate", "refresh", "tls_cert", "tls_key", "client_ca", "health_bind",
-                   "max_body")
+                   "max_body", "shadow", "shadow_share", "admin_token_file")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,6 +84,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--health-bind", metavar="HOST:PORT", type=_address,
                        help="answer /healthz, /readyz and /metrics there too, without TLS: probes and Prometheus have "
                             "no client certificate")
+    group.add_argument("--shadow", metavar="PATH",
+                       help="policies that decide beside the ones in force and change nothing: differences are counted "
+                            "and sampled in /status and /metrics, and `koord-policy promote` puts them in force")
+    group.add_argument("--shadow-share", metavar="RATE", type=_rate,
+                       help="which part (0..1) of the time of the thread that decides the shadow may take "
+                            "(default: 0.25)")
+    group.add_argument("--admin-token-file", metavar="FILE", type=Path,
+                       help="whoever shows the token in this file may promote and roll back over HTTP; without it "
+                            "nobody may")
     group.add_argument("--max-body", metavar="MIB", type=_megabytes, help="largest body that is taken (default: 64)")
 
 
@@ -129,7 +139,8 @@ def server_of(options: argparse.Namespace, builtins: Builtins) -> Server:
     from ..scheduler.server import DEFAULT_MAX_BODY, Server  # noqa: PLC0415 - 150 ms that only servers pay
 
     max_body = DEFAULT_MAX_BODY if options.max_body is None else options.max_body
-    return Server(loader(options, builtins), max_body=max_body, tls=_tls(options), health=options.health_bind)
+    return Server(loader(options, builtins), max_body=max_body, tls=_tls(options), health=options.health_bind,
+                  token=_token(options.admin_token_file))
 
 
 def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Loaded]:
@@ -147,6 +158,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
         from ..scheduler.extender import Extender, Priorities  # noqa: PLC0415
         from ..scheduler.profile import ProfileSpec, check_profiles  # noqa: PLC0415
         from ..scheduler.server import Loaded, Refresh  # noqa: PLC0415
+        from ..scheduler.shadow import SHARE, Shadow  # noqa: PLC0415
 
         live, offers = Live(), python_offers(builtins)
         settings = Settings((ProfileSpec(options.profile or DEFAULT_PROFILE),), seed=options.seed)
@@ -176,7 +188,21 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
                 refresh = Refresh(relist, Listing(objects), options.refresh or _REFRESH_SECONDS)
         counters = Counters()
         scheduler = Scheduler(cluster, live, settings, clock=clock, count=counters)
-        extender = Extender(scheduler, clock=clock, timer=time.monotonic,
+        shadow = None
+        if options.shadow is not None:
+            # The same plugins beside other documents, over the same cluster, in the thread that owns it.
+            beside, other = Live(), Builder(partial(compile_documents, extensions=offers.functions))
+            below = Scheduler(cluster, beside, settings, clock=clock)
+            follows = Reloader(
+                beside, [options.shadow], other, groups=other.groups, warnings=other.warnings,
+                python_plugins=_enabled(offers.plugins, options.enable or ()),
+                check=partial(check_profiles, settings.profiles), invalid_at_start=InvalidAtStart.WAIT,
+            )
+            share = SHARE if options.shadow_share is None else options.shadow_share
+            shadow = Shadow(below, beside, live, follows, timer=time.monotonic, share=share)
+            follows.prepare_with(below.prepare)
+            follows.start()
+        extender = Extender(scheduler, clock=clock, timer=time.monotonic, shadow=shadow,
                             priorities=Priorities(options.priorities or "MinMax"))
         reloader.prepare_with(scheduler.prepare)
         reloader.start()
@@ -207,6 +233,17 @@ def _enabled(plugins: tuple[Plugin, ...], names: tuple[str, ...] | list[str]) ->
         replace(plugin, enabled=plugin.name in names) if plugin.framework is Framework.SCHEDULER else plugin
         for plugin in plugins
     )
+
+
+def _token(path: Path | None) -> Token | None:
+    from ..scheduler.admin import Token  # noqa: PLC0415
+
+    if path is None:
+        return None
+    try:
+        return Token(path)
+    except ValueError as error:
+        raise Stop(f"`--admin-token-file`: {error}") from None
 
 
 def _tls(options: argparse.Namespace) -> ssl.SSLContext | None:

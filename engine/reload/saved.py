@@ -54,12 +54,8 @@ class Store:
 
     def save(self, sources: Mapping[str, Saved]) -> None:
         """Write the set; raises `OSError`, and then what was there before is still there."""
-        body = json.dumps({path: {
-            "digest": saved.version.digest, "since": saved.since, "projected": saved.projected,
-            "rejected": saved.rejected,
-            "files": {name: {"sha256": saved.version.hashes[name], "text": source.text}
-                      for name, source in saved.version.files.items()},
-        } for path, saved in sources.items()}, ensure_ascii=False).encode("utf-8", "surrogateescape")
+        # One file at a time: a single call that writes 50 MB would keep decisions waiting until it returns.
+        body = b"{" + b",".join(self._written(path, saved) for path, saved in sources.items()) + b"}"
         head = f"{_FORMAT} {len(body)} {hashlib.sha256(body).hexdigest()}\n".encode()
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         beside = self._directory / f".{FILE}.{os.getpid()}"
@@ -76,6 +72,15 @@ class Store:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    @staticmethod
+    def _written(path: str, saved: Saved) -> bytes:
+        about = {"digest": saved.version.digest, "since": saved.since, "projected": saved.projected,
+                 "rejected": saved.rejected}
+        files = b",".join(
+            _json(name) + b":" + _json({"sha256": saved.version.hashes[name], "text": source.text})
+            for name, source in saved.version.files.items())
+        return _json(path) + b":" + _json(about)[:-1] + b',"files":{' + files + b"}}"
 
     def load(self, mounts: Mapping[str, Mount]) -> dict[str, Saved]:
         """Return what was saved for these sources, by path; sources that it does not know are absent.
@@ -102,6 +107,10 @@ class Store:
             return {path: _saved(mounts[path], data) for path, data in sources.items() if path in mounts}
         except (ValueError, KeyError, TypeError, AttributeError):
             raise _refusal(f"`{self.path}` is not a last good set of this version", "damaged-state") from None
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
 
 
 def _saved(mount: Mount, data: Mapping[str, Any]) -> Saved:

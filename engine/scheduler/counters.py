@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+from ..compile.scheduling import DocumentScheduler, Evaluations
+from ..points import Point
+from .profile import Profile
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 """Names and values, by name."""
@@ -41,3 +45,21 @@ class Counters:
         """Return the amounts by counter and labels, as they are now."""
         with self._lock:
             return {name: dict(amounts) for name, amounts in sorted(self._amounts.items())}
+
+
+def evaluations_of(profiles: Iterable[Profile]) -> list[tuple[str, str, Evaluations]]:
+    """Return profile, plugin and what was counted of each expression of the documents in force."""
+    found: dict[int, tuple[str, str, Evaluations]] = {}
+    for profile in profiles:
+        for point in (Point.PRE_ENQUEUE, Point.PRE_FILTER, Point.FILTER, Point.SCORE):
+            for active in profile.at.get(point, ()):
+                if isinstance(active.ask, DocumentScheduler):
+                    for each in active.ask.evaluations.values():
+                        found[id(each)] = profile.name, active.name, each
+    return list(found.values())
+
+
+def expressions_of(profiles: Iterable[Profile]) -> list[dict[str, Any]]:
+    """Return plain data about the expressions of the documents in force, for `/status`."""
+    return [{"profile": profile, "plugin": plugin} | each.to_json()
+            for profile, plugin, each in evaluations_of(profiles)]

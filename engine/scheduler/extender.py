@@ -28,6 +28,7 @@ from ..source import PolicyError
 from .cycle import Scheduler, filter_nodes, score_nodes
 from .profile import Profile
 from .rowwise import describe
+from .shadow import Audits, Seen, Shadow
 from .verdict import Filtered, Verdict
 
 HIGHEST_PRIORITY: Final = 10
@@ -292,8 +293,10 @@ class Extender:
     def __init__(
         self, scheduler: Scheduler, *, clock: Callable[[], int], timer: Callable[[], float],
         priorities: Priorities = Priorities.MIN_MAX, most_pins: int = MOST_PINS, pin_seconds: float = PIN_SECONDS,
-        node_seconds: float = NODE_SECONDS,
+        node_seconds: float = NODE_SECONDS, shadow: Shadow | None = None,
     ) -> None:
+        self.shadow = shadow
+        self.audits = Audits()
         self.recent: tuple[Record, ...] = ()
         """The last decisions, newest last; rebound as a whole, so that other threads may read it."""
         self._scheduler = scheduler
@@ -307,6 +310,7 @@ class Extender:
         self._sent: dict[str, _SentNode] = {}
         self._sweep_at = timer() + node_seconds
         self._quoted: tuple[Sequence[str], Sequence[str]] = ((), ())
+        self._seen: Seen | None = None
 
     @property
     def scheduler(self) -> Scheduler:
@@ -330,6 +334,7 @@ class Extender:
             Malformed: the body is no question.
         """
         question = read_question(body)
+        self._seen = None
         try:
             reply = self._filter(question) if verb is Verb.FILTER else self._prioritize(question)
         except RecursionError:
@@ -340,8 +345,28 @@ class Extender:
         self.recent = (*self.recent[1 - RECENT:], reply.record)
         return reply
 
+    def review(self) -> None:
+        """Compare the last answer with what the shadow, and plugins that only audit, would have made of it.
+
+        To be called after the answer is on its way, and before the next question. Never raises.
+        """
+        seen, self._seen = self._seen, None
+        if seen is None:
+            return
+        try:
+            self.audits.compare(seen, self._scale)
+        except Exception:  # nobody waits for this
+            _LOG.exception("comparing what was audited failed")
+        if self.shadow is not None:
+            self.shadow.compare(seen, self._scale)
+
+    def _scale(self, totals: NDArray[np.int64]) -> NDArray[np.int64]:
+        return rescale(totals, self._priorities)
+
     def close(self) -> None:
-        """Release what is held for pods that were not asked about again."""
+        """Release what is held for pods that were not asked about again, and close the shadow."""
+        if self.shadow is not None:
+            self.shadow.close()
         while self._pins:
             self._pins.popitem()[1].lease.release()
 
@@ -351,6 +376,7 @@ class Extender:
         unusable, snapshot, rows, places = self._look_up(question)
         profile = self._pin(question.pod)
         verdict = filter_nodes(profile, question.pod, snapshot, among=rows)
+        self._seen = Seen(profile, snapshot, rows, verdict)
         if not len(verdict.passed):
             self._unpin(question.pod)
         quoted = self._quote(snapshot)
@@ -378,6 +404,7 @@ class Extender:
             self._unpin(question.pod)
         assert verdict.totals is not None
         priorities = rescale(verdict.totals, self._priorities)
+        self._seen = Seen(profile, snapshot, rows, verdict, priorities)
         scale = np.zeros(snapshot.size + 1, np.int64)  # the last one stands for nodes that are not known
         scale[rows] = priorities
         quoted, scores = self._quote(snapshot), scale[places]

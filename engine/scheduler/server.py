@@ -12,9 +12,10 @@ import logging
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
@@ -22,9 +23,13 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, G
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
 from ..cluster.listing import Listing, apply
+from ..reload.history import Past
 from ..reload.reloader import Reloader
-from .counters import Counters
+from ..source import PolicyError
+from .admin import Refused, Token, Wish, judge, refusal
+from .counters import Counters, evaluations_of, expressions_of
 from .extender import Extender, Malformed, Record, Verb
+from .shadow import Result
 
 DEFAULT_MAX_BODY: Final = 64 * 1024 * 1024
 """Bytes."""
@@ -34,6 +39,8 @@ _BODY_SECONDS: Final = 30.0
 _MOST_WAITING: Final = 32
 _SHUTDOWN_SECONDS: Final = 5.0
 _CHANGES_AT_ONCE: Final = 100
+_ADMIN_SECONDS: Final = 60.0
+_ADMIN_BODY: Final = 64 * 1024
 _BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
@@ -125,14 +132,24 @@ class Metrics:
         reloads.add_metric(["success"], status.successes)
         reloads.add_metric(["failure"], status.failures)
         yield reloads
-        yield GaugeMetricFamily("koord_policy_last_reload_success_timestamp_seconds",
-                                "When policies were last put in force", status.last_success or 0)
+        for what, when in (("success", status.last_success), ("failure", status.last_failure)):
+            yield GaugeMetricFamily(f"koord_policy_last_reload_{what}_timestamp_seconds",
+                                    f"When a version of policies last came to a {what}; 0 for never", when or 0)
         yield GaugeMetricFamily("koord_policy_policies_healthy", "Whether what runs is what the directories hold",
                                 int(status.healthy))
         yield GaugeMetricFamily("koord_policy_generation", "The generation of policies in force", status.generation)
+        yield GaugeMetricFamily("koord_policy_restored_generation", "The earlier generation that somebody brought "
+                                "back; 0 where what runs is what the directories hold", status.restored or 0)
         info = InfoMetricFamily("koord_policy_config", "The hash of the policies in force")
         info.add_metric([], {"hash": status.digest})
         yield info
+        sources = InfoMetricFamily("koord_policy_source", "The hash of what is in force of each directory",
+                                   labels=["path"])
+        for source in status.sources:
+            sources.add_metric([source.path], {"hash": source.digest or ""})
+        yield sources
+        yield from _compared(loaded.extender)
+        yield _evaluations(loaded.extender)
         yield GaugeMetricFamily("koord_policy_nodes", "Nodes in the cluster's state",
                                 len(loaded.extender.cluster.names))
         yield GaugeMetricFamily("koord_policy_pinned_pods", "Pods between their two calls", loaded.extender.pins)
@@ -145,6 +162,42 @@ class Metrics:
             yield family
 
 
+def _compared(extender: Extender) -> Iterable[Metric]:
+    audits = CounterMetricFamily(
+        "koord_policy_audit_decisions", "Answers by whether a plugin that only audits or warns would have changed them",
+        labels=["plugin", "enforcement", "verb", "result"])
+    for plugin, verb, how, tally in extender.audits.read():
+        for result in (Result.SAME, Result.DIFFERS):
+            audits.add_metric([plugin, how.value, verb, result.value], tally.count(result))
+    yield audits
+    shadow = extender.shadow
+    if shadow is None:
+        return
+    decisions = CounterMetricFamily(
+        "koord_policy_shadow_decisions", "Answers by how the shadow's compare with them", labels=["verb", "result"])
+    for (verb, result), count in shadow.totals.copy().items():
+        decisions.add_metric([verb, result.value], count)
+    yield decisions
+    yield CounterMetricFamily("koord_policy_shadow_seconds", "What deciding in the shadow took", shadow.seconds)
+    yield GaugeMetricFamily("koord_policy_shadow_ready", "Whether a valid set is in the shadow", int(shadow.ready))
+    info = InfoMetricFamily("koord_policy_shadow_config", "The hash of the policies in the shadow")
+    info.add_metric([], {"hash": shadow.agreement.shadow})
+    yield info
+
+
+def _evaluations(extender: Extender) -> Metric:
+    family = CounterMetricFamily(
+        "koord_policy_expression_evaluations", "Evaluations of expressions, counted by node",
+        labels=["plugin", "point", "rule"])
+    counts: dict[tuple[str, str, str], int] = {}
+    for _, plugin, each in evaluations_of(extender.scheduler.profiles):
+        key = plugin, each.point, each.rule
+        counts[key] = counts.get(key, 0) + each.asked
+    for labels, count in sorted(counts.items()):
+        family.add_metric(list(labels), count)
+    return family
+
+
 class Server:
     """Serves until it is told to stop.
 
@@ -154,14 +207,18 @@ class Server:
 
     def __init__(
         self, load: Callable[[], Loaded], *, max_body: int = DEFAULT_MAX_BODY, tls: ssl.SSLContext | None = None,
-        health: tuple[str, int] | None = None,
+        health: tuple[str, int] | None = None, token: Token | None = None,
     ) -> None:
-        """`health` is an address at which probes and Prometheus are answered without TLS, and nobody else is."""
+        """`health` is an address at which probes and Prometheus are answered without TLS, and nobody else is.
+
+        Who shows the `token` may promote the shadow and go back to earlier generations; without one nobody may.
+        """
         self.metrics = Metrics()
         self._load = load
         self._max_body = max_body
         self._tls = tls
         self._health = health
+        self._token = token
         self._loaded: Loaded | None = None
         self._waiting = 0
         self._decider = ThreadPoolExecutor(1, thread_name_prefix="decide")
@@ -202,6 +259,8 @@ class Server:
         app.router.add_post("/filter", self._filter)
         app.router.add_post("/prioritize", self._prioritize)
         app.router.add_get("/status", self._status)
+        app.router.add_post("/promote", self._promote)
+        app.router.add_post("/rollback", self._roll_back)
         async with AsyncExitStack() as open_ports:
             if self._health is not None:
                 probes = web.Application(middlewares=[_explain_errors])
@@ -257,7 +316,9 @@ class Server:
             except TimeoutError:
                 return _refuse(408, f"the body did not arrive within {_BODY_SECONDS:g} s")
             loop = asyncio.get_running_loop()
-            answer = await loop.run_in_executor(self._decider, self._decide, loaded, verb, body)
+            answering: asyncio.Future[bytes] = loop.create_future()
+            self._decider.submit(self._decide, loaded, verb, body, partial(_settle, loop, answering))
+            answer = await answering
         except Malformed as error:
             self.metrics.malformed(verb)
             return _refuse(400, str(error))
@@ -265,13 +326,76 @@ class Server:
             self._waiting -= 1
         return web.Response(body=answer, content_type="application/json")
 
-    def _decide(self, loaded: Loaded, verb: Verb, body: bytes) -> bytes:
+    def _decide(
+        self, loaded: Loaded, verb: Verb, body: bytes, tell: Callable[[bytes | Exception], None],
+    ) -> None:
         started = time.perf_counter()
-        reply = loaded.extender.answer(verb, body)
+        try:
+            reply = loaded.extender.answer(verb, body)
+        except Exception as error:  # whoever waits for it is told
+            tell(error)
+            return
+        took = time.perf_counter() - started
+        tell(reply.body)
+        # The answer is on its way: what follows delays nothing but the next question.
         record = reply.record
-        self.metrics.observe(record, time.perf_counter() - started)
+        self.metrics.observe(record, took)
         loaded.reloader.observe(record.generation, 1, 1 if record.errors else 0)
-        return reply.body
+        loaded.extender.review()
+
+    # What people may change
+
+    async def _promote(self, request: web.Request) -> web.Response:
+        loaded, data = await self._admitted(request)
+        try:
+            wish = Wish.of(data)
+        except ValueError as error:
+            return _refuse(400, str(error))
+        shadow = loaded.extender.shadow
+        try:
+            promotion = await asyncio.to_thread(judge, shadow, loaded.reloader, wish)
+            past = await _done(promotion.begin(loaded.reloader))
+        except Refused as refused:
+            _LOG.info("not promoted: %s", refused)
+            return _declined(refused)
+        _LOG.warning("promoted from the shadow: generation %d, %s", past.generation, past.digest)
+        return web.json_response({"promoted": True, "generation": past.generation, "hash": past.digest,
+                                  "path": promotion.path})
+
+    async def _roll_back(self, request: web.Request) -> web.Response:
+        loaded, data = await self._admitted(request)
+        wanted = data.get("to", "") if isinstance(data, dict) and data.keys() <= {"to"} else None
+        if not isinstance(wanted, str):
+            return _refuse(400, 'the body must be {} or {"to": "GENERATION or HASH"}')
+        try:
+            past = await _done(loaded.reloader.restore(wanted))
+        except Refused as refused:
+            return _declined(refused)
+        _LOG.warning("rolled back on request: generation %d is %s again", past.generation, past.restored)
+        return web.json_response({"restored": past.restored, "generation": past.generation, "hash": past.digest})
+
+    async def _admitted(self, request: web.Request) -> tuple[Loaded, Any]:
+        """Return what a request of somebody who may change things is about, and its body."""
+        if self._token is None:
+            raise _Declined(403, "nothing can be changed over HTTP: start the server with `--admin-token-file`")
+        if not await asyncio.to_thread(self._token.fits, request.headers.get("Authorization", "")):
+            raise _Declined(401, "show the token of `--admin-token-file` as `Authorization: Bearer TOKEN`",
+                            {"WWW-Authenticate": "Bearer"})
+        if self._loaded is None:
+            raise _Declined(503, "policies and cluster are not loaded yet")
+        body = b""
+        try:
+            async with asyncio.timeout(_BODY_SECONDS):
+                async for chunk in request.content.iter_any():
+                    body += chunk
+                    if len(body) > _ADMIN_BODY:
+                        raise _Declined(413, f"the body has more than {_ADMIN_BODY} bytes")
+        except TimeoutError:
+            raise _Declined(408, f"the body did not arrive within {_BODY_SECONDS:g} s") from None
+        try:
+            return self._loaded, json.loads(body or b"{}")
+        except (ValueError, RecursionError):
+            raise _Declined(400, "the body is no JSON") from None
 
     # What people and probes ask
 
@@ -327,6 +451,9 @@ def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
         "cluster": {"source": loaded.source, "nodes": len(extender.cluster.names)},
         "pinnedPods": extender.pins,
         "policies": loaded.reloader.status().to_json(),
+        "expressions": expressions_of(scheduler.profiles),
+        "shadow": None if extender.shadow is None else extender.shadow.to_json(),
+        "audits": extender.audits.to_json(),
         "decisions": [
             record.to_json(every=pod is not None) for record in reversed(extender.recent)
             if pod is None or pod in (record.pod, record.uid)
@@ -354,6 +481,45 @@ def _close(loaded: Loaded) -> None:
     loaded.extender.scheduler.close()
 
 
+class _Declined(Exception):
+    """A request that ends with a status and a reason, wherever that is found out."""
+
+    def __init__(self, status: int, reason: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.headers = dict(headers or {})
+
+
+def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[bytes], answer: bytes | Exception) -> None:
+    """Give an answer to whoever waits for it in the event loop; called from the thread that decides."""
+
+    def settle() -> None:
+        if future.done():  # the client went away
+            return
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+
+    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(settle)
+
+
+async def _done(asked: Future[Past]) -> Past:
+    """Return what the thread that reloads came to; raises `Refused`."""
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(asked), _ADMIN_SECONDS)
+    except PolicyError as error:
+        raise refusal(error) from None
+    except TimeoutError:
+        raise Refused(f"it was not done within {_ADMIN_SECONDS:g} s: the status tells what came of it",
+                      "timeout") from None
+
+
+def _declined(refused: Refused) -> web.Response:
+    return web.json_response({"error": str(refused), "code": refused.code} | refused.facts, status=409)
+
+
 def _refuse(status: int, reason: str, **headers: str) -> web.Response:
     body = json.dumps({"error": reason}).encode()
     return web.Response(body=body, status=status, content_type="application/json", headers=headers)
@@ -376,6 +542,8 @@ async def _explain_errors(
     except web.HTTPRequestEntityTooLarge:
         limit = request.client_max_size - 1
         return _refuse(413, f"the body has more than {limit} bytes, which is all that is taken (`--max-body`)")
+    except _Declined as error:
+        return _refuse(error.status, str(error), **error.headers)
     except web.HTTPException as error:
         return _refuse(error.status, error.reason)
     except (asyncio.CancelledError, ConnectionError):

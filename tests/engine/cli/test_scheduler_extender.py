@@ -283,7 +283,7 @@ def test_a_body_that_is_too_large_is_answered_with_413(policies, dump):
 
 def test_unknown_paths_and_wrong_methods_are_told_what_there_is(client):
     assert client("GET", "/nothing") == (
-        404, {"error": "there is no `/nothing`: ask /filter, /healthz, /metrics, /prioritize, /readyz, /status"})
+        404, {"error": "there is no `/nothing`: ask /filter, /healthz, /metrics, /prioritize, /promote, /readyz, /rollback, /status"})
     assert client("POST", "/bind", b"{}")[0] == 404
     assert client("GET", "/filter") == (405, {"error": "`/filter` takes POST, not GET"})
     assert client("DELETE", "/status") == (405, {"error": "`/status` takes GET, HEAD, not DELETE"})
@@ -412,7 +412,8 @@ def test_health_is_answered_while_a_decision_is_made(policies, dump):
 
     class Slow:
         def __init__(self, extender):
-            self.scheduler, self.cluster, self.close = extender.scheduler, extender.cluster, extender.close
+            self.scheduler, self.cluster, self.close, self.review = extender.scheduler, extender.cluster, extender.close, extender.review
+            self.shadow, self.audits = extender.shadow, extender.audits
             self.pins, self.recent, self.asked = 0, (), extender
 
         def answer(self, verb, body):

@@ -1,0 +1,224 @@
+# ruff: noqa: F811 - fixtures of another module are asked for by their names
+"""The shadow, promotion and rollback as people meet them: a server on a free port, edits, requests with a token."""
+
+from __future__ import annotations
+
+import json
+import stat
+
+import pytest
+
+from .test_scheduler_extender import client, document, dump, policies, question, serving  # noqa: F401
+
+TOKEN = "a token that nobody can guess"
+
+
+@pytest.fixture
+def token(tmp_path):
+    file = tmp_path / "token"
+    file.write_text(TOKEN + "\n")
+    return file
+
+
+@pytest.fixture
+def shadow(tmp_path):
+    folder = tmp_path / "shadow"
+    folder.mkdir()
+    (folder / "policy.yaml").write_text(document(4000))
+    return folder
+
+
+def post(client, path, body=None, token=TOKEN):
+    """Ask for a change with a token."""
+    headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+    client.connection.request("POST", path, json.dumps(body or {}), headers)
+    response = client.connection.getresponse()
+    return response.status, json.loads(response.read())
+
+
+def decide(client, *names, count=1):
+    for number in range(count):
+        asked = question(*(names or ("one", "two", "eight")), uid=f"u{number}")
+        assert client("POST", "/filter", asked)[0] == 200
+        assert client("POST", "/prioritize", question("one", "two", uid=f"u{number}"))[0] == 200
+
+
+def compared(client, count):
+    """Wait until so many answers were compared: the last comparison may come after its answer."""
+    return client.until(lambda status: status["shadow"]["decisions"] >= count)["shadow"]
+
+
+@pytest.fixture
+def shadowed(policies, shadow, dump, token):
+    with serving("--policies", policies, "--shadow", shadow, "--cluster", dump, "--admin-token-file", token,
+                 "--shadow-share", "1") as client:
+        yield client
+
+
+def test_a_shadow_that_agrees_is_counted(shadowed):
+    decide(shadowed, count=3)
+    found = compared(shadowed, 6)
+    assert {key: found[key] for key in ("ready", "same", "differs", "error", "examples", "failing")} == {
+        "ready": True, "same": 6, "differs": 0, "error": 0, "examples": [], "failing": {}}
+    assert shadowed.metric("koord_policy_shadow_decisions_total", verb="filter", result="same") == 3
+    assert shadowed.metric("koord_policy_shadow_config_info", hash=found["hash"]) == 1
+
+
+def test_a_shadow_that_differs_changes_no_answer_and_says_where(shadowed, shadow):
+    (shadow / "policy.yaml").write_text(document(1500))
+    shadowed.until(lambda status: status["shadow"]["policies"]["generation"] == 2)
+    assert shadowed("POST", "/filter", question("one", "two", "eight"))[1]["NodeNames"] == ["one", "two"]
+    found = compared(shadowed, 1)
+    assert (found["same"], found["differs"]) == (0, 1)
+    assert [{key: value for key, value in each.items() if key != "at"} for each in found["examples"]] == [{
+        "verb": "filter", "pod": "shop/p", "nodes": 1, "gained": [], "lost": ["two"],
+        "why": ["would be refused by small-enough: 2000m is too much"]}]
+    assert shadowed.metric("koord_policy_shadow_decisions_total", verb="filter", result="differs") == 1
+
+
+def test_a_shadow_that_scores_otherwise_differs(shadowed, shadow):
+    (shadow / "policy.yaml").write_text(document(9000))
+    shadowed.until(lambda status: status["shadow"]["policies"]["generation"] == 2)
+    assert shadowed("POST", "/prioritize", question("one", "two"))[0] == 200
+    example, = compared(shadowed, 1)["examples"]
+    assert (example["verb"], example["nodes"], example["gained"], example["lost"]) == ("prioritize", 2, ["two"], ["one"])
+
+
+def test_an_invalid_shadow_keeps_nobody_from_deciding(policies, tmp_path, dump, token):
+    nothing = tmp_path / "nothing"
+    with serving("--policies", policies, "--shadow", nothing, "--cluster", dump, "--admin-token-file", token) as client:
+        decide(client)
+        assert client("GET", "/status")[1]["shadow"]["ready"] is False
+        status, answer = post(client, "/promote")
+        assert (status, answer["code"]) == (409, "shadow-invalid")
+        nothing.mkdir()
+        (nothing / "policy.yaml").write_text(document(1500))
+        client.until(lambda status: status["shadow"]["ready"])
+
+
+def test_a_shadow_that_agrees_long_enough_is_promoted_and_in_force(shadowed, shadow, policies):
+    (shadow / "policy.yaml").write_text(document(4001))
+    (shadow / "second.yaml").write_text(document(9000, name="second").replace("  score:\n", "").split("  - {name: cores, expression: \"9000")[0])
+    found = shadowed.until(lambda status: status["shadow"]["policies"]["generation"] >= 2
+                           and status["shadow"]["policies"]["healthy"])
+    assert found["policies"]["digest"] != found["shadow"]["hash"]
+    decide(shadowed, count=2)
+    compared(shadowed, 4)
+    status, answer = post(shadowed, "/promote", {"decisions": 100})
+    assert (status, answer["code"], answer["error"]) == (
+        409, "not-enough", "4 decisions were compared so far, 0 of them differ; 100 are wanted")
+    wanted = shadowed("GET", "/status")[1]["shadow"]["hash"]
+    assert post(shadowed, "/promote", {"decisions": 4, "hash": wanted}) == (
+        200, {"promoted": True, "generation": 2, "hash": wanted, "path": str(policies)})
+    assert (policies / "policy.yaml").read_text() == (shadow / "policy.yaml").read_text()
+    assert sorted(each.name for each in policies.iterdir()) == ["policy.yaml", "second.yaml"]
+    status = shadowed("GET", "/status")[1]
+    assert (status["policies"]["digest"], status["policies"]["healthy"]) == (wanted, True)
+    assert post(shadowed, "/promote", {"decisions": 4})[1]["code"] == "in-force"
+
+
+def test_a_shadow_that_differs_too_often_is_not_promoted(shadowed, shadow, policies):
+    before = (policies / "policy.yaml").read_text()
+    (shadow / "policy.yaml").write_text(document(1500))
+    shadowed.until(lambda status: status["shadow"]["policies"]["generation"] == 2)
+    decide(shadowed, count=2)
+    compared(shadowed, 4)
+    status, answer = post(shadowed, "/promote", {"decisions": 4, "maxDifferences": 0.1})
+    assert (status, answer["code"], answer["comparison"]["differs"], len(answer["comparison"]["examples"])) == (409, "differs", 2, 2)
+    assert answer["error"] == "2 of 4 decisions differ, and at most 10 % may"
+    assert (policies / "policy.yaml").read_text() == before
+    assert post(shadowed, "/promote", {"decisions": 4, "maxDifferences": 0.5})[0] == 200
+
+
+@pytest.mark.parametrize(("body", "reason"), [
+    ({"decisions": 0}, "`decisions` must be a whole number above 0"),
+    ({"decisions": True}, "`decisions` must be a whole number above 0"),
+    ({"maxDifferences": 2}, "`maxDifferences` must be a number from 0 to 1"),
+    ({"maxDifferences": "1%"}, "`maxDifferences` must be a number from 0 to 1"),
+    ({"hash": 1}, "`hash` must be a text"),
+    ({"force": True}, "`force` is no field: there are `decisions`, `maxDifferences` and `hash`"),
+])
+def test_a_malformed_promotion_is_refused(shadowed, body, reason):
+    assert post(shadowed, "/promote", body) == (400, {"error": reason})
+
+
+@pytest.mark.parametrize("path", ["/promote", "/rollback"])
+def test_nobody_changes_anything_without_the_token(shadowed, path):
+    for wrong in (None, "", TOKEN[:-1], TOKEN + "x", "\u00e4"):
+        assert post(shadowed, path, token=wrong) == (
+            401, {"error": "show the token of `--admin-token-file` as `Authorization: Bearer TOKEN`"})
+    assert shadowed("GET", "/status")[1]["policies"]["generation"] == 1
+
+
+def test_a_token_may_be_replaced_and_taken_away(shadowed, token):
+    token.write_text("another token that is long")
+    assert post(shadowed, "/rollback")[0] == 401
+    assert post(shadowed, "/rollback", token="another token that is long")[0] == 409
+    token.unlink()
+    assert post(shadowed, "/rollback", token="another token that is long")[0] == 401
+
+
+def test_without_a_token_file_nothing_can_be_changed(client):
+    assert post(client, "/promote") == (
+        403, {"error": "nothing can be changed over HTTP: start the server with `--admin-token-file`"})
+
+
+def test_a_large_body_is_refused(shadowed):
+    shadowed.connection.request("POST", "/rollback", b" " * 70_000, {"Authorization": f"Bearer {TOKEN}"})
+    response = shadowed.connection.getresponse()
+    assert (response.status, json.loads(response.read())) == (413, {"error": "the body has more than 65536 bytes"})
+
+
+def test_a_rollback_holds_until_the_directory_changes(shadowed, policies):
+    (policies / "policy.yaml").write_text(document(9000))
+    shadowed.until(lambda status: status["policies"]["generation"] == 2)
+    status, answer = post(shadowed, "/rollback")
+    assert (status, answer["restored"], answer["generation"]) == (200, 1, 3)
+    assert shadowed("POST", "/filter", question("one", "eight"))[1]["NodeNames"] == ["one"]
+    held = shadowed("GET", "/status")[1]["policies"]
+    assert (held["healthy"], held["restored"], held["sources"][0]["problems"][0]["code"]) == (False, 1, "held")
+    assert [each["generation"] for each in held["history"]] == [3, 2, 1]
+    assert shadowed.metric("koord_policy_restored_generation") == 1
+    (policies / "policy.yaml").write_text(document(8500))
+    shadowed.until(lambda status: status["policies"]["healthy"])
+    assert shadowed("POST", "/filter", question("one", "eight"))[1]["NodeNames"] == ["one", "eight"]
+    assert post(shadowed, "/rollback", {"to": "nothing"})[1]["code"] == "no-such-generation"
+    assert post(shadowed, "/rollback", ["1"])[0] == 400
+
+
+def test_status_counts_what_each_expression_was_asked_and_costs(client):
+    decide(client)
+    found = client("GET", "/status")[1]["expressions"]
+    assert [{key: value for key, value in each.items() if key != "cost"} for each in found] == [
+        {"profile": "default-scheduler", "plugin": "small-enough", "point": "filter", "rule": "cores", "evaluations": 3, "errors": 0},
+        {"profile": "default-scheduler", "plugin": "small-enough", "point": "score", "rule": "cores", "evaluations": 2, "errors": 0}]
+    assert all(each["cost"] > 0 for each in found)
+    assert client.metric("koord_policy_expression_evaluations_total", plugin="small-enough", point="filter") == 3
+
+
+def test_what_only_audits_is_compared_as_if_it_was_enforced(policies, dump):
+    audit = document(1500, name="stricter").replace("spec:\n", "spec:\n  enforcement: Audit\n")
+    (policies / "audit.yaml").write_text(audit)
+    with serving("--policies", policies, "--cluster", dump) as client:
+        decide(client)
+        decide(client, "one")
+        found = client.until(lambda status: sum(each["decisions"] for each in status["audits"]) == 4)["audits"]
+        assert [(each["plugin"], each["verb"], each["enforcement"], each["same"], each["differs"]) for each in found] == [
+            ("stricter", "filter", "Audit", 1, 1), ("stricter", "prioritize", "Audit", 2, 0)]
+        assert found[0]["examples"][0]["why"] == ["would be refused by stricter: 2000m is too much"]
+        assert client.metric("koord_policy_audit_decisions_total", plugin="stricter", verb="filter", result="differs") == 1
+
+
+def test_a_directory_that_cannot_be_written_is_told_and_nothing_changes(shadowed, shadow, policies):
+    (shadow / "policy.yaml").write_text(document(4001))
+    (shadow / "deep").mkdir()
+    (shadow / "deep" / "more.yaml").write_text("# nothing\n")
+    shadowed.until(lambda status: status["shadow"]["policies"]["generation"] == 2)
+    (policies / "deep").write_text("in the way")
+    decide(shadowed)
+    compared(shadowed, 2)
+    status, answer = post(shadowed, "/promote", {"decisions": 2})
+    assert (status, answer["code"]) == (409, "not-publishable")
+    assert answer["error"] == f"`{policies}` cannot be written: file exists"
+    assert (policies / "policy.yaml").read_text() == document(4000)
+    assert stat.S_ISREG((policies / "deep").stat().st_mode)
