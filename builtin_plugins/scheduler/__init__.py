@@ -21,6 +21,7 @@ _SCORE: Final = (Point.SCORE,)
 
 def _plugin(
     name: str, module: str, points: tuple[Point, ...], description: str, *, enabled: bool = True,
+    waits_at: tuple[Point, ...] = (),
 ) -> Plugin:
     def load(attribute: str) -> Any:
         return getattr(import_module(f".{module}", __name__), attribute)
@@ -33,7 +34,7 @@ def _plugin(
         return check(args)
 
     return Plugin(name, Framework.SCHEDULER, points, make, origin="built-in", digest=f"built-in/{name}/1",
-                  description=description, enabled=enabled, check_args=check_args)
+                  description=description, enabled=enabled, waits_at=frozenset(waits_at), check_args=check_args)
 
 
 _TABLE: Final[tuple[Plugin, ...]] = (
@@ -42,9 +43,23 @@ _TABLE: Final[tuple[Plugin, ...]] = (
     _plugin("NodeName", "node_name", _FILTER, "Lets a pod that names its node run there only."),
     _plugin("TaintToleration", "taint_toleration", (Point.FILTER, Point.SCORE),
             "Keeps pods off nodes with taints that they do not tolerate; prefers nodes with fewer soft ones."),
-    _plugin("NodeAffinity", "node_affinity", (Point.FILTER, Point.SCORE),
+    _plugin("NodeAffinity", "node_affinity", (Point.PRE_FILTER, Point.FILTER, Point.PRE_SCORE, Point.SCORE),
             "Node selector and required node affinity; prefers what the preferred affinity names."),
-    _plugin("NodeResourcesFit", "node_resources_fit", _FILTER, "Free resources and pod count of the node suffice."),
+    _plugin("NodePorts", "node_ports", (Point.PRE_FILTER, Point.FILTER),
+            "The host ports that a pod wants are free on the node.", enabled=False),
+    _plugin("NodeResourcesFit", "node_resources_fit", (Point.FILTER, Point.SCORE),
+            "Free resources and pod count of the node suffice; scores by how full it would be.",
+            waits_at=_SCORE),
+    _plugin("NodeVolumeLimits", "node_volume_limits", (Point.PRE_FILTER, Point.FILTER),
+            "A node holds no more volumes of a CSI driver than it may.", enabled=False),
+    _plugin("VolumeBinding", "volume_binding", (Point.PRE_FILTER, Point.FILTER),
+            "A pod runs where its volumes can be reached; binds none.", enabled=False),
+    _plugin("PodTopologySpread", "pod_topology_spread",
+            (Point.PRE_FILTER, Point.FILTER, Point.PRE_SCORE, Point.SCORE),
+            "Spreads pods of one kind over zones, nodes and the like.", enabled=False),
+    _plugin("InterPodAffinity", "inter_pod_affinity",
+            (Point.PRE_FILTER, Point.FILTER, Point.PRE_SCORE, Point.SCORE),
+            "Pods that want others near them, or want to keep apart.", enabled=False),
     _plugin("LoadAwareScheduling", "load_aware_scheduling", (Point.FILTER, Point.SCORE, Point.RESERVE),
             "Keeps pods off nodes whose measured load, with what is expected to come, is high.", enabled=False),
     # Before GpuShare, which chooses the devices only where nobody has.
@@ -59,6 +74,16 @@ _TABLE: Final[tuple[Plugin, ...]] = (
     _plugin("ScarceResourceAvoidance", "scarce_resource_avoidance", _SCORE,
             "Keeps nodes with scarce resources for the pods that request them.", enabled=False),
     _plugin("RandomScore", "random_score", _SCORE, "One of the nodes, drawn with equal chance.", enabled=False),
+    _plugin("NodeResourcesBalancedAllocation", "node_resources_balanced_allocation", (Point.PRE_SCORE, Point.SCORE),
+            "Nodes whose resources would be used in like shares come first.", enabled=False),
+    _plugin("ImageLocality", "image_locality", _SCORE, "Nodes that have a pod's images come first.", enabled=False),
+    _plugin("PrioritySort", "priority_sort", (Point.QUEUE_SORT,),
+            "Pods of higher priority come first, then those that have waited longest.", enabled=False),
+    _plugin("SchedulingGates", "scheduling_gates", (Point.PRE_ENQUEUE,),
+            "A pod waits until its scheduling gates are gone.", enabled=False),
+    _plugin("DefaultPreemption", "default_preemption", (Point.POST_FILTER,),
+            "Pods of lower priority go where a pod finds no node.", enabled=False),
+    _plugin("DefaultBinder", "default_binder", (Point.BIND,), "Tells the API server where a pod runs.", enabled=False),
     _plugin("DefaultPreBind", "default_pre_bind", (Point.PRE_BIND,),
             "Sends what other plugins changed of a pod or a Reservation before it is bound, in one patch.",
             enabled=False),
@@ -73,3 +98,70 @@ _TABLE: Final[tuple[Plugin, ...]] = (
 PLUGINS: Final[tuple[Plugin, ...]] = tuple(
     replace(plugin, order=place - len(_TABLE)) for place, plugin in enumerate(_TABLE)
 )
+
+Enabled = tuple[tuple[str, int], ...]
+"""Plugins with their weights, in order; a weight counts at `score` only."""
+
+_FILTERS: Final = (
+    "NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit",
+    "NodeVolumeLimits", "VolumeBinding", "PodTopologySpread", "InterPodAffinity",
+)
+_PRE_FILTERS: Final = (
+    "NodeAffinity", "NodePorts", "NodeVolumeLimits", "VolumeBinding", "PodTopologySpread", "InterPodAffinity",
+)
+
+
+def _weightless(*names: str) -> Enabled:
+    return tuple((name, 1) for name in names)
+
+
+DEFAULT_PLUGINS: Final[Mapping[Point, Enabled]] = {
+    Point.PRE_ENQUEUE: _weightless("SchedulingGates"),
+    Point.QUEUE_SORT: _weightless("PrioritySort"),
+    Point.PRE_FILTER: _weightless(*_PRE_FILTERS),
+    Point.FILTER: _weightless(*_FILTERS),
+    Point.POST_FILTER: _weightless("DefaultPreemption"),
+    Point.PRE_SCORE: _weightless(
+        "NodeAffinity", "PodTopologySpread", "InterPodAffinity", "NodeResourcesBalancedAllocation",
+    ),
+    Point.SCORE: (
+        ("TaintToleration", 3), ("NodeAffinity", 2), ("NodeResourcesFit", 1), ("PodTopologySpread", 2),
+        ("InterPodAffinity", 2), ("NodeResourcesBalancedAllocation", 1), ("ImageLocality", 1),
+    ),
+    Point.BIND: _weightless("DefaultBinder"),
+}
+"""What kube-scheduler enables where a profile says nothing, with its weights and in its order (default plugins, v1).
+
+Its VolumeRestrictions, VolumeZone and DynamicResources are not among the built-ins.
+"""
+
+_KOORDINATOR: Final[Mapping[Point, Enabled]] = {
+    Point.PRE_ENQUEUE: _weightless("Coscheduling"),
+    Point.PRE_FILTER: _weightless(
+        "SchedulingHint", "Reservation", "NodeNUMAResource", "DeviceShare", "Coscheduling", "ElasticQuota",
+    ),
+    Point.FILTER: _weightless("LoadAwareScheduling", "NodeNUMAResource", "DeviceShare", "Reservation"),
+    Point.PRE_SCORE: _weightless("Reservation", "Coscheduling"),
+    Point.SCORE: (
+        ("LoadAwareScheduling", 1), ("NodeNUMAResource", 1), ("DeviceShare", 1), ("Reservation", 5000),
+        ("Coscheduling", 1),
+    ),
+    Point.RESERVE: _weightless(
+        "LoadAwareScheduling", "NodeNUMAResource", "DeviceShare", "Reservation", "Coscheduling", "ElasticQuota",
+    ),
+    Point.PERMIT: _weightless("Coscheduling"),
+    Point.PRE_BIND: _weightless("NodeNUMAResource", "DeviceShare", "Reservation", "Coscheduling", "DefaultPreBind"),
+    Point.POST_BIND: _weightless("Coscheduling"),
+}
+_INSTEAD: Final[Mapping[Point, Enabled]] = {
+    Point.QUEUE_SORT: _weightless("PrioritySort"),
+    Point.POST_FILTER: _weightless("Reservation", "Coscheduling", "ElasticQuota", "DefaultPreemption"),
+    Point.BIND: _weightless("Reservation", "DefaultBinder"),
+}
+
+KOORDINATOR_PLUGINS: Final[Mapping[Point, Enabled]] = {
+    point: _INSTEAD.get(point, DEFAULT_PLUGINS.get(point, ()) + _KOORDINATOR.get(point, ()))
+    for point in Point if point in {*DEFAULT_PLUGINS, *_KOORDINATOR, *_INSTEAD}
+}
+"""What koord-scheduler's shipped profile comes to: Kubernetes' defaults, then Koordinator's plugins, except where the
+defaults are disabled. It names all plugins, also those that are not among the built-ins (yet)."""

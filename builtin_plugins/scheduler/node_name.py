@@ -10,9 +10,11 @@ import numpy as np
 from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.plugins import CycleState, Handle
+from koordpolicy.engine.plugins import CycleState, Event, Handle
 from koordpolicy.engine.points import Answer, Code, Refusal
 from koordpolicy.engine.scheduler.args import no_args
+
+from .hints import is_of, node_came_or_changed
 
 _REASON: Final = "node(s) didn't match the requested node name"
 
@@ -36,3 +38,7 @@ class NodeName:
             passed[row] = True
         return Answer(passed, lambda _: self._refusal, reasons=lambda refused: {_REASON: refused},
                       codes=lambda refused: {Code.UNRESOLVABLE: refused})
+
+    def may_help(self, event: Event, pod: PodInfo) -> bool:
+        """Return whether a node came or changed."""
+        return node_came_or_changed(event) or is_of(event, pod)

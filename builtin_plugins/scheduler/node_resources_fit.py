@@ -1,4 +1,7 @@
-"""NodeResourcesFit: what a pod requests must be free on the node, and the node must have room for one more pod."""
+"""NodeResourcesFit: what a pod requests must be free on the node, and the node must have room for one more pod.
+
+It also scores nodes by how full they would be, by one of three strategies.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,26 @@ from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.edits import Edit, allocatable_edits, eviction_edits, request_edits
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.plugins import CycleState, Handle
-from koordpolicy.engine.points import Answer, Code, Refusal
-from koordpolicy.engine.scheduler.args import check_fields
+from koordpolicy.engine.plugins import CycleState, Event, Handle
+from koordpolicy.engine.points import Answer, Code, Refusal, Scores
+from koordpolicy.engine.scheduler.shapes import ShapeColumns
+
+from .hints import is_of, node_came_or_changed, pod_left
+from .nonzero_requested import NonZeroRequested, nonzero_requests
+from .resource_scoring import NATIVE, Resource, allocations, read_strategy, score_of, with_defaults
+from .strict_args import read_args, texts
 
 _PODS: Final = "pods"
 _TOO_MANY_PODS: Final = "Too many pods"
-_NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+_NATIVE_ORDER: Final = ("cpu", "memory", "ephemeral-storage")
+_PATHS: Final = frozenset({("allocatable",), ("requested",), ("nodeInfo", "pods")})
 
 
 class NodeResourcesFit:
-    """The filter (kube-scheduler's plugin of that name).
+    """Filter and scorer (kube-scheduler's plugin of that name).
 
-    Arguments: `ignoredResources` and `ignoredResourceGroups` name extended resources that are not looked at.
+    Arguments: `ignoredResources` and `ignoredResourceGroups` name extended resources that the filter does not look at;
+    `scoringStrategy` is `{type, resources, requestedToCapacityRatio}`, LeastAllocated over cpu and memory by default.
     """
 
     name = "NodeResourcesFit"
@@ -31,18 +41,36 @@ class NodeResourcesFit:
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
         self._ignored = frozenset(args.get("ignoredResources", ()))
         self._ignored_groups = frozenset(args.get("ignoredResourceGroups", ()))
+        strategy = with_defaults(args.get("scoringStrategy"))
+        self._resources = tuple(Resource(each["name"], each["weight"]) for each in strategy["resources"])
+        self._score = score_of(strategy)
+        self._nonzero = NonZeroRequested()
+        self._passed = ShapeColumns(_PATHS, np.bool_)
+        self._scores = ShapeColumns(_PATHS, np.int64)
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the arguments; raises ValueError for those that there are not."""
-        return check_fields(args, {"ignoredResources": list, "ignoredResourceGroups": list})
+        """Return v1 arguments with their defaults; raises ValueError for what is wrong, with the field's path."""
+        given = read_args(args, "NodeResourcesFitArgs", {
+            "ignoredResources": texts, "ignoredResourceGroups": texts, "scoringStrategy": read_strategy,
+        })
+        for index, group in enumerate(given.get("ignoredResourceGroups", ())):
+            if "/" in group:
+                raise ValueError(f"`ignoredResourceGroups[{index}]` is `{group}`: resource group name can't contain "
+                                 "'/'")
+        return {**given, "scoringStrategy": with_defaults(given.get("scoringStrategy"))}
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
         """Refuse nodes where a request exceeds what is free (allocatable less the requests of the pods there)."""
-        passed = snapshot.pod_count < snapshot.allocatable(_PODS)
         wanted = self._wanted(pod)
-        for name, amount in wanted:
-            passed &= snapshot.allocatable(name) - snapshot.requested(name) >= amount
+
+        def compute(view: Snapshot, some: Rows) -> Any:
+            fits = view.pod_count[some] < view.allocatable(_PODS)[some]
+            for name, amount in wanted:
+                fits &= view.allocatable(name)[some] - view.requested(name)[some] >= amount
+            return fits
+
+        passed = self._passed.answer(snapshot, tuple(wanted), compute)
 
         def explain(row: int) -> Refusal:
             return _explain(wanted, snapshot, row)
@@ -59,6 +87,18 @@ class NodeResourcesFit:
 
         return Answer(passed, explain, reasons=reasons, codes=codes)
 
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+        """Score the nodes by how full they would be; containers that name no cpu or memory count a little of both."""
+        cpu, memory = nonzero_requests(pod)
+        requests = {**pod.requests, "cpu": cpu, "memory": memory}
+
+        def compute(view: Snapshot, some: Rows) -> Any:
+            used, capacity, weights = allocations(view, some, self._resources, requests, self._nonzero.of)
+            return self._score(used, capacity, weights) if used else np.zeros(len(some), np.int64)
+
+        shape = tuple(requests.get(each.name, 0) for each in self._resources)
+        return Scores(self._scores.answer(snapshot, shape, compute))
+
     def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield, for what is short: a smaller request, fewer pods on the node, a larger node."""
         held = snapshot.row(row)
@@ -73,15 +113,26 @@ class NodeResourcesFit:
             yield from eviction_edits(held, name, amount - free)
             yield from allocatable_edits(held, name, held.allocatable[name] + amount - free)
 
+    def may_help(self, event: Event, pod: PodInfo) -> bool:
+        """Return whether a pod left a node, or a node came or changed."""
+        return pod_left(event) or node_came_or_changed(event) or is_of(event, pod)
+
     def _wanted(self, pod: PodInfo) -> list[tuple[str, int]]:
-        return [(name, amount) for name, amount in pod.requests.items() if amount > 0 and not self._ignores(name)]
+        wanted = [(name, amount) for name, amount in pod.requests.items() if amount > 0 and not self._ignores(name)]
+        return sorted(wanted, key=_place)
 
     def _ignores(self, name: str) -> bool:
         if name == _PODS:
             return True  # the pods that a node takes are counted, not requested
-        if name in _NATIVE:
+        if name in NATIVE:
             return False
         return name in self._ignored or name.partition("/")[0] in self._ignored_groups
+
+
+def _place(wanted: tuple[str, int]) -> tuple[int, str]:
+    """Return what reasons are ordered by: cpu, memory, ephemeral-storage, then the others by name."""
+    name = wanted[0]
+    return (_NATIVE_ORDER.index(name) if name in _NATIVE_ORDER else len(_NATIVE_ORDER)), name
 
 
 def _reasons(wanted: list[tuple[str, int]], snapshot: Snapshot, refused: Rows) -> dict[str, Rows]:

@@ -5,7 +5,7 @@ The behaviour is Koordinator's (pkg/scheduler/plugins/noderesourcefitplus).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,19 +14,15 @@ from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import PodInfo, canonical_amount
-from koordpolicy.engine.cluster.rows import NodeRow
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.plugins import CycleState, Handle
 from koordpolicy.engine.points import HIGHEST_SCORE, Scores
 from koordpolicy.engine.scheduler.args import check_fields
-from koordpolicy.engine.scheduler.kept import KeptColumns
 
-UNREQUESTED: Final[Mapping[str, int]] = {"cpu": 100, "memory": 200 * 1024 * 1024}
-"""What a container counts for that does not say: milli-cores, bytes (Kubernetes' defaults for scoring)."""
+from .nonzero_requested import UNREQUESTED, NonZeroRequested
 
 _MOST: Final = "MostAllocated"
 _LEAST: Final = "LeastAllocated"
-_PODS: Final = frozenset({("nodeInfo", "pods")})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +68,6 @@ def pod_request(pod: Mapping[str, Any], resource: str) -> int:
     return total
 
 
-def nonzero_requests(pod: PodInfo) -> tuple[int, int]:
-    """Return a pod's effective cpu and memory requests with the defaults for containers that name none.
-
-    (Kubernetes' `NonZeroRequested` of a node is the sum of these.)
-    """
-    spec = pod.object.get("spec") or {}
-    kinds = [kind for kind in ("containers", "initContainers") if spec.get(kind)]
-    if all(not _missing(container) for kind in kinds for container in spec[kind]):
-        return pod.requests["cpu"], pod.requests["memory"]
-    filled = {**spec, **{kind: [_filled(container) for container in spec[kind]] for kind in kinds}}
-    requests = PodInfo.of({**pod.object, "spec": filled}).requests
-    return requests["cpu"], requests["memory"]
-
-
 class NodeResourcesFitPlus:
     """The scorer.
 
@@ -101,13 +83,10 @@ class NodeResourcesFitPlus:
             name: Strategy(each.get("type") or "", each.get("weight") or 0)
             for name, each in (args.get("resources") or {}).items()
         }
-        self._nonzero: dict[str, dict[str, tuple[PodInfo, int, int]]] = {}
-        self._columns = KeptColumns(_PODS, len(UNREQUESTED), self._sum)
+        self._nonzero = NonZeroRequested()
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Score the nodes by the weighted mean over the resources that are requested and have a strategy."""
-        if len(self._nonzero) > snapshot.size:
-            self._nonzero = {name: pods for name, pods in self._nonzero.items() if name in snapshot.index}
         total: NDArray[np.int64] = np.zeros(snapshot.size, np.int64)
         weights = 0
         for name, amount in pod.requests.items():
@@ -120,9 +99,7 @@ class NodeResourcesFitPlus:
 
     def _of_resource(self, name: str, kind: str, pod: PodInfo, snapshot: Snapshot) -> NDArray[np.int64]:
         capacity = snapshot.allocatable(name)
-        names = tuple(UNREQUESTED)
-        used = self._columns.of(snapshot)[:, names.index(name)] if name in names else snapshot.requested(name)
-        used = used + pod_request(pod.object, name)
+        used = self._nonzero.of(snapshot, name) + pod_request(pod.object, name)
         divisor = np.maximum(capacity, 1)
         if kind == _MOST:
             scores = np.minimum(used, capacity) * HIGHEST_SCORE // divisor
@@ -132,30 +109,9 @@ class NodeResourcesFitPlus:
             scores = np.zeros(snapshot.size, np.int64)
         return np.where(capacity > 0, scores, 0)
 
-    def _sum(self, row: NodeRow, now: int, kept: bool) -> Sequence[int]:  # noqa: ARG002 - the clock plays no part
-        known = self._nonzero.get(row.name, {})
-        found: dict[str, tuple[PodInfo, int, int]] = {}
-        for key, pod in row.pods.items():
-            entry = known.get(key)
-            found[key] = entry if entry is not None and entry[0] is pod else (pod, *nonzero_requests(pod))
-        if kept:
-            self._nonzero[row.name] = found
-        return [sum(entry[1] for entry in found.values()), sum(entry[2] for entry in found.values())]
-
 
 def _requests(container: Mapping[str, Any]) -> Mapping[str, Any]:
     return (container.get("resources") or {}).get("requests") or {}
-
-
-def _missing(container: Mapping[str, Any]) -> list[str]:
-    requests = _requests(container)
-    return [name for name in UNREQUESTED if name not in requests]
-
-
-def _filled(container: Mapping[str, Any]) -> Mapping[str, Any]:
-    missing = {name: f"{UNREQUESTED[name]}{'m' if name == 'cpu' else ''}" for name in _missing(container)}
-    resources = {**(container.get("resources") or {}), "requests": {**_requests(container), **missing}}
-    return {**container, "resources": resources}
 
 
 def _container_request(container: Mapping[str, Any], resource: str) -> int:

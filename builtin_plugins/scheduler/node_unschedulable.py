@@ -12,10 +12,12 @@ from koordpolicy.engine.cluster.edits import Edit, toleration_edit, uncordon_edi
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.kubernetes.selectors import NO_SCHEDULE, tolerates
-from koordpolicy.engine.plugins import CycleState, Handle
+from koordpolicy.engine.plugins import CycleState, Event, Handle
 from koordpolicy.engine.points import Answer, Code, Refusal
 from koordpolicy.engine.scheduler.args import no_args
 from koordpolicy.engine.scheduler.distinct import DistinctAnswers
+
+from .hints import is_of, node_came_or_changed
 
 _PATHS: Final = frozenset({("node", "spec", "unschedulable")})
 _TAINT: Final = {"key": "node.kubernetes.io/unschedulable", "effect": NO_SCHEDULE}
@@ -47,3 +49,7 @@ class NodeUnschedulable:
         """Yield that the node could be uncordoned, and that the pod could tolerate it."""
         yield uncordon_edit(snapshot.node(row))
         yield toleration_edit(pod, _TAINT)
+
+    def may_help(self, event: Event, pod: PodInfo) -> bool:
+        """Return whether a node came or changed."""
+        return node_came_or_changed(event) or is_of(event, pod)

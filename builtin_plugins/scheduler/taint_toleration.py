@@ -13,11 +13,13 @@ from koordpolicy.engine.cluster.edits import Edit, toleration_edit, uncordon_edi
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.kubernetes.selectors import Json, tolerates, untolerated
-from koordpolicy.engine.plugins import CycleState, Handle
+from koordpolicy.engine.plugins import CycleState, Event, Handle
 from koordpolicy.engine.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
 from koordpolicy.engine.scheduler.args import no_args
 from koordpolicy.engine.scheduler.distinct import DistinctAnswers
 from koordpolicy.engine.scheduler.normalize import normalize_by_max
+
+from .hints import is_of, node_came_or_changed
 
 _PATHS: Final = frozenset({("node", "spec", "taints")})
 _PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
@@ -81,6 +83,10 @@ class TaintToleration:
             yield uncordon_edit(node)
         elif not str(taint.get("key", "")).startswith(_OF_KUBERNETES):
             yield untaint_edit(node, taint)
+
+    def may_help(self, event: Event, pod: PodInfo) -> bool:
+        """Return whether a node came or changed."""
+        return node_came_or_changed(event) or is_of(event, pod)
 
 
 def _question(pod: PodInfo) -> str:

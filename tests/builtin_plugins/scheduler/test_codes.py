@@ -20,10 +20,29 @@ def node(name, cpu="4", gpus="0", labels=None, **spec):
             "status": {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "9", GPU: gpus}}}
 
 
-def pod(name="p", annotations=None, cpu="3", **spec):
-    container = {"name": "main", "resources": {"requests": {"cpu": cpu, **({GPU: "1"} if annotations else {})}}}
-    return {"kind": "Pod", "metadata": {"name": name, "annotations": annotations or {}},
+def pod(name="p", annotations=None, cpu="3", labels=None, port=0, **spec):
+    container = {"name": "main", "resources": {"requests": {"cpu": cpu, **({GPU: "1"} if annotations else {})}},
+                 "ports": [{"hostPort": port}] if port else []}
+    return {"kind": "Pod", "metadata": {"name": name, "annotations": annotations or {}, "labels": labels or {}},
             "spec": {"containers": [container], **spec}}
+
+
+def volume(name, zone, claim):
+    return ({"kind": "PersistentVolume", "metadata": {"name": name},
+             "spec": {"csi": {"driver": "disks", "volumeHandle": name}, "nodeAffinity": {"required": {"nodeSelectorTerms": [
+                 {"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}]}}}},
+            {"kind": "PersistentVolumeClaim", "metadata": {"name": claim, "namespace": "default"},
+             "spec": {"volumeName": name}, "status": {"phase": "Bound"}})
+
+
+def claiming(name):
+    return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]}
+
+
+WEB = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "zone"}
+SPREAD = {**WEB, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+APART = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [WEB]}}
+NEAR = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [WEB]}}
 
 
 def metric(name, cpu, updated="1970-01-01T00:00:00Z"):
@@ -35,12 +54,18 @@ CLUSTER = (
     node("cordoned", unschedulable=True), node("small", cpu="1"), node("taken", gpus="1"), node("other", gpus="1", labels=MODEL),
     node("tainted", taints=[{"key": "a", "value": "b", "effect": "NoSchedule"}]),
     node("soiled", taints=[{"key": "c", "effect": "NoExecute"}]),
+    node("east", labels={"zone": "east"}), node("west", labels={"zone": "west"}),
+    pod("web", labels={"app": "web"}, port=80, nodeName="east", affinity=APART, **claiming("far")),
+    *volume("near", "west", "near"), *volume("far", "east", "far"),
+    {"kind": "CSINode", "metadata": {"name": "east"}, "spec": {"drivers": [{"name": "disks", "allocatable": {"count": 1}}]}},
     pod("here", {"alibabacloud.com/gpu-count": "1"}, nodeName="taken"),
     metric("small", "1"), metric("taken", "0"), metric("other", "4"), metric("tainted", "4", ""),
 )
 PODS = (
     pod(), pod(nodeName="small"), pod(nodeSelector={"zone": "z"}), pod(annotations={"alibabacloud.com/gpu-count": "1"}),
     pod(annotations={"alibabacloud.com/gpu-count": "1", "alibabacloud.com/gpu-card-model": "A100"}),
+    pod(labels={"app": "web"}, port=80, topologySpreadConstraints=[SPREAD], affinity=APART, **claiming("near")),
+    pod(affinity=NEAR),
 )
 
 

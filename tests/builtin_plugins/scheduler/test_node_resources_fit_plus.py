@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.builtin_plugins.scheduler.node_resources_fit_plus import nonzero_requests, pod_request
+from koordpolicy.builtin_plugins.scheduler.node_resources_fit_plus import pod_request
+from koordpolicy.builtin_plugins.scheduler.nonzero_requested import nonzero_requests
 from koordpolicy.engine.cluster.snapshot import NodeChange
 from koordpolicy.engine.plugins import CycleState
 

@@ -1,0 +1,29 @@
+"""DefaultBinder: tells the API server where a pod runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.plugins import CycleState, Handle
+from koordpolicy.engine.points import Code, Refusal
+from koordpolicy.engine.scheduler.args import no_args
+
+
+class DefaultBinder:
+    """Bind (kube-scheduler's plugin of that name)."""
+
+    name = "DefaultBinder"
+    check_args = staticmethod(no_args)
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+        self._client = handle.client
+
+    def bind(self, state: CycleState, pod: PodInfo, node: str) -> Refusal | None:  # noqa: ARG002
+        """Bind the pod, or say why that failed."""
+        try:
+            self._client.bind(pod, node)
+        except OSError as error:
+            return Refusal("bind", f"cannot bind {pod.key} to {node}: {error}", Code.ERROR)
+        return None

@@ -1,0 +1,248 @@
+"""DefaultPreemption: pods of lower priority go where a pod finds no node, as few and as unimportant as possible."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from koordpolicy.engine.cluster.metrics import nanoseconds
+from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
+from koordpolicy.engine.kubernetes.selectors import Json, matches_labels
+from koordpolicy.engine.plugins import CycleState, Handle, Nomination, Refused
+from koordpolicy.engine.points import Code, Refusal
+
+from .strict_args import integer, read_args
+
+_BUDGET: Final = "PodDisruptionBudget"
+_PERCENTAGE: Final = 10
+_ABSOLUTE: Final = 100
+_NEVER: Final = "not eligible due to preemptionPolicy=Never."
+_LEAVING: Final = "not eligible due to a terminating pod on the nominated node."
+_NO_VICTIMS: Final = "No preemption victims found for incoming pod"
+_NO_HELP: Final = "Preemption is not helpful for scheduling"
+_LOWEST_PRIORITY: Final = -(2**31)
+_NOT_STARTED: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node that would take the pod if the victims (most important first) went; some may break their budgets."""
+
+    row: int
+    victims: tuple[PodInfo, ...]
+    violations: int
+
+
+class DefaultPreemption:
+    """PostFilter (kube-scheduler's plugin of that name).
+
+    Arguments: at least `minCandidateNodesPercentage` (10) of the nodes and `minCandidateNodesAbsolute` (100) nodes are
+    tried, from a random one on.
+    """
+
+    name = "DefaultPreemption"
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        self._percentage = args.get("minCandidateNodesPercentage", _PERCENTAGE)
+        self._absolute = args.get("minCandidateNodesAbsolute", _ABSOLUTE)
+        self._random = random.Random(handle.seed)  # noqa: S311 - where the search begins needs no secrecy
+
+    @staticmethod
+    def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return v1 arguments with their defaults; raises ValueError for what is wrong, with the field's path."""
+        given = {"minCandidateNodesPercentage": _PERCENTAGE, "minCandidateNodesAbsolute": _ABSOLUTE, **read_args(
+            args, "DefaultPreemptionArgs",
+            {"minCandidateNodesPercentage": integer, "minCandidateNodesAbsolute": integer},
+        )}
+        percentage, absolute = given["minCandidateNodesPercentage"], given["minCandidateNodesAbsolute"]
+        if not 0 <= percentage <= 100:
+            raise ValueError(f"`minCandidateNodesPercentage` is {percentage}: not in valid range [0, 100]")
+        if absolute < 0:
+            raise ValueError(f"`minCandidateNodesAbsolute` is {absolute}: not in valid range [0, inf)")
+        if percentage == absolute == 0:
+            raise ValueError("`minCandidateNodesPercentage` cannot be zero at the same time as "
+                             "minCandidateNodesAbsolute")
+        return given
+
+    def post_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Refused,  # noqa: ARG002
+    ) -> Nomination | Refusal:
+        """Return the node where the fewest and least important pods have to go, or why that helps nowhere."""
+        ineligible = _ineligible(pod, snapshot, refused)
+        if ineligible:
+            return Refusal("eligible", f"preemption: {ineligible}")
+        candidates, failures = self._candidates(pod, snapshot, refused)
+        if not candidates:
+            return Refusal("candidates", f"preemption: {_summary(failures, snapshot.size)}")
+        best = pick(candidates)
+        return Nomination(snapshot.names[best.row], best.victims)
+
+    def _candidates(
+        self, pod: PodInfo, snapshot: Snapshot, refused: Refused,
+    ) -> tuple[list[Candidate], dict[str, int]]:
+        """Return what was found, and, where that is nothing, for how many nodes which reason stands."""
+        rows = refused.resolvable().tolist()
+        failures: dict[str, int] = {}
+        if not rows:
+            return [], failures
+        budgets = [Budget(item) for item in snapshot.objects(_BUDGET).values()]
+        wanted = min(max(len(rows) * self._percentage // 100, self._absolute), len(rows))
+        start = self._random.randrange(len(rows))
+        breaking: list[Candidate] = []
+        clean: list[Candidate] = []
+        for row in rows[start:] + rows[:start]:
+            found = select_victims(pod, snapshot, refused, row, budgets)
+            if isinstance(found, str):
+                failures[found] = failures.get(found, 0) + 1
+                continue
+            (breaking if found.violations else clean).append(found)
+            # Candidates that break budgets are no reason to stop before there is one that breaks none.
+            if clean and len(clean) + len(breaking) >= wanted:
+                break
+        return clean + breaking, failures
+
+
+def select_victims(
+    pod: PodInfo, snapshot: Snapshot, refused: Refused, row: int, budgets: Sequence[Budget] = (),
+) -> Candidate | str:
+    """Return who would have to go from a node so that the pod fits, or why nothing helps.
+
+    All pods of lower priority go at first; then as many as possible come back, those that would break their disruption
+    budgets first, the more important before the others.
+    """
+    node = snapshot.names[row]
+    possible = [each for each in snapshot.row(row).pods.values() if each.priority < pod.priority]
+    if not possible:
+        return _NO_VICTIMS
+    possible.sort(key=importance)
+    gone = {each.key for each in possible}
+
+    def fits() -> bool:
+        view = snapshot.overlay({node: NodeChange(remove=tuple(sorted(gone)))})
+        return bool(len(refused.passes(view, np.array([row], np.intp))))
+
+    if not fits():
+        return refused.reason(row).message
+    violating, others = split_by_budgets(possible, budgets)
+    violations = 0
+    for group in (violating, others):
+        for each in group:
+            gone.discard(each.key)
+            if not fits():
+                gone.add(each.key)
+                violations += group is violating
+    victims = tuple(each for each in possible if each.key in gone)
+    if not victims:
+        return f'expected at least one victim pod on node "{node}"'
+    return Candidate(row, victims, violations)
+
+
+def importance(pod: PodInfo) -> tuple[int, int, str]:
+    """Return what sorts pods, the most important first: by priority, then those that have run longest."""
+    return -pod.priority, _started(pod), pod.key
+
+
+def pick(candidates: Sequence[Candidate]) -> Candidate:
+    """Return the best candidate, by kube-scheduler's criteria, one after the other as long as several are equal.
+
+    Fewest violated budgets, least important first victim, smallest sum of priorities (each counted from the lowest one
+    there is), fewest victims, the latest start among each node's earliest of its most important victims, the first.
+    """
+
+    def order(candidate: Candidate) -> tuple[int, int, int, int, int]:
+        highest = max((each.priority for each in candidate.victims), default=_LOWEST_PRIORITY)
+        earliest = min((_started(each) for each in candidate.victims if each.priority == highest), default=0)
+        total = sum(each.priority - _LOWEST_PRIORITY for each in candidate.victims)
+        return candidate.violations, highest, total, len(candidate.victims), -earliest
+
+    return min(candidates, key=order)
+
+
+class Budget:
+    """A PodDisruptionBudget, as far as it matters here."""
+
+    def __init__(self, item: Json) -> None:
+        status = item.get("status") or {}
+        self.namespace = (item.get("metadata") or {}).get("namespace") or "default"
+        self.selector: Json = (item.get("spec") or {}).get("selector") or {}
+        self.allowed = int(status.get("disruptionsAllowed") or 0)
+        self.processed = frozenset(status.get("disruptedPods") or ())
+
+    def covers(self, pod: PodInfo) -> bool:
+        """Return whether an eviction of the pod would count; an empty selector covers nothing."""
+        labels = pod.object["metadata"].get("labels") or {}
+        if not labels or pod.namespace != self.namespace or pod.name in self.processed:
+            return False
+        if not (self.selector.get("matchLabels") or self.selector.get("matchExpressions")):
+            return False
+        try:
+            return matches_labels(self.selector, labels)
+        except ValueError:
+            return False  # it selects nothing that anybody could tell
+
+
+def split_by_budgets(pods: Sequence[PodInfo], budgets: Sequence[Budget]) -> tuple[list[PodInfo], list[PodInfo]]:
+    """Return the pods whose evictions, one after the other, would break a budget, and the others; order is kept."""
+    left = [budget.allowed for budget in budgets]
+    violating: list[PodInfo] = []
+    others: list[PodInfo] = []
+    for pod in pods:
+        violated = False
+        for place, budget in enumerate(budgets):
+            if budget.covers(pod):
+                left[place] -= 1
+                violated = violated or left[place] < 0
+        (violating if violated else others).append(pod)
+    return violating, others
+
+
+def _ineligible(pod: PodInfo, snapshot: Snapshot, refused: Refused) -> str:
+    """Return why the pod may not preempt others, or an empty text."""
+    if (pod.object.get("spec") or {}).get("preemptionPolicy") == "Never":
+        return _NEVER
+    node = (pod.object.get("status") or {}).get("nominatedNodeName") or ""
+    row = snapshot.index.get(node)
+    if row is None:
+        return ""
+    try:
+        if refused.code(row) is Code.UNRESOLVABLE:
+            return ""  # what was promised cannot be kept: another node is worth looking for
+    except KeyError:
+        pass
+    leaving = (each for each in snapshot.row(row).pods.values() if each.priority < pod.priority)
+    return _LEAVING if any(_leaves_for_another(each) for each in leaving) else ""
+
+
+def _leaves_for_another(pod: PodInfo) -> bool:
+    if not pod.object["metadata"].get("deletionTimestamp"):
+        return False
+    for condition in (pod.object.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "DisruptionTarget":
+            return condition.get("status") == "True" and condition.get("reason") == "PreemptionByScheduler"
+    return False
+
+
+def _started(pod: PodInfo) -> int:
+    """Return when the pod started (ns); one that has not counts as started just now, after all others."""
+    text = (pod.object.get("status") or {}).get("startTime")
+    try:
+        return nanoseconds(text, "status.startTime") if isinstance(text, str) else _NOT_STARTED
+    except ValueError:
+        return _NOT_STARTED
+
+
+def _summary(failures: Mapping[str, int], nodes: int) -> str:
+    """Return why preemption helps nowhere, in kube-scheduler's words."""
+
+    def parts() -> Iterator[str]:
+        yield from (f"{count} {reason}" for reason, count in failures.items())
+        rest = nodes - sum(failures.values())
+        if rest:
+            yield f"{rest} {_NO_HELP}"
+
+    return f"0/{nodes} nodes are available: {', '.join(sorted(parts()))}."

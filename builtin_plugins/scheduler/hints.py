@@ -1,0 +1,31 @@
+"""Which events may make a pod schedulable, in the few ways that plugins tell them apart."""
+
+from __future__ import annotations
+
+from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.plugins import Event
+
+
+def is_of(event: Event, pod: PodInfo) -> bool:
+    """Return whether it is the pod itself that changed."""
+    return event.kind == "Pod" and event.key == pod.key
+
+
+def node_came_or_changed(event: Event) -> bool:
+    """Return whether there is another node, or one is not as it was."""
+    return event.kind == "Node" and event.new is not None
+
+
+def pod_left(event: Event) -> bool:
+    """Return whether a pod is not on its node any more, or holds less of it."""
+    old, new = event.old_pod, event.new_pod
+    if event.kind != "Pod" or old is None or not old.node_name:
+        return False
+    if new is None or new.node_name != old.node_name:
+        return True
+    return any(new.requests[name] < amount for name, amount in old.requests.items())
+
+
+def placed_pod_changed(event: Event) -> bool:
+    """Return whether a pod came to a node, left it, or changed there."""
+    return event.kind == "Pod" and any(each is not None and each.node_name for each in (event.old_pod, event.new_pod))

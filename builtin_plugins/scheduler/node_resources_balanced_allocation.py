@@ -1,0 +1,90 @@
+"""NodeResourcesBalancedAllocation: nodes whose resources would be used in like shares come first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpolicy.engine.cel.frame import Rows
+from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.plugins import SKIP, CycleState, Handle, Skip
+from koordpolicy.engine.points import HIGHEST_SCORE, Scores
+from koordpolicy.engine.scheduler.shapes import ShapeColumns
+
+from .resource_scoring import DEFAULT_RESOURCES, Resource, allocations, read_resources
+from .strict_args import read_args
+
+_PATHS: Final = frozenset({("allocatable",), ("requested",)})
+
+
+class NodeResourcesBalancedAllocation:
+    """The scorer (kube-scheduler's plugin of that name); a pod that requests none of the resources is left out.
+
+    Arguments: `resources` are `[{name, weight: 1}]`, cpu and memory by default.
+    """
+
+    name = "NodeResourcesBalancedAllocation"
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+        self._resources = tuple(
+            Resource(each["name"], each["weight"]) for each in args.get("resources") or DEFAULT_RESOURCES
+        )
+        self._scores = ShapeColumns(_PATHS, np.int64)
+
+    @staticmethod
+    def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return v1 arguments with their defaults; raises ValueError for what is wrong, with the field's path."""
+        given = read_args(args, "NodeResourcesBalancedAllocationArgs", {"resources": read_resources})
+        resources = list(given.get("resources") or DEFAULT_RESOURCES)
+        seen: set[str] = set()
+        for index, each in enumerate(resources):
+            if each["weight"] != 1:
+                raise ValueError(f"`resources[{index}].weight` is {each['weight']}: resource weight of {each['name']} "
+                                 "must be 1")
+            if each["name"] in seen:
+                raise ValueError(f"`resources[{index}].name`: `{each['name']}` is named twice")
+            seen.add(each["name"])
+        return {"resources": resources}
+
+    def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Skip | None:  # noqa: ARG002
+        """Skip pods that request none of the resources: they would all go to one node."""
+        return SKIP if self._is_best_effort(pod) else None
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+        """Score the nodes: 100 where all shares would be equal, less the further they lie apart."""
+        if self._is_best_effort(pod):
+            return Scores(np.zeros(snapshot.size, np.int64))
+
+        def compute(view: Snapshot, some: Rows) -> Any:
+            used, capacity, _ = allocations(view, some, self._resources, pod.requests, Snapshot.requested)
+            return _balance(used, capacity)
+
+        shape = tuple(pod.requests[each.name] for each in self._resources)
+        return Scores(self._scores.answer(snapshot, shape, compute))
+
+    def _is_best_effort(self, pod: PodInfo) -> bool:
+        return not any(pod.requests[each.name] for each in self._resources)
+
+
+def _balance(used: list[NDArray[np.int64]], capacity: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return 100 less the standard deviation of the shares in percent, over the resources that a node has."""
+    there = np.array(capacity) != 0
+    shares = np.minimum(np.array(used) / np.maximum(np.array(capacity), 1), 1.0)
+    shares[~there] = 0
+    count = there.sum(axis=0)
+    mean = shares.sum(axis=0) / np.maximum(count, 1)
+    squares = np.where(there, (shares - mean) ** 2, 0).sum(axis=0)
+    deviation = np.sqrt(squares / np.maximum(count, 1))
+    # Of two it is half their distance, in the floating point of the original.
+    two = count == 2
+    if two.any():
+        highest = np.where(there, shares, -1).max(axis=0)
+        lowest = np.where(there, shares, 2).min(axis=0)
+        deviation = np.where(two, np.abs((highest - lowest) / 2), deviation)
+    deviation[count < 2] = 0
+    found: NDArray[np.int64] = ((1 - deviation) * HIGHEST_SCORE).astype(np.int64)
+    return found

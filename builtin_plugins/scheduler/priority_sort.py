@@ -1,0 +1,23 @@
+"""PrioritySort: pods of higher priority come first, and of those the ones that have waited longest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from koordpolicy.engine.plugins import Handle, QueuedPod
+from koordpolicy.engine.scheduler.args import no_args
+
+
+class PrioritySort:
+    """The order of the queue (kube-scheduler's plugin of that name)."""
+
+    name = "PrioritySort"
+    check_args = staticmethod(no_args)
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        pass
+
+    def queue_key(self, queued: QueuedPod) -> tuple[int, int]:
+        """Return priority and time of arrival."""
+        return -queued.pod.priority, queued.since

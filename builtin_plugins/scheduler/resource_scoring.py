@@ -1,0 +1,199 @@
+"""How full a node would be with a pod on it, and what kube-scheduler makes of that: its scoring strategies.
+
+`resources` in arguments are `[{name, weight}]`; amounts are canonical, scores 0..100.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpolicy.engine.cel.frame import Rows
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.points import HIGHEST_SCORE
+
+from .strict_args import Read, integer, listed, nested, text
+
+NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+LEAST: Final = "LeastAllocated"
+MOST: Final = "MostAllocated"
+RATIO: Final = "RequestedToCapacityRatio"
+STRATEGIES: Final = (LEAST, MOST, RATIO)
+DEFAULT_RESOURCES: Final = ({"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1})
+
+_HIGHEST_SHAPE_SCORE: Final = 10
+
+_Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A resource that counts in a score, and how much."""
+
+    name: str
+    weight: int
+
+
+def read_resource(value: Any, path: str) -> dict[str, Any]:
+    """Read `{name, weight}`; a weight that is missing or 0 is 1."""
+    given = nested({"name": text, "weight": integer})(value, path)
+    if not given.get("name"):
+        raise ValueError(f"`{path}.name` is missing")
+    return {"name": given["name"], "weight": given.get("weight") or 1}
+
+
+def check_weights(resources: Sequence[Mapping[str, Any]], path: str) -> None:
+    """Raise ValueError for a weight outside 1..100."""
+    for index, each in enumerate(resources):
+        if not 1 <= each["weight"] <= HIGHEST_SCORE:
+            raise ValueError(f"`{path}[{index}].weight` is {each['weight']}: resource weight of {each['name']} not in "
+                             "valid range [1, 100]")
+
+
+read_resources: Final[Read] = listed(read_resource)
+_read_shape: Final[Read] = listed(nested({"utilization": integer, "score": integer}))
+read_strategy: Final[Read] = nested({
+    "type": text, "resources": read_resources,
+    "requestedToCapacityRatio": nested({"shape": _read_shape}),
+})
+
+
+def with_defaults(strategy: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a scoring strategy with its defaults, checked.
+
+    Raises:
+        ValueError: the strategy does not exist, or a weight or a point of the shape is out of range.
+    """
+    given = dict(strategy or {})
+    kind = given.get("type") or LEAST
+    if kind not in STRATEGIES:
+        raise ValueError(f"`scoringStrategy.type` is `{kind}`: choose one of {', '.join(STRATEGIES)}")
+    resources = list(given.get("resources") or DEFAULT_RESOURCES)
+    check_weights(resources, "scoringStrategy.resources")
+    checked: dict[str, Any] = {"type": kind, "resources": resources}
+    ratio = given.get("requestedToCapacityRatio")
+    if kind == RATIO:
+        shape = [{"utilization": point.get("utilization", 0), "score": point.get("score", 0)}
+                 for point in (ratio or {}).get("shape") or ()]
+        check_shape(shape, "scoringStrategy.requestedToCapacityRatio.shape")
+        checked["requestedToCapacityRatio"] = {"shape": shape}
+    elif ratio is not None:
+        checked["requestedToCapacityRatio"] = ratio
+    return checked
+
+
+def check_shape(shape: Sequence[Mapping[str, int]], path: str) -> None:
+    """Raise ValueError where a shape has no points, or their utilizations do not ascend within 0..100."""
+    if not shape:
+        raise ValueError(f"`{path}` must hold at least one point")
+    before = -1
+    for index, point in enumerate(shape):
+        if not 0 <= point["utilization"] <= HIGHEST_SCORE:
+            raise ValueError(f"`{path}[{index}].utilization` is {point['utilization']}: not in valid range [0, 100]")
+        if point["utilization"] <= before:
+            raise ValueError(f"`{path}[{index}].utilization` is {point['utilization']}: utilization values must be "
+                             "sorted in increasing order")
+        if not 0 <= point["score"] <= _HIGHEST_SHAPE_SCORE:
+            raise ValueError(f"`{path}[{index}].score` is {point['score']}: not in valid range [0, 10]")
+        before = point["utilization"]
+
+
+def shape_table(shape: Sequence[Mapping[str, int]]) -> _Integers:
+    """Return the score 0..100 for each utilization 0..100: straight lines between the points, level outside."""
+    points = [(point["utilization"], point["score"] * (HIGHEST_SCORE // _HIGHEST_SHAPE_SCORE)) for point in shape]
+    table = [points[-1][1]] * (HIGHEST_SCORE + 1)
+    for at in range(HIGHEST_SCORE + 1):
+        for index, (utilization, score) in enumerate(points):
+            if at <= utilization:
+                table[at] = score if index == 0 else _between(points[index - 1], (utilization, score), at)
+                break
+    return np.array(table, np.int64)
+
+
+def _between(left: tuple[int, int], right: tuple[int, int], at: int) -> int:
+    rise, run = (right[1] - left[1]) * (at - left[0]), right[0] - left[0]
+    # Go divides towards zero.
+    return left[1] + (rise // run if rise >= 0 else -(-rise // run))
+
+
+Score = Callable[[Sequence[_Integers], Sequence[_Integers], Sequence[int]], _Integers]
+"""Returns the scores of nodes from what would be requested and what they have, per resource, and the weights."""
+
+
+def score_of(strategy: Mapping[str, Any]) -> Score:
+    """Return what scores nodes by a strategy that has its defaults."""
+    match strategy["type"]:
+        case "MostAllocated":
+            return lambda used, capacity, weights: _weighted(used, capacity, weights, most_allocated)
+        case "RequestedToCapacityRatio":
+            table = shape_table(strategy["requestedToCapacityRatio"]["shape"])
+            return lambda used, capacity, weights: _by_ratio(used, capacity, weights, table)
+        case _:
+            return lambda used, capacity, weights: _weighted(used, capacity, weights, least_allocated)
+
+
+def least_allocated(used: _Integers, capacity: _Integers) -> _Integers:
+    """Return the share in percent that stays free; 0 where more is used than there is."""
+    free = np.maximum(capacity - used, 0)
+    scores: _Integers = free * HIGHEST_SCORE // np.maximum(capacity, 1)
+    return scores
+
+
+def most_allocated(used: _Integers, capacity: _Integers) -> _Integers:
+    """Return the share in percent that is used; 100 where more is used than there is."""
+    scores: _Integers = np.minimum(used, capacity) * HIGHEST_SCORE // np.maximum(capacity, 1)
+    return scores
+
+
+def _weighted(
+    used: Sequence[_Integers], capacity: Sequence[_Integers], weights: Sequence[int],
+    score: Callable[[_Integers, _Integers], _Integers],
+) -> _Integers:
+    total, sum_of_weights = np.zeros_like(used[0]), np.zeros_like(used[0])
+    for requested, allocatable, weight in zip(used, capacity, weights, strict=True):
+        there = allocatable != 0
+        total += np.where(there, score(requested, allocatable) * weight, 0)
+        sum_of_weights += there * weight
+    found: _Integers = total // np.maximum(sum_of_weights, 1)
+    return found
+
+
+def _by_ratio(
+    used: Sequence[_Integers], capacity: Sequence[_Integers], weights: Sequence[int], table: _Integers,
+) -> _Integers:
+    total, sum_of_weights = np.zeros_like(used[0]), np.zeros_like(used[0])
+    for requested, allocatable, weight in zip(used, capacity, weights, strict=True):
+        full = requested > allocatable
+        utilization = np.where(full, HIGHEST_SCORE, requested * HIGHEST_SCORE // np.maximum(allocatable, 1))
+        scores = np.where(allocatable != 0, table[np.clip(utilization, 0, HIGHEST_SCORE)], 0)
+        total += scores * weight
+        # What scores nothing does not count (as upstream).
+        sum_of_weights += (scores > 0) * weight
+    # Half is rounded up: scores are not negative.
+    found: _Integers = (2 * total + sum_of_weights) // np.maximum(2 * sum_of_weights, 1)
+    return found
+
+
+def allocations(
+    snapshot: Snapshot, rows: Rows, resources: Sequence[Resource], requests: Mapping[str, int],
+    used: Callable[[Snapshot, str], _Integers],
+) -> tuple[list[_Integers], list[_Integers], list[int]]:
+    """Return what would be requested with the pod on the nodes, what they have, and the weights, per resource.
+
+    A resource that is not native counts only if the pod requests it.
+    """
+    asked: list[_Integers] = []
+    capacity: list[_Integers] = []
+    weights: list[int] = []
+    for resource in resources:
+        amount = requests.get(resource.name, 0)
+        if amount == 0 and resource.name not in NATIVE:
+            continue
+        asked.append(used(snapshot, resource.name)[rows] + amount)
+        capacity.append(snapshot.allocatable(resource.name)[rows])
+        weights.append(resource.weight)
+    return asked, capacity, weights

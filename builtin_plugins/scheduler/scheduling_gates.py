@@ -1,0 +1,33 @@
+"""SchedulingGates: a pod waits until all its scheduling gates are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.plugins import Event, Handle
+from koordpolicy.engine.points import Code, Refusal
+from koordpolicy.engine.scheduler.args import no_args
+
+
+class SchedulingGates:
+    """PreEnqueue (kube-scheduler's plugin of that name)."""
+
+    name = "SchedulingGates"
+    check_args = staticmethod(no_args)
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        pass
+
+    def pre_enqueue(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:  # noqa: ARG002
+        """Return which gates the pod waits for."""
+        gates = [str(each.get("name", "")) for each in (pod.object.get("spec") or {}).get("schedulingGates") or ()]
+        if not gates:
+            return None
+        return Refusal("gates", f"waiting for scheduling gates: [{' '.join(gates)}]", Code.UNRESOLVABLE)
+
+    def may_help(self, event: Event, pod: PodInfo) -> bool:
+        """Return whether the pod itself changed: nothing else opens its gates."""
+        return event.kind == "Pod" and event.key == pod.key

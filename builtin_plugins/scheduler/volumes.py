@@ -1,0 +1,68 @@
+"""The claims that a pod's volumes make, as the objects of the cluster show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.kubernetes.selectors import Json
+
+CLAIM: Final = "PersistentVolumeClaim"
+VOLUME: Final = "PersistentVolume"
+STORAGE_CLASS: Final = "StorageClass"
+CSI_NODE: Final = "CSINode"
+
+_CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
+_BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+_SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim that a pod makes: its name, and whether its object is made for the pod (an ephemeral volume)."""
+
+    name: str
+    ephemeral: bool
+
+
+def claims_of(pod: PodInfo) -> Iterator[Claim]:
+    """Yield the claims of a pod's volumes, in their order."""
+    for volume in (pod.object.get("spec") or {}).get("volumes") or ():
+        claimed: Any = volume.get("persistentVolumeClaim")
+        if claimed:
+            yield Claim(str(claimed.get("claimName") or ""), ephemeral=False)
+        elif volume.get("ephemeral"):
+            yield Claim(f"{pod.name}-{volume.get('name')}", ephemeral=True)
+
+
+def claim_object(snapshot: Snapshot, namespace: str, claim: Claim) -> Json | None:
+    """Return the claim's object, or None."""
+    return snapshot.object(CLAIM, f"{namespace}/{claim.name}")
+
+
+def is_bound(claim: Json) -> bool:
+    """Return whether a claim is bound for good: it names a volume, and the volume controller has finished."""
+    annotations = (claim.get("metadata") or {}).get("annotations") or {}
+    named = bool((claim.get("spec") or {}).get("volumeName"))
+    return named and (_BIND_COMPLETED in annotations or (claim.get("status") or {}).get("phase") == "Bound")
+
+
+def is_owned_by(claim: Json, pod: PodInfo) -> bool:
+    """Return whether the pod is the controller that owns a claim."""
+    owners = (claim.get("metadata") or {}).get("ownerReferences") or ()
+    return any(each.get("controller") and each.get("uid") == pod.uid for each in owners)
+
+
+def class_of(item: Json) -> str:
+    """Return the name of the storage class of a claim or a volume, or an empty text."""
+    annotations = (item.get("metadata") or {}).get("annotations") or {}
+    return str(annotations.get(_CLASS_ANNOTATION) or (item.get("spec") or {}).get("storageClassName") or "")
+
+
+def selected_node(claim: Json) -> str:
+    """Return the node that a scheduler chose for a claim that is not bound yet, or an empty text."""
+    annotations = (claim.get("metadata") or {}).get("annotations") or {}
+    return str(annotations.get(_SELECTED_NODE) or "")
