@@ -91,9 +91,10 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     typical = typical_pods(recorded.pods)
     if options.limit is not None:
         workload = replace(workload, pods=workload.pods[: options.limit])
-    profile = with_typical_pods(ProfileSpec(enabled=tuple(map(choice_of, options.enable))), typical)
+    plugins = live.registry.of_framework(Framework.SCHEDULER)
+    profile = with_typical_pods(ProfileSpec(enabled=tuple(map(choice_of, options.enable))), typical, plugins)
     enabled = [choice.name for choice in profile.enabled]
-    check_enabled(enabled, live.registry.of_framework(Framework.SCHEDULER))
+    check_enabled(enabled, plugins)
     tell_idle(live.registry, {profile.name}, enabled)
     settings = Settings((profile,), tie_break=options.tie_break, seed=options.seed)
     with progress("replaying", len(workload.pods)) as done:

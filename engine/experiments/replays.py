@@ -14,7 +14,8 @@ from typing import Final
 
 from ..cluster import trace as traces
 from ..cluster.trace import Trace
-from ..registry import Live
+from ..points import Framework
+from ..registry import Live, Plugin
 from ..scheduler.cycle import TIE_BREAKS, Settings
 from ..scheduler.fragmentation import TypicalPod, typical_pods
 from ..scheduler.profile import Choice, ProfileSpec
@@ -51,7 +52,6 @@ _EVERY: Final = "*"
 _PREFIX: Final = "openb_pod_list_"
 _SUFFIX: Final = ".csv"
 _TYPICAL: Final = "typicalPods"
-_NEEDS_TYPICAL: Final = "FragmentationGradient"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ STUDY: Final[Mapping[str, tuple[str, ProfileSpec]]] = {
     "GpuClustering": ("", ProfileSpec(enabled=(Choice("GpuClustering"),))),
     "GpuPacking": ("gpu-packing", ProfileSpec()),
     "BestFit": ("best-fit", ProfileSpec()),
-    "FGD": ("", ProfileSpec(enabled=(Choice(_NEEDS_TYPICAL),))),
+    "FGD": ("", ProfileSpec(enabled=(Choice("FragmentationGradient"),))),
 }
 """The study's policies: a folder of the shipped documents, and what the profile enables."""
 
@@ -102,15 +102,23 @@ def policy_of(name: str) -> Policy:
     raise ValueError(f"there is no policy `{name}`: {hint}")
 
 
-def with_typical_pods(profile: ProfileSpec, typical: Sequence[TypicalPod]) -> ProfileSpec:
-    """Return the profile, in which plugins that must know the trace's typical pods do."""
-    def told(choice: Choice) -> Choice:
-        given = {**profile.args.get(choice.name, {}), **choice.args}
-        if choice.name != _NEEDS_TYPICAL or _TYPICAL in given:
-            return choice
-        return replace(choice, args={**choice.args, _TYPICAL: [each.to_json() for each in typical]})
+def with_typical_pods(profile: ProfileSpec, typical: Sequence[TypicalPod], plugins: Iterable[Plugin]) -> ProfileSpec:
+    """Return the profile, in which plugins know the trace's typical pods: active ones that take `typicalPods`.
 
-    return replace(profile, enabled=tuple(told(choice) for choice in profile.enabled))
+    That is an argument of a Python plugin or a param of a document; one that the profile gives stays as it is.
+    """
+    enabled = {choice.name for choice in profile.enabled}
+    told = {_TYPICAL: [each.to_json() for each in typical]}
+    found = {plugin.name: {**told, **profile.args.get(plugin.name, {})} for plugin in plugins
+             if (plugin.enabled or plugin.name in enabled) and _takes(plugin, told)}
+    return replace(profile, args={**profile.args, **found})
+
+
+def _takes(plugin: Plugin, args: Mapping[str, object]) -> bool:
+    try:
+        return plugin.check_args is not None and args.keys() <= plugin.check_args(args).keys()
+    except (PolicyError, ValueError):
+        return False
 
 
 class Replays:
@@ -181,10 +189,10 @@ def run(task: Replay) -> Outcome:
     workload = traces.generate(trace, seed=_whole(point, "seed"), tune=float(point.get("tune", 1.3)))
     if task.limit is not None:
         workload = replace(workload, pods=workload.pods[: task.limit])
-    settings = Settings((with_typical_pods(task.policy.profile, typical),), seed=_whole(point, "seed"),
-                        tie_break=str(point.get("tieBreak", "first")))
     try:
         registry = registry_of(task.policy.texts, task.builtins, tuple(params_of(point).items()))
+        profile = with_typical_pods(task.policy.profile, typical, registry.of_framework(Framework.SCHEDULER))
+        settings = Settings((profile,), seed=_whole(point, "seed"), tie_break=str(point.get("tieBreak", "first")))
         result = simulate(workload, Live(registry), settings, clock=time.perf_counter, typical=typical)
     except (PolicyError, ValueError) as error:
         raise NotRun(str(error)) from None
