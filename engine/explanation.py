@@ -16,6 +16,8 @@ _INDENT: Final = "  "
 _GAP: Final = "  "
 _BINARY: Final = (("Ti", 1024**4), ("Gi", 1024**3), ("Mi", 1024**2), ("Ki", 1024))
 _LONGEST: Final = 300
+_HARMLESS: Final = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if code not in (9, 10, 0x85)}
+"""What a policy or a pod says must not steer the terminal that it is read on."""
 
 
 class Mark(enum.Enum):
@@ -48,7 +50,7 @@ class Table:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines, as wide as they need to be."""
-        cells = [self.headers, *(tuple(map(str, row)) for row in self.rows)]
+        cells = [tuple(str(cell).translate(_HARMLESS) for cell in row) for row in (self.headers, *self.rows)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         numeric = [not any(any(map(str.isalpha, cell)) for cell in column[1:])
                    for column in zip(*cells, strict=True)]
@@ -113,7 +115,7 @@ class Finding:
         elif self.text:
             lead = f"{self.mark.value.ljust(_WIDTH)}  " if self.mark in _WORDS else self.lead
             word = lead.rstrip()
-            for place, line in enumerate(self.text.splitlines()):
+            for place, line in enumerate(self.text.translate(_HARMLESS).splitlines()):
                 before = paint(word, self.mark) + lead[len(word):] if word and not place else " " * len(lead)
                 yield indent + before + (paint(line, self.mark) if not lead else line)
             below = indent + (" " * len(lead) or _INDENT)

@@ -8,6 +8,7 @@ clause reads can be varied, one path at a time, to find the nearest value for wh
 from __future__ import annotations
 
 import copy
+import enum
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,8 +38,14 @@ _RELATIONS: Final = {
 _DEFINITIONS: Final = "variables."
 _HIGHEST: Final = INT64_MAX // 1000
 
-ABSENT: Final = object()
-"""What a path is changed to that is to be missing."""
+
+class Missing(enum.Enum):
+    """What a path is changed to that is to be missing."""
+
+    ABSENT = "absent"
+
+
+ABSENT: Final = Missing.ABSENT
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -312,7 +319,7 @@ def changes_of(clause: Clause, bindings: Bindings, may_vary: Callable[[Path], bo
             if key not in seen and _turns(clause, bindings, path, after):
                 seen.add(key)
                 yield Change(path, before, after)
-    yield from _keys(clause, bindings, may_vary)
+    yield from (each for each in _keys(clause, bindings, may_vary) if (each.path, repr(each.after)) not in seen)
 
 
 def changed(bindings: Bindings, path: Path, value: object) -> Bindings:

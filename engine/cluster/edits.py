@@ -36,6 +36,7 @@ _FIXED_POD: Final = frozenset((
     ("metadata", "name"), ("metadata", "namespace"), ("metadata", "uid"), ("metadata", "creationTimestamp"),
     ("spec", "nodeName"),
 ))
+_CRITICAL: Final = ("system-node-critical", "system-cluster-critical")
 _MOST_PODS: Final = 5
 """Taking more pods than that off a node is no small change."""
 
@@ -319,7 +320,7 @@ def eviction_edits(row: NodeRow, resource: str, amount: int) -> Iterator[Edit]:
     """
     if amount <= 0:
         return
-    held = {pod.key: 1 if resource == "pods" else pod.requests[resource] for pod in row.pods.values()}
+    held = {pod.key: 1 if resource == "pods" else pod.requests[resource] for pod in row.pods.values() if _can_go(pod)}
     chosen = _fewest(held, amount)
     if not chosen:
         return
@@ -330,6 +331,14 @@ def eviction_edits(row: NodeRow, resource: str, amount: int) -> Iterator[Edit]:
         text += f", {each} {shown(freed, amount_unit(resource))} {resource}"
     yield Edit(text, 1 + 0.2 * len(chosen) + 0.1 * _relative(amount, freed), node=NodeChange(remove=chosen),
                facts={"path": f"requested.{resource}", "remove": list(chosen), "needed": amount, "freed": freed})
+
+
+def _can_go(pod: PodInfo) -> bool:
+    """Return whether a pod would not be back at once, and is none that the node lives of."""
+    owners = (pod.object.get("metadata") or {}).get("ownerReferences") or ()
+    if any(owner.get("kind") in ("DaemonSet", "Node") for owner in owners):
+        return False
+    return (pod.object.get("spec") or {}).get("priorityClassName") not in _CRITICAL
 
 
 def removal_edit(row: NodeRow, keys: Sequence[str]) -> Edit:
