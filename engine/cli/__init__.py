@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "lint": "check policy files: YAML, schema, types and cost of every expression",
     "test": "run the unit tests of policies, with coverage and mutants",
     "simulate": "replay a trace of pods over a cluster under a set of policies",
+    "diff": "say what another set of policies would change in a cluster",
     "explain": "say why a pod would run on a node, and why not on the others",
     "plugins": "list the plugins in force, with their origin and extension points",
     "eval": "evaluate one CEL expression",
@@ -31,7 +32,7 @@ COMMANDS: Final = {
 }
 
 _EPILOG = """\
-exit codes: 0 ok, 1 unexpected, 2 usage, 3 policies invalid, 4 tests failed, 5 decision not possible
+exit codes: 0 ok, 1 unexpected, 2 usage, 3 policies invalid, 4 tests failed, 5 decision not possible, 6 over budget
 
 examples:
   koord-policy lint policies/

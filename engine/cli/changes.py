@@ -1,11 +1,17 @@
-"""Which files changed since a commit, as git says."""
+"""What git knows: which files changed since a commit, and which policies stood at a path in one."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
 
+from ..documents import Documents, is_left_out, is_policy_file, load
+from ..documents.nodes import LARGEST_FILE, decode
+from ..source import PolicyError, Problem, in_order
 from .exits import Stop
+
+_FILE = "100"
+"""How the mode of a file in a tree begins; the others are links and other repositories."""
 
 
 def changed_since(reference: str, directory: Path) -> frozenset[Path]:
@@ -22,16 +28,63 @@ def changed_since(reference: str, directory: Path) -> frozenset[Path]:
     return frozenset((root / name).resolve() for name in (changed + new).split("\0") if name)
 
 
+def documents_at(reference: str, path: str, directory: Path, *, source_name: str) -> Documents:
+    """Return the policy documents that a commit holds at a path, which is relative to the directory.
+
+    A file is read whatever its name ends with, a directory as `documents.load_paths` reads one; links and other
+    repositories in it are not followed. Places are told as `REFERENCE:PATH`.
+
+    Raises:
+        Stop: there is no git, no repository, no such commit, or nothing at the path.
+    """
+    if reference.startswith("-"):
+        raise Stop(f"`{reference}` is not the name of a commit")
+    commit = _git(directory, "rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}", missing=reference).strip()
+    listed = _git(directory, "ls-tree", "-r", "-z", "-l", commit, "--", path)
+    entries = [(*head.split(), name) for head, _, name in (each.partition("\t") for each in listed.split("\0") if each)]
+    if not entries:
+        raise Stop(f"the commit `{reference}` holds nothing at `{path}`")
+    problems, sources = [], []
+    for mode, _, blob, size, name in entries:
+        alone = Path(name) == Path(path)
+        if not alone and not _is_policy(name, path):
+            continue
+        shown = f"{reference}:{name}"
+        if not mode.startswith(_FILE):
+            problems.append(Problem(f"cannot read `{shown}`: it is not a file", code="unreadable"))
+            continue
+        if int(size) > LARGEST_FILE:
+            problems.append(Problem(f"`{shown}` is larger than {LARGEST_FILE} bytes", code="too-large",
+                                    help="split it into several files"))
+            continue
+        try:
+            sources.append(decode(shown, _run_git(directory, "cat-file", "blob", blob)))
+        except PolicyError as error:
+            problems.extend(error.problems)
+    loaded = load(sources, source_name=source_name)
+    return Documents(loaded.documents, in_order((*problems, *loaded.problems)), loaded.read)
+
+
+def _is_policy(name: str, path: str) -> bool:
+    """Return whether a file below a directory is a policy by its name, and by those of the directories between."""
+    parts = Path(name).parts[len(Path(path).parts):]
+    return is_policy_file(name.rpartition("/")[2]) and not any(map(is_left_out, parts))
+
+
 def _git(directory: Path, *arguments: str, missing: str = "") -> str:
+    return _run_git(directory, *arguments, missing=missing).decode("utf-8", "surrogateescape")
+
+
+def _run_git(directory: Path, *arguments: str, missing: str = "") -> bytes:
     try:
         done = subprocess.run(  # noqa: S603 - fixed words, and a name that git itself has verified
-            ["git", *arguments], cwd=directory, capture_output=True, text=True, check=False,  # noqa: S607
+            ["git", *arguments], cwd=directory, capture_output=True, check=False,  # noqa: S607
         )
     except FileNotFoundError:
-        raise Stop("`--changed-since` asks git, and there is no `git` here") from None
+        raise Stop("what stood in a commit is asked of git, and there is no `git` here") from None
     if done.returncode:
         if missing:
             raise Stop(f"git knows no commit `{missing}`")
-        words = done.stderr.strip().splitlines()
+        words = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise Stop(f"git: {words[0].removeprefix('fatal: ') if words else 'it failed'}")
     return done.stdout

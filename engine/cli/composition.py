@@ -69,10 +69,13 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of what is left to chance (default: 0)")
 
 
-def settings_of(options: argparse.Namespace, registry: Registry, cluster: Cluster) -> Settings:
+def settings_of(
+    options: argparse.Namespace, registry: Registry, cluster: Cluster, *others: Registry,
+) -> Settings:
     """Return the settings that the options of `add_choice` ask for, about the pods of a cluster.
 
-    Policies that decide about none of them because of their profiles are told on standard error.
+    Policies that decide about none of them because of their profiles are told on standard error. With `others`, the
+    settings are those that all of the registries can be asked under.
 
     Raises:
         Stop: no policy names that profile, and it is not the default.
@@ -80,12 +83,15 @@ def settings_of(options: argparse.Namespace, registry: Registry, cluster: Cluste
     from ..scheduler.cycle import Settings  # noqa: PLC0415 - not every command schedules
     from ..scheduler.profile import ProfileSpec  # noqa: PLC0415
 
-    plugins = registry.of_framework(Framework.SCHEDULER)
+    registries = (registry, *others)
+    plugins = [plugin for each in registries for plugin in each.of_framework(Framework.SCHEDULER)]
     known = {DEFAULT_PROFILE, *(name for plugin in plugins for name in plugin.profiles or ())}
     if options.profile is None:
         names = (DEFAULT_PROFILE, *sorted(known - {DEFAULT_PROFILE}))
         pods = cluster.objects("Pod").values()
-        tell_idle(registry, {DEFAULT_PROFILE, *(str((pod.get("spec") or {}).get("schedulerName")) for pod in pods)})
+        asked = {DEFAULT_PROFILE, *(str((pod.get("spec") or {}).get("schedulerName")) for pod in pods)}
+        for line in dict.fromkeys(line for each in registries for line in _idle(each, asked, ())):
+            warn(line)
     elif options.profile not in known:
         raise Stop(f"no policy names the profile `{options.profile}`: {_one_of(options.profile, known)}")
     else:
@@ -99,6 +105,11 @@ def tell_idle(registry: Registry, profiles: Collection[str], enabled: Collection
 
     What is `enabled` by its name is active whatever its profiles are.
     """
+    for line in _idle(registry, profiles, enabled):
+        warn(line)
+
+
+def _idle(registry: Registry, profiles: Collection[str], enabled: Collection[str]) -> Iterable[str]:
     idle: dict[tuple[str, ...], list[str]] = {}
     for plugin in registry.of_framework(Framework.SCHEDULER):
         if plugin.profiles is not None and plugin.profiles.isdisjoint(profiles) and plugin.name not in enabled:
@@ -107,9 +118,9 @@ def tell_idle(registry: Registry, profiles: Collection[str], enabled: Collection
         hint = next((hint for name in names if (hint := did_you_mean(name, profiles))), "")
         shown = ", ".join(f"`{name}`" for name in plugins)
         does = "does nothing: its" if len(plugins) == 1 else "do nothing: their"
-        warn(f"warning: {shown} {does} `spec.profiles` {'names' if len(names) == 1 else 'name'} "
-             f"{', '.join(f'`{name}`' for name in names)}, and no pod here is decided about in "
-             f"{'that profile' if len(names) == 1 else 'those profiles'}" + (f"; {hint}" if hint else ""))
+        yield (f"warning: {shown} {does} `spec.profiles` {'names' if len(names) == 1 else 'name'} "
+               f"{', '.join(f'`{name}`' for name in names)}, and no pod here is decided about in "
+               f"{'that profile' if len(names) == 1 else 'those profiles'}" + (f"; {hint}" if hint else ""))
 
 
 def check_enabled(
@@ -175,6 +186,23 @@ def registry_of(
         Stop: a path does not exist, or holds no document.
     """
     loaded = load_documents(paths)
+    registry = registry_from(loaded, builtins)
+    for path in paths:
+        if not any(document.source_name == str(path) for document in loaded.documents):
+            raise Stop(f"there is no policy document in `{path}`")
+    documents = loaded.of(Kind[framework.name]) if framework is not None else loaded.documents
+    if paths and framework is not None and not documents:
+        warn(f"warning: there is no {Kind[framework.name].value} in {', '.join(f'`{path}`' for path in paths)}: "
+             "only built-in plugins decide")
+    return registry
+
+
+def registry_from(loaded: Documents, builtins: Builtins) -> Registry:
+    """Return what is in force under documents: compiled, beside the Python plugins. Warnings are told.
+
+    Raises:
+        PolicyError: documents are invalid, with all problems.
+    """
     problems = Problems(list(loaded.problems))
     offers = python_offers(builtins)
     compiled = compile_documents(loaded.documents, problems, extensions=offers.functions)
@@ -182,12 +210,6 @@ def registry_of(
         raise PolicyError(problems.found)
     if problems.found:
         warn(render(in_order(problems.found)))
-    for path in paths:
-        if not any(document.source_name == str(path) for document in loaded.documents):
-            raise Stop(f"there is no policy document in `{path}`")
-    if paths and framework is not None and all(plugin.framework is not framework for plugin in compiled):
-        warn(f"warning: there is no {Kind[framework.name].value} in {', '.join(f'`{path}`' for path in paths)}: "
-             "only built-in plugins decide")
     return Registry.of((*offers.plugins, *compiled), generation=1)
 
 

@@ -17,6 +17,8 @@ class Exit(enum.IntEnum):
     """Tests failed."""
     IMPOSSIBLE = 5
     """The decision that was asked for is not possible (no node fits the pod)."""
+    EXCEEDED = 6
+    """A budget or a check that was asked for does not hold."""
 
 
 class Stop(Exception):

@@ -312,8 +312,13 @@ def _rescored(old: Outcome, new: Outcome) -> tuple[Rescored, ...]:
     before, after = ({each.plugin: each for each in of.scorers} for of in (old, new))
     return tuple(
         Rescored(name, before.get(name), after.get(name)) for name in {**before, **after}
-        if before.get(name) != after.get(name)
+        if _said(before.get(name)) != _said(after.get(name))
     )
+
+
+def _said(scorer: Scorer | None) -> tuple[object, ...]:
+    """Return what of a scorer tells two apart: how many kinds of pods it was asked about does not."""
+    return () if scorer is None else (scorer.weight, scorer.enforcement, scorer.mean, scorer.low, scorer.high)
 
 
 def _nodes(found: Iterable[Eligibility]) -> set[str]:

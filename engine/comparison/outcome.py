@@ -34,6 +34,8 @@ ELIGIBLE: Final = -1
 
 _Progress = Callable[[float], None]
 _SPREAD: Final = ("cpu", "memory")
+GPU_SPREAD: Final = "gpu"
+"""The name under which GPUs stand among what is requested: devices held, of those that nodes have."""
 # What is done of the whole after each part of the work, about, for the progress bar.
 _DESCHEDULED, _ROUNDS, _SHAPES = 0.05, 0.25, 0.65
 
@@ -200,7 +202,7 @@ class Summary:
     measured: int
     """Nodes with a metric that counts; of the others no load is known."""
     requested: Mapping[str, Spread]
-    """Of cpu and memory, after placements and evictions."""
+    """Of cpu, memory and GPUs (`GPU_SPREAD`), after placements and evictions; a resource that no node has is absent."""
     usage: Mapping[str, Spread]
     """Of cpu and memory over the measured nodes: the measured use with what placed pods are expected to add and without
     what evicted ones used; empty where nothing is measured."""
@@ -630,6 +632,8 @@ def _loads(
     for number in range(snapshot.size):
         row = snapshot.row(number)
         leaving = [row.pods[key] for key in dict.fromkeys(gone.get(row.name, ())) if key in row.pods]
+        if (devices := sum(row.total)) > 0:
+            requested.setdefault(GPU_SPREAD, []).append(100 * (devices - sum(row.free)) / devices)
         fresh = row.metric is not None and snapshot.is_fresh(number)
         measured += fresh
         expected: Mapping[str, int] = row.estimated() if fresh else {}

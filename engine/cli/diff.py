@@ -1,0 +1,200 @@
+"""Say what another set of policies would change in a cluster: the same pods, the same moment and seed, two answers.
+
+Who changes node, which nodes pods lose or gain and by which rule, who becomes pending, who would be evicted or held
+back, how scores shift. OLD and NEW are files or directories, or REF:PATH for what stood at a path in a commit of git
+(`git:REF:PATH` where a file has such a name); /dev/null stands for no policies. Nothing is changed in the cluster.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ..cel.values import Timestamp
+from ..comparison.difference import BUDGETS, Budget, difference, spend
+from ..comparison.outcome import HOT_PERCENT, outcome
+from ..documents import Documents
+from ..source import PolicyError, in_order
+from .changes import documents_at
+from .composition import (
+    add_choice,
+    add_cluster,
+    cluster_from,
+    cluster_of,
+    count,
+    load_documents,
+    moment_of,
+    need_file,
+    registry_from,
+    settings_of,
+)
+from .differences import markdown, show
+from .exits import Exit, Stop
+from .terminal import plain, progress, write_json
+from .terminal import write as write_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..cluster.pods import PodInfo
+    from ..cluster.snapshot import Cluster
+    from ..registry import Registry
+    from . import Builtins
+
+EXAMPLES = """\
+examples:
+  koord-policy diff policies new-policies --cluster cluster.yaml
+  koord-policy diff main:policies policies --cluster cluster.yaml --output markdown
+  koord-policy diff policies new-policies --cluster cluster.yaml --max-moved 1% --max-pending 0
+  koord-policy diff policies/trace/best-fit policies/trace/dot-product --trace openb/ --limit 1000
+
+exit codes: 0 compared (and within all budgets), 2 usage, 3 policies, configuration or dump are invalid (then nothing
+is compared), 6 a budget does not hold
+"""
+
+NOTHING: Final = "/dev/null"
+_GIT: Final = "git:"
+_STEPS: Final = 1000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.add_argument("old", metavar="OLD", help="the policies as they are: a file, a directory, or REF:PATH")
+    parser.add_argument("new", metavar="NEW", help="the policies as they would be")
+    add_cluster(parser, required=False)
+    parser.add_argument("--trace", metavar="PATH", type=Path,
+                        help="place the pods of this trace, in its order, instead of those that are pending: a list "
+                             "of pods, or a directory that holds one (see `simulate`). Without `--cluster` onto the "
+                             "trace's nodes, which are empty")
+    parser.add_argument("--nodes", metavar="FILE", type=Path, help="the trace's list of nodes, where it is elsewhere")
+    parser.add_argument("--limit", type=count, metavar="N", help="place so many pods only")
+    add_choice(parser)
+    parser.add_argument("--config", metavar="FILE", type=Path, help="a DeschedulerConfiguration (descheduler/v1alpha2)")
+    parser.add_argument("--cycles", type=count, default=1, metavar="N",
+                        help="let descheduling plugins in Python that count for themselves look so often (default: 1; "
+                             "documents always see what has been so for long)")
+    parser.add_argument("--hot", type=_percent, default=HOT_PERCENT, metavar="PERCENT",
+                        help=f"from which share of its cpu on a node counts as hot (default: {HOT_PERCENT})")
+    for name, (counted, _) in BUDGETS.items():
+        parser.add_argument(f"--max-{name}", type=_budget, metavar="N|N%", help=f"a budget: at most so many {counted}")
+    parser.add_argument("--top", type=count, default=10, metavar="N", help="show so many of each list (default: 10)")
+    parser.add_argument("--output", "-o", choices=("table", "json", "markdown"), default="table",
+                        help="tables for people, json (with everything) for machines, markdown for a pull request")
+
+
+def _percent(text: str) -> int:
+    value = count(text)
+    if value > 100:
+        raise argparse.ArgumentTypeError(f"`{text}` is no percentage from 1 to 100")
+    return value
+
+
+def _budget(text: str) -> Budget:
+    try:
+        return Budget.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def run(options: argparse.Namespace, builtins: Builtins) -> int:
+    """Run the command; see the module."""
+    if options.cluster is None and options.trace is None:
+        raise Stop("there is nothing to compare over: name a dump with `--cluster`, or a trace with `--trace`")
+    old, new = _both(options.old, options.new, builtins)
+    configuration = None
+    if options.config is not None:
+        from ..descheduler import config  # noqa: PLC0415 - only where one is given
+
+        need_file(options.config, "`--config` takes a DeschedulerConfiguration")
+        configuration = config.load(options.config)
+    cluster, pods, now = _question(options)
+    settings = settings_of(options, old, cluster, new)
+    with progress("comparing", 2 * _STEPS) as done:
+        before = outcome(
+            old, cluster, pods, now=now, settings=settings, descheduler=configuration, cycles=options.cycles,
+            hot_percent=options.hot, progress=lambda part: done(int(part * _STEPS)),
+        )
+        after = outcome(
+            new, cluster, pods, now=now, settings=settings, descheduler=configuration, cycles=options.cycles,
+            hot_percent=options.hot, before=before, progress=lambda part: done(int((1 + part) * _STEPS)),
+        )
+    found = difference(before, after)
+    given = {name: getattr(options, f"max_{name}") for name in BUDGETS}
+    spent = spend(found, {name: budget for name, budget in given.items() if budget is not None})
+    numbers, at = after.summary, f", at {Timestamp(now)}" if now else ""
+    about = (f"{options.old} against {options.new}: {numbers.nodes:,} nodes, {numbers.running:,} running pods, "
+             f"{numbers.asked:,} to be placed, seed {options.seed}{at}")
+    if options.output == "json":
+        write_json(plain({
+            "old": options.old, "new": options.new, "seed": options.seed,
+            **({"now": str(Timestamp(now))} if now else {}),
+            "difference": found.to_json(), "budgets": [each.to_json() for each in spent],
+        }))
+    elif options.output == "markdown":
+        write_line(markdown(found, spent, options.top, about).rstrip("\n"))
+    else:
+        write_line(f"{about}\n")
+        show(found, spent, options.top)
+    return Exit.OK if all(each.within for each in spent) else Exit.EXCEEDED
+
+
+def _both(old: str, new: str, builtins: Builtins) -> tuple[Registry, Registry]:
+    """Return what is in force under both sets.
+
+    Raises:
+        PolicyError: documents of one are invalid, with all problems of both.
+    """
+    registries, problems = [], []
+    for name in (old, new):
+        try:
+            registries.append(registry_from(_documents(name), builtins))
+        except PolicyError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise PolicyError(in_order(dict.fromkeys(problems)))
+    return registries[0], registries[1]
+
+
+def _documents(name: str) -> Documents:
+    if name == NOTHING:
+        return Documents()
+    reference, colon, path = name.removeprefix(_GIT).partition(":")
+    if not name.startswith(_GIT) and (Path(name).exists() or not colon):
+        loaded = load_documents([name])
+    elif not (reference and path):
+        raise Stop(f"`{name}` is no file, and no REF:PATH of git")
+    else:
+        loaded = documents_at(reference, path, Path.cwd(), source_name=name)
+    if not loaded.documents and not loaded.problems:
+        raise Stop(f"there is no policy document in `{name}`: {NOTHING} stands for no policies")
+    return loaded
+
+
+def _question(options: argparse.Namespace) -> tuple[Cluster, Sequence[PodInfo] | None, int]:
+    """Return the cluster, the pods to place (None for its pending ones) and the moment."""
+    if options.trace is None:
+        cluster = cluster_of(options.cluster)
+        now = moment_of(options.now, options.cluster, cluster)
+        pods: list[PodInfo] | None = None
+        if options.limit is not None:
+            pods = sorted(cluster.pending, key=lambda pod: -pod.priority)[: options.limit]
+        return cluster, pods, now
+    from ..cluster import trace as traces  # noqa: PLC0415 - only where one is given
+    from ..cluster.pods import PodInfo  # noqa: PLC0415
+
+    for path in filter(None, (options.trace, options.nodes)):
+        if not path.exists():
+            raise Stop(f"there is no file `{path}`")
+    recorded = traces.load(options.trace, options.nodes)
+    if options.cluster is None:
+        cluster = cluster_from((node.object() for node in recorded.nodes), str(options.trace))
+    else:
+        cluster = cluster_of(options.cluster)
+    now = moment_of(options.now, options.cluster or "", cluster)
+    chosen = recorded.pods[: options.limit]
+    found = [PodInfo.of(each.object()) for each in chosen]
+    known = next((pod.key for pod in found if cluster.pod(pod.key) is not None), None)
+    if known is not None:
+        raise Stop(f"the pod `{known}` of the trace is in the cluster already", Exit.INVALID)
+    return cluster, found, now
