@@ -64,7 +64,9 @@ class Report:
 
 
 @dataclass(slots=True)
-class _Timer:
+class Timer:
+    """Since when a threshold's expression is true, whether it holds, and when it last ceased to (all in ns)."""
+
     since: int | None = None
     holds: bool = False
     ceased: int | None = None
@@ -95,7 +97,7 @@ class _Applied:
 class Memory:
     """What outlives generations: timers of thresholds, effects of actions, pods on their way out."""
 
-    timers: dict[tuple[str, str], _Timer] = field(default_factory=dict)
+    timers: dict[tuple[str, str], Timer] = field(default_factory=dict)
     applied: dict[tuple[str, str], _Applied] = field(default_factory=dict)
     evicted: dict[str, int] = field(default_factory=dict)
     failing: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -125,6 +127,29 @@ class DocumentStrategy:
         return self._compiled.spec.interval_ns
 
     @property
+    def compiled(self) -> CompiledQoS:
+        """The programs."""
+        return self._compiled
+
+    @property
+    def memory(self) -> Memory:
+        """What it remembers between rounds."""
+        return self._memory
+
+    def subjects(self, readings: RecordedReadings) -> Iterator[QoSSubject]:
+        """Yield what thresholds and actions are asked for, with what their expressions see; for explanations."""
+        yield from _View(self._compiled, readings).subjects()
+
+    def bindings_of_pod(self, readings: RecordedReadings, pod: PodInfo) -> Mapping[str, object]:
+        """Return what an eviction's expressions see of a pod; for explanations."""
+        return _View(self._compiled, readings).of_pod(pod)
+
+    def is_meant(self, readings: RecordedReadings) -> bool:
+        """Return whether the document is about the node."""
+        match, node = self._compiled.spec.match.nodes, readings.node["metadata"]
+        return match is None or match.accepts(node["name"], node.get("labels") or {})
+
+    @property
     def action_keys(self) -> frozenset[str]:
         """What its effects are remembered under."""
         return frozenset(action.key for action in self._compiled.actions)
@@ -135,9 +160,7 @@ class DocumentStrategy:
 
     def run(self, readings: RecordedReadings) -> Report:
         """Evaluate thresholds and actions for every subject of the node."""
-        match = self._compiled.spec.match.nodes
-        name = readings.node["metadata"]["name"]
-        if match is not None and not match.accepts(name, readings.node["metadata"].get("labels") or {}):
+        if not self.is_meant(readings):
             return Report()
         view = _View(self._compiled, readings)
         round_ = _Round(self._compiled, self._memory, view)
@@ -171,7 +194,7 @@ def _undo(action: ActionProgram, subject: str, readings: RecordedReadings, reaso
 
 
 @dataclass(frozen=True, slots=True)
-class _Subject:
+class QoSSubject:
     """What thresholds and actions are asked for: its name for people, its variables, and the pods it is about."""
 
     name: str
@@ -212,14 +235,14 @@ class _View:
         match = self.compiled.spec.match.pods
         return tuple(pod for pod in self.readings.pods if accepts_pod(match, pod, self._snapshot))
 
-    def subjects(self) -> Iterator[_Subject]:
+    def subjects(self) -> Iterator[QoSSubject]:
         """Yield what the document is asked for, one by one."""
         match self.compiled.spec.for_each:
             case Subject.NODE:
-                yield _Subject(self.node, self.of_node(), self.pods)
+                yield QoSSubject(self.node, self.of_node(), self.pods)
             case Subject.POD:
                 for pod in self.pods:
-                    yield _Subject(pod.key, self.of_pod(pod), (pod,))
+                    yield QoSSubject(pod.key, self.of_pod(pod), (pod,))
             case Subject.CONTAINER:
                 for pod in self.pods:
                     for container in (pod.object.get("spec") or {}).get("containers") or ():
@@ -237,13 +260,13 @@ class _View:
         values = {**self._values, **pod_values(pod), "podUsage": self._measured("pod", pod.key)}
         return _Bindings(values, self._readers)
 
-    def _container(self, pod: PodInfo, container: Mapping[str, Any]) -> _Subject:
+    def _container(self, pod: PodInfo, container: Mapping[str, Any]) -> QoSSubject:
         name = f"{pod.key}/{container.get('name', '')}"
         bindings = self.of_pod(pod)
         bindings |= {"container": container, "containerUsage": self._measured("container", name)}
-        return _Subject(name, bindings, (pod,))
+        return QoSSubject(name, bindings, (pod,))
 
-    def _qos_class(self, name: str) -> _Subject:
+    def _qos_class(self, name: str) -> QoSSubject:
         pods = tuple(pod for pod in self.pods if pod.qos_class == name)
         requests = ResourceList()
         for pod in pods:
@@ -251,7 +274,7 @@ class _View:
                 requests[resource] += amount
         bindings = self.of_node()
         bindings |= {"qosClass": name, "classRequests": requests, "classUsage": self._sum(pods)}
-        return _Subject(name, bindings, pods)
+        return QoSSubject(name, bindings, pods)
 
     @functools.cached_property
     def _readers(self) -> Mapping[str, Callable[[], object]]:
@@ -353,7 +376,7 @@ class _Round:
         self.thresholds: list[ThresholdState] = []
         self.errors: list[RoundError] = []
 
-    def ask(self, subject: _Subject) -> None:
+    def ask(self, subject: QoSSubject) -> None:
         """Evaluate everything for one subject."""
         bindings = cast("_Bindings", subject.bindings)
         try:
@@ -379,15 +402,15 @@ class _Round:
         for action in self._compiled.actions:
             self._act(action, subject, meant=meant)
 
-    def _holds(self, threshold: ThresholdProgram, subject: _Subject) -> bool:
+    def _holds(self, threshold: ThresholdProgram, subject: QoSSubject) -> bool:
         true = threshold.rule.program.evaluate(subject.bindings) is True
-        timer = self._memory.timers.setdefault((threshold.key, subject.name), _Timer())
+        timer = self._memory.timers.setdefault((threshold.key, subject.name), Timer())
         holds = timer.update(true, threshold, self._readings.now)
         message = _message(threshold.rule, subject.bindings) if true else ""
         self.thresholds.append(ThresholdState(threshold.rule.name, subject.name, true, holds, message))
         return holds
 
-    def _act(self, action: ActionProgram, subject: _Subject, *, meant: bool) -> None:
+    def _act(self, action: ActionProgram, subject: QoSSubject, *, meant: bool) -> None:
         key = (action.key, subject.name)
         try:
             wanted = meant and (action.when is None or action.when.evaluate(subject.bindings) is True)
@@ -407,7 +430,7 @@ class _Round:
         elif action.otherwise is Otherwise.RECOVER:
             self._recover(action, subject, "its condition is not true any more")
 
-    def _effects(self, action: ActionProgram, subject: _Subject) -> tuple[Adjustment, ...]:
+    def _effects(self, action: ActionProgram, subject: QoSSubject) -> tuple[Adjustment, ...]:
         effect = action.effect
         if isinstance(effect, SuppressCPUProgram):
             target = float(cast("float", effect.target.evaluate(subject.bindings)))
@@ -425,7 +448,7 @@ class _Round:
         criteria = ", ".join(rule.name for rule in effect.criteria) or action.name
         return evict(effect, action.name, given, criteria)
 
-    def _candidates(self, effect: EvictProgram, action: ActionProgram, subject: _Subject) -> list[PodInfo]:
+    def _candidates(self, effect: EvictProgram, action: ActionProgram, subject: QoSSubject) -> list[PodInfo]:
         """Return the pods that may go, in order; one for which an expression fails stays."""
         gate, found = self._compiled.spec.feature_gate, []
         for pod in subject.pods:
@@ -439,21 +462,21 @@ class _Round:
                 self.errors.append(RoundError(action.name, pod.key, error.message, error.reason))
         return [pod for _, pod in sorted(found, key=lambda each: each[0])]
 
-    def _fail(self, item: str, subject: _Subject, error: EvaluationError) -> None:
+    def _fail(self, item: str, subject: QoSSubject, error: EvaluationError) -> None:
         self.errors.append(RoundError(item, subject.name, error.message, error.reason))
 
-    def _keep_or_recover(self, action: ActionProgram, subject: _Subject) -> None:
+    def _keep_or_recover(self, action: ActionProgram, subject: QoSSubject) -> None:
         """Leave what was applied in place, unless the failure has lasted too long."""
         if self._is_stale(action.key, subject):
             self._recover(action, subject, "it failed for longer than `staleAfter`")
 
-    def _is_stale(self, key: str, subject: _Subject) -> bool:
+    def _is_stale(self, key: str, subject: QoSSubject) -> bool:
         """Return whether the item, which fails now, has failed for `staleAfter` without a break."""
         now = self._readings.now
         since = self._memory.failing.setdefault((key, subject.name), now)
         return now - since >= self._compiled.spec.stale_after_ns
 
-    def _recover(self, action: ActionProgram, subject: _Subject, reason: str) -> None:
+    def _recover(self, action: ActionProgram, subject: QoSSubject, reason: str) -> None:
         if self._memory.applied.pop((action.key, subject.name), None) is not None:
             self.adjustments += _undo(action, subject.name, self._readings, reason)
 

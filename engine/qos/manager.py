@@ -81,7 +81,9 @@ def _adjustment(each: Adjustment) -> dict[str, object]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Running:
+class Running:
+    """A strategy in force; `gate` is the feature gate that it hangs on."""
+
     name: str
     strategy: Any
     enforcement: Enforcement
@@ -102,8 +104,10 @@ class Manager:
     """The nodes and pods as they are, for the plugins' handle."""
     now: int = 0
     """The moment of the latest round, in nanoseconds since the epoch."""
-    _running: dict[str, _Running] = field(default_factory=dict)
-    _leaving: list[_Running] = field(default_factory=list)
+    idle: Mapping[str, str] = field(default_factory=dict)
+    """Plugins that do not run, and why not."""
+    _running: dict[str, Running] = field(default_factory=dict)
+    _leaving: list[Running] = field(default_factory=list)
 
     def use(self, registry: Registry) -> None:
         """Put a registry's plugins in force.
@@ -117,10 +121,12 @@ class Manager:
         """
         plugins = registry.of_framework(Framework.QOS)
         problems = list(self._unknown(plugins))
-        running: dict[str, _Running] = {}
+        running: dict[str, Running] = {}
         gates = {*GATES, *(plugin.name for plugin in plugins)}
+        idle: dict[str, str] = {}
         for plugin in plugins:
             if not plugin.enabled and plugin.name not in self.enable:
+                idle[plugin.name] = "it is not active by itself, and not enabled by name"
                 continue
             old = self._running.get(plugin.name)
             try:
@@ -131,6 +137,8 @@ class Manager:
                 gates.add(made.gate)
                 if self.gates.get(made.gate, GATES.get(made.gate, True)):
                     running[plugin.name] = made
+                else:
+                    idle[plugin.name] = f"its feature gate {made.gate} is off"
             except PolicyError as error:
                 problems += error.problems
             except Exception as error:
@@ -143,9 +151,9 @@ class Manager:
         if problems:
             raise PolicyError(problems)
         self._leaving += [old for name, old in self._running.items() if running.get(name) is not old]
-        self._running = running
+        self._running, self.idle = running, idle
 
-    def _make(self, plugin: Plugin) -> _Running:
+    def _make(self, plugin: Plugin) -> Running:
         args: Mapping[str, Any] = plugin.check_args({}) if plugin.check_args is not None else {}
         # koordlet has no profiles.
         log = logging.getLogger(f"koordpolicy.qos.{plugin.name}")
@@ -154,12 +162,17 @@ class Manager:
         # What is only watched has no effects, and must not be remembered as if it had.
         memory = self.memory if plugin.enforcement is Enforcement.ENFORCE else Memory()
         strategy: Any = DocumentStrategy(made, memory) if isinstance(made, CompiledQoS) else made
-        return _Running(plugin.name, strategy, plugin.enforcement, plugin.digest, gate)
+        return Running(plugin.name, strategy, plugin.enforcement, plugin.digest, gate)
 
     def _unknown(self, plugins: Iterable[Plugin]) -> Iterator[Problem]:
         names = [plugin.name for plugin in plugins]
         for name in sorted(self.enable - set(names)):
             yield Problem(f"there is no QoS plugin `{name}`", help=did_you_mean(name, names), code="unknown-plugin")
+
+    @property
+    def running(self) -> Mapping[str, Running]:
+        """The strategies in force, by name."""
+        return self._running
 
     @property
     def intervals(self) -> Mapping[str, int]:
@@ -226,7 +239,7 @@ class Writers:
         return tuple(found)
 
 
-def _ask(running: _Running, readings: RecordedReadings) -> Report:
+def _ask(running: Running, readings: RecordedReadings) -> Report:
     try:
         if isinstance(running.strategy, DocumentStrategy):
             return running.strategy.run(readings)
@@ -256,6 +269,11 @@ def replay(
     manager = Manager(gates or {}, frozenset(enable), snapshot=lambda: recording.snapshot, now=recording.start)
     manager.use(registry)
     return _rounds(recording, manager, sorted((changes or {}).items(), key=lambda each: each[0]))
+
+
+def rounds(recording: Recording, manager: Manager) -> Iterator[Round]:
+    """Yield the rounds of `replay` for strategies that are in force already."""
+    return _rounds(recording, manager, [])
 
 
 def _rounds(recording: Recording, manager: Manager, changes: list[tuple[int, Registry]]) -> Iterator[Round]:

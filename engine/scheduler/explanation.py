@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..cel.checked import reads_of
 from ..cel.clauses import Clause, Distance, alternatives, distance_of
 from ..cel.frame import Rows
 from ..cel.values import EvaluationError
 from ..cluster.edits import amount_unit
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Snapshot
+from ..compile.distances import distances_of
 from ..compile.scheduling import DocumentScheduler
 from ..documents import Normalize
 from ..explanation import Finding, Mark, Table, counted, heading, listed, plain, shortened, shown
@@ -32,8 +32,6 @@ from .verdict import Filtered, Scored, Verdict
 _NAMES: Final = 3
 _MEASURED: Final = 200
 """Of so many of the nodes that a rule refuses it is found out how far they are from passing."""
-_MOST_DISTANCES: Final = 3
-_MOST_SOURCES: Final = 6
 _MOST_ERRORS: Final = 20
 _MOST_REMEDIES: Final = 5
 _REPRESENTATIVES: Final = 4
@@ -395,68 +393,6 @@ def _amounts(refusal: Refusal, reason: str) -> Iterator[Finding]:
                 "what": name, "value": percent, "relation": "at most", "limit": threshold,
                 "difference": percent - threshold, "unit": "%",
             })
-
-
-def distances_of(failing: Iterable[tuple[tuple[Clause, ...], Mapping[str, object]]]) -> Iterator[Finding]:
-    """Yield how far the clauses are from what is wanted, each once, with what they were computed from."""
-    seen: set[str] = set()
-    for way, bindings in failing:
-        for clause in way:
-            found = distance_finding(clause, bindings)
-            if found is not None and found.text not in seen and len(seen) < _MOST_DISTANCES:
-                seen.add(found.text)
-                yield found
-
-
-def distance_finding(clause: Clause, bindings: Mapping[str, object]) -> Finding | None:
-    """Return how far a clause is from what is wanted: `cpu 71 %, must be below 65 %: over by 6 %`.
-
-    None where there is nothing to compare: then the values of the sub-expressions say it.
-    """
-    distance = distance_of(clause, bindings, unit_of)
-    if distance is None:
-        return None
-    unit = distance.unit
-    text = f"{shortened(distance.what, 80)} {_is(distance.value, unit)}"
-    limit = ", ".join(shown(each, unit) for each in distance.limit) if isinstance(distance.limit, list | tuple) else (
-        shown(distance.limit, unit))
-    relation = f"{distance.relation} " if distance.relation else ""
-    text += f", must be {relation}{shortened(limit, 120)}"
-    if distance.bound and not isinstance(distance.limit, list | tuple):
-        text += f" ({shortened(distance.bound, 60)})"
-    if distance.difference:
-        over = distance.relation in ("below", "at most")
-        text += f": {'over' if over else 'short'} by {shown(distance.difference, unit)}"
-    sources = _sources(clause, bindings, distance)
-    return Finding("distance", text, facts={
-        "what": distance.what, "value": plain(distance.value), "relation": distance.relation or "equal to",
-        "limit": plain(distance.limit), "difference": distance.difference, "unit": unit, "clause": clause.text,
-        **({"from": sources} if sources else {}),
-    }, parts=(Finding("from", "from " + ", ".join(f"{name} {text}" for name, text in sources.items())),)
-        if sources else ())
-
-
-def _is(value: object, unit: str) -> str:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return shown(value, unit) if is_number else f"is {shown(value)}"
-
-
-def _sources(clause: Clause, bindings: Mapping[str, object], distance: Distance) -> dict[str, str]:
-    """Return the simple values that a clause read of pod and node, where that is more than the comparison shows."""
-    found: dict[str, str] = {}
-    for path in sorted(reads_of(clause.owner, clause.node)):
-        if path[0] in ("params", "aggregates", "now") or len(found) == _MOST_SOURCES:
-            continue
-        try:
-            value: Any = bindings[path[0]]
-            for key in path[1:]:
-                value = value[key]
-        except (LookupError, TypeError, EvaluationError):
-            continue
-        text = path[0] + "".join(f".{key}" if key.isidentifier() else f"[{key}]" for key in path[1:])
-        if isinstance(value, int | float | str) and text not in (distance.what, distance.bound):
-            found[text] = shown(value, unit_of(path))
-    return found
 
 
 def _values(refusal: Refusal) -> Iterator[Finding]:

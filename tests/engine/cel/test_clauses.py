@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.engine.cel.clauses import ABSENT, Change, Distance, alternatives, changes_of, distance_of, nearest
-from koordpolicy.engine.cel.program import compile
+from koordpolicy.engine.cel.program import compile as compiled
 from koordpolicy.engine.cluster.metrics import MeasuredList, Unmeasured
 from koordpolicy.engine.cluster.pods import ResourceList
 from koordpolicy.engine.points import Slot, environment, typed, unit_of
@@ -20,11 +20,11 @@ BINDINGS = {
     "pod": {"metadata": {"name": "p", "labels": {"team": "web"}}, "spec": {"containers": []}},
     "nodeInfo": {"measured": True},
 }
-HOT = compile("usage.cpu * 100 / allocatable.cpu", environment(Slot.FILTER, params=typed(PARAMS))).checked
+HOT = compiled("usage.cpu * 100 / allocatable.cpu", environment(Slot.FILTER, params=typed(PARAMS))).checked
 
 
 def program(text):
-    return compile(text, environment(Slot.FILTER, params=typed(PARAMS)).with_definition("hot", HOT))
+    return compiled(text, environment(Slot.FILTER, params=typed(PARAMS)).with_definition("hot", HOT))
 
 
 def unmet(text, wanted=True):

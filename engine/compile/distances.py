@@ -1,0 +1,97 @@
+"""How far the clauses of a document's expressions are from what is wanted, as findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from ..cel.checked import reads_of
+from ..cel.clauses import Clause, Distance, alternatives, distance_of
+from ..cel.program import Program
+from ..cel.values import EvaluationError
+from ..explanation import Finding, plain, shortened, shown
+from ..points import unit_of
+
+_MOST_DISTANCES: Final = 3
+_MOST_SOURCES: Final = 6
+
+
+def distances_to(program: Program, bindings: Mapping[str, object], *, wanted: bool = True) -> tuple[Finding, ...]:
+    """Return how far an expression is from being `wanted`; where it is so already, how far it is from ceasing.
+
+    Clauses that compare nothing are told as they are written.
+    """
+    ways = alternatives(program.checked, bindings, wanted)
+    verb = "must be"
+    if () in ways:
+        ways, verb = alternatives(program.checked, bindings, not wanted), "until"
+    found = tuple(distances_of(((way, bindings) for way in ways), verb=verb))
+    if found or verb == "until":
+        return found
+    clauses = dict.fromkeys(f"`{shortened(clause.text, 120)}` is {'false' if clause.wanted else 'true'}"
+                            for way in ways for clause in way)
+    return tuple(Finding("clause", text) for text in [*clauses][:_MOST_DISTANCES])
+
+
+def distances_of(
+    failing: Iterable[tuple[tuple[Clause, ...], Mapping[str, object]]], *, verb: str = "must be",
+) -> Iterator[Finding]:
+    """Yield how far the clauses are from what is wanted, each once, with what they were computed from."""
+    seen: set[str] = set()
+    for way, bindings in failing:
+        for clause in way:
+            found = distance_finding(clause, bindings, verb=verb)
+            if found is not None and found.text not in seen and len(seen) < _MOST_DISTANCES:
+                seen.add(found.text)
+                yield found
+
+
+def distance_finding(clause: Clause, bindings: Mapping[str, object], *, verb: str = "must be") -> Finding | None:
+    """Return how far a clause is from what is wanted: `cpu 71 %, must be below 65 %: over by 6 %`.
+
+    None where there is nothing to compare: then the values of the sub-expressions say it.
+    """
+    distance = distance_of(clause, bindings, unit_of)
+    if distance is None:
+        return None
+    unit = distance.unit
+    text = f"{shortened(distance.what, 80)} {_is(distance.value, unit)}"
+    limit = ", ".join(shown(each, unit) for each in distance.limit) if isinstance(distance.limit, list | tuple) else (
+        shown(distance.limit, unit))
+    relation = f"{distance.relation} " if distance.relation else ""
+    text += f", {verb} {relation}{shortened(limit, 120)}"
+    if distance.bound and not isinstance(distance.limit, list | tuple):
+        text += f" ({shortened(distance.bound, 60)})"
+    if distance.difference:
+        over = distance.relation in ("below", "at most")
+        text += f": {'over' if over else 'short'} by {shown(distance.difference, unit)}"
+    sources = _sources(clause, bindings, distance)
+    return Finding("distance", text, facts={
+        "what": distance.what, "value": plain(distance.value), "relation": distance.relation or "equal to",
+        "limit": plain(distance.limit), "difference": distance.difference, "unit": unit, "clause": clause.text,
+        **({"from": sources} if sources else {}),
+    }, parts=(Finding("from", "from " + ", ".join(f"{name} {text}" for name, text in sources.items())),)
+        if sources else ())
+
+
+def _is(value: object, unit: str) -> str:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return shown(value, unit) if is_number else f"is {shown(value)}"
+
+
+def _sources(clause: Clause, bindings: Mapping[str, object], distance: Distance) -> dict[str, str]:
+    """Return the simple values that a clause read of pod and node, where that is more than the comparison shows."""
+    found: dict[str, str] = {}
+    for path in sorted(reads_of(clause.owner, clause.node)):
+        if path[0] in ("params", "aggregates", "now") or len(found) == _MOST_SOURCES:
+            continue
+        try:
+            value: Any = bindings[path[0]]
+            for key in path[1:]:
+                value = value[key]
+        except (LookupError, TypeError, EvaluationError):
+            continue
+        text = path[0] + "".join(f".{key}" if key.isidentifier() else f"[{key}]" for key in path[1:])
+        if isinstance(value, int | float | str) and text not in (distance.what, distance.bound):
+            found[text] = shown(value, unit_of(path))
+    return found
