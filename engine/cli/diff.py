@@ -70,7 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", metavar="FILE", type=Path, help="the trace's list of nodes, where it is elsewhere")
     parser.add_argument("--limit", type=count, metavar="N", help="place so many pods only")
     add_choice(parser)
-    parser.add_argument("--config", metavar="FILE", type=Path, help="a DeschedulerConfiguration (descheduler/v1alpha2)")
+    parser.add_argument("--descheduler-config", metavar="FILE", type=Path,
+                        help="a DeschedulerConfiguration (descheduler/v1alpha2; default: one profile of the policies)")
     parser.add_argument("--cycles", type=count, default=1, metavar="N",
                         help="let descheduling plugins in Python that count for themselves look so often (default: 1; "
                              "documents always see what has been so for long)")
@@ -103,11 +104,11 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         raise Stop("there is nothing to compare over: name a dump with `--cluster`, or a trace with `--trace`")
     old, new = _both(options.old, options.new, builtins)
     configuration = None
-    if options.config is not None:
+    if options.descheduler_config is not None:
         from ..descheduler import config  # noqa: PLC0415 - only where one is given
 
-        need_file(options.config, "`--config` takes a DeschedulerConfiguration")
-        configuration = config.load(options.config)
+        need_file(options.descheduler_config, "`--descheduler-config` takes a DeschedulerConfiguration")
+        configuration = config.load(options.descheduler_config)
     cluster, pods, now = _question(options)
     settings = settings_of(options, old, cluster, new)
     with progress("comparing", 2 * _STEPS) as done:

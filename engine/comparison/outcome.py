@@ -34,6 +34,7 @@ ELIGIBLE: Final = -1
 
 _Progress = Callable[[float], None]
 _SPREAD: Final = ("cpu", "memory")
+_PREEMPTION: Final = "preemption"
 GPU_SPREAD: Final = "gpu"
 """The name under which GPUs stand among what is requested: devices held, of those that nodes have."""
 # What is done of the whole after each part of the work, about, for the progress bar.
@@ -111,7 +112,9 @@ class Misfit:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A pod that would be evicted: by which framework (`descheduler` or `qos`), plugin and rule, and why."""
+    """A pod that would be evicted: by which framework (`descheduler`, `qos`, or `scheduler` where a pod of higher
+    priority takes its place), plugin and rule, and why.
+    """
 
     pod: str
     node: str
@@ -282,7 +285,12 @@ def outcome(
     faults = _Faults()
     if before is not None:
         faults.take_over(before.faults, same)
-    scheduler = Scheduler(cluster, Live(registry), settings, clock=lambda: now)
+    placements: dict[str, Placement] = {}
+    client = _Onlooker(cluster)
+    scheduler = Scheduler(
+        cluster, Live(registry), settings, clock=lambda: now, client=client,
+        concluded=lambda verdict: placements.update({verdict.pod.key: _placed(verdict, faults)}),
+    )
     try:
         snapshot = cluster.snapshot(now)
         if before is not None and Framework.DESCHEDULER in same:
@@ -297,15 +305,17 @@ def outcome(
         else:
             rounds = qos_rounds(registry, snapshot, gates=gates, progress=_part(progress, _DESCHEDULED, _ROUNDS))
             of_qos, suppressions = _of_rounds(rounds, snapshot, faults)
-        evictions = (*_of_cycle(cycle), *of_qos)
         if before is not None and Framework.SCHEDULER in same:
             shapes, causes, misfits, scorers = before.shapes, before.causes, before.misfits, before.scorers
-            placements = before.placements
+            placements = dict(before.placements)
+            preempted = tuple(each for each in before.evictions if each.framework == Framework.SCHEDULER.value)
         else:
-            look = _Look(scheduler, snapshot, Reading.of(registry), faults)
+            look = _Look(scheduler, snapshot, Reading.of(scheduler.profiles), faults)
             shapes, misfits = look.at(pods, _part(progress, _ROUNDS, _SHAPES))
             causes, scorers = tuple(look.causes), look.scorers()
-            placements = _place(pods, scheduler, faults, _part(progress, _SHAPES, 1.0))
+            _place(pods, scheduler, placements, faults, _part(progress, _SHAPES, 1.0))
+            preempted = tuple(client.evictions)
+        evictions = (*_of_cycle(cycle), *of_qos, *preempted)
         with _on_their_nodes(cluster, pods, placements):
             hot, measured, requested, usage = _loads(cluster.snapshot(now), evictions, hot_percent)
     finally:
@@ -326,19 +336,43 @@ def _digest(registry: Registry, framework: Framework) -> str:
     return repr([(each.name, each.digest, each.enforcement, each.enabled) for each in registry.of_framework(framework)])
 
 
+class _Onlooker:
+    """Writes nothing, and remembers who would have to go (fulfils `plugins.Client`)."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.evictions: list[Eviction] = []
+
+    def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> None:
+        """Leave the object as it is."""
+
+    def bind(self, pod: PodInfo, node: str) -> None:
+        """The pod is assumed there already."""
+
+    def evict(self, pod: PodInfo, reason: str) -> None:
+        """Remember the pod, which stays."""
+        node = known.node_name if (known := self._cluster.pod(pod.key)) is not None else pod.node_name
+        self.evictions.append(Eviction(pod.key, node, Framework.SCHEDULER.value, _PREEMPTION, "", reason))
+
+
 def _place(
-    pods: Sequence[PodInfo], scheduler: Scheduler, faults: _Faults, progress: _Progress,
-) -> dict[str, Placement]:
-    """Return where the pods land one after the other; they are taken off again."""
-    placements: dict[str, Placement] = {}
+    pods: Sequence[PodInfo], scheduler: Scheduler, placements: dict[str, Placement], faults: _Faults,
+    progress: _Progress,
+) -> None:
+    """Note where the pods land one after the other; they are taken off again.
+
+    The scheduler tells by itself what becomes of those that a permit held for a while.
+    """
     try:
         for number, pod in enumerate(pods, start=1):
-            placements[pod.key] = _placed(scheduler.schedule(pod), faults)
+            verdict = scheduler.schedule(pod)
+            if verdict.waiting or pod.key not in placements:
+                placements[pod.key] = _placed(verdict, faults)
             progress(number / len(pods))
+        scheduler.settle()
     finally:
-        for key in reversed([each.pod for each in placements.values() if each.node is not None]):
-            scheduler.cluster.forget(key)
-    return placements
+        for pod in reversed(pods):
+            scheduler.cluster.forget(pod.key)
 
 
 @contextmanager
@@ -545,6 +579,8 @@ def unbound(pod: PodInfo) -> PodInfo:
 def _placed(verdict: Verdict, faults: _Faults) -> Placement:
     faults.add_verdict(verdict)
     passed = len(verdict.passed)
+    if verdict.waiting:
+        return Placement(verdict.pod.key, None, passed, reasons={"a permit holds it back": verdict.size})
     if verdict.node is None:
         return Placement(verdict.pod.key, None, passed, reasons=verdict.reasons())
     if verdict.totals is None:

@@ -17,11 +17,16 @@ from ..cel.encoding import value_at
 from ..cluster.facts import pod_facts
 from ..cluster.pods import PodInfo
 from ..compile import CompiledScheduler
-from ..points import Framework, Point
-from ..registry import Registry
+from ..registry import Plugin
+from ..scheduler.profile import Profile
 from ..testing.instruments import compiled_of, programs_of
 
 _BUILT_IN: Final = "built-in"
+_LOCAL: Final = frozenset((
+    "NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit",
+    "NodeVolumeLimits", "LoadAwareScheduling", "GpuShare", "NodeNUMAResource",
+))
+"""Built-in plugins whose word about a node hangs on that node and the pod alone."""
 _READ_OF_ANNOTATIONS: Final = ("koordinator.sh", "alibabacloud.com")
 """Domains of the annotations that built-in plugins and the rows of nodes read."""
 _CONTAINERS: Final = ("initContainers", "containers")
@@ -44,21 +49,26 @@ class Reading:
     """Whether what is said about a node hangs on that node alone (and the pod)."""
 
     @classmethod
-    def of(cls, registry: Registry) -> Reading:
-        """Return what the plugins of a registry look at; those that wait to be named are taken to be at work."""
+    def of(cls, profiles: Iterable[Profile]) -> Reading:
+        """Return what the plugins of profiles look at."""
+        profiles = tuple(profiles)
+        checks = {each.name: each.plugin for of in profiles for each in (*of.pre_filters, *of.filters)}
+        others = {each.name: each.plugin for of in profiles for each in of.scores}
         paths: set[Path] = set()
-        everything, local = False, True
-        for plugin in registry.of_framework(Framework.SCHEDULER):
+        for plugin in (checks | others).values():
             if plugin.source:
-                compiled = compiled_of(plugin, {})
-                assert isinstance(compiled, CompiledScheduler)
-                for program in programs_of(compiled):
+                for program in programs_of(compiled_of(plugin, {})):
                     paths.update(path for path in program.checked.reads if path[0] in _OF_POD)
-                local = local and not (compiled.aggregates and (compiled.filter or compiled.pre_filter))
-            elif plugin.origin != _BUILT_IN and plugin.enabled:
-                everything = True
-                local = local and Point.FILTER not in plugin.points
-        return cls(frozenset(paths), everything, local)
+        everything = any(not each.source and each.origin != _BUILT_IN for each in (checks | others).values())
+        return cls(frozenset(paths), everything, all(map(_is_local, checks.values())))
+
+
+def _is_local(plugin: Plugin) -> bool:
+    if plugin.source:
+        compiled = compiled_of(plugin, {})
+        assert isinstance(compiled, CompiledScheduler)
+        return not compiled.aggregates
+    return plugin.origin == _BUILT_IN and plugin.name in _LOCAL
 
 
 def shapes_of(pods: Iterable[PodInfo], reading: Reading) -> list[tuple[PodInfo, ...]]:

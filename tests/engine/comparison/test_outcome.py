@@ -5,6 +5,7 @@ import pytest
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.comparison.outcome import ELIGIBLE, Cause, Eviction, Fault, Misfit, Outcome, outcome
 from koordpolicy.engine.scheduler.cycle import Settings
+from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
 
 from .conftest import NOW, Policies, document, metric, node, pod
 
@@ -154,3 +155,24 @@ def test_progress_goes_from_nothing_to_all(policies: Policies, cluster: Cluster)
     outcome(policies(COLD), cluster, now=NOW, progress=told.append)
     assert told == sorted(told)
     assert told[-1] == 1.0
+
+
+def test_replicas_that_keep_apart_are_each_asked_about_without_the_one_that_is_looked_at(policies: Policies):
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}},
+    ]}}
+    replicas = [pod(f"web-{name}", on=name, labels={"app": "web"}, affinity=apart) for name in ("a", "b")]
+    cluster = Cluster([node("a", zone="a"), node("b", zone="b"), node("c", zone="c"), *replicas])
+    settings = Settings((ProfileSpec(enabled=(Choice("InterPodAffinity"),)),))
+    found = outcome(policies(), cluster, now=NOW, settings=settings)
+    assert (found.misfits, refusals(found)) == ((), {"shop/web-a": {}})
+
+
+def test_whoever_a_pod_of_higher_priority_would_drive_out_is_told_and_stays(policies: Policies):
+    cluster = Cluster([node("a", cpu="1"), pod("low", "1", "a"), pod("high", "1", priority=1000)])
+    settings = Settings((ProfileSpec(enabled=(Choice("DefaultPreemption"),)),))
+    found = outcome(policies(), cluster, now=NOW, settings=settings)
+    assert [(each.pod, each.node, each.framework, each.plugin) for each in found.evictions] == [
+        ("shop/low", "a", "scheduler", "preemption"),
+    ]
+    assert (found.placements["shop/high"].node, cluster.pod("shop/low") is not None) == (None, True)
