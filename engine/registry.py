@@ -46,6 +46,9 @@ class Plugin:
     """Whether it is active where no profile names it (documents are, most built-ins wait to be named)."""
     waits_at: frozenset[Point] = frozenset()
     """The points at which it waits to be named by a profile although it is `enabled`."""
+    default_weight: int | None = None
+    """Its weight where a component configuration leaves kube-scheduler's default plugins as they are; None: it is none
+    of them."""
     replaces: bool = False
     """Whether it takes the place of the Python plugin of the same name on purpose."""
     enforcement: Enforcement = Enforcement.ENFORCE

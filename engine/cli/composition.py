@@ -59,11 +59,15 @@ def add_cluster(parser: argparse.ArgumentParser, *, required: bool = True) -> No
 
 
 def add_choice(parser: argparse.ArgumentParser) -> None:
-    """Add what says how a scheduler decides: `--profile`, `--tie-break` and `--seed`."""
+    """Add what says how a scheduler decides: `--profile`, `--config`, `--tie-break` and `--seed`."""
     parser.add_argument("--profile", metavar="NAME",
                         help="the scheduling profile for all pods; some policies are active in theirs only (default: "
                              "of each pod the one that its `spec.schedulerName` names, if a policy names that too, "
                              f"else {DEFAULT_PROFILE})")
+    parser.add_argument("--config", metavar="FILE", type=Path,
+                        help="a KubeSchedulerConfiguration: its profiles with their plugins, weights and arguments, "
+                             "over kube-scheduler's default plugins (without it: the profiles that policies name, and "
+                             "the plugins that `koord-policy plugins` shows as active)")
     parser.add_argument("--tie-break", choices=("first", "random"), default="first",
                         help="among the best nodes take the first by name, or draw one (default: first)")
     parser.add_argument("--seed", type=int, default=0, help="of what is left to chance (default: 0)")
@@ -83,6 +87,8 @@ def settings_of(
     from ..scheduler.cycle import Settings  # noqa: PLC0415 - not every command schedules
     from ..scheduler.profile import ProfileSpec  # noqa: PLC0415
 
+    if options.config is not None:
+        return _configured(options, registry, cluster)
     registries = (registry, *others)
     plugins = [plugin for each in registries for plugin in each.of_framework(Framework.SCHEDULER)]
     known = {DEFAULT_PROFILE, *(name for plugin in plugins for name in plugin.profiles or ())}
@@ -98,6 +104,28 @@ def settings_of(
         names = (options.profile,)
     profiles = tuple(ProfileSpec(name) for name in names)
     return Settings(profiles, tie_break=options.tie_break, seed=options.seed)
+
+
+def _configured(options: argparse.Namespace, registry: Registry, cluster: Cluster) -> Settings:
+    from ..scheduler import configuration  # noqa: PLC0415 - few runs have one
+    from ..scheduler.cycle import Settings  # noqa: PLC0415
+
+    need_file(options.config, "`--config` takes a KubeSchedulerConfiguration")
+    found = configuration.load(options.config, registry)
+    if found.warnings:
+        warn(render(in_order(found.warnings)))
+    profiles = found.profiles
+    if options.profile is not None:
+        profiles = tuple(profile for profile in profiles if profile.name == options.profile)
+        if not profiles:
+            names = [profile.name for profile in found.profiles]
+            raise Stop(f"no profile of `{options.config}` is called `{options.profile}`: "
+                       f"{_one_of(options.profile, names)}")
+    pods = cluster.objects("Pod").values()
+    asked = {profiles[0].name, *(str((pod.get("spec") or {}).get("schedulerName")) for pod in pods)}
+    tell_idle(registry, asked & {profile.name for profile in profiles})
+    return Settings(profiles, tie_break=options.tie_break, seed=options.seed, initial_backoff=found.initial_backoff,
+                    longest_backoff=found.longest_backoff)
 
 
 def tell_idle(registry: Registry, profiles: Collection[str], enabled: Collection[str] = ()) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ..scheduler.cycle import Scheduler
+from ..scheduler.loop import SchedulingLoop
 from . import extender
 from .composition import (
     LIVE_CLUSTER,
@@ -82,20 +82,24 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 
 
 def schedule_pending(cluster: Cluster, live: Live, now: int, settings: Settings | None = None) -> list[Verdict]:
-    """Place the pending pods one after the other, and return the decisions; the cluster holds them afterwards.
+    """Try each pending pod once, and return the decisions; the cluster holds the placed ones afterwards.
 
-    `now` is in nanoseconds since the epoch.
+    `now` is in nanoseconds since the epoch. Pods that a permit still holds in the end have a node and say so.
     """
-    scheduler = Scheduler(cluster, live, settings, clock=lambda: now)
-    # A stable sort: pods of one priority stay in order of arrival.
-    pods = sorted(cluster.pending, key=lambda pod: -pod.priority)
-    verdicts = []
-    with progress("scheduling", len(pods)) as done:
-        for number, pod in enumerate(pods, start=1):
-            verdicts.append(scheduler.schedule(pod, explained=True))
+    concluded: dict[str, Verdict] = {}
+
+    def conclude(verdict: Verdict) -> None:
+        concluded[verdict.pod.key] = verdict
+
+    loop = SchedulingLoop(cluster, live, settings, clock=lambda: now, concluded=conclude)
+    gated = loop.gated_verdicts()
+    with progress("scheduling", len(loop.queue)) as done:
+        verdicts = []
+        for number, verdict in enumerate(loop.schedule_all(), start=1):
+            verdicts.append(verdict)
             done(number)
-    scheduler.close()
-    return verdicts
+    loop.close()
+    return [concluded.get(verdict.pod.key, verdict) for verdict in verdicts] + list(gated)
 
 
 def show(verdicts: Sequence[Verdict], nodes: int) -> None:

@@ -206,6 +206,9 @@ class Settings:
     """Of random tie-breaks, and of plugins that leave something to chance."""
     feature_gates: frozenset[str] = frozenset()
     """The names of the feature gates that are on, beside those that are on by themselves (`FEATURE_GATES`)."""
+    initial_backoff: int = 1_000_000_000
+    """How long a pod that failed waits before its second attempt, in nanoseconds; doubled with each one."""
+    longest_backoff: int = 10_000_000_000
 
 
 FEATURE_GATES = frozenset({"DynamicSchedulerCheck"})

@@ -36,7 +36,11 @@ class SchedulingLoop:
         Raises:
             PolicyError: a plugin of the registry cannot be made for a profile.
         """
-        self.queue = SchedulingQueue(clock, key=self._key)
+        settings = settings or Settings()
+        self.queue = SchedulingQueue(clock, key=self._key, initial_backoff=settings.initial_backoff,
+                                     longest_backoff=settings.longest_backoff)
+        self.gated: dict[str, tuple[str, Refusal]] = {}
+        """Which plugin keeps which pod out of the queue, and why."""
         self.scheduler = Scheduler(cluster, live, settings, clock=clock, client=client, count=count, queue=self.queue,
                                    concluded=self._concluded)
         self.failures: list[Failure] = []
@@ -79,6 +83,18 @@ class SchedulingLoop:
         while (verdict := self.schedule_one()) is not None:
             yield verdict
 
+    def gated_verdicts(self) -> tuple[Verdict, ...]:
+        """Return what there is to say of pods that are gated: which plugin keeps them out of the queue, and why."""
+        names = self.scheduler.cluster.names
+        found = []
+        for pod in self.queue.pods():
+            if pod.key in self.gated:
+                plugin, refusal = self.gated[pod.key]
+                profile = self.scheduler.profile_of(pod)
+                found.append(Verdict(pod, profile.name, profile.generation, tuple(names),
+                                     refusal=(plugin, Point.PRE_ENQUEUE, refusal)))
+        return tuple(found)
+
     def next_time(self) -> int | None:
         """Return when there is something to do though nothing happens; None where there is not."""
         times = [time for time in (self.queue.next_time(), self.scheduler.waiting.next_time()) if time is not None]
@@ -106,6 +122,7 @@ class SchedulingLoop:
             before = event.old_pod
             if pod is None or pod.node_name:
                 self.queue.remove(event.key)
+                self.gated.pop(event.key, None)
                 if pod is not None and not event.assumed:
                     self.scheduler.nominations.withdraw(pod)
             elif not event.assumed and (before is None or before.node_name):
@@ -116,6 +133,7 @@ class SchedulingLoop:
             self._enqueue(pod)
 
     def _enqueue(self, pod: PodInfo) -> None:
+        self.gated.pop(pod.key, None)
         if (pod.object.get("metadata") or {}).get("deletionTimestamp"):
             return
         profile = self.scheduler.profile_of(pod)
@@ -123,6 +141,7 @@ class SchedulingLoop:
             refusal = guarded(self.failures, active, Point.PRE_ENQUEUE, active.ask.pre_enqueue, pod,
                               self.scheduler.cluster.snapshot(self._clock()))
             if refusal is not None and active.enforced:
+                self.gated[pod.key] = (active.name, refusal)
                 self.queue.gate(pod, [_hint_of(active, frozenset((refusal.rule,)))])
                 return
         self.queue.add(pod)

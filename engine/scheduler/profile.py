@@ -75,6 +75,8 @@ class ProfileSpec:
     disabled: Mapping[Point | None, frozenset[str]] = field(default_factory=dict)
     args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Arguments by plugin, also of plugins that are active by themselves; those of `enabled` win."""
+    named_only: bool = False
+    """Whether Python plugins are active only where they are named; documents are active by themselves in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +256,8 @@ def _chosen(spec: ProfileSpec, registry: Registry, problems: list[Problem]) -> I
     for name, plugin in plugins.items():
         taken = named.get(name, frozenset())
         if taken is None or not plugin.enabled or not (plugin.profiles is None or spec.name in plugin.profiles):
+            continue
+        if spec.named_only and plugin.span is None:
             continue
         if EVERYTHING in (off := spec.disabled.get(None, frozenset())) or name in off:
             continue
