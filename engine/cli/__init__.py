@@ -21,7 +21,9 @@ COMMANDS: Final = {
     "lint": "check policy files: YAML, schema, types and cost of every expression",
     "test": "run the unit tests of policies, with coverage and mutants",
     "simulate": "replay a trace of pods over a cluster under a set of policies",
+    "sweep": "run many experiments at once, over a trace or a snapshot, and compare them",
     "diff": "say what another set of policies would change in a cluster",
+    "audit": "find the policies and rules that do nothing in a cluster, or refuse everything",
     "explain": "say why a pod would run on a node, and why not on the others",
     "plugins": "list the plugins in force, with their origin and extension points",
     "eval": "evaluate one CEL expression",
@@ -29,6 +31,11 @@ COMMANDS: Final = {
     "scheduler": "schedule the pending pods of a cluster, or serve kube-scheduler as an extender",
     "descheduler": "run one descheduling cycle over a cluster and say what would be evicted",
     "qos": "replay recorded metrics through the QoS plugins",
+    "status": "say what running servers have in force, since when, and what is wrong with a newer version",
+    "hash": "print the hash of a directory of policies",
+    "reload": "wait until running servers have a version of policies in force",
+    "promote": "put in force what a server has in its shadow, if its decisions agree",
+    "rollback": "put an earlier generation in force again",
 }
 
 _EPILOG = """\

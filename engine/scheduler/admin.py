@@ -17,7 +17,7 @@ from ..reload.mount import Mount
 from ..reload.publishing import content_of
 from ..reload.reloader import Reloader
 from ..source import PolicyError
-from .shadow import Agreement, Result, Shadow
+from .shadow import Result, Shadow
 
 SHORTEST_TOKEN: Final = 16
 """Characters."""
@@ -99,7 +99,7 @@ class Promotion:
 
     path: str
     files: dict[str, bytes] = field(repr=False)
-    agreement: Agreement
+    facts: dict[str, Any]
 
     def begin(self, reloader: Reloader) -> Future[Past]:
         """Write the files and put them in force; see `Reloader.publish`."""
@@ -132,8 +132,8 @@ def judge(shadow: Shadow | None, reloader: Reloader, wish: Wish) -> Promotion:
     comparison["examples"] = comparison["examples"][:_EXAMPLES]
     facts = hashes | {"comparison": comparison}
     if differing > wish.differences * max(compared, wish.decisions):
-        raise Refused(f"{differing} of {compared} decisions differ, and at most {100 * wish.differences:g} % may", "differs",
-                      facts)
+        raise Refused(f"{differing} of {compared} decisions differ, and at most {100 * wish.differences:g} % may",
+                      "differs", facts)
     if compared < wish.decisions:
         raise Refused(f"{compared} decisions were compared so far, {differing} of them differ; {wish.decisions} are "
                       "wanted", "not-enough", facts)
@@ -146,7 +146,7 @@ def judge(shadow: Shadow | None, reloader: Reloader, wish: Wish) -> Promotion:
         files = content_of(Mount(source.path), past.versions[source.path])
     except PolicyError as error:
         raise Refused(error.problems[0].message, error.problems[0].code, facts) from None
-    return Promotion(targets[0].path, files, agreement)
+    return Promotion(targets[0].path, files, facts)
 
 
 def refusal(error: PolicyError) -> Refused:

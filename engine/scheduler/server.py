@@ -335,13 +335,11 @@ class Server:
         except Exception as error:  # whoever waits for it is told
             tell(error)
             return
-        took = time.perf_counter() - started
-        tell(reply.body)
-        # The answer is on its way: what follows delays nothing but the next question.
         record = reply.record
-        self.metrics.observe(record, took)
+        self.metrics.observe(record, time.perf_counter() - started)
         loaded.reloader.observe(record.generation, 1, 1 if record.errors else 0)
-        loaded.extender.review()
+        tell(reply.body)
+        loaded.extender.review()  # the answer is on its way: this delays nothing but the next question
 
     # What people may change
 
@@ -351,13 +349,14 @@ class Server:
             wish = Wish.of(data)
         except ValueError as error:
             return _refuse(400, str(error))
-        shadow = loaded.extender.shadow
+        shadow, facts = loaded.extender.shadow, dict[str, Any]()
         try:
             promotion = await asyncio.to_thread(judge, shadow, loaded.reloader, wish)
+            facts = promotion.facts
             past = await _done(promotion.begin(loaded.reloader))
         except Refused as refused:
             _LOG.info("not promoted: %s", refused)
-            return _declined(refused)
+            return _declined(refused, facts)
         _LOG.warning("promoted from the shadow: generation %d, %s", past.generation, past.digest)
         return web.json_response({"promoted": True, "generation": past.generation, "hash": past.digest,
                                   "path": promotion.path})
@@ -516,8 +515,9 @@ async def _done(asked: Future[Past]) -> Past:
                       "timeout") from None
 
 
-def _declined(refused: Refused) -> web.Response:
-    return web.json_response({"error": str(refused), "code": refused.code} | refused.facts, status=409)
+def _declined(refused: Refused, facts: Mapping[str, Any] | None = None) -> web.Response:
+    data = {**(facts or {}), **refused.facts, "error": str(refused), "code": refused.code}
+    return web.json_response(data, status=409)
 
 
 def _refuse(status: int, reason: str, **headers: str) -> web.Response:

@@ -1,0 +1,193 @@
+"""What the commands that talk to running servers share: which servers, who asks, and what they answered.
+
+Every server is asked by itself, without proxies and without following redirects: a token goes where it was meant to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import socket
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit
+
+from .exits import Exit, Stop
+
+DEFAULT: Final = "http://127.0.0.1:8888"
+_RESOLVED: Final = "dns+"
+_LARGEST: Final = 64 * 1024 * 1024
+_UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SHORTEST_HASH: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one server answered; `error` says why it did not, or what it refused."""
+
+    endpoint: str
+    code: int = 0
+    """The status of HTTP; 0 where there was no answer."""
+    data: dict[str, Any] = field(default_factory=dict)
+    error: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it did what was asked."""
+        return self.code == 200
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks: the token shown, what TLS trusts and shows, and how many seconds a server may take."""
+
+    token: str = field(default="", repr=False)
+    context: ssl.SSLContext | None = None
+    seconds: float = 10.0
+
+    def ask(self, endpoint: str, path: str, body: object = None) -> Answer:
+        """Ask one server: with a body as POST, else as GET. Never raises for what the server or the network does."""
+        import http.client  # noqa: PLC0415 - 15 ms that only commands with servers pay
+
+        url = urlsplit(endpoint)
+        assert url.hostname is not None
+        if url.scheme == "https":
+            connection = http.client.HTTPSConnection(url.hostname, url.port, timeout=self.seconds, context=self.context)
+        else:
+            connection = http.client.HTTPConnection(url.hostname, url.port, timeout=self.seconds)
+        headers = {"Content-Type": "application/json"}
+        if self.token and body is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
+        try:
+            connection.request("GET" if body is None else "POST", url.path.rstrip("/") + path,
+                               None if body is None else json.dumps(body), headers)
+            response = connection.getresponse()
+            data = dict(json.loads(response.read(_LARGEST)))
+        except TimeoutError:
+            return Answer(endpoint, error=f"no answer within {self.seconds:g} s")
+        except OSError as error:
+            return Answer(endpoint, error=f"cannot be reached: {(error.strerror or str(error)).lower()}")
+        except (http.client.HTTPException, ValueError, TypeError):
+            return Answer(endpoint, error="what answers there is no koord-policy")
+        finally:
+            connection.close()
+        error = "" if response.status == 200 else str(data.get("error", f"answered {response.status}"))
+        return Answer(endpoint, response.status, data, error)
+
+    def ask_all(self, endpoints: Sequence[str], path: str, body: object = None) -> list[Answer]:
+        """Ask several servers at the same time; the answers come in the order of the servers."""
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - as above
+
+        with ThreadPoolExecutor(min(32, len(endpoints))) as pool:
+            return list(pool.map(lambda endpoint: self.ask(endpoint, path, body), endpoints))
+
+
+def add_endpoints(parser: argparse.ArgumentParser, *, token: bool = False) -> None:
+    """Add `--endpoints` and how servers are reached; with `token` also the token that a change needs."""
+    parser.add_argument(
+        "--endpoints", "--endpoint", metavar="URL[,URL...]", action="append",
+        help="the servers; may be repeated. dns+http://NAME:PORT stands for every address that the name has, as that "
+             f"of a headless service (default: {DEFAULT})")
+    if token:
+        parser.add_argument("--token-file", metavar="FILE", type=Path,
+                            help="holds the token that the server was given as `--admin-token-file`")
+    parser.add_argument("--ca", metavar="FILE", help="trust servers with a certificate of this authority")
+    parser.add_argument("--cert", metavar="FILE", help="the certificate to show (PEM)")
+    parser.add_argument("--key", metavar="FILE", help="its private key")
+
+
+def endpoints_of(options: argparse.Namespace) -> list[str]:
+    """Return the servers that the options name, each address once; raises `Stop` for what is no URL."""
+    found: list[str] = []
+    for text in ",".join(options.endpoints or [DEFAULT]).split(","):
+        word = text.strip()
+        url = _split(word.removeprefix(_RESOLVED))
+        found += _addresses(url) if word.startswith(_RESOLVED) else [url.geturl()]
+    return list(dict.fromkeys(found))
+
+
+def _split(word: str) -> SplitResult:
+    try:
+        url = urlsplit(word)
+        port = url.port
+    except ValueError:
+        url, port = urlsplit(""), None
+    if url.scheme not in ("http", "https") or not url.hostname or url.username is not None or port == 0:
+        raise Stop(f"`--endpoints`: `{word}` is no URL such as {DEFAULT}")
+    return url
+
+
+def _addresses(url: SplitResult) -> list[str]:
+    assert url.hostname is not None
+    port = url.port or (443 if url.scheme == "https" else 80)
+    try:
+        found = socket.getaddrinfo(url.hostname, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise Stop(f"`{url.hostname}` has no address: {(error.strerror or str(error)).lower()}",
+                   Exit.UNEXPECTED) from None
+    hosts = dict.fromkeys(str(each[4][0]) for each in found)
+    return [f"{url.scheme}://{f'[{host}]' if ':' in host else host}:{port}{url.path}" for host in hosts]
+
+
+def caller_of(options: argparse.Namespace, *, seconds: float = 10.0) -> Caller:
+    """Return who asks; raises `Stop` for files that cannot be used."""
+    token = ""
+    if getattr(options, "token_file", None) is not None:
+        token = options.token_file.read_text(encoding="utf-8").strip()
+        if not token or not token.isprintable() or not token.isascii():
+            raise Stop(f"`{options.token_file}` holds no token")
+    if options.key is not None and options.cert is None:
+        raise Stop("`--key` goes with `--cert`")
+    context = None
+    if options.ca is not None or options.cert is not None:
+        try:
+            context = ssl.create_default_context(cafile=options.ca)
+            if options.cert is not None:
+                context.load_cert_chain(options.cert, options.key)
+        except ssl.SSLError as error:
+            raise Stop(f"the files of `--ca`, `--cert` and `--key` cannot be used: {error}") from None
+    return Caller(token, context, seconds)
+
+
+def seconds(text: str) -> float:
+    """Read an option's value that is a time such as 60s, 5m or 0."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?", text)
+    if not found or len(text) > 12:
+        raise argparse.ArgumentTypeError(f"`{text}` is no time such as 60s or 5m")
+    return float(found[1]) * _UNITS[found[2] or ""]
+
+
+def share(text: str) -> float:
+    """Read an option's value that is a part: 0.1% or 0.001."""
+    try:
+        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"`{text}` is no part such as 0.1% or 0.001")
+    return value
+
+
+def hash_of(text: str) -> str:
+    """Read an option's value that is a hash, or the beginning of one."""
+    if not re.fullmatch(r"[0-9a-f]{6,64}", text):
+        raise argparse.ArgumentTypeError(
+            f"`{text}` is no hash: at least its first {_SHORTEST_HASH} digits, as `koord-policy hash` prints them")
+    return text
+
+
+def moment(at: object) -> str:
+    """Return a time (seconds since the epoch) as people read it."""
+    if not isinstance(at, int | float):
+        return "never"
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def short(digest: object) -> str:
+    """Return the part of a hash that people compare."""
+    return str(digest)[:12] if digest else "nothing"

@@ -1,0 +1,59 @@
+"""Print the hash of policies: what /status and `reload --wait` know a version of a directory by.
+
+It covers the names and contents of the policy files, and neither where the directory is nor which version of
+koord-policy reads it. A ConfigMap made of the files has the same one.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ..source import PolicyError
+from .exits import Exit, Stop
+from .terminal import add_output, write, write_json
+
+if TYPE_CHECKING:
+    from . import Builtins
+
+EXAMPLES = """\
+examples:
+  koord-policy hash policies/scheduler
+  koord-policy reload --wait "$(koord-policy hash policies/scheduler)" --endpoints http://10.0.0.7:8888
+
+exit codes: 0 ok, 2 there is no such path, 3 a file cannot be read
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.add_argument("path", metavar="PATH", help="a directory of policies, or one file")
+    add_output(parser)
+
+
+def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001 - every command is given them
+    """Run the command; see the module."""
+    digest, files = hash_path(options.path)
+    if options.output == "json":
+        write_json({"path": options.path, "hash": digest, "files": files})
+    else:
+        write(digest)
+    return Exit.OK
+
+
+def hash_path(path: str) -> tuple[str, dict[str, str]]:
+    """Return the hash of what a path holds, and that of each file.
+
+    Raises `Stop` where there is nothing, `PolicyError` where files cannot be read or are being written.
+    """
+    from ..reload.mount import Mount, Presence  # noqa: PLC0415 - only here
+
+    reading = Mount(path).read()
+    if reading.stamp.presence is Presence.MISSING:
+        raise Stop(f"there is no file or directory `{path}`")
+    if reading.version is None:
+        why = reading.stamp.reason or "it changes while it is read"
+        raise Stop(f"`{path}` cannot be read: {why}", Exit.INVALID)
+    if reading.version.problems:
+        raise PolicyError(reading.version.problems)
+    return reading.version.digest, dict(reading.version.hashes)

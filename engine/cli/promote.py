@@ -1,0 +1,105 @@
+"""Put the policies that a server decides with in its shadow in force, if they agree well enough.
+
+The server writes what is in its shadow into the directory of `--policies`, which stays the truth. A mounted ConfigMap
+can only be changed through Kubernetes: then the commands for that are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from .composition import count
+from .endpoints import Answer, add_endpoints, caller_of, endpoints_of, hash_of, seconds, share
+from .exits import Exit, Stop
+from .status import describe
+from .terminal import add_output, write, write_json
+
+if TYPE_CHECKING:
+    from . import Builtins
+
+EXAMPLES = """\
+examples:
+  koord-policy promote --endpoint http://127.0.0.1:8888 --token-file token
+  koord-policy promote --decisions 10000 --max-differences 0.1% --timeout 30m --token-file token
+  koord-policy promote --endpoint https://10.0.0.7:8888 --ca ca.crt --token-file token --configmap shop/policies
+
+exit codes: 0 it is in force, 2 usage (also: a wrong token), 5 it cannot be done (no valid shadow, a directory that
+cannot be written, no answer), 6 too many decisions differ, or too few were compared
+"""
+
+_PAUSE: Final = 2.0
+_WRITE: Final = frozenset({"read-only", "not-publishable"})
+_UNSURE: Final = frozenset({"differs", "not-enough"})
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.add_argument("--decisions", metavar="N", type=count, default=1000,
+                        help="how many decisions must have been compared (default: 1000)")
+    parser.add_argument("--max-differences", metavar="PART", type=share, default=0.001,
+                        help="which part of them may differ (default: 0.1%%)")
+    parser.add_argument("--hash", metavar="HASH", type=hash_of,
+                        help="promote only this version: `koord-policy hash` of the shadow's directory")
+    parser.add_argument("--timeout", metavar="TIME", type=seconds, default=0.0,
+                        help="how long to wait for enough decisions (default: 0, ask once)")
+    parser.add_argument("--configmap", metavar="[NAMESPACE/]NAME",
+                        help="of the policies in force, for the commands that are printed where it is one")
+    add_endpoints(parser, token=True)
+    add_output(parser)
+
+
+def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001 - every command is given them
+    """Run the command; see the module."""
+    endpoint, *others = endpoints_of(options)
+    if others:
+        raise Stop("name one server: the others follow the directory that is written")
+    caller, end = caller_of(options, seconds=70.0), time.monotonic() + options.timeout
+    wish = {"decisions": options.decisions, "maxDifferences": options.max_differences, "hash": options.hash or ""}
+    while True:
+        answer = caller.ask(endpoint, "/promote", wish)
+        left = end - time.monotonic()
+        if answer.data.get("code") != "not-enough" or left <= 0:
+            break
+        time.sleep(min(_PAUSE, left))
+    if answer.code in (400, 401, 403):
+        raise Stop(answer.error)
+    in_force = answer.data.get("code") == "in-force"
+    commands = _commands(answer.data, options.configmap) if answer.data.get("code") in _WRITE else []
+    if options.output == "json":
+        write_json({"endpoint": endpoint, "promoted": answer.ok, "inForce": answer.ok or in_force,
+                    "error": answer.error or None, "answer": answer.data or None, "commands": commands})
+    else:
+        _show(answer, commands)
+    if answer.ok or in_force:
+        return Exit.OK
+    return Exit.EXCEEDED if answer.data.get("code") in _UNSURE else Exit.IMPOSSIBLE
+
+
+def _show(answer: Answer, commands: list[str]) -> None:
+    if answer.ok:
+        write(f"{answer.data['hash']} is in force, as generation {answer.data['generation']}: written to "
+              f"`{answer.data['path']}`")
+        return
+    write(f"not promoted: {answer.error}")
+    for example in (answer.data.get("comparison") or {}).get("examples", ()):
+        write(f"  {describe(example)}")
+    if commands:
+        write("publish it where the directory comes from; of a ConfigMap, with the shadow's files in DIR:")
+        for each in commands:
+            write(f"  {each}")
+
+
+def _commands(data: dict[str, Any], configmap: str | None) -> list[str]:
+    """Return what to run where the directory cannot be written by the server."""
+    namespace, _, name = (configmap or "NAME").rpartition("/")
+    where = f" --namespace {shlex.quote(namespace)}" if namespace else ""
+    digest = data.get("directoryHash", "HASH")
+    return [
+        f"koord-policy hash DIR  # must print {digest}",
+        (f"kubectl create configmap {shlex.quote(name)}{where} --from-file=DIR --dry-run=client --output yaml"
+         f" | kubectl replace{where} --filename -"),
+        f"koord-policy reload --wait {digest} --timeout 3m",
+    ]

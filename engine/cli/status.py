@@ -1,0 +1,107 @@
+"""Say what servers run: which version of which policies, since when, what is wrong with a newer one, what it costs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from .endpoints import Answer, add_endpoints, caller_of, endpoints_of, moment, short
+from .exits import Exit
+from .terminal import add_output, heading, table, write, write_json
+
+if TYPE_CHECKING:
+    from . import Builtins
+
+EXAMPLES = """\
+examples:
+  koord-policy status
+  koord-policy status --endpoints http://10.0.0.7:8888,http://10.0.0.8:8888 --expressions
+  koord-policy status --endpoints dns+http://koord-policy-headless:8888 --output json
+
+exit codes: 0 all of them run what their directories hold, 2 usage, 6 one does not, or does not answer
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    add_endpoints(parser)
+    parser.add_argument("--expressions", action="store_true",
+                        help="list how often each expression was evaluated and failed, and what it may cost")
+    parser.add_argument("--history", action="store_true", help="list the last generations")
+    add_output(parser)
+
+
+def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001 - every command is given them
+    """Run the command; see the module."""
+    answers = caller_of(options).ask_all(endpoints_of(options), "/status")
+    if options.output == "json":
+        write_json([{"endpoint": each.endpoint, "error": each.error or None, "status": each.data or None}
+                    for each in answers])
+    else:
+        for each in answers:
+            _show(each, expressions=options.expressions, history=options.history)
+    return Exit.OK if all(healthy(each) for each in answers) else Exit.EXCEEDED
+
+
+def healthy(answer: Answer) -> bool:
+    """Return whether a server answers and runs what its directories hold."""
+    return answer.ok and bool((answer.data.get("policies") or {}).get("healthy"))
+
+
+def _show(answer: Answer, *, expressions: bool, history: bool) -> None:
+    heading(answer.endpoint)
+    if not answer.ok or not answer.data.get("ready"):
+        write(answer.error or "policies and cluster are not loaded yet")
+        return
+    policies = answer.data["policies"]
+    state = "healthy" if policies["healthy"] else "NOT HEALTHY"
+    write(f"generation {policies['generation']}, hash {policies['digest']}, {state}")
+    if policies.get("restored"):
+        write(f"generation {policies['restored']} was brought back, until the directory changes")
+    write(f"last reload {moment(policies['lastSuccess'])} ({policies['successes']} so far), "
+          f"last refused {moment(policies['lastFailure'])} ({policies['failures']})")
+    for source in policies["sources"]:
+        _show_source(source)
+    for text in (*policies["warnings"], *(answer.data["fault"] or ()), *answer.data["trouble"]):
+        write(f"  ! {text}")
+    if answer.data.get("shadow"):
+        _show_comparison("shadow", answer.data["shadow"])
+    for audit in answer.data.get("audits") or ():
+        _show_comparison(f"{audit['enforcement']} of {audit['plugin']} at {audit['verb']}", audit)
+    if history:
+        table(["generation", "hash", "in force since", "note"], [
+            [past["generation"], past["digest"], moment(past["since"]), past.get("failed") or (
+                f"brought back {past['restored']}" if past.get("restored") else "")] for past in policies["history"]])
+    if expressions:
+        table(["plugin", "point", "rule", "evaluations", "errors", "cost at most"], [
+            [each["plugin"], each["point"], each["rule"], each["evaluations"], each["errors"], each["cost"]]
+            for each in answer.data["expressions"]])
+
+
+def _show_source(source: Mapping[str, Any]) -> None:
+    write(f"{source['path']}: {short(source['digest'])} since {moment(source['since'])}")
+    if source["newest"] != source["digest"] and source["newest"]:
+        write(f"  {short(source['newest'])} is not in force:")
+    for problem in source["problems"]:
+        for line in str(problem["rendered"]).splitlines():
+            write(f"  {line}")
+    for text in source["warnings"]:
+        write(f"  ! {text}")
+
+
+def _show_comparison(what: str, found: Mapping[str, Any]) -> None:
+    part = f" ({found['differs'] / found['decisions']:.3%})" if found["decisions"] else ""
+    ready = "" if found.get("ready", True) else ", NOT VALID"
+    which = f" {found['hash']}" if "hash" in found else ""
+    write(f"{what}{which}{ready}: {found['differs']} of {found['decisions']} decisions differ{part}, {found['error']} "
+          f"failed, {found['skipped']} skipped")
+    for example in found["examples"][:3]:
+        write(f"  {describe(example)}")
+
+
+def describe(example: Mapping[str, Any]) -> str:
+    """Return one difference of decisions in a line."""
+    changes = [f"{sign}{', '.join(example[key])}" for key, sign in (("lost", "-"), ("gained", "+")) if example[key]]
+    why = f": {'; '.join(example['why'])}" if example["why"] else ""
+    return f"{example['pod']} at {example['verb']}: {example['nodes']} nodes, {' '.join(changes)}{why}"

@@ -1,0 +1,183 @@
+# ruff: noqa: F811 - fixtures of another module are asked for by their names
+"""The commands that talk to servers, against servers that run."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from .test_scheduler_extender import document, dump, policies, question, serving  # noqa: F401
+from .test_scheduler_shadow import TOKEN, compared, decide, shadow, shadowed, token  # noqa: F401
+
+
+@pytest.fixture
+def server(policies, dump, token):
+    with serving("--policies", policies, "--cluster", dump, "--admin-token-file", token) as client:
+        yield client
+
+
+def edit(client, policies, text, generation):
+    (policies / "policy.yaml").write_text(text)
+    client.until(lambda status: status["policies"]["generation"] == generation)
+
+
+def unused():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_the_hash_of_a_directory_is_what_status_and_reload_know_it_by(run, server, policies, tmp_path):
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    (copy / "policy.yaml").write_bytes((policies / "policy.yaml").read_bytes())
+    (copy / "README.md").write_text("is no policy")
+    done = run("hash", copy)
+    assert (done.exit, done.err) == (0, "")
+    digest = done.out.strip()
+    assert server("GET", "/status")[1]["policies"]["sources"][0]["digest"] == digest
+    assert run("hash", copy, "-o", "json").json == {"path": str(copy), "hash": digest, "files": {
+        "policy.yaml": run("hash", copy, "-o", "json").json["files"]["policy.yaml"]}}
+    for words, shown in ((("--wait", digest[:8]), digest[:8]), (("--wait-for", copy), digest[:12]),
+                         (("--wait", digest, "--wait-for", policies), f"{digest[:12]}, {digest[:12]}")):
+        done = run("reload", *words, "--endpoints", server.url, "--timeout", "0")
+        assert (done.exit, done.out) == (0, f"1 of 1 run {shown}\n")
+
+
+def test_hashes_of_nothing_are_refused(run, tmp_path):
+    assert run("hash", tmp_path / "gone").err == f"koord-policy: there is no file or directory `{tmp_path / 'gone'}`\n"
+    (tmp_path / "p.yaml").write_bytes(b"\xff")
+    assert run("hash", tmp_path).exit == 3
+
+
+def test_reload_waits_until_the_change_is_in_force(run, server, policies):
+    (policies / "policy.yaml").write_text(document(9000))
+    done = run("reload", "--wait-for", policies, "--endpoints", server.url, "--timeout", "20s")
+    assert done.exit == 0
+    assert server("POST", "/filter", question("eight"))[1]["NodeNames"] == ["eight"]
+
+
+def test_reload_names_the_servers_that_do_not_run_it_and_why(run, server, policies):
+    nowhere = unused()
+    (policies / "policy.yaml").write_text(document(4000).replace("allocatable.cpu <=", "allocatable.cpuu <="))
+    server.until(lambda status: not status["policies"]["healthy"])
+    done = run("reload", "--wait-for", policies, "--endpoints", f"{server.url},{nowhere}", "--timeout", "0")
+    digest = run("hash", policies).out.strip()
+    assert done.exit == 6
+    first, second, last = done.out.splitlines()
+    assert first.startswith(f"{server.url}: `{policies}` holds {digest[:12]}, which is refused: {policies}/policy.yaml:6:")
+    assert (second, last) == (f"{nowhere}: cannot be reached: connection refused", f"0 of 2 run {digest[:12]}")
+    found = run("reload", "--wait", "abcdef", "--endpoints", server.url, "--timeout", "0", "-o", "json").json
+    assert (found["reached"], found["endpoints"][0]["generation"]) == (False, 1)
+    assert "and abcdef is not in any" in found["endpoints"][0]["reason"]
+
+
+def test_status_shows_what_runs_and_its_exit_code_whether_that_is_well(run, server, policies):
+    done = run("status", "--endpoints", server.url, "--expressions", "--history")
+    assert done.exit == 0
+    assert f"{server.url}\ngeneration 1, hash " in done.out
+    assert f"{policies}: {run('hash', policies).out[:12]} since 20" in done.out
+    assert "small-enough  filter  cores" in done.out
+    (policies / "policy.yaml").write_text("kind: [")
+    server.until(lambda status: not status["policies"]["healthy"])
+    done = run("status", "--endpoints", server.url)
+    assert (done.exit, "NOT HEALTHY" in done.out, f"  {policies}/policy.yaml:1:7: error: " in done.out) == (6, True, True)
+    found = run("status", "--endpoints", f"{server.url},{unused()}", "-o", "json")
+    assert (found.exit, [each["error"] for each in found.json]) == (6, [None, "cannot be reached: connection refused"])
+    assert found.json[0]["status"]["policies"]["generation"] == 1
+
+
+def test_a_rollback_is_told_with_what_it_brought_back(run, server, policies, token):
+    edit(server, policies, document(9000), 2)
+    done = run("rollback", "--endpoint", server.url, "--token-file", token)
+    assert (done.exit, done.out.startswith(f"{server.url}: generation 1 is in force again, as generation 3 (")) == (0, True)
+    assert "generation 1 was brought back, until the directory changes" in run("status", "--endpoints", server.url).out
+    done = run("rollback", "--to", "77", "--endpoint", server.url, "--token-file", token)
+    assert (done.exit, done.out.startswith(f"{server.url}: no generation `77` is kept (kept are 1 (")) == (5, True)
+    done = run("rollback", "--endpoint", server.url)
+    assert (done.exit, "show the token" in done.out) == (5, True)
+
+
+def test_a_promotion_says_why_not_and_then_promotes(run, shadowed, shadow, policies, token):
+    words = ("--endpoint", shadowed.url, "--token-file", token)
+    assert run("promote", *words).exit == 0  # both are the same
+    (shadow / "policy.yaml").write_text(document(1500))
+    shadowed.until(lambda status: status["shadow"]["policies"]["generation"] == 2)
+    done = run("promote", *words)
+    assert (done.exit, done.out) == (
+        6, "not promoted: 0 decisions were compared so far, 0 of them differ; 1000 are wanted\n")
+    decide(shadowed)
+    compared(shadowed, 2)
+    done = run("promote", "--decisions", 2, *words)
+    assert (done.exit, done.out.splitlines()) == (6, [
+        "not promoted: 1 of 2 decisions differ, and at most 0.1 % may",
+        "  shop/p at filter: 1 nodes, -two: would be refused by small-enough: 2000m is too much"])
+    done = run("promote", "--decisions", 2, "--max-differences", "50%", "--hash", "abcdef", *words)
+    assert (done.exit, "is in the shadow" in done.out) == (5, True)
+    digest = run("hash", shadow).out.strip()
+    done = run("promote", "--decisions", 2, "--max-differences", "50%", "--hash", digest, *words)
+    assert (done.exit, done.out.endswith(f" is in force, as generation 2: written to `{policies}`\n")) == (0, True)
+    assert run("hash", policies).out.strip() == digest
+
+
+def test_where_the_directory_cannot_be_written_the_commands_are_printed(run, shadowed, shadow, policies, token):
+    (shadow / "deep").mkdir()
+    (shadow / "deep" / "more.yaml").write_text(document(9000, name="more"))
+    shadowed.until(lambda status: status["shadow"]["policies"]["generation"] == 2)
+    (policies / "deep").write_text("in the way")
+    decide(shadowed)
+    compared(shadowed, 2)
+    done = run("promote", "--decisions", 2, "--max-differences", "100%", "--configmap", "shop/policies", "--endpoint",
+               shadowed.url, "--token-file", token)
+    assert done.exit == 5
+    assert done.out.splitlines()[-2:] == [
+        "  kubectl create configmap policies --namespace shop --from-file=DIR --dry-run=client --output yaml | kubectl replace --namespace shop --filename -",
+        f"  koord-policy reload --wait {run('hash', shadow).out.strip()} --timeout 3m"]
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (("status", "--endpoints", "localhost:1"), "`--endpoints`: `localhost:1` is no URL such as http://127.0.0.1:8888"),
+    (("status", "--endpoints", "http://u:p@h"), "`--endpoints`: `http://u:p@h` is no URL such as http://127.0.0.1:8888"),
+    (("status", "--endpoints", "http://h:99999"), "`--endpoints`: `http://h:99999` is no URL such as http://127.0.0.1:8888"),
+    (("reload",), "wait for what? name a hash with `--wait`, or a directory with `--wait-for`"),
+    (("promote", "--endpoints", "http://a,http://b"), "name one server: the others follow the directory that is written"),
+    (("status", "--key", "k"), "`--key` goes with `--cert`"),
+])
+def test_options_that_cannot_be_meant_are_refused(run, words, message):
+    assert (done := run(*words)).exit == 2
+    assert done.err == f"koord-policy: {message}\n"
+
+
+@pytest.mark.parametrize("words", [
+    ("reload", "--wait", "xyz"), ("reload", "--wait", "abc"), ("reload", "--wait", "abcdef", "--timeout", "1 year"),
+    ("promote", "--max-differences", "200%"), ("promote", "--max-differences", "some"), ("promote", "--decisions", "0"),
+])
+def test_values_that_mean_nothing_are_usage_errors(run, words):
+    assert run(*words).exit == 2
+
+
+def test_a_wrong_token_is_a_usage_error(run, shadowed, tmp_path):
+    wrong = tmp_path / "wrong"
+    wrong.write_text("x" * 20)
+    done = run("promote", "--endpoint", shadowed.url, "--token-file", wrong)
+    assert (done.exit, done.err) == (
+        2, "koord-policy: show the token of `--admin-token-file` as `Authorization: Bearer TOKEN`\n")
+    wrong.write_text("")
+    assert run("promote", "--endpoint", shadowed.url, "--token-file", wrong).err == (
+        f"koord-policy: `{wrong}` holds no token\n")
+    assert TOKEN
+
+
+def test_a_token_that_can_be_guessed_is_refused_at_start(run, policies, tmp_path):
+    (tmp_path / "short").write_text("secret\n")
+    done = run("scheduler", "--extender", "--policies", policies, "--admin-token-file", tmp_path / "short", "--bind", "127.0.0.1:0")
+    assert done.exit == 2
+    assert done.err == (f"koord-policy: `--admin-token-file`: `{tmp_path / 'short'}` must hold a token of 16 to 4096 "
+                        "characters\n")
+
+
+def test_a_name_stands_for_all_of_its_addresses(run, server):
+    port = server.url.rpartition(":")[2]
+    done = run("reload", "--wait", "abcdef", "--endpoints", f"dns+http://127.0.0.1:{port}", "--timeout", "0")
+    assert done.out.startswith(f"{server.url}: runs ")
