@@ -113,7 +113,7 @@ class Distributed:
             if not workers:
                 raise Lost(f"the Dask scheduler at `{self._address}` has no workers")
             pending = iter(tasks)
-            running = dask.as_completed()
+            running = dask.as_completed(loop=client.loop)
             given: dict[Any, Task] = {}
 
             def give(most: int) -> None:

@@ -26,4 +26,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # Under its own name: what other processes are given must be found there by the module that it comes from.
+    from koordpolicy.__main__ import main as named
+
+    sys.exit(named())

@@ -16,49 +16,25 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, variance
 from typing import Any
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.cluster import trace as traces
-from koordpolicy.engine.compile import compile_documents
-from koordpolicy.engine.documents import load_paths
-from koordpolicy.engine.registry import Live, Registry
+from koordpolicy.engine.experiments.inputs import registry_of
+from koordpolicy.engine.experiments.replays import STUDY, policy_of, with_typical_pods
+from koordpolicy.engine.points import Framework
+from koordpolicy.engine.registry import Live, Plugin
 from koordpolicy.engine.scheduler.cycle import Settings
 from koordpolicy.engine.scheduler.fragmentation import typical_pods
-from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
 from koordpolicy.engine.scheduler.simulate import Result as Outcome
 from koordpolicy.engine.scheduler.simulate import simulate
-from koordpolicy.engine.source import Problems
 
 from .result import Result
 
 SUITE = "openb"
-SHIPPED = Path(__file__).parents[2] / "policies" / "trace"
 RANDOM = "01-Random"
-
-
-FGD = "06-FGD"
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What one of the study's policies is here: a folder of shipped documents, or what a profile enables."""
-
-    folder: str = ""
-    profile: ProfileSpec = field(default_factory=ProfileSpec)
-
-
-POLICIES: Mapping[str, Policy] = {
-    RANDOM: Policy(profile=ProfileSpec(enabled=(Choice("RandomScore"),), args={"GpuShare": {"select": "random"}})),
-    "02-DotProd": Policy("dot-product"),
-    "03-GpuClustering": Policy(profile=ProfileSpec(enabled=(Choice("GpuClustering"),))),
-    "04-GpuPacking": Policy("gpu-packing"),
-    "05-BestFit": Policy("best-fit"),
-    FGD: Policy(profile=ProfileSpec(enabled=(Choice("FragmentationGradient"),))),
-}
 
 
 def parts(path: Path, *, full: bool = False) -> Sequence[str]:
@@ -79,8 +55,8 @@ def run_part(path: Path, part: str, *, full: bool = False) -> Iterator[Result]:
     figures: Mapping[str, Any] = content["traces"][trace]["policies"][name]
     seeds: Sequence[int] = content["meta"]["seeds"][: None if full else 1]
     tune: float = content["meta"]["tune"]
-    policy = POLICIES.get(name)
-    if policy is None:
+    study = name.partition("-")[2]
+    if study not in STUDY:
         for seed in seeds:
             for figure, _ in _expected(figures):
                 yield Result(SUITE, f"{part}/{seed}/{figure}", False, f"policy `{name}` is not built yet")
@@ -88,13 +64,13 @@ def run_part(path: Path, part: str, *, full: bool = False) -> Iterator[Result]:
     recorded = traces.load(_data(path) / f"{trace}.csv")
     typical = typical_pods(recorded.pods)
     found: dict[str, list[float | None]] = {figure: [] for figure, _ in _expected(figures)}
+    policy = policy_of(study)
+    registry = registry_of(policy.texts, _plugins)
+    profile = with_typical_pods(policy.profile, typical, registry.of_framework(Framework.SCHEDULER))
     for index, seed in enumerate(seeds):
-        profile = policy.profile
-        if name == FGD:
-            profile = replace(profile, args={"FragmentationGradient": {"typicalPods": [each.to_json() for each in typical]}})
-        settings = Settings((profile,), seed=seed)
         workload = traces.generate(recorded, seed=seed, tune=tune)
-        outcome = simulate(workload, _live(policy), settings, clock=time.perf_counter, typical=typical)
+        settings = Settings((profile,), seed=seed)
+        outcome = simulate(workload, Live(registry), settings, clock=time.perf_counter, typical=typical)
         for figure, expected in _expected(figures):
             value = _figure(outcome, figure)
             found[figure].append(value)
@@ -147,15 +123,8 @@ def _figure(outcome: Outcome, name: str) -> float | None:
     return {"frag_amount_pct": fragmentation[0], "frag_ratio_pct": fragmentation[1]}.get(figure)
 
 
-def _live(policy: Policy) -> Live:
-    problems = Problems()
-    loaded = load_paths([SHIPPED / policy.folder], source_name="shipped") if policy.folder else None
-    documents = loaded.documents if loaded is not None else ()
-    if loaded is not None:
-        problems.extend(loaded.problems)
-    compiled = compile_documents(documents, problems)
-    problems.raise_errors()
-    return Live(Registry.of([*PLUGINS, *compiled], generation=1))
+def _plugins() -> Sequence[Plugin]:
+    return PLUGINS
 
 
 def _data(path: Path) -> Path:
