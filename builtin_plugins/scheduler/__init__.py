@@ -95,10 +95,6 @@ _TABLE: Final[tuple[Plugin, ...]] = (
             enabled=False),
 )
 
-PLUGINS: Final[tuple[Plugin, ...]] = tuple(
-    replace(plugin, order=place - len(_TABLE)) for place, plugin in enumerate(_TABLE)
-)
-
 Enabled = tuple[tuple[str, int], ...]
 """Plugins with their weights, in order; a weight counts at `score` only."""
 
@@ -165,3 +161,12 @@ KOORDINATOR_PLUGINS: Final[Mapping[Point, Enabled]] = {
 }
 """What koord-scheduler's shipped profile comes to: Kubernetes' defaults, then Koordinator's plugins, except where the
 defaults are disabled. It names all plugins, also those that are not among the built-ins (yet)."""
+
+_WEIGHTS: Final[Mapping[str, int]] = {
+    name: weight for enabled in reversed(DEFAULT_PLUGINS.values()) for name, weight in enabled
+} | dict(DEFAULT_PLUGINS[Point.SCORE])
+
+PLUGINS: Final[tuple[Plugin, ...]] = tuple(
+    replace(plugin, order=place - len(_TABLE), default_weight=_WEIGHTS.get(plugin.name))
+    for place, plugin in enumerate(_TABLE)
+)
