@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, TypeAlias
 
 from ..registry import Live, Plugin, Registry
@@ -332,12 +333,16 @@ class Reloader:
         """
         if self._failing():
             self._roll_back()
-        self._serve(now)
+        answers = self._serve(now)
         for watched in self._watched:
             self._look(watched, now)
         if self._dirty:
             self._apply()
-        return self._finish(now)
+        due = self._finish(now)
+        # Only now: whoever asked may look at the status next.
+        for answer in answers:
+            answer()
+        return due
 
     def _look(self, watched: _Watched, now: float) -> None:
         stamp = watched.mount.stamp()
@@ -665,17 +670,20 @@ class Reloader:
         self._woken.set()
         return future
 
-    def _serve(self, now: float) -> None:
+    def _serve(self, now: float) -> list[Callable[[], None]]:
+        """Do what was asked for; return what tells those who asked."""
+        answers: list[Callable[[], None]] = []
         while not self._asked.empty():
             request, future = self._asked.get()
             if not future.set_running_or_notify_cancel():
                 continue
             try:
-                future.set_result(request(now))
+                answers.append(partial(future.set_result, request(now)))
             except PolicyError as error:
-                future.set_exception(error)
+                answers.append(partial(future.set_exception, error))
             except Exception as error:  # whoever asked is told, and looking goes on
-                future.set_exception(_our_fault("what was asked for", error))
+                answers.append(partial(future.set_exception, _our_fault("what was asked for", error)))
+        return answers
 
     def _restore(self, past: Past) -> Past:
         plugins = self._compiled({source.name: source for version in past.versions.values()
