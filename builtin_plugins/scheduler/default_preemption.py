@@ -223,7 +223,7 @@ def _leaves_for_another(pod: PodInfo) -> bool:
         return False
     for condition in (pod.object.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "DisruptionTarget":
-            return condition.get("status") == "True" and condition.get("reason") == "PreemptionByScheduler"
+            return (condition.get("status"), condition.get("reason")) == ("True", "PreemptionByScheduler")
     return False
 
 

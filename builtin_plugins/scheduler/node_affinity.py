@@ -36,7 +36,9 @@ _ENFORCED: Final = "node(s) didn't match scheduler-enforced node affinity"
 _CONFLICT: Final = "pod affinity terms conflict"
 _NAME_FIELD: Final = "metadata.name"
 
-_requirement: Final = nested({"key": text, "operator": text, "values": texts})
+_requirement: Final = nested({
+    "key": text, "operator": text, "values": lambda value, path: list(texts(value, path)),
+})
 _term: Final = nested({"matchExpressions": listed(_requirement), "matchFields": listed(_requirement)})
 _added: Final = nested({
     REQUIRED: nested({"nodeSelectorTerms": listed(_term)}),

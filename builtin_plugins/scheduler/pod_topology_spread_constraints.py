@@ -149,14 +149,14 @@ class DefaultSelectors:
         owner = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), None)
         if owner is not None and _OWNERS.get(owner.get("kind", "")) == owner.get("apiVersion"):
             item = snapshot.object(owner["kind"], f"{pod.namespace}/{owner.get('name')}")
-            selector = (item.get("spec") or {}).get("selector") or {} if item is not None else {}
+            owned: Mapping[str, Any] = (item.get("spec") or {}).get("selector") or {} if item is not None else {}
             if owner["kind"] == "ReplicationController":
-                wanted.update(selector)
+                wanted.update(owned)
             else:
                 # All of it has to hold, also where a service says otherwise.
                 expressions = [*({"key": key, "operator": "In", "values": [value]}
-                                 for key, value in (selector.get("matchLabels") or {}).items()),
-                               *(selector.get("matchExpressions") or ())]
+                                 for key, value in (owned.get("matchLabels") or {}).items()),
+                               *(owned.get("matchExpressions") or ())]
         if not wanted and not expressions:
             return None
         return {"matchLabels": wanted, "matchExpressions": expressions}

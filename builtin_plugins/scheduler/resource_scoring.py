@@ -23,7 +23,7 @@ LEAST: Final = "LeastAllocated"
 MOST: Final = "MostAllocated"
 RATIO: Final = "RequestedToCapacityRatio"
 STRATEGIES: Final = (LEAST, MOST, RATIO)
-DEFAULT_RESOURCES: Final = ({"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1})
+DEFAULT_RESOURCES: Final[tuple[Mapping[str, Any], ...]] = ({"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1})
 
 _HIGHEST_SHAPE_SCORE: Final = 10
 

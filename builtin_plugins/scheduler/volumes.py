@@ -34,7 +34,7 @@ def claims_of(pod: PodInfo) -> Iterator[Claim]:
         claimed: Any = volume.get("persistentVolumeClaim")
         if claimed:
             yield Claim(str(claimed.get("claimName") or ""), ephemeral=False)
-        elif volume.get("ephemeral"):
+        elif volume.get("ephemeral") is not None:
             yield Claim(f"{pod.name}-{volume.get('name')}", ephemeral=True)
 
 

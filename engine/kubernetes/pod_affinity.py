@@ -77,8 +77,8 @@ class AffinityTerms:
         try:
             near, apart = affinity.get("podAffinity") or {}, affinity.get("podAntiAffinity") or {}
             return AffinityTerms(
-                *(tuple(_terms(holder, which, namespace, labels))
-                  for which in (_REQUIRED, _PREFERRED) for holder in (near, apart)),
+                tuple(_terms(near, _REQUIRED, namespace, labels)), tuple(_terms(apart, _REQUIRED, namespace, labels)),
+                tuple(_terms(near, _PREFERRED, namespace, labels)), tuple(_terms(apart, _PREFERRED, namespace, labels)),
             )
         except ValueError as error:
             return AffinityTerms(problem=str(error))
