@@ -17,7 +17,7 @@ from .asking import guarded
 from .cycle import Scheduler, Settings
 from .monitor import Monitor
 from .profile import Active, Profile
-from .queue import Hint, PathHint, SchedulingQueue, any_change
+from .queue import LONGEST_WAIT, Hint, PathHint, SchedulingQueue, any_change
 from .verdict import Failure, Verdict
 
 
@@ -27,9 +27,11 @@ class SchedulingLoop:
     def __init__(
         self, cluster: Cluster, live: Live, settings: Settings | None = None, *, clock: Callable[[], int],
         client: Client | None = None, count: Count | None = None, monitor: Monitor | None = None,
-        concluded: Callable[[Verdict], None] = lambda _: None,
+        longest_wait: int = LONGEST_WAIT, concluded: Callable[[Verdict], None] = lambda _: None,
     ) -> None:
         """`concluded` is told what became of pods that a permit held; the other arguments are those of `Scheduler`.
+
+        Nobody stays in the queue for more than `longest_wait` nanoseconds without being tried again.
 
         The pods of the cluster that have no node wait already, in the order of their creation.
 
@@ -38,7 +40,7 @@ class SchedulingLoop:
         """
         settings = settings or Settings()
         self.queue = SchedulingQueue(clock, key=self._key, initial_backoff=settings.initial_backoff,
-                                     longest_backoff=settings.longest_backoff)
+                                     longest_backoff=settings.longest_backoff, longest_wait=longest_wait)
         self.gated: dict[str, tuple[str, Refusal]] = {}
         """Which plugin keeps which pod out of the queue, and why."""
         self.scheduler = Scheduler(cluster, live, settings, clock=clock, client=client, count=count, queue=self.queue,
