@@ -71,15 +71,17 @@ class Course:
         self.live = Watch()
         self.state = state or root / "state"
         self.mount, self.folder, self.crowd = ConfigMap(root / "mount"), root / "folder", root / "crowd"
-        self.folder.mkdir()
-        self.crowd.mkdir()
+        self.shadow = root / "shadow"
+        """Of a set that is not in force, for drives that run one."""
+        for directory in (self.folder, self.crowd, self.shadow):
+            directory.mkdir()
         self.waits: dict[str, float] = {}
         """The longest that a change of each kind took to be in force."""
         self.builder = Builder()
         self.generations = Generations(self.builder)
         self._crowd, self._bulk, self._bulk_bytes = crowd, bulk, bulk_bytes
         self._number = {"mount": 0, "folder": 0, "crowd": 0}
-        self._phase = "start"
+        self.phase = "start"
         self.publish_mount(3)
         self.publish_folder()
         self.reloader = self.make()
@@ -123,7 +125,7 @@ class Course:
         while not holds():
             if self.drive.now() - began > seconds:
                 status = self.reloader.status().to_json()
-                raise Broken(f"{self._phase}: {what} did not come within {seconds:g} s: in force {self.live.force}, "
+                raise Broken(f"{self.phase}: {what} did not come within {seconds:g} s: in force {self.live.force}, "
                              f"published {self._number}, {str(status)[:3000]}")
             self.drive.pass_time(0.02)
         waited = self.drive.now() - began
@@ -139,7 +141,7 @@ class Course:
         self.until(lambda: bool(self.reloader.status().sources[place].problems), what, seconds)
         after = dict(self.live.force)
         if before != after:
-            raise Broken(f"{self._phase}: what ran changed from {before} to {after}")
+            raise Broken(f"{self.phase}: what ran changed from {before} to {after}")
 
     def healthy(self, what: str = "healthy again", seconds: float = SOON) -> None:
         """Wait until what runs is what the sources hold."""
@@ -315,6 +317,48 @@ class Course:
         file.unlink()
         self.until(lambda: "crowd" not in self.live.force, "a deleted file out of force")
 
+    def gone_back(self) -> None:
+        """Somebody goes back, which holds until the directory changes; others may change meanwhile."""
+        self.publish_mount(2)
+        self.in_force("mount")
+        self.publish_mount(3)
+        self.in_force("mount")
+        self.live.going_back = True
+        asked = self.reloader.restore()
+        self.until(asked.done, "a rollback done")
+        self.live.going_back = False
+        asked.result()
+        for _ in range(2):
+            self.publish_folder()
+            self.in_force("folder", "a change in force beside a rollback")
+            if self.live.force["mount"] != self._number["mount"] - 1:
+                raise Broken("a rollback did not hold")
+        self.publish_mount(2)
+        self.in_force("mount", "a change in force after a rollback")
+        self.healthy()
+
+    def published(self) -> None:
+        """Somebody promotes: files are written to a directory, and to a mounted volume."""
+        for source, path, count in (("folder", self.folder, 1), ("mount", self.mount.path, 4)):
+            asked = self.reloader.publish(str(path), self._next(source, count))
+            self.until(asked.done, "a promotion done")
+            asked.result()
+            self.in_force(source)
+        self.publish_mount(2)
+        self.in_force("mount")
+        self.healthy()
+
+    def shadowed(self) -> None:
+        """What decides in the shadow changes, is invalid, and goes away."""
+        for number, content in enumerate([*documents("shadow", self.random.randint(1, 9), 5).values(), b"kind: ["]):
+            (self.shadow / f"{number}.yaml").write_bytes(content)
+        self.drive.pass_time(1)
+        (self.shadow / "5.yaml").unlink()
+        self.drive.pass_time(2)
+        if self.random.random() < 0.5:
+            empty(self.shadow)
+            self.drive.pass_time(2)
+
     def restart(self) -> None:
         """The process starts again: on what the directories hold, or on the last good set where that is invalid."""
         self.until(lambda: not self.reloader.status().warnings, "the last good set kept", SOON + _REHASH)
@@ -329,16 +373,17 @@ class Course:
     def phases(self) -> Sequence[Callable[[], None]]:
         """Return all of it but the bulk, in an order that is another one each time."""
         found = [self.swaps, self.invalid, self.in_place, self.loops, self.permission, self.full_disk, self.clock_jumps,
-                 self.events_lost, self.unmounted, self.emptied, self.crowded, self.restless, self.restart]
+                 self.events_lost, self.unmounted, self.emptied, self.crowded, self.restless, self.gone_back,
+                 self.published, self.shadowed, self.restart]
         self.random.shuffle(found)
         return found
 
     def run(self, phase: Callable[[], None]) -> None:
         """Let one thing happen, and raise `Broken` for whatever must not have happened."""
-        self._phase = phase.__name__
+        self.phase = phase.__name__
         phase()
         if self.live.faults:
-            raise Broken(f"{self._phase}: {'; '.join(self.live.faults[:3])}")
+            raise Broken(f"{self.phase}: {'; '.join(self.live.faults[:3])}")
 
     def close(self) -> None:
         """Stop the reloader."""
