@@ -64,20 +64,17 @@ class Packed:
     """A value that many experiments share, small enough to be sent with each of them."""
 
     content: bytes
+    digest: str
+    """A fingerprint of the value: the same in every process, which the content is not (of sets, for one)."""
 
     @classmethod
-    def of(cls, value: object) -> Packed:
-        """Pack a value."""
-        return cls(zlib.compress(pickle.dumps(value), 1))
+    def of(cls, value: object, text: str) -> Packed:
+        """Pack a value; `text` is one that differs where the value does."""
+        return cls(zlib.compress(pickle.dumps(value), 1), hashlib.sha256(text.encode()).hexdigest())
 
     def value(self) -> Any:
         """Return the value, not to be changed; of the last two the same one is returned."""
         return _unpacked(self.content)
-
-    @property
-    def digest(self) -> str:
-        """A fingerprint of the value."""
-        return hashlib.sha256(self.content).hexdigest()
 
 
 @lru_cache(maxsize=2)

@@ -258,7 +258,7 @@ def _workloads(folder: Path, nodes: Path | None, axes: Sequence[Axis]) -> tuple[
     found: dict[str, Packed] = {}
     for name in names:
         trace: Trace = traces.load(lists[name], nodes)
-        found[name] = Packed.of((trace, typical_pods(trace.pods)))
+        found[name] = Packed.of((trace, typical_pods(trace.pods)), repr(trace))
     axis = Axis("workload", tuple(names))
     return found, (*axes[:place], axis, *axes[place + 1:])
 

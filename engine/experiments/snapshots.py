@@ -5,6 +5,7 @@ Axes: `params.NAME`, `policy` (a path), `seed`, `tieBreak` and `hotPercent`.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,7 +73,8 @@ class Snapshots:
         for axis in axes:
             _check(axis)
         self._now, self._builtins, self._profile = now, builtins, profile
-        self._objects = Packed.of(list(objects))
+        given = list(objects)
+        self._objects = Packed.of(given, json.dumps(given, sort_keys=True, default=str))
         every = Texts.read(policies)
         by_path = next((axis.values for axis in axes if axis.name == _POLICY), (None,))
         self._texts = {path: every if path is None else every + Texts.read([show(path)]) for path in by_path}

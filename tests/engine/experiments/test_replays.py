@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import pickle
+import subprocess
+import sys
 
 import pytest
 
@@ -103,6 +106,21 @@ def test_a_change_of_what_decides_is_seen_in_the_fingerprint(folder):
     assert space(folder, enabled=(Choice("RandomScore"),), policies=()).axes != ()
     (folder / "openb_pod_list_default.csv").write_text(PODS.replace("p0,1000", "p0,2000"))
     assert space(folder).inputs(point) != first
+
+
+def test_a_fingerprint_is_the_same_in_every_process(folder):
+    pods = PODS.replace("gpu_milli\n", "gpu_milli,gpu_spec\n").replace(",250\n", ",250,T4|P100|V100\n")
+    (folder / "openb_pod_list_default.csv").write_text("\n".join(
+        line if line.count(",") == 5 else f"{line}," for line in pods.splitlines()))
+    program = (
+        "import sys; from pathlib import Path; from koordpolicy.__main__ import builtins\n"
+        "from koordpolicy.engine.experiments.replays import Replays\n"
+        "point = {'workload': 'default', 'policy': 'FGD', 'seed': 42}\n"
+        "print(Replays([], Path(sys.argv[1]), builtins=builtins).inputs(point))"
+    )
+    found = {subprocess.run([sys.executable, "-c", program, folder], env={**os.environ, "PYTHONHASHSEED": seed}, check=True,
+                            capture_output=True).stdout for seed in ("1", "2")}
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize(("axes", "message"), [
