@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from koordpolicy.engine.cel.values import EvaluationError
 from koordpolicy.engine.cluster.pods import PodInfo, canonical_amount
+from koordpolicy.engine.explanation import Finding
 from koordpolicy.engine.kubernetes.vocabulary import (
     BE,
     NODE_RESERVATION_ANNOTATION,
@@ -21,6 +22,8 @@ from koordpolicy.engine.kubernetes.vocabulary import (
 )
 from koordpolicy.engine.plugins import Adjustment, Readings
 from koordpolicy.engine.qos.suppression import (
+    CPUSET_FILE,
+    QUOTA_FILE,
     Topology,
     Writes,
     choose_best_effort_cpus,
@@ -166,6 +169,28 @@ class BECPUSuppress:
         return (
             *_adjustments("suppressCPU", readings, _reason(amount, section, cores), values, writes),
             *self._give_back_quota(readings, "the CPU set is in use instead"),
+        )
+
+    def explain_round(self, readings: Readings) -> Sequence[Finding]:
+        """Return the bound with the amounts that it comes from, and what the best-effort tier has now."""
+        section = _section(readings)
+        if self._args.cpu_manager:
+            return (Finding("state", "best-effort CPU sets are managed elsewhere (BECPUManager)"),)
+        if not section["enable"]:
+            return (Finding("state", "disabled in the NodeSLO: `resourceUsedThresholdWithBE.enable` is false"),)
+        if not readings.pods:
+            return (Finding("state", "there are no pods on the node"),)
+        amount, cores, values = _measure(readings, section)
+        quota = section.get("cpuSuppressPolicy") == "cfsQuota"
+        file = QUOTA_FILE if quota else CPUSET_FILE
+        least = section.get("cpuSuppressMinPercent")
+        floor = "" if least is None else f", at least {least} % of it"
+        now = readings.files.get(file, "").strip() or "nothing"
+        using = self._get(readings, "cfsQuota" if quota else "cpuset") or "never touched"
+        return (
+            Finding("target", f"{_reason(amount, section, cores)}{floor}", facts={"values": values}),
+            Finding("current", f"by {'CFS quota' if quota else 'CPU set'}: {file} is {now} ({using})",
+                    facts={"file": file, "text": now, "status": using}),
         )
 
     def recover(self, readings: Readings) -> Sequence[Adjustment]:
