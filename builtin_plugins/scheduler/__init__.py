@@ -65,6 +65,10 @@ _TABLE: Final[tuple[Plugin, ...]] = (
     # Before GpuShare, which chooses the devices only where nobody has.
     _plugin("FragmentationGradient", "fragmentation_gradient", (Point.SCORE, Point.RESERVE),
             "Pods go where they leave the least GPU that the workload's typical pods could not use.", enabled=False),
+    # Before GpuShare too, for the same reason.
+    _plugin("DeviceShare", "device_share",
+            (Point.PRE_FILTER, Point.FILTER, Point.PRE_SCORE, Point.SCORE, Point.RESERVE, Point.PRE_BIND),
+            "Hands out the GPUs, RDMA and FPGA devices that Device objects tell of.", enabled=False),
     _plugin("GpuShare", "gpu_share", (Point.FILTER, Point.RESERVE),
             "Whole and fractional GPUs: the node has them free, and the pod gets the ones that fit tightest."),
     _plugin("GpuClustering", "gpu_clustering", _SCORE,

@@ -61,6 +61,16 @@ class AllocationScorer:
                 weights += weight
         return total // weights if weights else 0
 
+    def score_as_is(self, requested: Mapping[str, int], capacity: Mapping[str, int]) -> int:
+        """Return the weighted mean over the resources that there are."""
+        total = weights = 0
+        for name, weight in self.weights.items():
+            size = capacity.get(name, 0)
+            if size:
+                total += self.share(requested.get(name, 0), size) * weight
+                weights += weight
+        return total // weights if weights else 0
+
     def scores(
         self, requested: Mapping[str, _Integers], capacity: Mapping[str, _Integers], asked: Mapping[str, _Integers],
     ) -> _Integers | None:

@@ -56,6 +56,9 @@ class GpuShare:
         request = pod.gpu
         if request is None:
             return Answer(np.ones(snapshot.size, np.bool_))
+        if request.fault:
+            refusal = Refusal("request", request.fault, Code.UNRESOLVABLE)
+            return Answer(np.zeros(snapshot.size, np.bool_), lambda _: refusal)
         devices = snapshot.devices
         # A device that there is not has 0 free, and a share is at least 1.
         fits = devices.free >= request.share

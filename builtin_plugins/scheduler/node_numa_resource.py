@@ -34,7 +34,6 @@ from koordpolicy.engine.plugins import SKIP, CycleState, Handle, Skip, TopologyH
 from koordpolicy.engine.points import Answer, Code, Refusal, Scores
 from koordpolicy.engine.scheduler.kept import KeptRows
 from koordpolicy.engine.scheduler.topology import (
-    BEST_EFFORT,
     EXCLUSIVE_REQUIRED,
     RESTRICTED,
     Demand,
@@ -278,7 +277,7 @@ class NodeNUMAResource:
         if request is None:
             return None
         topology = self._topologies.at(snapshot, row)
-        if request.policy_on(topology) == BEST_EFFORT:
+        if request.policy_on(topology) and request.designated is None:
             refusal = self._admit(state, pod, snapshot, row, request)
             if refusal is not None:
                 return refusal
@@ -713,7 +712,11 @@ class NodeNUMAResource:
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int, request: NumaRequest,
     ) -> int:
         """Return the score of the NUMA nodes that the pod would get; 0 where it would get none."""
-        found = self._allocated(state, pod, snapshot, row, replace(request, designated=None))
+        request = replace(request, designated=None)
+        aligning = request.policy_on(self._topologies.at(snapshot, row)) in _ALIGNING_POLICIES
+        if aligning and affinity_of(state, snapshot, row) is None and self._admit(state, pod, snapshot, row, request):
+            return 0
+        found = self._allocated(state, pod, snapshot, row, request)
         held, topology = self._held(state, snapshot, row), self._topologies.at(snapshot, row)
         if not isinstance(found, PodAllocation) or held is None or topology is None:
             return 0

@@ -56,6 +56,8 @@ class DeviceRequest:
     count: int
     share: int
     models: frozenset[str] = frozenset()
+    fault: str = ""
+    """Why no devices can be given like that; count and share are then what comes nearest."""
 
     @property
     def total(self) -> int:
@@ -379,12 +381,13 @@ def _gpu_request(requests: ResourceList, annotations: Mapping[str, Any]) -> Devi
 def _percent_request(name: str, percent: int, shared: int, models: frozenset[str]) -> DeviceRequest:
     """Return what a request in percent of one device means: above 100 whole devices, unless it says how many."""
     count = shared or max(1, -(-percent // 100))
+    fault = ""
     if percent % count or percent // count > 100 or (not shared and count > 1 and percent % 100):
-        raise ValueError(
-            f"`spec.containers[*].resources.requests.{name}`: {percent} percent cannot be split into {count} equal"
-            " devices: ask for at most 100, or for a multiple of 100"
+        fault = (
+            f"{percent} percent of `{name}` cannot be split into {count} equal devices: ask for at most 100, or for a"
+            " multiple of 100"
         )
-    return DeviceRequest("gpu", count, percent // count * 10, models)
+    return DeviceRequest("gpu", count, min(WHOLE_DEVICE, -(-percent // count) * 10), models, fault)
 
 
 def _number_annotation(annotations: Mapping[str, Any], name: str, default: int) -> int:

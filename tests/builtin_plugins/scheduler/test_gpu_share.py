@@ -79,3 +79,10 @@ def test_what_was_reserved_can_be_given_back_more_than_once(kit, cluster):
 def test_an_unknown_way_to_select_is_refused(kit):
     with pytest.raises(ValueError, match="`select` is `worst`, expected `best` or `random`"):
         kit.make("GpuShare", select="worst")
+
+
+def test_a_request_that_nothing_can_give_is_refused_everywhere_with_its_fault(kit, cluster):
+    pod = kit.pod(requests={"koordinator.sh/gpu": "150"})
+    assert kit.passed(kit.make("GpuShare"), pod, cluster) == []
+    refusal = kit.refusal(kit.make("GpuShare"), pod, cluster, "b")
+    assert refusal.message.startswith("150 percent of `koordinator.sh/gpu` cannot be split into 2 equal devices")

@@ -72,6 +72,16 @@ def test_what_a_pod_wants_of_devices(requests, annotations, expected):
     assert PodInfo.of(pod(container(requests=requests), annotations=annotations)).gpu == expected
 
 
+@pytest.mark.parametrize(("requests", "count", "share", "fault"), [
+    ({"koordinator.sh/gpu-core": "150"}, 2, 750, "150 percent of `koordinator.sh/gpu-core` cannot be split into 2 equal"),
+    ({"koordinator.sh/gpu": "101"}, 2, 510, "101 percent of `koordinator.sh/gpu` cannot be split into 2 equal devices"),
+    ({"koordinator.sh/gpu-memory-ratio": "300", "koordinator.sh/gpu.shared": "2"}, 2, 1000, "300 percent of"),
+])
+def test_a_pod_that_asks_for_devices_in_vain_is_a_pod_and_says_why(requests, count, share, fault):
+    found = PodInfo.of(pod(container(requests=requests))).gpu
+    assert (found.count, found.share, found.fault[:len(fault)]) == (count, share, fault)
+
+
 @pytest.mark.parametrize(("item", "message"), [
     ([], "a pod must be an object, not a list"),
     ({"metadata": {"name": "p"}}, "`spec` is missing"),
@@ -84,7 +94,6 @@ def test_what_a_pod_wants_of_devices(requests, annotations, expected):
     (pod({"resources": []}), "`spec.containers[0].resources` must be an object, not a list"),
     (pod(initContainers={}), "`spec.initContainers` must be a list, not an object"),
     (pod(priority="high"), "`spec.priority` must be a number, not a text"),
-    (pod(container(requests={"koordinator.sh/gpu-core": "150"})), "150 percent cannot be split into 2 equal devices"),
     (pod(annotations={"alibabacloud.com/gpu-milli": "half"}), "`half` is not a count"),
 ])
 def test_what_is_malformed_is_named_with_its_field(item, message):
