@@ -49,6 +49,7 @@ FIRST_DECISIONS: Final = 100
 _LOG: Final = logging.getLogger(__name__)
 _FIRST_LOOKS: Final = 5
 _SWITCH_INTERVAL_S: Final = 0.0002
+_SELDOM: Final = 1_000_000_000
 _SHORTEST_WAIT_S: Final = 0.01
 _HELD: Final = "held"
 """The code of the problem with a version that is kept out because somebody went back from it."""
@@ -124,6 +125,38 @@ class _Forced:
 
     plugins: tuple[Plugin, ...]
     versions: tuple[tuple[_Watched, Version | None, float], ...]
+
+
+class _Gently:
+    """While any thread is within, decisions wait for those that compile as little as can be; for the whole process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._within = 0
+        self._before = 0.0, (0, 0, 0)
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._within += 1
+            if self._within > 1:
+                return
+            self._before = interval, (young, middle, _) = sys.getswitchinterval(), gc.get_threshold()
+            # A decision that wants to go on waits this long for a build that computes: 5 ms, unless told otherwise.
+            sys.setswitchinterval(min(interval, _SWITCH_INTERVAL_S))
+            # What is compiled lives on. Looking through all of it again each time that it has grown by a quarter makes
+            # decisions wait half a second, several times, where thousands of documents are compiled: once is enough.
+            gc.set_threshold(young, middle, _SELDOM)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._within -= 1
+            if not self._within:
+                interval, thresholds = self._before
+                sys.setswitchinterval(interval)
+                gc.set_threshold(*thresholds)
+
+
+_GENTLY: Final = _Gently()
 
 
 class Reloader:
@@ -814,13 +847,8 @@ class Reloader:
             hints.close()
 
     def _step_gently(self, now: float) -> float:
-        # A decision that wants to go on waits this long for a build that computes: 5 ms, unless told otherwise.
-        before = sys.getswitchinterval()
-        sys.setswitchinterval(min(before, _SWITCH_INTERVAL_S))
-        try:
+        with _GENTLY:
             return self.step(now)
-        finally:
-            sys.setswitchinterval(before)
 
     def start(self) -> None:
         """Begin, unless that was done, and keep looking in a thread of its own; raises what `begin` raises.
