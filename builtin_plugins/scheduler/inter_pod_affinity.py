@@ -19,7 +19,7 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.kubernetes.pod_affinity import AffinityTerm, AffinityTerms
 from koordpolicy.engine.plugins import SKIP, CycleState, Event, Handle, Skip
 from koordpolicy.engine.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
-from koordpolicy.engine.scheduler.domains import domains
+from koordpolicy.engine.scheduler.domains import Domains, domains
 from koordpolicy.engine.scheduler.pod_counts import Counts, Kind, PodsSeen, pod_counts
 
 from .hints import is_of, node_came_or_changed, placed_pod_changed
@@ -134,7 +134,7 @@ class InterPodAffinity:
         def takes(kind: Kind) -> bool:
             return all(term.takes(kind.namespace, kind.labels, labels_of) for term in terms)
 
-        counts = pods.column(("affinity", terms, _namespaces(terms, pods)), lambda kind: int(takes(kind)))
+        question = ("affinity", terms, _namespaces(terms, pods))
         missed: _Booleans = np.zeros(snapshot.size, np.bool_)
         anywhere = False
         lacking: _Booleans = np.zeros(snapshot.size, np.bool_)
@@ -142,7 +142,7 @@ class InterPodAffinity:
             found = domains(snapshot, key)
             if not found.complete:
                 lacking |= ~found.present
-            near = found.per_node(counts)
+            near = pods.near(question, lambda kind: int(takes(kind)), found)
             anywhere = anywhere or bool(near.any())
             missed |= near <= 0
         # The first of pods that want each other has nobody to join.
@@ -151,15 +151,14 @@ class InterPodAffinity:
     def _meets_others(self, terms: tuple[AffinityTerm, ...], pods: PodsSeen, snapshot: Snapshot) -> _Booleans:
         met: _Booleans = np.zeros(snapshot.size, np.bool_)
         for term in dict.fromkeys(terms):
-            counts = pods.column(("affinity", (term,), _namespaces((term,), pods)), _takes(term, pods))
-            met |= domains(snapshot, term.topology_key).per_node(counts) > 0
+            question = ("affinity", (term,), _namespaces((term,), pods))
+            met |= pods.near(question, _takes(term, pods), domains(snapshot, term.topology_key)) > 0
         return met
 
     def _is_kept_apart(self, kind: Kind, pods: PodsSeen, snapshot: Snapshot) -> _Booleans | None:
         apart: _Booleans | None = None
         for key, matched in self._about(pods, kind).keeping_apart.items():
-            counts = _column_of(matched, pods, key, "apart")
-            here = domains(snapshot, key).per_node(counts) > 0
+            here = _near(matched, pods, domains(snapshot, key), ("apart", key)) > 0
             apart = here if apart is None else apart | here
         return apart
 
@@ -183,11 +182,12 @@ class InterPodAffinity:
                *((term, -1) for term in kind.terms.preferred_anti_affinity)]
         raw: Counts = np.zeros(snapshot.size, np.int64)
         for term, sign in own:
-            counts = pods.column(("affinity", (term,), _namespaces((term,), pods)), _takes(term, pods))
-            raw += domains(snapshot, term.topology_key).per_node(counts) * (sign * term.weight)
+            question = ("affinity", (term,), _namespaces((term,), pods))
+            near = pods.near(question, _takes(term, pods), domains(snapshot, term.topology_key))
+            raw += near * (sign * term.weight)
         if own or not self._ignores_existing:
             for key, matched in self._about(pods, kind).drawing.items():
-                raw += domains(snapshot, key).per_node(_column_of(matched, pods, key, "drawn"))
+                raw += _near(matched, pods, domains(snapshot, key), ("drawn", key))
         return Scores(_normalized(raw, rows), raw={"": raw})
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
@@ -238,9 +238,9 @@ def _namespaces(terms: Iterable[AffinityTerm], pods: PodsSeen) -> int:
     return pods.namespaces_version if any(term.reads_namespaces for term in terms) else 0
 
 
-def _column_of(matched: _Matched, pods: PodsSeen, key: str, what: str) -> Counts:
-    """Return what the running pods that have these terms count on each node."""
-    return pods.column((what, key, frozenset(matched.items())), lambda kind: matched.get(kind.terms, 0))
+def _near(matched: _Matched, pods: PodsSeen, among: Domains, what: Hashable) -> Counts:
+    """Return what the running pods that have these terms count in the domain of each node."""
+    return pods.near((what, frozenset(matched.items())), lambda kind: matched.get(kind.terms, 0), among)
 
 
 def _normalized(raw: Counts, rows: Rows) -> Counts:

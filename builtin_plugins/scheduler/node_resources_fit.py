@@ -26,7 +26,7 @@ from .strict_args import read_args, texts
 _PODS: Final = "pods"
 _TOO_MANY_PODS: Final = "Too many pods"
 _NATIVE_ORDER: Final = ("cpu", "memory", "ephemeral-storage")
-_PATHS: Final = frozenset({("allocatable",), ("requested",), ("nodeInfo", "pods")})
+_PATHS: Final = frozenset({("allocatable",), ("requested",)})
 
 
 class NodeResourcesFit:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Hashable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -24,7 +23,7 @@ from koordpolicy.engine.plugins import SKIP, CycleState, Event, Handle, Skip
 from koordpolicy.engine.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
 from koordpolicy.engine.scheduler.distinct import DistinctAnswers
 from koordpolicy.engine.scheduler.domains import domains
-from koordpolicy.engine.scheduler.pod_counts import Counts, Kind, pod_counts
+from koordpolicy.engine.scheduler.pod_counts import Counts, Kind, Weight, pod_counts
 
 from .hints import is_of, node_came_or_changed, placed_pod_changed
 from .node_selection import NodeSelection
@@ -57,7 +56,8 @@ class PodTopologySpread:
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
         self._system = args.get("defaultingType", "System") == "System"
-        self._defaults = SYSTEM_CONSTRAINTS if self._system else tuple(args.get("defaultConstraints") or ())
+        defaults = SYSTEM_CONSTRAINTS if self._system else tuple(args.get("defaultConstraints") or ())
+        self._defaults = {action: constraints_of(defaults, {}, action) for action in (DO_NOT_SCHEDULE, SCHEDULE_ANYWAY)}
         self._selectors = DefaultSelectors()
         self._selection = NodeSelection()
         self._tolerated = DistinctAnswers(np.bool_)
@@ -77,16 +77,22 @@ class PodTopologySpread:
         passed: _Booleans = np.ones(snapshot.size, np.bool_)
         missing: _Booleans = np.zeros(snapshot.size, np.bool_)
         labels = pod.object["metadata"].get("labels") or {}
+        pods = pod_counts(snapshot)
         for constraint in constraints:
             found = domains(snapshot, constraint.topology_key)
             if not found.complete:
                 missing |= passed & ~found.present
                 passed &= found.present
             among = self._eligible(pod, snapshot, constraint, constraints)
-            counts = self._counts(pod, snapshot, constraint)
-            least = _least(found.sums(counts, among), found.in_use(among), constraint.min_domains)
+            question, weight = _question(pod, constraint)
+            sums = (pods.sums(question, weight, found) if among is None
+                    else found.sums(pods.column(question, weight), among))
+            least = _least(sums, found.in_use(among), constraint.min_domains)
             most = constraint.max_skew + least - int(constraint.takes(labels))
-            passed &= found.per_node(counts, among) <= most
+            if len(sums) and sums.max() > most:
+                passed &= found.of_nodes(sums) <= most
+            elif most < 0:
+                passed[:] = False
 
         def explain(row: int) -> Refusal:
             return self._label_missing if missing[row] else self._skewed
@@ -126,17 +132,17 @@ class PodTopologySpread:
                     chosen = found.present if chosen is None else chosen & found.present
         scored = rows if chosen is None else rows[chosen[rows]]
         total = np.zeros(snapshot.size)
+        pods = pod_counts(snapshot)
         for constraint in constraints:
             found = domains(snapshot, constraint.topology_key)
-            counts = self._counts(pod, snapshot, constraint)
+            question, weight = _question(pod, constraint)
             if constraint.topology_key == HOSTNAME:
-                size = len(scored)
-                near = counts
+                part = _part(pods.column(question, weight), len(scored), constraint)
             else:
-                size = _distinct(found.codes[scored], found.count)
-                together = constraints if wants_all else ()
-                near = found.per_node(counts, self._eligible(pod, snapshot, constraint, together))
-            part = near * math.log(size + 2) + (constraint.max_skew - 1)
+                among = self._eligible(pod, snapshot, constraint, constraints if wants_all else ())
+                sums = (pods.sums(question, weight, found) if among is None
+                        else found.sums(pods.column(question, weight), among))
+                part = found.of_nodes(_part(sums, found.number(scored), constraint))
             total += part if found.complete else np.where(found.present, part, 0)
         raw = np.floor(total + 0.5).astype(np.int64)
         return Scores(_normalized(raw, rows, scored), raw={"": raw})
@@ -157,25 +163,16 @@ class PodTopologySpread:
 
     def _read(self, pod: PodInfo, snapshot: Snapshot, action: str) -> tuple[Constraint, ...]:
         own = pod.object["spec"].get("topologySpreadConstraints")
-        labels = pod.object["metadata"].get("labels") or {}
         if own:
-            return constraints_of(own, labels, action)
-        constraints = constraints_of(self._defaults, labels, action) if self._defaults else ()
-        if not constraints:
-            return ()
-        selector = self._selectors.of(pod, snapshot)
+            return constraints_of(own, pod.object["metadata"].get("labels") or {}, action)
+        defaults = self._defaults[action]
+        selector, text = self._selectors.of(pod, snapshot) if defaults else (None, "")
         if selector is None:
             return ()
-        text = repr(selector)
-        return tuple(replace(each, selector=selector, text=text) for each in constraints)
-
-    def _counts(self, pod: PodInfo, snapshot: Snapshot, constraint: Constraint) -> Counts:
-        namespace = pod.namespace
-
-        def weight(kind: Kind) -> int:
-            return int(kind.namespace == namespace and not kind.terminating and constraint.counts(kind.labels))
-
-        return pod_counts(snapshot).column((PodTopologySpread, namespace, constraint.text), weight)
+        return tuple(
+            Constraint(each.max_skew, each.topology_key, selector, each.min_domains, each.honors_affinity,
+                       each.honors_taints, text) for each in defaults
+        )
 
     def _eligible(
         self, pod: PodInfo, snapshot: Snapshot, constraint: Constraint, together: tuple[Constraint, ...],
@@ -200,15 +197,25 @@ class PodTopologySpread:
         return among
 
 
+def _question(pod: PodInfo, constraint: Constraint) -> tuple[Hashable, Weight]:
+    """Return the question which pods a constraint counts, and its answer per pod."""
+    namespace = pod.namespace
+
+    def weight(kind: Kind) -> int:
+        return int(kind.namespace == namespace and not kind.terminating and constraint.counts(kind.labels))
+
+    return (PodTopologySpread, namespace, constraint.text), weight
+
+
+def _part(counts: Counts, size: int, constraint: Constraint) -> NDArray[np.float64]:
+    """Return what a constraint adds to the scores, where there are `size` domains."""
+    return counts * math.log(size + 2) + (constraint.max_skew - 1)
+
+
 def _least(sums: Counts, in_use: _Booleans, min_domains: int) -> int:
     """Return how many pods the emptiest domain has: none where there are fewer domains than there must be."""
     sums = sums[in_use]
     return 0 if len(sums) < max(min_domains, 1) else int(sums.min())
-
-
-def _distinct(codes: NDArray[np.int64], count: int) -> int:
-    """Return how many different values there are; nodes without the label share one."""
-    return int(np.count_nonzero(np.bincount(codes + 1, minlength=count + 1)))
 
 
 def _normalized(raw: NDArray[np.int64], rows: Rows, scored: Rows) -> NDArray[np.int64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,6 +25,8 @@ SYSTEM_CONSTRAINTS: Final[Sequence[Json]] = (
 
 _LIST: Final = "List"
 _SYSTEM: Final = "System"
+_KINDS: Final = ("Service", "ReplicationController", "ReplicaSet", "StatefulSet")
+_MOST_KNOWN: Final = 4_096
 _OWNERS: Final = {"ReplicationController": "v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1"}
 
 
@@ -134,21 +136,38 @@ class DefaultSelectors:
     """The selectors of what a pod belongs to: services, and the controller that owns it."""
 
     def __init__(self) -> None:
-        self._services: dict[str, list[Json]] = {}
-        self._version = -1
+        self._services: dict[str, list[Mapping[str, str]]] = {}
+        self._known: dict[Hashable, tuple[Json | None, str]] = {}
+        self._versions: Hashable = None
 
-    def of(self, pod: PodInfo, snapshot: Snapshot) -> Json | None:
-        """Return one selector of all of them together, or None where the pod belongs to nothing."""
+    def of(self, pod: PodInfo, snapshot: Snapshot) -> tuple[Json | None, str]:
+        """Return one selector of all of them together and a text that names it; None if the pod belongs to nothing."""
+        versions = (snapshot.cluster, *(snapshot.version_of(kind) for kind in _KINDS))
+        if versions != self._versions or len(self._known) >= _MOST_KNOWN:
+            self._versions = versions
+            self._known.clear()
+            self._services = _services_by_namespace(snapshot)
         metadata = pod.object["metadata"]
+        owner = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), None)
         labels: Mapping[str, str] = metadata.get("labels") or {}
+        whose = owner and (owner.get("kind"), owner.get("apiVersion"), owner.get("name"))
+        key = (pod.namespace, tuple(labels.items()), whose)
+        found = self._known.get(key)
+        if found is None:
+            selector = self._selector(pod.namespace, labels, owner, snapshot)
+            found = self._known[key] = (selector, repr(selector))
+        return found
+
+    def _selector(
+        self, namespace: str, labels: Mapping[str, str], owner: Json | None, snapshot: Snapshot,
+    ) -> Json | None:
         wanted: dict[str, str] = {}
-        for selector in self._services_in(pod.namespace, snapshot):
+        for selector in self._services.get(namespace, ()):
             if all(labels.get(key) == value for key, value in selector.items()):
                 wanted.update(selector)
         expressions: list[Json] = []
-        owner = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), None)
         if owner is not None and _OWNERS.get(owner.get("kind", "")) == owner.get("apiVersion"):
-            item = snapshot.object(owner["kind"], f"{pod.namespace}/{owner.get('name')}")
+            item = snapshot.object(owner["kind"], f"{namespace}/{owner.get('name')}")
             owned: Mapping[str, Any] = (item.get("spec") or {}).get("selector") or {} if item is not None else {}
             if owner["kind"] == "ReplicationController":
                 wanted.update(owned)
@@ -157,19 +176,13 @@ class DefaultSelectors:
                 expressions = [*({"key": key, "operator": "In", "values": [value]}
                                  for key, value in (owned.get("matchLabels") or {}).items()),
                                *(owned.get("matchExpressions") or ())]
-        if not wanted and not expressions:
-            return None
-        return {"matchLabels": wanted, "matchExpressions": expressions}
-
-    def _services_in(self, namespace: str, snapshot: Snapshot) -> Sequence[Mapping[str, str]]:
-        version = snapshot.version_of("Service")
-        if version != self._version:
-            self._services = {}
-            for item in snapshot.objects("Service").values():
-                selector = (item.get("spec") or {}).get("selector")
-                if selector:
-                    self._services.setdefault(item["metadata"].get("namespace") or "default", []).append(selector)
-            self._version = version
-        return self._services.get(namespace, ())
+        return {"matchLabels": wanted, "matchExpressions": expressions} if wanted or expressions else None
 
 
+def _services_by_namespace(snapshot: Snapshot) -> dict[str, list[Mapping[str, str]]]:
+    found: dict[str, list[Mapping[str, str]]] = {}
+    for item in snapshot.objects("Service").values():
+        selector = (item.get("spec") or {}).get("selector")
+        if selector:
+            found.setdefault(item["metadata"].get("namespace") or "default", []).append(selector)
+    return found

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..cel.frame import Rows
+from ..cluster.changes import changed_rows
 from ..cluster.snapshot import Snapshot
 
 _Integers = NDArray[np.int64]
@@ -20,9 +22,16 @@ class Domains:
     `count` is one more than the largest code; a code may be in use no more. Not to be written.
     """
 
-    __slots__ = ("_numbers", "_stamp", "codes", "complete", "count", "present", "unique")
+    __slots__ = (
+        "_numbers", "_sizes", "_stamp", "codes", "complete", "count", "identity", "overlaid", "present",
+        "unique",
+    )
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, overlaid: bool = False) -> None:
+        self.overlaid = overlaid
+        """Whether they are those of an overlay, of which nothing is kept."""
+        self.identity: object = object()
+        """Another one whenever a node is in another domain."""
         self.codes: _Integers = np.full(size, -1, np.int64)
         self.present: _Booleans = np.zeros(size, np.bool_)
         self.count = 0
@@ -48,14 +57,33 @@ class Domains:
         if self.unique:
             chosen = self.present if among is None else self.present & among
             return values if self.complete and among is None else np.where(chosen, values, 0)
-        sums = np.append(self.sums(values, among), 0)  # what a code of -1 reads
-        found: _Integers = sums[self.codes]
+        return self.of_nodes(self.sums(values, among))
+
+    def of_nodes(self, values: _Integers) -> _Integers:
+        """Return for each node what stands for its domain, 0 where it lacks the label."""
+        if not self.complete:
+            values = np.append(values, 0)  # what a code of -1 reads
+        found: _Integers = values[self.codes]
         return found
+
+    def number(self, rows: Rows) -> int:
+        """Return in how many domains these nodes are; those without the label share one more."""
+        if len(rows) == len(self.codes):
+            return int(np.count_nonzero(self._sizes)) + (not self.complete)
+        if 2 * len(rows) > len(self.codes):
+            # What is left out is less to look at.
+            out = np.ones(len(self.codes), np.bool_)
+            out[rows] = False
+            sizes = self._sizes - np.bincount(self.codes[out & self.present], minlength=self.count)
+            return int(np.count_nonzero(sizes)) + (not self.complete and bool((~self.present)[rows].any()))
+        return len(np.unique(self.codes[rows]))
 
     def in_use(self, among: _Booleans | None = None) -> _Booleans:
         """Return which domains have a node (of `among`), bool[count]."""
-        chosen = self.present if among is None else self.present & among
-        found: _Booleans = np.bincount(self.codes[chosen], minlength=self.count) > 0
+        if among is None:
+            in_use: _Booleans = self._sizes > 0
+            return in_use
+        found: _Booleans = np.bincount(self.codes[self.present & among], minlength=self.count) > 0
         return found
 
     def _write(self, row: int, node: Mapping[str, Any], key: str) -> None:
@@ -66,11 +94,11 @@ class Domains:
         """Take over what changed in the cluster beneath the snapshot."""
         cluster = snapshot.cluster
         paths = frozenset({("node", "metadata", "labels", key)})
-        frame = Snapshot(cluster, snapshot.now).frame({})
-        stamp = frame.stamp(paths)
+        logs = cluster.logs(paths)
+        stamp = max(log.last for log in logs)
         if stamp == self._stamp:
             return
-        changed = frame.changed(paths, self._stamp) if self._stamp >= 0 else None
+        changed = changed_rows(logs, self._stamp) if self._stamp >= 0 else None
         if changed is None or len(self._numbers) > 2 * len(self.codes):
             self._numbers.clear()
             changed = np.arange(len(self.codes))
@@ -83,14 +111,16 @@ class Domains:
         self.count = len(self._numbers)
         self.present = self.codes >= 0
         self.complete = bool(self.present.all())
-        self.unique = bool((np.bincount(self.codes[self.present], minlength=1) <= 1).all())
+        self._sizes = np.bincount(self.codes[self.present], minlength=self.count)
+        self.unique = bool((self._sizes <= 1).all())
+        self.identity = object()
 
-    def overlaid(self, snapshot: Snapshot, key: str) -> Domains:
+    def in_overlay(self, snapshot: Snapshot, key: str) -> Domains:
         """Return the domains as an overlay shows the nodes."""
         rows = [row for row, patched in snapshot.patched.items() if patched.node is not snapshot.cluster.rows[row].node]
         if not rows:
             return self
-        copy = Domains(0)
+        copy = Domains(0, overlaid=True)
         copy.codes, copy._numbers = self.codes.copy(), dict(self._numbers)
         for row in rows:
             copy._write(row, snapshot.patched[row].node, key)
@@ -105,4 +135,4 @@ def domains(snapshot: Snapshot, key: str) -> Domains:
     if not isinstance(found, Domains):
         found = kept[Domains, key] = Domains(snapshot.size)
     found.follow(snapshot, key)
-    return found.overlaid(snapshot, key) if snapshot.patched else found
+    return found.in_overlay(snapshot, key) if snapshot.patched else found

@@ -7,7 +7,7 @@ since the question was last asked, and not those that run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cel.checked import Path
+from ..cluster.changes import changed_rows
 from ..cluster.pods import PodInfo
 from ..cluster.rows import NodeRow
 from ..cluster.snapshot import Snapshot
 from ..kubernetes.pod_affinity import NO_TERMS, AffinityTerms, HostPort, host_ports
+from .domains import Domains
 
 _PODS: Final[frozenset[Path]] = frozenset({("nodeInfo", "pods")})
 _LONGEST_LOG: Final = 65_536
@@ -48,13 +50,15 @@ Weight = Callable[[Kind], int]
 
 
 class _Column:
-    __slots__ = ("seen", "values", "weight", "weights")
+    __slots__ = ("places", "seen", "values", "weight", "weights")
 
-    def __init__(self, size: int, weight: Weight) -> None:
+    def __init__(self, size: int, weight: Weight, places: Sequence[int] | None) -> None:
         self.values: Counts = np.zeros(size, np.int64)
         self.weights: dict[Kind, int] = {}
         self.weight = weight
-        self.seen = 0
+        self.places = places
+        """Where a row counts; -1 for nowhere. None: under its own number."""
+        self.seen = -1
 
     def of(self, kind: Kind) -> int:
         found = self.weights.get(kind)
@@ -87,11 +91,11 @@ class PodCounts:
     def follow(self, snapshot: Snapshot) -> None:
         """Take note of the pods that came and went in the cluster beneath the snapshot."""
         cluster = snapshot.cluster
-        frame = Snapshot(cluster, snapshot.now).frame({})
-        stamp = frame.stamp(_PODS)
+        logs = cluster.logs(_PODS)
+        stamp = max(log.last for log in logs)
         if stamp == self._stamp:
             return
-        changed = frame.changed(_PODS, self._stamp) if self._stamp >= 0 else None
+        changed = changed_rows(logs, self._stamp) if self._stamp >= 0 else None
         for index in range(self._size) if changed is None else changed.tolist():
             self._follow_row(index, cluster.rows[index])
         self._stamp = stamp
@@ -197,30 +201,34 @@ class PodCounts:
         """Return the terms that running pods have, each once."""
         return self._affine
 
-    def column(self, question: Hashable, weight: Weight) -> Counts:
-        """Return the sums of the weights of the pods on each node, not to be written."""
+    def column(self, question: Hashable, weight: Weight, among: Domains | None = None) -> Counts:
+        """Return the sums of the weights of the pods on each node, or in each domain; not to be written."""
         column = self._columns.pop(question, None)
         if column is None:
             most = max(_FEWEST_COLUMNS, _MOST_BYTES // (8 * max(self._size, 1)))
             while len(self._columns) >= most:
                 del self._columns[next(iter(self._columns))]
-            column = _Column(self._size, weight)
-            column.seen = -1
+            column = (_Column(self._size, weight, None) if among is None
+                      else _Column(among.count, weight, among.codes.tolist()))
         self._columns[question] = column
         end = self._forgotten + len(self._log)
         if column.seen == end:
             return column.values
-        values = column.values
+        values, places = column.values, column.places
         if column.seen < self._forgotten:
             values[:] = 0
             for kind in self._running:
                 if count := column.of(kind):
                     for row, number in kind.where.items():
-                        values[row] += count * number
+                        place = row if places is None else places[row]
+                        if place >= 0:
+                            values[place] += count * number
         else:
             for row, kind, change in self._log[column.seen - self._forgotten:]:
                 if count := column.of(kind):
-                    values[row] += count * change
+                    place = row if places is None else places[row]
+                    if place >= 0:
+                        values[place] += count * change
             if len(column.weights) > 2 * len(self._kinds) + _MOST_SEEN:
                 column.weights.clear()
         column.seen = end
@@ -278,6 +286,25 @@ class PodsSeen:
             for row, kind, change in self._moved:
                 values[row] += change * weight(kind)
         return values
+
+    def sums(self, question: Hashable, weight: Weight, among: Domains) -> Counts:
+        """Return the sums of the weights of the pods in each domain, int64[domains], not to be written."""
+        if among.overlaid:
+            return among.sums(self.column(question, weight))
+        values = self._counts.column((question, among.identity), weight, among)
+        if self._moved:
+            values = values.copy()
+            for row, kind, change in self._moved:
+                place = among.codes[row]
+                if place >= 0:
+                    values[place] += change * weight(kind)
+        return values
+
+    def near(self, question: Hashable, weight: Weight, among: Domains) -> Counts:
+        """Return for each node the sum over its domain, 0 where it has none; not to be written."""
+        if among.unique:
+            return among.per_node(self.column(question, weight))
+        return among.of_nodes(self.sums(question, weight, among))
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         """Return a namespace's labels; where its object is not known, the one that every namespace has."""

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from ..cel.checked import Path
 from ..cel.frame import Rows
-from ..cluster.snapshot import Snapshot
+from ..cluster.changes import Log, changed_rows
+from ..cluster.snapshot import Cluster, Snapshot
 
 _MOST_BYTES: Final = 32 * 1024 * 1024
 _FEWEST: Final = 16
@@ -40,19 +41,17 @@ class ShapeColumns:
         """
         cluster = snapshot.cluster
         base = snapshot if not snapshot.patched else Snapshot(cluster, snapshot.now)
-        frame = base.frame({})
-        stamp = frame.stamp(self._paths)
-        kept = frame.kept.get(self)
+        logs = cluster.logs(self._paths)
+        stamp = max(log.last for log in logs)
+        kept = cluster.kept.get(self)
         if not isinstance(kept, dict):
-            kept = frame.kept[self] = {}
+            kept = cluster.kept[self] = {}
         found = kept.pop(question, None)
         values: NDArray[Any]
         if found is not None and found[2] == extra:
             before, values, _ = found
             if before != stamp:
-                changed = frame.changed(self._paths, before)
-                if changed is None:
-                    changed = _all_rows(base.size)
+                changed = _changed(cluster, logs, before, stamp)
                 values[changed] = compute(base, changed)
         else:
             values = np.empty(base.size, self._dtype)
@@ -66,6 +65,22 @@ class ShapeColumns:
             values = values.copy()
             values[rows] = compute(snapshot, rows)
         return values
+
+
+class _LastChanged:
+    """The key under which a cluster keeps which rows changed between two stamps: plugins ask one after the other."""
+
+
+def _changed(cluster: Cluster, logs: tuple[Log, ...], since: int, stamp: int) -> Rows:
+    question = (tuple(map(id, logs)), since, stamp)
+    last = cluster.kept.get(_LastChanged)
+    if isinstance(last, tuple) and last[0] == question:
+        rows: Rows = last[1]
+        return rows
+    found = changed_rows(logs, since)
+    rows = _all_rows(len(cluster.rows)) if found is None else found
+    cluster.kept[_LastChanged] = (question, rows)
+    return rows
 
 
 @lru_cache(maxsize=8)
