@@ -51,9 +51,18 @@ def _result(case: Case) -> Result:
 def _difference(found: Mapping[str, Any], expect: Mapping[str, Any]) -> str:
     """Return what differs; every expectation is compared, and one that the runner does not answer is a difference."""
     return "; ".join(
-        f"{key}: expected {wanted!r}, got {found.get(key)!r}"
-        for key, wanted in expect.items() if key not in found or found[key] != _plain(key, wanted)
+        f"{key}: expected {wanted!r}, got {found.get(key, found.get('reason'))!r}"
+        for key, wanted in expect.items() if not _agrees(found, key, wanted)
     )
+
+
+def _agrees(found: Mapping[str, Any], key: str, wanted: Any) -> bool:
+    """Return whether an expectation is met; a runner may give several reasons as one, as Kubernetes prints them."""
+    if key == "reasonContains":
+        return wanted in found.get("reason", "")
+    if key == "reasons" and key not in found:
+        return ", ".join(wanted) == found.get("reason")
+    return key in found and bool(found[key] == _plain(key, wanted))
 
 
 def _plain(key: str, wanted: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from koordpolicy.builtin_plugins.scheduler.device_share_args import check_args
 from koordpolicy.builtin_plugins.scheduler.device_share_devices import holding_in
 from koordpolicy.engine.cluster.pods import canonical_amount
 from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
+from koordpolicy.engine.kubernetes.vocabulary import DEVICE_ALLOCATED_ANNOTATION
 from koordpolicy.engine.plugins import SKIP, CycleState
 from koordpolicy.engine.points import HIGHEST_SCORE, Refusal
 from koordpolicy.engine.scheduler.normalize import normalize_by_max
@@ -92,25 +94,32 @@ def _score_device(case: Case) -> Mapping[str, Any]:
 
 
 def _snapshot(case: Case, whole: FakeFramework) -> Snapshot:
-    """Return the cluster without the pods that hold what the case says was preempted."""
+    """Return the cluster in which the pods hold less, by what the case says was given back by preempted ones."""
     snapshot = whole.snapshot()
-    preempted = (case.get("state") or {}).get("preemptible")
-    if not preempted:
-        return snapshot
-    wanted = {
-        device_type: {each["minor"]: _amounts(each["resources"]) for each in entries}
-        for device_type, entries in preempted.items()
+    returned = {
+        (device_type, each["minor"], name): amount
+        for device_type, entries in ((case.get("state") or {}).get("preemptible") or {}).items()
+        for each in entries for name, amount in _amounts(each["resources"]).items()
     }
-    going = [
-        pod.key for pod in snapshot.pods(0)
-        if (held := holding_in(pod.object["metadata"].get("annotations") or {}).amounts)
-        and all(
-            minor in wanted.get(device_type, {}) and all(
-                amount <= wanted[device_type][minor].get(name, 0) for name, amount in amounts.items())
-            for device_type, minors in held.items() for minor, amounts in minors.items()
-        )
-    ]
-    return snapshot.overlay({snapshot.names[0]: NodeChange(remove=going)})
+    if not returned:
+        return snapshot
+    left = []
+    for pod in snapshot.pods(0):
+        held = holding_in(pod.object["metadata"].get("annotations") or {}).amounts
+        kept: dict[str, list[dict[str, Any]]] = {}
+        for device_type, minors in held.items():
+            for minor, amounts in minors.items():
+                rest = {}
+                for name, amount in amounts.items():
+                    gone = min(amount, returned.get((device_type, minor, name), 0))
+                    returned[device_type, minor, name] = returned.get((device_type, minor, name), 0) - gone
+                    rest[name] = str(amount - gone)
+                if any(int(amount) for amount in rest.values()):
+                    kept.setdefault(device_type, []).append({"minor": minor, "resources": rest})
+        metadata = {**pod.object["metadata"], "annotations": {DEVICE_ALLOCATED_ANNOTATION: json.dumps(kept)}}
+        left.append(pod_info({**pod.object, "metadata": metadata}))
+    change = NodeChange(remove=[pod.key for pod in snapshot.pods(0)], add=left)
+    return snapshot.overlay({snapshot.names[0]: change})
 
 
 def _amounts(quantities: Mapping[str, Any]) -> dict[str, int]:

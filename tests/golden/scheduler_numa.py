@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from koordpolicy.builtin_plugins.scheduler.node_numa_resource import NodeNUMAResource, NumaRequest
+from koordpolicy.builtin_plugins.scheduler.node_numa_resource_allocation import NOT_ENOUGH_CPUS
 from koordpolicy.builtin_plugins.scheduler.node_numa_resource_cpus import (
     Choice,
     Cpu,
@@ -77,7 +78,8 @@ def _take_cpus(case: Case) -> Mapping[str, Any]:
     choice = Choice(given["cpuBindPolicy"], given.get("cpuExclusivePolicy", ""), given["numaAllocateStrategy"], most)
     cpus = take_cpus(topology, topology.all & ~full, taken, needed=given["numCPUsNeeded"], choice=choice)
     if cpus is None:
-        return {"status": "Error"}
+        few = given["numCPUsNeeded"] > (topology.all & ~full).bit_count()
+        return {"status": "Error", "reason": NOT_ENOUGH_CPUS if few else "failed to allocate cpus"}
     return {"status": "Success", "cpuset": format_cpus(cpus)}
 
 
