@@ -45,6 +45,8 @@ SLOW_BESIDE_BULK = 2.5
 """The same while 50 MB are compiled: half of what kube-scheduler waits for an extender."""
 FLAT = 0.05
 _PAUSE = 0.01
+_RESTING = "rest"
+"""While this program itself looks through the memory."""
 _READY = 60.0
 
 
@@ -241,6 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                               f"{resident() / 1e6:7.1f} MB  {course.generations.alive} documents in memory")
                     serving.check()
                     asker.check()
+                asker.phase = _RESTING
                 gc.collect()
                 resting.append(resident())
                 _tell(f"cycle {cycle + 1}: {(time.monotonic() - began) / 60:5.1f} min, {resting[-1] / 1e6:.1f} MB, "
@@ -264,7 +267,9 @@ def _report(course: Course, asker: Asker, serving: Serving, resting: list[int], 
     for what, seconds in sorted(course.waits.items(), key=lambda item: -item[1]):
         print(f"  {what:<50} {seconds:8.2f} s at most")
     print(f"  decisions in the shadow: {dict(sorted(serving.compared.items()))}")
-    for what, phased in (("all else", asker.took.keys() - {"bulk"}), ("beside 50 MB", {"bulk"})):
+    slowest = sorted(((max(took), phase) for phase, took in asker.took.items()), reverse=True)[:5]
+    print("  slowest: " + ", ".join(f"{1e3 * seconds:.0f} ms at {phase or 'start'}" for seconds, phase in slowest))
+    for what, phased in (("all else", asker.took.keys() - {"bulk", _RESTING}), ("beside 50 MB", {"bulk"})):
         took = sorted(each for phase in phased for each in asker.took[phase])
         if not took:
             continue

@@ -145,7 +145,14 @@ class Course:
 
     def healthy(self, what: str = "healthy again", seconds: float = SOON) -> None:
         """Wait until what runs is what the sources hold."""
-        self.until(lambda: self.reloader.status().healthy, what, seconds)
+        # What is in force is told once it was saved.
+        self.until(lambda: self.reloader.status().healthy
+                   and self.reloader.status().generation == self.live.registry.generation, what, seconds)
+
+    def saved(self) -> None:
+        """Wait until the state directory holds what is in force."""
+        self.healthy()
+        self.until(lambda: not self.reloader.status().warnings, "the last good set kept", SOON + _REHASH)
 
     # What happens
 
@@ -210,7 +217,7 @@ class Course:
         """The last good set cannot be written: the change is in force, and the one before is still on the disk."""
         store = Store(self.state)
         mounts = {str(path): Mount(path) for path in (self.mount.path, self.folder, self.crowd)}
-        self.until(lambda: not self.reloader.status().warnings, "the last good set kept", SOON + _REHASH)
+        self.saved()
         before = {path: saved.version.digest for path, saved in store.load(mounts).items()}
         self.disk.full = True
         self.publish_mount(4)
@@ -361,7 +368,7 @@ class Course:
 
     def restart(self) -> None:
         """The process starts again: on what the directories hold, or on the last good set where that is invalid."""
-        self.until(lambda: not self.reloader.status().warnings, "the last good set kept", SOON + _REHASH)
+        self.saved()
         before = dict(self.live.force)
         self.drive.end(self.reloader)
         self.reloader.close()
