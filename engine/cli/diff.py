@@ -15,7 +15,7 @@ from ..cel.values import Timestamp
 from ..comparison.difference import BUDGETS, Budget, difference, spend
 from ..comparison.outcome import HOT_PERCENT, outcome
 from ..documents import Documents
-from ..source import PolicyError, in_order
+from ..source import PolicyError, Problem, in_order
 from .changes import documents_at
 from .composition import (
     add_choice,
@@ -146,7 +146,8 @@ def _both(old: str, new: str, builtins: Builtins) -> tuple[Registry, Registry]:
     Raises:
         PolicyError: documents of one are invalid, with all problems of both.
     """
-    registries, problems = [], []
+    registries: list[Registry] = []
+    problems: list[Problem] = []
     for name in (old, new):
         try:
             registries.append(registry_from(_documents(name), builtins))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ..comparison.outcome import GPU_SPREAD
-from .terminal import heading, table, write
+from .terminal import heading, readable, table, write
 from .verdicts import names
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ..comparison.outcome import Cause, Eviction, Misfit, Summary
 
 _MARKED: Final = re.compile(r"([\\`*_{}\[\]<>|#~@&])")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f\x80-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _LONGEST: Final = 200
 _OUTDONE: Final = "the new node scores higher, or the old one is taken by then"
 
@@ -38,7 +37,9 @@ def show(found: Difference, spent: Sequence[Spent], top: int) -> None:
         write("\nnothing changes")
     for section in sections(found, top):
         heading(section.title)
-        table(section.headers, [[_clean(each) for each in row] for row in section.rows])
+        table(section.headers, [
+            [readable(each) if isinstance(each, str) else each for each in row] for row in section.rows
+        ])
         if section.hidden:
             write(f"... and {section.hidden} more")
     if spent:
@@ -211,13 +212,8 @@ def _bound(held: Held, *, new: bool) -> str:
 # Text that the cluster and the policies bring
 
 
-def _clean(value: object) -> object:
-    """Return text without what would move the cursor, or turn the reading direction; numbers as they are."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", value) if isinstance(value, str) else value
-
-
 def _escaped(value: object, longest: int = _LONGEST) -> str:
-    text = _CONTROL.sub(" ", str(value))
+    text = readable(" ".join(str(value).split()))
     text = text if len(text) <= longest else f"{text[:longest]}..."
     return _MARKED.sub(lambda found: f"&#{ord(found[1])};", text)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from ..explanation import Finding, Mark
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _PIPE_WIDTH = 10_000
 _GAP = 2
 """Blanks between two columns."""
@@ -159,6 +161,11 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
             shown.update(task, completed=done)
 
         yield advance
+
+
+def readable(text: str) -> str:
+    """Return text without what would move the cursor, start a colour, or turn the reading direction."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def amount(resource: str, value: int) -> str:

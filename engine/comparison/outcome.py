@@ -6,6 +6,7 @@ same cluster may be asked about under one set of policies after another.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -146,6 +147,19 @@ class Suppression:
         return self.kind != "suppressCPU" or self.best_effort > 0
 
 
+@dataclass(slots=True)
+class QoSUse:
+    """How often a QoS plugin was asked, and what became of that, over all nodes."""
+
+    rounds: int = 0
+    true: Counter[str] = field(default_factory=Counter)
+    """How often the expression of a threshold was true."""
+    held: Counter[str] = field(default_factory=Counter)
+    """How often a threshold held."""
+    acted: Counter[str] = field(default_factory=Counter)
+    """How much each action had to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """Something that failed in a plugin or an expression, with how often, and the first pod or node that it befell."""
@@ -245,6 +259,8 @@ class Outcome:
     faults: tuple[Fault, ...]
     cycle: CycleResult
     """The descheduler's dry cycle."""
+    qos: Mapping[str, QoSUse]
+    """By QoS plugin that is in force."""
     summary: Summary
 
 
@@ -301,10 +317,10 @@ def outcome(
         progress(_DESCHEDULED)
         if before is not None and Framework.QOS in same:
             of_qos = [each for each in before.evictions if each.framework == Framework.QOS.value]
-            suppressions = before.suppressions
+            suppressions, use = before.suppressions, before.qos
         else:
             rounds = qos_rounds(registry, snapshot, gates=gates, progress=_part(progress, _DESCHEDULED, _ROUNDS))
-            of_qos, suppressions = _of_rounds(rounds, snapshot, faults)
+            of_qos, suppressions, use = _of_rounds(rounds, snapshot, faults)
         if before is not None and Framework.SCHEDULER in same:
             shapes, causes, misfits, scorers = before.shapes, before.causes, before.misfits, before.scorers
             placements = dict(before.placements)
@@ -329,7 +345,7 @@ def outcome(
     )
     progress(1.0)
     return Outcome(digests, tuple(cluster.names), placements, shapes, causes, misfits, evictions, suppressions, scorers,
-                   faults.told(), cycle, summary)
+                   faults.told(), cycle, use, summary)
 
 
 def _digest(registry: Registry, framework: Framework) -> str:
@@ -629,10 +645,16 @@ def _of_cycle(cycle: CycleResult) -> tuple[Eviction, ...]:
 
 def _of_rounds(
     rounds: Iterable[NodeRound], snapshot: Snapshot, faults: _Faults,
-) -> tuple[list[Eviction], tuple[Suppression, ...]]:
+) -> tuple[list[Eviction], tuple[Suppression, ...], dict[str, QoSUse]]:
+    use: dict[str, QoSUse] = {}
     evictions: dict[str, Eviction] = {}
     found: dict[tuple[str, str, str, str], Suppression] = {}
     for each in rounds:
+        of = use.setdefault(each.plugin, QoSUse())
+        of.rounds += 1
+        of.true.update(threshold.name for threshold in each.report.thresholds if threshold.true)
+        of.held.update(threshold.name for threshold in each.report.thresholds if threshold.holds)
+        of.acted.update(adjustment.item for adjustment in each.report.adjustments)
         for error in each.report.errors:
             faults.add((each.plugin, Framework.QOS.value, error.item, error.message), error.subject)
         if not each.enforced:
@@ -649,7 +671,7 @@ def _of_rounds(
                     each.node, each.plugin, adjustment.item, adjustment.kind, adjustment.subject,
                     dict(adjustment.values), adjustment.reason, waiting,
                 )
-    return list(evictions.values()), tuple(found.values())
+    return list(evictions.values()), tuple(found.values()), use
 
 
 # Loads

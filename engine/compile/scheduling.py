@@ -172,6 +172,15 @@ class DocumentScheduler:
             found |= {("node", "metadata")}
         return found
 
+    def concerns(self, state: State, pod: PodInfo, snapshot: Snapshot) -> _Booleans:
+        """Return which nodes it is about for the pod: `match` and `matchConditions` hold, and none of them failed."""
+        decision = self._decision(state, pod, snapshot)
+        if not decision.about or decision.error is not None:
+            return np.zeros(snapshot.size, np.bool_)
+        nodes = np.ones(snapshot.size, np.bool_) if decision.nodes is None else decision.nodes.copy()
+        nodes[list(decision.node_errors)] = False
+        return nodes
+
     @property
     def compiled(self) -> CompiledScheduler:
         """The programs."""

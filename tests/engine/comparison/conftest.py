@@ -19,6 +19,8 @@ NOW = 1_767_355_200_000_000_000
 
 
 def node(name: str, cpu: str = "4", **labels: str) -> dict[str, Any]:
+    if "zone" in labels:
+        labels["topology.kubernetes.io/zone"] = labels["zone"]
     return {
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {},
         "status": {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "10"}},

@@ -1,0 +1,108 @@
+"""Find the policies and rules that do nothing in a cluster, refuse everything, or fail, and what each is about.
+
+Every rule is asked by itself about all nodes, for every kind of pod that runs or waits; QoS and descheduling plugins
+run one dry round. Nothing is changed in the cluster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..comparison.audit import FEW_PERCENT, Audit, Coverage, Finding, Level, audit
+from .composition import add_choice, add_cluster, cluster_of, moment_of, need_file, registry_of, settings_of
+from .exits import Exit, Stop
+from .terminal import add_output, heading, plain, progress, readable, table, write, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from . import Builtins
+
+EXAMPLES = """\
+examples:
+  koord-policy audit policies --cluster cluster.yaml
+  koord-policy audit policies/scheduler policies/qos --cluster kube --output json
+  koord-policy audit policies --cluster cluster.yaml --few 5 --strict
+
+exit codes: 0 audited, whatever was found, 2 usage, 3 policies, configuration or dump are invalid, 6 there are warnings
+(with --strict)
+"""
+
+_STEPS = 1000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.add_argument("paths", metavar="PATH", nargs="+", help="a policy file or a directory of them")
+    add_cluster(parser)
+    parser.add_argument("--few", type=_percent, default=FEW_PERCENT, metavar="PERCENT",
+                        help="tell policies that are about fewer than so many percent of the nodes or pods "
+                             f"(default: {FEW_PERCENT:g})")
+    parser.add_argument("--strict", action="store_true", help="end with 6 where there are warnings")
+    parser.add_argument("--descheduler-config", metavar="FILE", type=Path,
+                        help="a DeschedulerConfiguration (descheduler/v1alpha2; default: one profile of the policies)")
+    add_choice(parser)
+    add_output(parser)
+
+
+def _percent(text: str) -> float:
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 100:
+        raise argparse.ArgumentTypeError(f"`{text}` is no percentage from 0 to 100")
+    return value
+
+
+def run(options: argparse.Namespace, builtins: Builtins) -> int:
+    """Run the command; see the module."""
+    configuration = None
+    if options.descheduler_config is not None:
+        from ..descheduler import config  # noqa: PLC0415 - only where one is given
+
+        need_file(options.descheduler_config, "`--descheduler-config` takes a DeschedulerConfiguration")
+        configuration = config.load(options.descheduler_config)
+    registry = registry_of(options.paths, builtins)
+    if not any(plugin.source for plugin in registry.plugins.values()):
+        raise Stop(f"there is no plugin in {', '.join(f'`{path}`' for path in options.paths)}: nothing to audit")
+    cluster = cluster_of(options.cluster)
+    now = moment_of(options.now, options.cluster, cluster)
+    settings = settings_of(options, registry, cluster)
+    with progress("auditing", _STEPS) as done:
+        found = audit(registry, cluster, now=now, settings=settings, descheduler=configuration,
+                      few_percent=options.few, progress=lambda part: done(int(part * _STEPS)))
+    if options.output == "json":
+        write_json(plain(found.to_json()))
+    else:
+        _show(found)
+    return Exit.EXCEEDED if options.strict and found.warnings else Exit.OK
+
+
+def _show(found: Audit) -> None:
+    for level, title in ((Level.WARNING, "warnings"), (Level.NOTE, "notes: they may be meant so")):
+        findings = [each for each in found.findings if each.level is level]
+        if findings:
+            heading(title)
+            table(["policy", "rule", "found", "", "such as"], [_finding_row(each) for each in findings])
+    heading("what each policy is about")
+    table(["policy", "framework", "pods", "nodes", "rules: asked, refused, failed (pairs of a pod and a node)"],
+          [_coverage_row(each, found) for each in found.policies])
+    notes = len(found.findings) - found.warnings
+    write(f"\n{found.warnings} warning{'' if found.warnings == 1 else 's'} and {notes} note{'' if notes == 1 else 's'} "
+          f"about {len(found.policies)} policies over {found.nodes:,} nodes and {found.pods:,} pods")
+
+
+def _finding_row(each: Finding) -> list[str]:
+    examples = ", ".join(each.examples)
+    return [each.policy or "-", each.rule, each.what.value, readable(each.message), readable(examples)]
+
+
+def _coverage_row(each: Coverage, found: Audit) -> Sequence[Any]:
+    mark = "" if each.enforcement.value == "Enforce" else f" [{each.enforcement.value.lower()} only]"
+    rules = ", ".join(f"{use.name} {use.asked:,} {use.refused:,} {use.failed:,}" for use in each.rules)
+    pods = "not active" if not each.active else f"{each.pods:,} of {found.pods:,}"
+    return [each.policy + mark, each.framework, pods, f"{each.nodes:,} of {found.nodes:,}", rules]

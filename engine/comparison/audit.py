@@ -1,0 +1,543 @@
+"""Which policies and rules do nothing in a cluster, refuse everything, or fail; and how much of it each is about.
+
+Every rule is asked by itself about all nodes, for every kind of pod that runs or waits: what another rule refuses
+already does not hide what this one says. Pods that a policy leaves alone (those of the system) do not count for it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from ..cel.values import EvaluationError
+from ..cluster.metrics import NANOSECONDS
+from ..cluster.pods import PodInfo
+from ..cluster.snapshot import Cluster, Snapshot
+from ..compile import CompiledDescheduler, CompiledQoS, CompiledScheduler
+from ..compile.programs import Rule
+from ..compile.scheduling import DocumentScheduler
+from ..compile.selection import accepts_pod, exempt
+from ..descheduler import config as descheduling
+from ..descheduler.documents import DocumentPlugin
+from ..documents import DeschedulerSpec, DeschedulerType, NodeMatch, QoSSpec, SchedulerSpec
+from ..plugins import CycleState
+from ..points import Enforcement, Framework
+from ..registry import Live, Plugin, Registry
+from ..scheduler.cycle import Scheduler, Settings, all_rows
+from ..scheduler.profile import Profile
+from ..testing.instruments import compiled_of, programs_of
+from .outcome import Outcome, outcome, unbound
+from .shapes import Reading, shapes_of
+
+FEW_PERCENT: Final = 1.0
+_MEASURED: Final = frozenset(("usage", "estimated", "metricAge", "nodeMetric", "podUsage"))
+_EXAMPLES: Final = 3
+
+_Progress = Callable[[float], None]
+
+
+class Level(enum.Enum):
+    """How much a finding weighs."""
+
+    WARNING = "warning"
+    """Something does not do what it is there for."""
+    NOTE = "note"
+    """It may be meant so."""
+
+
+class What(enum.Enum):
+    """What was found, by a name that stays."""
+
+    NEVER_ACTIVE = "never-active"
+    MATCHES_NOTHING = "matches-nothing"
+    MATCHES_FEW = "matches-few"
+    REFUSES_EVERYTHING = "refuses-everything"
+    REFUSES_NOTHING = "refuses-nothing"
+    STRANDS_PODS = "strands-pods"
+    FAILS = "fails"
+    CONSTANT_SCORE = "constant-score"
+    NEVER_ACTS = "never-acts"
+    NO_TARGET = "no-target"
+    EXPIRED_METRICS = "expired-metrics"
+    NO_METRICS = "no-metrics"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something about one policy (or, without one, about the cluster), with some of the pods or nodes concerned."""
+
+    level: Level
+    what: What
+    message: str
+    policy: str = ""
+    framework: str = ""
+    rule: str = ""
+    origin: str = ""
+    examples: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data; what does not apply is left out."""
+        texts = {"policy": self.policy, "framework": self.framework, "rule": self.rule, "origin": self.origin}
+        return {"level": self.level.value, "finding": self.what.value, "message": self.message,
+                **{name: text for name, text in texts.items() if text}, "examples": list(self.examples)}
+
+
+@dataclass(slots=True)
+class RuleUse:
+    """What one rule said: about how many pairs of a pod and a node it was asked, refused and failed.
+
+    A rule of a preFilter is asked once for each pod, which counts for all nodes.
+    """
+
+    name: str
+    point: str
+    asked: int = 0
+    refused: int = 0
+    failed: int = 0
+    stranded: list[str] = field(default_factory=list)
+    """Pods to which it refuses every node of the cluster."""
+    error: str = ""
+    """The first failure."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {"rule": self.name, "point": self.point, "asked": self.asked, "refused": self.refused,
+                "failed": self.failed, "stranded": len(self.stranded)}
+
+
+@dataclass(slots=True)
+class Coverage:
+    """How much of the cluster one policy is about."""
+
+    policy: str
+    framework: str
+    enforcement: Enforcement
+    origin: str
+    pods: int = 0
+    """Pods that `match` takes and that are not left alone."""
+    nodes: int = 0
+    """Nodes that `match` takes."""
+    exempt: int = 0
+    """Pods of the system that `match` takes and that are left alone."""
+    rules: list[RuleUse] = field(default_factory=list)
+    active: bool = True
+    met: bool = False
+    """Whether `match` and `matchConditions` hold for any pod and node at all."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "policy": self.policy, "framework": self.framework, "enforcement": self.enforcement.value,
+            "origin": self.origin, "active": self.active, "pods": self.pods, "nodes": self.nodes,
+            "exemptPods": self.exempt, "rules": [each.to_json() for each in self.rules],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What was found, warnings first, and what each policy is about, by framework and name."""
+
+    findings: tuple[Finding, ...]
+    policies: tuple[Coverage, ...]
+    pods: int
+    nodes: int
+
+    @property
+    def warnings(self) -> int:
+        """The number of warnings."""
+        return sum(each.level is Level.WARNING for each in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {"nodes": self.nodes, "pods": self.pods, "findings": [each.to_json() for each in self.findings],
+                "policies": [each.to_json() for each in self.policies]}
+
+
+def audit(
+    registry: Registry, cluster: Cluster, *, now: int, settings: Settings | None = None,
+    descheduler: descheduling.Configuration | None = None, gates: Mapping[str, bool] | None = None,
+    few_percent: float = FEW_PERCENT, progress: _Progress = lambda _: None,
+) -> Audit:
+    """Return what the documents of a registry do and do not do in a cluster at `now` (ns since the epoch).
+
+    A policy that is about fewer than `few_percent` of the nodes or pods is told. The other arguments are those of
+    `outcome`; the cluster is left as it was.
+
+    Raises:
+        PolicyError: a plugin of the registry cannot be made.
+    """
+    found = outcome(registry, cluster, now=now, settings=settings, descheduler=descheduler, gates=gates,
+                    progress=lambda part: progress(part / 2))
+    snapshot = cluster.snapshot(now)
+    running = [pod for row in range(snapshot.size) for pod in snapshot.pods(row)]
+    pods = (*cluster.pending, *running)
+    auditor = _Auditor(registry, snapshot, pods, found, few_percent)
+    scheduler = Scheduler(cluster, Live(registry), settings, clock=lambda: now)
+    try:
+        auditor.look_at_scheduling(scheduler, lambda part: progress((1 + part) / 2))
+    finally:
+        scheduler.close()
+    auditor.look_at_qos()
+    auditor.look_at_descheduling((descheduler or descheduling.default()).profiles)
+    auditor.look_at_metrics()
+    order = [Level.WARNING, Level.NOTE]
+    findings = sorted(auditor.findings, key=lambda each: (order.index(each.level), each.framework, each.policy))
+    policies = sorted(auditor.coverages, key=lambda each: (each.framework, each.policy))
+    progress(1.0)
+    return Audit(tuple(findings), tuple(policies), len(pods), snapshot.size)
+
+
+class _Auditor:
+    def __init__(
+        self, registry: Registry, snapshot: Snapshot, pods: tuple[PodInfo, ...], found: Outcome, few_percent: float,
+    ) -> None:
+        self._registry = registry
+        self._snapshot = snapshot
+        self._pods = pods
+        self._found = found
+        self._few = few_percent / 100
+        self.findings: list[Finding] = []
+        self.coverages: list[Coverage] = []
+
+    def _documents(self, framework: Framework) -> Iterator[Plugin]:
+        return (plugin for plugin in self._registry.of_framework(framework) if plugin.source)
+
+    def _cover(self, plugin: Plugin, match: NodeMatch | None) -> Coverage:
+        coverage = Coverage(plugin.name, plugin.framework.value, plugin.enforcement, plugin.origin)
+        coverage.nodes = self._snapshot.size if match is None else sum(
+            match.accepts(name, self._snapshot.node(row)["metadata"].get("labels") or {})
+            for row, name in enumerate(self._snapshot.names)
+        )
+        self.coverages.append(coverage)
+        return coverage
+
+    def _warn(
+        self, coverage: Coverage, what: What, message: str, *, rule: str = "", examples: Iterable[str] = (),
+    ) -> None:
+        level = Level.WARNING
+        if coverage.enforcement is not Enforcement.ENFORCE and what in _HARMLESS_WATCHED:
+            level, message = Level.NOTE, f"{message} (it is only watched: {coverage.enforcement.value})"
+        self._add(coverage, level, what, (message, rule, tuple(examples)))
+
+    def _note(self, coverage: Coverage, what: What, message: str, *, rule: str = "") -> None:
+        self._add(coverage, Level.NOTE, what, (message, rule, ()))
+
+    def _add(self, coverage: Coverage, level: Level, what: What, told: tuple[str, str, tuple[str, ...]]) -> None:
+        message, rule, examples = told
+        self.findings.append(Finding(level, what, message, coverage.policy, coverage.framework, rule, coverage.origin,
+                                     examples[:_EXAMPLES]))
+
+    def _tell_matches(self, coverage: Coverage, *, pods: bool = True) -> bool:
+        """Tell where `match` takes nothing or little; return whether it takes anything."""
+        if not coverage.nodes:
+            self._warn(coverage, What.MATCHES_NOTHING, "`match.nodes` takes none of "
+                       f"{_amount(self._snapshot.size, 'node')}")
+            return False
+        if pods and not coverage.pods:
+            whom = f"no pod but {_amount(coverage.exempt, 'pod')} of the system, which it leaves alone" \
+                if coverage.exempt else f"none of {_amount(len(self._pods), 'pod')}"
+            self._warn(coverage, What.MATCHES_NOTHING, f"`match.pods` takes {whom}")
+            return False
+        for count, whole, kind in ((coverage.nodes, self._snapshot.size, "node"),
+                                   (coverage.pods, len(self._pods), "pod")):
+            if (kind == "node" or pods) and count < whole * self._few:
+                self._note(coverage, What.MATCHES_FEW, f"it is about {count:,} of {_amount(whole, kind)}")
+        return True
+
+    # Scheduling
+
+    def look_at_scheduling(self, scheduler: Scheduler, progress: _Progress) -> None:
+        """Ask every rule of every document about all nodes, for every kind of pod."""
+        subjects: dict[str, _Subject] = {}
+        for plugin in self._documents(Framework.SCHEDULER):
+            compiled = compiled_of(plugin, {})
+            assert isinstance(compiled, CompiledScheduler)
+            spec = compiled.spec
+            assert isinstance(spec, SchedulerSpec)
+            subjects[plugin.name] = _Subject(self._cover(plugin, spec.match.nodes), compiled)
+        instances = {profile.name: _instances(profile) for profile in scheduler.profiles}
+        groups = shapes_of(self._pods, Reading.of(scheduler.profiles))
+        rows = all_rows(self._snapshot.size)
+        asked: set[str] = set()
+        for number, group in enumerate(groups, start=1):
+            pod = unbound(group[0])
+            profile = scheduler.profile_of(pod).name
+            asked.add(profile)
+            for name, instance in instances[profile].items():
+                subjects[name].ask(instance, pod, [each.key for each in group], self._snapshot, rows)
+            progress(number / len(groups))
+        for name, subject in subjects.items():
+            at_work = {profile for profile, of in instances.items() if name in of}
+            self._tell_scheduling(subject, at_work, asked, bool(groups))
+
+    def _tell_scheduling(self, subject: _Subject, at_work: set[str], asked: set[str], any_pod: bool) -> None:
+        coverage = subject.coverage
+        if any_pod and not at_work & asked:
+            coverage.active = False
+            where = ", ".join(f"`{name}`" for name in sorted(at_work)) or "no profile that is set up here"
+            self._warn(coverage, What.NEVER_ACTIVE, f"it is active in {where}, which decides about no pod")
+            return
+        if not self._tell_matches(coverage):
+            return
+        if not coverage.met:
+            self._warn(coverage, What.MATCHES_NOTHING, "`matchConditions` hold for no pod and node")
+            self._tell_faults(coverage, set())
+            return
+        for use in coverage.rules:
+            self._tell_rule(coverage, use)
+        for scorer in self._found.scorers:
+            if scorer.plugin == coverage.policy and scorer.shapes and scorer.constant == scorer.shapes:
+                values = f"{scorer.low}" + (f" to {scorer.high}, by pod" if scorer.high != scorer.low else "")
+                self._warn(coverage, What.CONSTANT_SCORE, f"to every pod it says the same of all nodes: {values}")
+        self._tell_faults(coverage, {use.name for use in coverage.rules if use.failed})
+
+    def _tell_rule(self, coverage: Coverage, use: RuleUse) -> None:
+        if use.failed:
+            share = "always" if use.failed == use.asked else f"{use.failed:,} of {use.asked:,} times"
+            self._warn(coverage, What.FAILS, f"it fails {share}: {use.error}", rule=use.name)
+        if use.failed == use.asked or use.point == "score":
+            return
+        if use.refused == use.asked - use.failed:
+            self._warn(coverage, What.REFUSES_EVERYTHING, f"it refuses all {use.asked:,} pairs of a pod and a node "
+                       "that it is about", rule=use.name, examples=use.stranded)
+        elif use.stranded:
+            message = f"it refuses every node to {_amount(len(use.stranded), 'pod')} of {coverage.pods:,}"
+            self._warn(coverage, What.STRANDS_PODS, message, rule=use.name, examples=use.stranded)
+        elif not use.refused:
+            self._note(coverage, What.REFUSES_NOTHING, f"it refuses none of {use.asked:,} pairs of a pod and a "
+                       "node", rule=use.name)
+
+    def _tell_faults(self, coverage: Coverage, told: set[str]) -> None:
+        for fault in self._found.faults:
+            if fault.plugin == coverage.policy and fault.rule not in told:
+                told.add(fault.rule)
+                self._warn(coverage, What.FAILS, f"it fails {_amount(fault.times, 'time')}: {fault.message}",
+                           rule=fault.rule, examples=(fault.example,))
+
+    # Quality of service
+
+    def look_at_qos(self) -> None:
+        """Tell which thresholds are never true, and which actions have nothing to do."""
+        measured = self._found.summary.measured
+        for plugin in self._documents(Framework.QOS):
+            compiled = compiled_of(plugin, {})
+            assert isinstance(compiled, CompiledQoS)
+            spec = compiled.spec
+            assert isinstance(spec, QoSSpec)
+            coverage = self._cover(plugin, spec.match.nodes)
+            placed = (pod for pod in self._pods if pod.node_name)
+            coverage.pods = sum(accepts_pod(spec.match.pods, pod, self._snapshot) for pod in placed)
+            if not self._tell_matches(coverage):
+                continue
+            use = self._found.qos.get(plugin.name)
+            if use is None:
+                if measured:
+                    coverage.active = False
+                    gate = f"its feature gate `{spec.feature_gate}` is off" if spec.feature_gate else "it is off"
+                    self._warn(coverage, What.NEVER_ACTIVE, gate)
+                continue
+            coverage.met = True
+            for threshold in compiled.thresholds:
+                if not use.true[threshold.rule.name]:
+                    self._note(coverage, What.NEVER_ACTS, "it is true on none of "
+                               f"{_amount(measured, 'measured node')}", rule=threshold.rule.name)
+            for action in compiled.actions:
+                if not use.acted[action.name]:
+                    self._note(coverage, What.NEVER_ACTS, "it has nothing to do on "
+                               f"{_amount(measured, 'measured node')}", rule=action.name)
+            self._tell_faults(coverage, set())
+
+    # Descheduling
+
+    def look_at_descheduling(self, profiles: Iterable[Any]) -> None:
+        """Tell which documents find no source, no target or no candidate, and which vetoes never or always hold."""
+        names = {profile.name for profile in profiles}
+        cycle = self._found.cycle
+        for plugin in self._documents(Framework.DESCHEDULER):
+            compiled = compiled_of(plugin, {})
+            assert isinstance(compiled, CompiledDescheduler)
+            spec = compiled.spec
+            assert isinstance(spec, DeschedulerSpec)
+            coverage = self._cover(plugin, spec.match.nodes)
+            matched = [pod for pod in self._pods if pod.node_name and accepts_pod(spec.match.pods, pod, self._snapshot)]
+            coverage.pods = len(matched)
+            if plugin.profiles is not None and not plugin.profiles & names:
+                coverage.active = False
+                where = ", ".join(f"`{name}`" for name in sorted(plugin.profiles))
+                self._warn(coverage, What.NEVER_ACTIVE, f"it is active in {where}, which is not set up")
+                continue
+            if not self._tell_matches(coverage):
+                continue
+            coverage.met = True
+            if spec.type is DeschedulerType.EVICTION_FILTER:
+                self._tell_vetoes(coverage, DocumentPlugin(compiled), matched)
+            else:
+                roles = {note.role for note in cycle.node_notes if note.plugin == plugin.name}
+                self._tell_moves(coverage, compiled, roles)
+            self._tell_faults(coverage, set())
+
+    def _tell_vetoes(self, coverage: Coverage, plugin: DocumentPlugin, pods: list[PodInfo]) -> None:
+        vetoes: dict[str, list[str]] = {}
+        for pod in pods:
+            refusal = plugin.eviction_filter(pod, self._snapshot)
+            if refusal is not None:
+                vetoes.setdefault(refusal.rule, []).append(pod.key)
+        count = sum(map(len, vetoes.values()))
+        if not count:
+            self._note(coverage, What.REFUSES_NOTHING, f"it keeps none of {_amount(len(pods), 'pod')} from being "
+                       "evicted")
+        elif count == len(pods):
+            rule, keys = max(vetoes.items(), key=lambda item: len(item[1]))
+            self._warn(coverage, What.REFUSES_EVERYTHING, f"it keeps all {_amount(count, 'pod')} that it is "
+                       "about from being evicted", rule=rule, examples=keys)
+
+    def _tell_moves(self, coverage: Coverage, compiled: CompiledDescheduler, roles: set[str]) -> None:
+        if compiled.source is not None and "source" not in roles:
+            self._note(coverage, What.NEVER_ACTS, f"it is true of none of {_amount(coverage.nodes, 'node')}",
+                       rule="nodes.source")
+            return
+        if compiled.target is not None and "target" not in roles:
+            self._warn(coverage, What.NO_TARGET, "no node takes what the sources would give up",
+                       rule="nodes.target")
+        mine = [each for each in self._found.cycle.outcomes if each.plugin == coverage.policy]
+        if not any(each.evicted for each in mine):
+            stops: dict[str, int] = {}
+            for each in mine:
+                stops[each.message] = stops.get(each.message, 0) + 1
+            commonest = max(stops, key=lambda text: stops[text], default="")
+            why = f": {_amount(len(mine), 'candidate')} stay, mostly because {commonest}" if mine else ""
+            self._note(coverage, What.NEVER_ACTS, f"it would evict nobody{why}")
+
+    # Metrics
+
+    def look_at_metrics(self) -> None:
+        """Tell which nodes are not measured, or not any more, and who reads what is not there."""
+        snapshot = self._snapshot
+        expired: list[tuple[int, str]] = []
+        never: list[str] = []
+        for row, name in enumerate(snapshot.names):
+            metric = snapshot.row(row).metric
+            if metric is None or metric.updated is None:
+                never.append(name)
+            elif not snapshot.is_fresh(row):
+                expired.append(((snapshot.now - metric.updated) // NANOSECONDS, name))
+        readers = sorted({
+            plugin.name for framework in Framework for plugin in self._documents(framework)
+            for program in programs_of(compiled_of(plugin, {}))
+            if any(path[0] in _MEASURED for path in program.checked.reads)
+        })
+        reading = f"; read by {', '.join(f'`{name}`' for name in readers)}" if readers else ""
+        if expired:
+            age = max(expired)[0]
+            self.findings.append(Finding(
+                Level.WARNING, What.EXPIRED_METRICS,
+                f"the metric of {_amount(len(expired), 'node')} of {snapshot.size:,} is expired, the oldest of {age:,} "
+                f"s{reading}", examples=tuple(name for _, name in expired[:_EXAMPLES]),
+            ))
+        if never and readers:
+            self.findings.append(Finding(
+                Level.WARNING if len(never) == snapshot.size else Level.NOTE, What.NO_METRICS,
+                f"{_amount(len(never), 'node')} of {snapshot.size:,} were never measured{reading}",
+                examples=tuple(never[:_EXAMPLES]),
+            ))
+
+
+_HARMLESS_WATCHED: Final = frozenset((What.REFUSES_EVERYTHING, What.STRANDS_PODS, What.CONSTANT_SCORE))
+
+
+@dataclass(slots=True)
+class _Subject:
+    """A SchedulerPlugin document, and each of its rules as a document of its own."""
+
+    coverage: Coverage
+    compiled: CompiledScheduler
+    _alone: dict[tuple[int, str, str], DocumentScheduler] = field(default_factory=dict)
+    _uses: dict[tuple[str, str], RuleUse] = field(default_factory=dict)
+
+    def ask(
+        self, instance: DocumentScheduler, pod: PodInfo, keys: list[str], snapshot: Snapshot, rows: Any,
+    ) -> None:
+        """Ask every rule about one kind of pods."""
+        coverage, match = self.coverage, self.compiled.spec.match.pods
+        if not accepts_pod(match, pod, snapshot):
+            return
+        checked = self.compiled.filter or self.compiled.pre_filter or self.compiled.pre_enqueue
+        if checked and not self.compiled.score and exempt(match, pod):
+            coverage.exempt += len(keys)
+            return
+        coverage.pods += len(keys)
+        about = instance.concerns(CycleState(), pod, snapshot)
+        if not about.any():
+            return
+        coverage.met = True
+        for item, errors in self._failed_scores(instance, pod, snapshot, rows):
+            use = self._use("score", item)
+            use.asked += int(about.sum()) * len(keys)
+            use.failed += len(errors) * len(keys)
+            use.error = use.error or next((each.message for each in errors.values()), "")
+        if exempt(match, pod):
+            return
+        every = bool(about.all())
+        for point, rules in (("preEnqueue", self.compiled.pre_enqueue), ("preFilter", self.compiled.pre_filter),
+                             ("filter", self.compiled.filter)):
+            for rule in rules:
+                use = self._use(point, rule.name)
+                alone = self._by_itself(instance, point, rule)
+                use.asked += int(about.sum()) * len(keys)
+                if point == "filter":
+                    answer = alone.filter(CycleState(), pod, snapshot, rows)
+                    errors = answer.errors.get(rule.name, {})
+                    refused = about & ~answer.passed
+                    refused[list(errors)] = False
+                    failed = len(errors)
+                    error = next(iter(errors.values())).message if errors else ""
+                else:
+                    refusal = alone.pre_filter(CycleState(), pod, snapshot)
+                    failing = refusal is not None and refusal.error is not None
+                    refused = about if refusal is not None and not failing else np.zeros_like(about)
+                    failed = int(about.sum()) if failing else 0
+                    error = refusal.message if refusal is not None and failing else ""
+                use.refused += int(refused.sum()) * len(keys)
+                use.failed += failed * len(keys)
+                use.error = use.error or error
+                if every and refused.all():
+                    use.stranded += keys
+
+    def _failed_scores(
+        self, instance: DocumentScheduler, pod: PodInfo, snapshot: Snapshot, rows: Any,
+    ) -> Iterator[tuple[str, Mapping[int, EvaluationError]]]:
+        """Yield the score items with what they failed with, by row."""
+        if self.compiled.score:
+            scores = instance.score(CycleState(), pod, snapshot, rows)
+            for each in self.compiled.score:
+                yield each.item.name, scores.errors.get(each.item.name, {})
+
+    def _use(self, point: str, name: str) -> RuleUse:
+        key = (point, name)
+        if key not in self._uses:
+            self._uses[key] = RuleUse(name, point)
+            self.coverage.rules.append(self._uses[key])
+        return self._uses[key]
+
+    def _by_itself(self, instance: DocumentScheduler, point: str, rule: Rule) -> DocumentScheduler:
+        """Return the document with this rule alone, and the params that the instance has."""
+        key = (id(instance), point, rule.name)
+        if key not in self._alone:
+            at = {"preEnqueue": "pre_enqueue", "preFilter": "pre_filter", "filter": "filter"}[point]
+            rules: dict[str, Any] = {"pre_enqueue": (), "pre_filter": (), "filter": (), "score": (), at: (rule,)}
+            self._alone[key] = DocumentScheduler(replace(instance.compiled, **rules), instance.params)
+        return self._alone[key]
+
+
+def _instances(profile: Profile) -> dict[str, DocumentScheduler]:
+    """Return the documents that are at work in a profile, by name."""
+    active = (*profile.pre_filters, *profile.filters, *profile.scores)
+    return {each.name: each.ask for each in active if isinstance(each.ask, DocumentScheduler)}
+
+
+def _amount(count: int, kind: str) -> str:
+    return f"{count:,} {kind}{'' if count == 1 else 's'}"

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.comparison.audit import Audit, audit
+
+from .conftest import NOW, Policies, document, metric, node, pod
+
+
+def rule(name: str, expression: str, more: str = "") -> str:
+    return document(name, f"{more}\nfilter: [{{name: rule, expression: '{expression}', message: no}}]")
+
+
+def told(found: Audit) -> list[tuple[str, str, str, str, str]]:
+    return [(each.level.value, each.what.value, each.policy, each.rule, each.message) for each in found.findings]
+
+
+def plain_cluster(nodes: int = 4, pods: int = 4) -> Cluster:
+    return Cluster([
+        *(node(f"n{number}", zone="ab"[number % 2]) for number in range(nodes)),
+        *(pod(f"web-{number}", "1", f"n{number % nodes}", labels={"app": "web"}) for number in range(pods)),
+    ])
+
+
+def test_policies_that_do_their_work_are_not_complained_about(policies: Policies):
+    found = audit(policies(
+        rule("in-a", 'nodeInfo.zone == "a"'), document("prefer", 'score: [{name: it, expression: "nodeInfo.pods * 10"}]'),
+    ), Cluster([node("x", zone="a"), node("y", zone="b"), pod("web-1", on="x")]), now=NOW)
+    assert (found.findings, found.pods, found.nodes) == ((), 1, 2)
+    assert [each.to_json() for each in found.policies] == [
+        {"policy": "in-a", "framework": "scheduler", "enforcement": "Enforce", "origin": "policy.yaml:3", "active": True,
+         "pods": 1, "nodes": 2, "exemptPods": 0,
+         "rules": [{"rule": "rule", "point": "filter", "asked": 2, "refused": 1, "failed": 0, "stranded": 0}]},
+        {"policy": "prefer", "framework": "scheduler", "enforcement": "Enforce", "origin": "policy.yaml:9", "active": True,
+         "pods": 1, "nodes": 2, "exemptPods": 0,
+         "rules": [{"rule": "it", "point": "score", "asked": 2, "refused": 0, "failed": 0, "stranded": 0}]},
+    ]
+
+
+def test_a_match_that_takes_nothing_is_told(policies: Policies):
+    assert told(audit(policies(
+        rule("no-pod", "false", "match: {pods: {namespaces: [shp]}}"),
+        rule("no-node", "false", "match: {nodes: {labelSelector: {matchLabels: {zone: z}}}}"),
+        rule("no-pair", "false", 'matchConditions: [{name: never, expression: "nodeInfo.zone == \'z\'"}]'),
+    ), plain_cluster(), now=NOW)) == [
+        ("warning", "matches-nothing", "no-node", "", "`match.nodes` takes none of 4 nodes"),
+        ("warning", "matches-nothing", "no-pair", "", "`matchConditions` hold for no pod and node"),
+        ("warning", "matches-nothing", "no-pod", "", "`match.pods` takes none of 4 pods"),
+    ]
+
+
+def test_pods_of_the_system_do_not_count_for_a_filter_that_leaves_them_alone(policies: Policies):
+    cluster = Cluster([node("n"), pod("agent", on="n", namespace="kube-system"),
+                       pod("critical", on="n", priorityClassName="system-cluster-critical")])
+    assert told(audit(policies(rule("never", "false")), cluster, now=NOW)) == [
+        ("warning", "matches-nothing", "never", "", "`match.pods` takes no pod but 2 pods of the system, which it leaves alone"),
+    ]
+    named = "match: {pods: {namespaces: [kube-system]}}"
+    assert [each[1] for each in told(audit(policies(rule("never", "false", named)), cluster, now=NOW))] == ["refuses-everything"]
+
+
+def test_a_match_that_takes_few_is_a_note(policies: Policies):
+    found = audit(policies(rule("few", 'nodeInfo.name == "n1"', "match: {nodes: {names: [n0, n1]}}")), plain_cluster(300, 2), now=NOW)
+    assert told(found) == [("note", "matches-few", "few", "", "it is about 2 of 300 nodes")]
+    # Both pods are told where they may run; more than a percent is not few.
+    assert told(audit(policies(rule("few", 'nodeInfo.name == "n1"', "match: {nodes: {names: [n0, n1]}}")), plain_cluster(300, 2), now=NOW,
+                      few_percent=0.5)) == []
+
+
+def test_a_rule_that_refuses_everything_or_nothing_is_told(policies: Policies):
+    assert told(audit(policies(rule("all", "false"), rule("none", "true")), plain_cluster(), now=NOW)) == [
+        ("warning", "refuses-everything", "all", "rule", "it refuses all 16 pairs of a pod and a node that it is about"),
+        ("note", "refuses-nothing", "none", "rule", "it refuses none of 16 pairs of a pod and a node"),
+    ]
+
+
+def test_what_is_only_watched_refuses_nobody_anything_and_is_a_note(policies: Policies):
+    assert told(audit(policies(rule("all", "false", "enforcement: Audit")), plain_cluster(), now=NOW)) == [
+        ("note", "refuses-everything", "all", "rule",
+         "it refuses all 16 pairs of a pod and a node that it is about (it is only watched: Audit)"),
+    ]
+
+
+def test_a_rule_is_asked_although_another_one_refuses_already(policies: Policies):
+    two = document("two", """
+filter:
+- {name: first, expression: nodeInfo.zone == "a", message: no}
+- {name: second, expression: nodeInfo.zone == "b", message: no}
+""")
+    found = audit(policies(two), plain_cluster(), now=NOW)
+    assert [(use.name, use.asked, use.refused) for use in found.policies[0].rules] == [("first", 16, 8), ("second", 16, 8)]
+    assert found.findings == ()
+
+
+def test_pods_that_a_rule_leaves_no_node_are_named(policies: Policies):
+    cluster = Cluster([node("n0", zone="a"), node("n1", zone="b"), pod("ok", on="n0", labels={"zone": "a"}),
+                       *(pod(f"lost-{number}", labels={"zone": "z"}) for number in range(4))])
+    found = audit(policies(rule("stay", 'nodeInfo.zone == pod.metadata.labels["zone"]')), cluster, now=NOW)
+    assert told(found) == [("warning", "strands-pods", "stay", "rule", "it refuses every node to 4 pods of 5")]
+    assert found.findings[0].examples == ("shop/lost-0", "shop/lost-1", "shop/lost-2")
+
+
+def test_a_rule_that_fails_is_told_with_how_often(policies: Policies):
+    cluster = Cluster([node("n0", zone="a"), node("n1"), pod("web", on="n0")])
+    found = audit(policies(
+        rule("sometimes", 'node.metadata.labels["zone"] == "a"'), rule("always", 'node.metadata.labels["zon"] == "a"'),
+        document("score", 'score: [{name: it, expression: "int(node.metadata.labels[\'zone\'])"}]'),
+    ), cluster, now=NOW)
+    assert told(found) == [
+        ("warning", "fails", "always", "rule", "it fails always: no such key: zon"),
+        ("warning", "fails", "score", "it", "it fails always: type conversion error from 'string' to 'int'"),
+        ("warning", "fails", "sometimes", "rule", "it fails 1 of 2 times: no such key: zone"),
+        ("note", "refuses-nothing", "sometimes", "rule", "it refuses none of 2 pairs of a pod and a node"),
+    ]
+
+
+def test_a_policy_of_a_profile_that_no_pod_meets_is_never_active(policies: Policies):
+    found = audit(policies(rule("packing-only", "true", "profiles: [packing]")), plain_cluster(), now=NOW)
+    assert told(found) == [
+        ("warning", "never-active", "packing-only", "", "it is active in no profile that is set up here, which decides about no pod"),
+    ]
+
+
+def test_a_score_that_orders_nothing_is_told(policies: Policies):
+    flat = document("flat", 'score: [{name: it, expression: "50"}]')
+    assert told(audit(policies(flat), plain_cluster(), now=NOW)) == [
+        ("warning", "constant-score", "flat", "", "to every pod it says the same of all nodes: 50"),
+    ]
+
+
+def test_expired_metrics_are_told_with_who_reads_them(policies: Policies):
+    cluster = Cluster([node("fresh"), node("old"), node("never"), metric("fresh", "1"), metric("old", "1", at="2026-01-02T11:00:00Z"),
+                       pod("web", on="fresh")])
+    reads = rule("reads", "!nodeInfo.measured || usage.cpu * 100 / allocatable.cpu < 20")
+    assert told(audit(policies(reads), cluster, now=NOW)) == [
+        ("warning", "expired-metrics", "", "", "the metric of 1 node of 3 is expired, the oldest of 3,600 s; read by `reads`"),
+        ("note", "no-metrics", "", "", "1 node of 3 were never measured; read by `reads`"),
+    ]
+
+
+QOS = """
+interval: 1s
+forEach: node
+window: 10s
+thresholds: [{name: pressed, expression: "usage.cpu * 2 > allocatable.cpu"}]
+actions: [{name: bound, when: thresholds.pressed, suppressCPU: {target: "1000.0", policy: CFSQuota}}]
+"""
+
+
+def test_thresholds_that_are_never_true_and_gates_that_are_off_are_told(policies: Policies):
+    cluster = Cluster([node("n"), metric("n", "1"), pod("web", on="n")])
+    calm = document("calm", QOS, kind="QoSPlugin")
+    off = document("off", f"featureGate: CPUEvict\n{QOS}", kind="QoSPlugin")
+    assert told(audit(policies(calm, off), cluster, now=NOW)) == [
+        ("warning", "never-active", "off", "", "its feature gate `CPUEvict` is off"),
+        ("note", "never-acts", "calm", "pressed", "it is true on none of 1 measured node"),
+        ("note", "never-acts", "calm", "bound", "it has nothing to do on 1 measured node"),
+    ]
+
+
+def test_descheduling_without_a_source_a_target_or_a_candidate_is_told(policies: Policies):
+    def moves(name: str, source: int, target: int) -> str:
+        return document(name, f"""
+type: Balance
+nodes: {{source: usage.cpu * 100 / allocatable.cpu > {source}, target: usage.cpu * 100 / allocatable.cpu < {target}}}
+criteria: [{{name: any, expression: podUsage.cpu > 0, message: it runs}}]
+""", kind="DeschedulerPlugin")
+
+    cluster = Cluster([node("hot"), node("cool"), metric("hot", "3", pods={"web-1": "2"}), metric("cool", "1"), pod("web-1", on="hot")])
+    assert told(audit(policies(moves("no-source", 90, 50), moves("no-target", 70, 1), moves("works", 70, 50)), cluster, now=NOW)) == [
+        ("warning", "no-target", "no-target", "nodes.target", "no node takes what the sources would give up"),
+        ("note", "never-acts", "no-source", "nodes.source", "it is true of none of 2 nodes"),
+        ("note", "never-acts", "no-target", "", "it would evict nobody: 1 candidate stay, mostly because no target node takes it"),
+    ]
+
+
+def test_vetoes_of_everything_and_nothing_are_told(policies: Policies):
+    def veto(name: str, expression: str) -> str:
+        return document(name, f"type: EvictionFilter\ncriteria: [{{name: may-go, expression: '{expression}', message: m}}]",
+                        kind="DeschedulerPlugin")
+
+    assert told(audit(policies(veto("all", "false"), veto("none", "true")), plain_cluster(), now=NOW)) == [
+        ("warning", "refuses-everything", "all", "may-go", "it keeps all 4 pods that it is about from being evicted"),
+        ("note", "refuses-nothing", "none", "", "it keeps none of 4 pods from being evicted"),
+    ]
