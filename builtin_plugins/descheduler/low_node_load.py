@@ -7,7 +7,7 @@ milli-cores, all else in base units; thresholds are percent of a node's raw allo
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.anomaly import Detectors
 from koordpolicy.engine.descheduler.arguments import LowNodeLoadArgs, NodePool, complete, read_low_node_load
 from koordpolicy.engine.descheduler.pods import NodeFit, eviction_order, labels_of, moment
+from koordpolicy.engine.explanation import Finding
 from koordpolicy.engine.kubernetes.selectors import matches_labels
 from koordpolicy.engine.kubernetes.vocabulary import PROD, RAW_ALLOCATABLE_ANNOTATION
 from koordpolicy.engine.plugins import Evictor
@@ -184,6 +185,25 @@ def select_nodes(
     ]
 
 
+def _comparisons(load: NodeLoad, thresholds: Thresholds) -> Iterator[Finding]:
+    """Yield each resource's usage beside the threshold from which on pods leave; those that nobody set are left out."""
+    for prod, percents, high in ((False, thresholds.high, load.bounds.high),
+                                 (True, thresholds.prod_high, load.bounds.prod_high)):
+        usage, who = (load.prod_usage, "prod pods use") if prod else (load.usage, "the node uses")
+        for name in thresholds.names:
+            capacity, used, bound = load.capacity[name], usage.get(name, 0), high.get(name, 0)
+            if capacity <= 0 or bound >= capacity or percents.get(name, 100) >= 100:
+                continue
+            share, limit = used * 100 / capacity, bound * 100 / capacity
+            by = f"{abs(share - limit):.3g} %"
+            yield Finding(
+                "distance", f"{who} {share:.3g} % of its {name}, pods leave above {limit:.3g} %: "
+                            f"{'over' if used > bound else 'short'} by {by}",
+                facts={"what": f"usage.{name}", "prod": prod, "value": share, "relation": "above", "limit": limit,
+                       "difference": abs(share - limit), "unit": "%"},
+            )
+
+
 def eviction_reason(load: NodeLoad, thresholds: Thresholds, *, prod: bool) -> str:
     """Return why pods leave the node: each over-used resource with its usage and threshold in percent."""
     usage = load.prod_usage if prod else load.usage
@@ -249,21 +269,53 @@ class LowNodeLoad:
             if chosen:
                 self._balance_pool(pool, snapshot, chosen, evictor, processed)
 
+    def explain_node(self, snapshot: Snapshot, rows: Rows, node: str) -> Iterator[Finding]:
+        """Yield what a node uses of each resource beside its thresholds, and who could take pods; changes nothing."""
+        if self._args.paused:
+            yield Finding("state", "it is paused (`paused: true`)")
+            return
+        order = [int(row) for row in rows]
+        nodes = [snapshot.node(row) for row in order]
+        for pool in self._args.pools:
+            chosen = [order[index] for index in select_nodes(nodes, pool.selector)]
+            if snapshot.index.get(node) not in chosen:
+                continue
+            thresholds, loads = self._loads(pool, snapshot, chosen)
+            load = next((each for each in loads if each.name == node), None)
+            if load is None:
+                yield Finding("state", f"pool {pool.name or 'default'}: nobody measured {node}, or not lately")
+                continue
+            yield from _comparisons(load, thresholds)
+            classes = classify(loads)
+            targets = len(classes.low) + len(classes.prod_low) + len(classes.both_low)
+            if not targets:
+                yield Finding("state", "no node of the pool has a low load: nothing could take its pods")
+            elif targets == len(chosen) or targets <= self._args.number_of_nodes:
+                few = f"`numberOfNodes` is {self._args.number_of_nodes}"
+                yield Finding("state", f"{targets} of {len(chosen)} nodes have a low load, so none is relieved ({few})")
+            return
+        yield Finding("state", f"no pool takes {node}")
+
+    def _loads(
+        self, pool: NodePool, snapshot: Snapshot, rows: Sequence[int],
+    ) -> tuple[Thresholds, list[NodeLoad]]:
+        """Return the measured nodes of a pool with their bounds."""
+        thresholds = Thresholds.of(pool)
+        loads = [load for row in rows if (load := self._measure(snapshot, row, thresholds.names)) is not None]
+        average, prod_average = average_percentages(loads), average_percentages(loads, prod=True)
+        for load in loads:
+            load.bounds = thresholds.bounds(load, average, prod_average)
+        return thresholds, loads
+
     def _balance_pool(
         self, pool: NodePool, snapshot: Snapshot, rows: Sequence[int], evictor: Evictor, processed: set[str],
     ) -> None:
         now = snapshot.now
-        thresholds = Thresholds.of(pool)
-        loads = []
+        thresholds, loads = self._loads(pool, snapshot, rows)
+        measured = {load.row for load in loads}
         for row in rows:
-            load = self._measure(snapshot, row, thresholds.names)
-            if load is None:
+            if row not in measured:
                 evictor.observe(snapshot.names[row], "unmeasured", "it has no NodeMetric, or an expired one")
-            else:
-                loads.append(load)
-        average, prod_average = average_percentages(loads), average_percentages(loads, prod=True)
-        for load in loads:
-            load.bounds = thresholds.bounds(load, average, prod_average)
         classes = classify(loads)
         if not classes.sources and not classes.prod_sources:
             return

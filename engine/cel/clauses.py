@@ -181,6 +181,8 @@ def distance_of(clause: Clause, bindings: Bindings, units: Units = lambda _: "")
     if any(isinstance(value, EvaluationError) for value in values):
         return None
     if node.function == "@in":
+        if not _varies(clause.owner, sides[0]):
+            return None  # whether a key is there is no distance
         relation = "one of" if clause.wanted else "none of"
         limit: object = sorted(values[1], key=str) if isinstance(values[1], Mapping) else values[1]
         return Distance(_side(clause.owner, sides[0]), values[0], relation, limit, _bound(clause.owner, sides[1]))

@@ -1,37 +1,47 @@
 """Say why a pod would run on a node and why not on the others, and what would have to change.
 
-The decision is made anew on the cluster as it is: a pod that runs already is looked at as if it were still pending.
-Every filter is asked about every node, so that all reasons are shown and not only the first. Changes that would let the
-pod run are tried before they are told.
+With `--eviction` it says why a pod is still there, with `--qos` why a node was adjusted or not.
+
+A scheduling decision is made anew on the cluster as it is: a pod that runs already is looked at as if it were still
+pending. Every filter is asked about every node, so that all reasons are shown and not only the first. Changes that
+would let the pod run are tried before they are told. With `--eviction` descheduling cycles are run dry; with `--qos` a
+recording is replayed up to a moment.
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import NodeChange
+from ..points import Framework
 from ..scheduler.cycle import Scheduler, Settings, decide, tie_break
 from ..scheduler.explanation import Explained, explain_decision, explain_node
+from ..source import did_you_mean
 from .composition import (
     add_choice,
     add_cluster,
     add_policies,
+    check_enabled,
     cluster_of,
     count,
     live_of,
     moment_of,
+    need_file,
     node_of,
     pod_of,
+    registry_of,
     settings_of,
 )
-from .exits import Exit
+from .exits import Exit, Stop
 from .terminal import add_output, write_finding, write_json
 from .verdicts import verdict_json
 
 if TYPE_CHECKING:
     from ..cluster.snapshot import Cluster
+    from ..explanation import Finding
     from ..registry import Live
     from . import Builtins
 
@@ -40,26 +50,56 @@ examples:
   koord-policy explain shop/web-101 --cluster examples/cluster --policies policies/scheduler
   koord-policy explain web-101 --cluster examples/cluster --policies policies/scheduler --node general-03
   koord-policy explain shop/web-101 --cluster kube --policies policies/scheduler --output json
+  koord-policy explain shop/web-16 --eviction --cluster examples/cluster --policies policies/descheduler
+  koord-policy explain --qos worker-1 --replay examples/09-qos-replay/metrics.yaml --at 30s --policies policies/qos
 
-exit codes: 0 a node was found (with --node: that node passes), 2 usage, 3 policies or the dump are invalid,
-5 no node fits the pod (with --node: that node is refused)
+exit codes: 0 a node was found (with --node: that node passes; with --eviction: the pod would be evicted; with --qos:
+always), 2 usage, 3 policies, dump or recording are invalid, 5 no node fits the pod (with --node: that node is refused;
+with --eviction: the pod stays)
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("pod", metavar="POD", help="namespace/name, or the name alone where that is enough")
-    add_cluster(parser)
+    parser.add_argument("pod", metavar="POD", nargs="?", help="namespace/name, or the name alone where that is enough")
+    add_cluster(parser, required=False)
     add_policies(parser)
     parser.add_argument("--node", metavar="NAME", help="explain this node only, plugin by plugin")
     parser.add_argument("--best", type=count, default=5, metavar="N",
                         help="show the scores of so many nodes (default: 5)")
     add_choice(parser)
+    eviction = parser.add_argument_group("eviction", "why the pod is still there, plugin by plugin")
+    eviction.add_argument("--eviction", action="store_true",
+                          help="explain what the descheduler makes of the pod; then `--config` is a "
+                               "DeschedulerConfiguration (descheduler/v1alpha2)")
+    eviction.add_argument("--cycles", type=count, metavar="N",
+                          help="look so many times at the same cluster, for what must be found several times in a row "
+                               "(default: 1)")
+    qos = parser.add_argument_group("QoS", "why a node was adjusted or not, threshold by threshold")
+    qos.add_argument("--qos", metavar="NODE", help="explain what the QoS plugins found on this node")
+    qos.add_argument("--replay", metavar="FILE", type=Path, help="a recording (YAML, or JSON lines)")
+    qos.add_argument("--at", metavar="DURATION", help="how long after its start, such as 1m30s (default: at its end)")
+    qos.add_argument("--plugin", metavar="NAME", help="this plugin only")
+    qos.add_argument("--enable", metavar="PLUGIN", action="append",
+                     help="a built-in plugin that waits to be named; may be repeated")
+    qos.add_argument("--feature-gates", metavar="NAME=true|false,...",
+                     help="gates that differ from koordlet's defaults")
     add_output(parser)
 
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
+    if options.qos is not None:
+        _only(options, "--qos", _OF_QOS)
+        return _explain_qos(options, builtins)
+    if options.pod is None:
+        raise Stop("which pod? name it, or with `--qos` a node")
+    if options.cluster is None:
+        raise Stop("`--cluster` is missing: it says where the pod and the nodes are")
+    if options.eviction:
+        _only(options, "--eviction", _OF_EVICTION)
+        return _explain_eviction(options, builtins)
+    _only(options, "a scheduling decision", _OF_SCHEDULING)
     live = live_of(options.policies, builtins)
     cluster = cluster_of(options.cluster)
     pod = pod_of(cluster, options.pod)
@@ -71,20 +111,92 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.node is not None:
         finding = explain_node(explained, options.node)
         passed = next(finding.find("choice")).facts["passed"]
-        if options.output == "json":
-            write_json({
-                "pod": pod.key, "node": options.node, "passed": passed, "chosen": verdict.node == options.node,
-                "scores": verdict.score_of(options.node), "explanation": finding.to_json(),
-            })
-        else:
-            write_finding(finding)
+        _tell(options, {
+            "pod": pod.key, "node": options.node, "passed": passed, "chosen": verdict.node == options.node,
+            "scores": verdict.score_of(options.node),
+        }, finding)
         return Exit.OK if passed else Exit.IMPOSSIBLE
     finding = explain_decision(explained, best=options.best)
+    _tell(options, verdict_json(verdict) if options.output == "json" else {}, finding)
+    return Exit.OK if verdict.scheduled else Exit.IMPOSSIBLE
+
+
+_OF_SCHEDULING: Final = frozenset(("node", "profile", "config"))
+_OF_EVICTION: Final = frozenset(("config", "cycles"))
+_OF_QOS: Final = frozenset(("replay", "at", "plugin", "enable", "feature_gates"))
+
+
+def _only(options: argparse.Namespace, what: str, own: frozenset[str]) -> None:
+    """Refuse options that mean nothing to what is explained."""
+    foreign = (_OF_SCHEDULING | _OF_EVICTION | _OF_QOS) - own
+    if own is _OF_QOS:
+        foreign |= {"pod", "cluster"}
+    for name in sorted(foreign):
+        if getattr(options, name) is not None:
+            shown = "a pod" if name == "pod" else f"`--{name.replace('_', '-')}`"
+            raise Stop(f"{shown} means nothing to {what if ' ' in what else f'`{what}`'}")
+
+
+def _explain_eviction(options: argparse.Namespace, builtins: Builtins) -> int:
+    from ..descheduler import config  # noqa: PLC0415 - who asks about scheduling does not wait for it
+    from ..descheduler.documents import Memory  # noqa: PLC0415
+    from ..descheduler.explanation import Question, explain_eviction  # noqa: PLC0415
+    from ..descheduler.framework import build_profiles  # noqa: PLC0415
+
+    if options.config is not None:
+        need_file(options.config, "`--config` takes a DeschedulerConfiguration")
+    configuration = config.load(options.config) if options.config is not None else config.default()
+    registry = registry_of(options.policies, builtins, Framework.DESCHEDULER)
+    cluster = cluster_of(options.cluster)
+    pod = pod_of(cluster, options.pod)
+    snapshot = cluster.snapshot(moment_of(options.now, options.cluster, cluster))
+    profiles = build_profiles(
+        configuration.profiles, registry, dry_run=True, snapshot=lambda: snapshot, memory=Memory(),
+    )
+    evicted, finding = explain_eviction(Question(
+        pod, profiles, snapshot, configuration.limits, configuration.node_selector, options.cycles or 1,
+    ))
+    _tell(options, {"pod": pod.key, "evicted": evicted}, finding)
+    return Exit.OK if evicted else Exit.IMPOSSIBLE
+
+
+def _explain_qos(options: argparse.Namespace, builtins: Builtins) -> int:
+    from ..documents import parse_duration  # noqa: PLC0415 - as above
+    from ..qos.explanation import explain_round  # noqa: PLC0415
+    from ..qos.metrics import load  # noqa: PLC0415
+    from .qos import read_gates  # noqa: PLC0415
+
+    if options.replay is None:
+        raise Stop("`--qos` needs a recording: name it with `--replay`")
+    need_file(options.replay, "`--replay` takes a recording")
+    try:
+        at = None if options.at is None else parse_duration(options.at)
+    except ValueError as error:
+        raise Stop(f"`--at`: {error}") from None
+    if at is not None and at < 0:
+        raise Stop("`--at` counts from the start of the recording: it cannot be negative")
+    registry = registry_of(options.policies, builtins)
+    enable = options.enable or []
+    check_enabled(enable, registry.plugins.values(), Framework.QOS)
+    if options.plugin is not None and (Framework.QOS, options.plugin) not in registry.plugins:
+        known = [plugin.name for plugin in registry.of_framework(Framework.QOS)]
+        raise Stop(f"there is no QoS plugin `{options.plugin}`: "
+                   f"{did_you_mean(options.plugin, known) or f'there are {len(known)}'}")
+    recording = load(options.replay)
+    if options.qos not in recording.nodes:
+        hint = did_you_mean(options.qos, recording.nodes) or f"it has {', '.join(sorted(recording.nodes)[:5])}"
+        raise Stop(f"there is no node `{options.qos}` in the recording: {hint}")
+    finding = explain_round(recording, registry, options.qos, at=at, plugin=options.plugin or "",
+                            gates=dict(read_gates(options.feature_gates or "")), enable=enable)
+    _tell(options, {"node": options.qos}, finding)
+    return Exit.OK
+
+
+def _tell(options: argparse.Namespace, head: dict[str, object], finding: Finding) -> None:
     if options.output == "json":
-        write_json(verdict_json(verdict) | {"explanation": finding.to_json()})
+        write_json(head | {"explanation": finding.to_json()})
     else:
         write_finding(finding)
-    return Exit.OK if verdict.scheduled else Exit.IMPOSSIBLE
 
 
 def explain(pod: PodInfo, cluster: Cluster, live: Live, now: int, settings: Settings | None = None) -> Explained:

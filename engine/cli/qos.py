@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
     need_file(options.replay, "`--replay` takes a recording")
-    gates = dict(_gates(options.feature_gates))
+    gates = dict(read_gates(options.feature_gates))
     registry = registry_of(options.policies, builtins)
     check_enabled(options.enable, registry.plugins.values(), Framework.QOS)
     rounds = list(replay(options.replay, registry, gates=gates, enable=options.enable))
@@ -73,7 +73,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     return Exit.OK
 
 
-def _gates(text: str) -> Iterator[tuple[str, bool]]:
+def read_gates(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the gates of `--feature-gates`; raise `Stop` where one is not written as it should be."""
     for part in filter(None, text.split(",")):
         name, _, value = part.partition("=")
         if value not in ("true", "false"):

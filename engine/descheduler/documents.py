@@ -124,12 +124,21 @@ class DocumentPlugin:
         self._profile = profile
         self._compiled = compiled
         self._memory = memory or Memory()
-        self._latest: tuple[Snapshot, _Cycle] | None = None
+        self._latest: tuple[Snapshot, DocumentCycle] | None = None
 
     @property
     def name(self) -> str:
         """The document's name."""
         return self._compiled.name
+
+    @property
+    def compiled(self) -> CompiledDescheduler:
+        """The programs."""
+        return self._compiled
+
+    def cycle(self, snapshot: Snapshot, rows: Rows) -> DocumentCycle:
+        """Return what the document sees of the nodes at `rows`; for explanations."""
+        return DocumentCycle(self._compiled, snapshot, [int(row) for row in rows])
 
     def deschedule(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
         """Evict pods of any phase that meet all criteria, from the nodes that are sources (all without one)."""
@@ -171,13 +180,13 @@ class DocumentPlugin:
         state = NodeState(-1 if row is None else row, pod.node_name)
         return cycle.veto(state, pod)
 
-    def _at(self, snapshot: Snapshot, rows: Rows | None) -> _Cycle:
+    def _at(self, snapshot: Snapshot, rows: Rows | None) -> DocumentCycle:
         if self._latest is None or self._latest[0] is not snapshot or rows is not None:
             chosen = range(snapshot.size) if rows is None else [int(row) for row in rows]
-            self._latest = snapshot, _Cycle(self._compiled, snapshot, chosen)
+            self._latest = snapshot, DocumentCycle(self._compiled, snapshot, chosen)
         return self._latest[1]
 
-    def _sources(self, cycle: _Cycle, evictor: Evictor) -> list[NodeState]:
+    def _sources(self, cycle: DocumentCycle, evictor: Evictor) -> list[NodeState]:
         compiled, found = self._compiled, []
         anomaly = compiled.spec.nodes.anomaly
         for row in cycle.rows:
@@ -227,7 +236,7 @@ class _Budget:
         self._total += 1
 
 
-class _Cycle:
+class DocumentCycle:
     """One document over one snapshot."""
 
     def __init__(self, compiled: CompiledDescheduler, snapshot: Snapshot, rows: Sequence[int]) -> None:

@@ -1,0 +1,252 @@
+"""Why a pod is still there: what each descheduling plugin made of it in a cycle, and how far it is from being evicted.
+
+Cycles are run dry, as often as asked. Of each plugin the first thing is told that keeps it from evicting the pod: its
+node is none that pods leave, it is not chosen, a filter vetoes, a limit is reached, or its eviction would come later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ..cel.frame import Rows
+from ..cel.program import Program
+from ..cel.values import EvaluationError
+from ..cluster.pods import PodInfo
+from ..cluster.snapshot import Snapshot
+from ..compile import Rule
+from ..compile.distances import distances_to
+from ..compile.selection import accepts_pod
+from ..documents import DeschedulerType
+from ..explanation import Finding, Mark, heading, shortened
+from ..plugins import EvictionFilter, ExplainsNode, PreEvictionFilter
+from ..points import Enforcement
+from .documents import DocumentCycle, DocumentPlugin, NodeState
+from .framework import CycleResult, Limits, Profile, Running, ready_rows, run_cycle, select_rows
+
+_WIDTH: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked: why a pod is still there, of these profiles over this snapshot, in the last of so many cycles."""
+
+    pod: PodInfo
+    profiles: Sequence[Profile]
+    snapshot: Snapshot
+    limits: Limits = Limits()  # noqa: RUF009 - frozen
+    node_selector: Mapping[str, Any] | None = None
+    cycles: int = 1
+
+
+def explain_eviction(question: Question) -> tuple[bool, Finding]:
+    """Return whether the pod would be evicted, and what each plugin of each profile made of it."""
+    pod, snapshot = question.pod, question.snapshot
+    result = CycleResult(0, dry_run=True, nodes=0)
+    for _ in range(max(question.cycles, 1)):
+        result = run_cycle(question.profiles, snapshot, limits=question.limits, node_selector=question.node_selector)
+    evicted = [each for each in result.evicted if each.pod == pod.key]
+    kind = " ".join(filter(None, (pod.priority_band, pod.qos_class)))
+    where = f"on {pod.node_name}" if pod.node_name else "on no node"
+    parts = [Finding("pod", f"{pod.key}  {kind}  {where}", facts={"pod": pod.key, "node": pod.node_name or None})]
+    if evicted:
+        text = f"it would be evicted by {evicted[0].plugin}: {shortened(evicted[0].reason)}"
+    else:
+        text = "it stays" if question.cycles <= 1 else f"it stays, also in the last of {question.cycles} cycles"
+    parts.append(Finding("choice", text, facts={"evicted": bool(evicted), "cycles": question.cycles}))
+    if result.error:
+        parts.append(Finding("error", f"the cycle ended early: {shortened(result.error)}", Mark.ERROR))
+    for profile in question.profiles:
+        parts += _profile(question, profile, result)
+    return bool(evicted), Finding("eviction", facts={"pod": pod.key, "evicted": bool(evicted)}, parts=tuple(parts))
+
+
+def _profile(question: Question, profile: Profile, result: CycleResult) -> Iterator[Finding]:
+    pod, snapshot = question.pod, question.snapshot
+    rows = select_rows(snapshot, ready_rows(snapshot, question.node_selector), profile.node_selector)
+    found: list[Finding] = []
+    excluded = _excluded(question, profile, rows)
+    if excluded:
+        found.append(_said("not seen", excluded))
+    else:
+        for point, plugins in (("deschedule", profile.deschedule), ("balance", profile.balance)):
+            for running in plugins:
+                look = _Look(question, profile, result, rows)
+                found.append(_plugin(look, running, point))
+    yield heading(f"profile {profile.name}", found or (_said("idle", "no plugin is active in it"),), kind="profile")
+    vetoes = tuple(_vetoes(profile, pod, snapshot))
+    yield heading("who may veto it", vetoes, kind="vetoes")
+
+
+def _excluded(question: Question, profile: Profile, rows: Rows) -> str:
+    """Return why no plugin of a profile looks at the pod's node; empty where they do."""
+    pod, index = question.pod, question.snapshot.index
+    if not pod.node_name:
+        return "it is on no node: there is nothing to evict it from"
+    if pod.node_name not in index:
+        return f"its node {pod.node_name} is not known"
+    row = index[pod.node_name]
+    if row in rows:
+        return ""
+    if row not in ready_rows(question.snapshot):
+        return f"its node {pod.node_name} is not ready"
+    chosen = question.node_selector is None or row in ready_rows(question.snapshot, question.node_selector)
+    return f"the node selector of {f'profile {profile.name}' if chosen else 'the configuration'} leaves its node out"
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    question: Question
+    profile: Profile
+    result: CycleResult
+    rows: Rows
+
+    @property
+    def pod(self) -> PodInfo:
+        return self.question.pod
+
+    def notes(self, running: Running) -> Iterator[tuple[str, str]]:
+        """Yield as what a plugin noted the pod's node, and why."""
+        for note in self.result.node_notes:
+            if (note.profile, note.plugin, note.node) == (self.profile.name, running.name, self.pod.node_name):
+                yield note.role, note.message
+
+
+def _plugin(look: _Look, running: Running, point: str) -> Finding:
+    pod = look.pod
+    outcome = next((each for each in look.result.outcomes if (each.profile, each.plugin, each.pod)
+                    == (look.profile.name, running.name, pod.key)), None)
+    watched = "" if running.enforcement is Enforcement.ENFORCE else f" [{running.enforcement.value.lower()} only]"
+    name, facts = f"{running.name}{watched}", {"plugin": running.name, "point": point}
+    if outcome is not None:
+        facts |= {"outcome": outcome.to_json()}
+        if outcome.evicted:
+            return _said("evicts", f"{name}: {shortened(outcome.reason or outcome.rule)}", facts=facts)
+        stopper = ": ".join(filter(None, (outcome.stopped_by, outcome.stopped_rule)))
+        by = f" ({stopper})" if outcome.stopped_by != running.name else ""
+        chosen = f"chosen by {outcome.rule}, but " if outcome.rule else ""
+        return _said(_STOPS.get(outcome.stopped_by, "stays"),
+                     f"{name}: {chosen}{shortened(outcome.message)}{by}", facts=facts)
+    failed = [each for each in look.result.failures if (each.profile, each.plugin) == (look.profile.name, running.name)
+              and each.subject in ("", pod.key, pod.node_name)]
+    if isinstance(running.instance, DocumentPlugin):
+        state, text, parts = _document(look, running, point)
+    elif isinstance(running.instance, ExplainsNode):
+        state, text, parts = _asked(look, running)
+    else:
+        roles = [f"{role}{f': {message}' if message else ''}" for role, message in look.notes(running)]
+        state, text, parts = "not chosen", f"its node was found {'; '.join(roles)}" if roles else "", ()
+    parts += tuple(_said("failed", f"{f'{each.rule}: ' if each.rule else ''}{shortened(each.message)}", Mark.ERROR)
+                   for each in failed)
+    return _said(state, f"{name}{f': {text}' if text else ''}", facts=facts, parts=parts)
+
+
+_STOPS: Final = {"limits": "limit", "enforcement": "watched"}
+"""What to call an outcome by what stopped it; all else is `stays`."""
+
+
+def _asked(look: _Look, running: Running) -> tuple[str, str, tuple[Finding, ...]]:
+    roles = dict(look.notes(running))
+    try:
+        parts = tuple(running.instance.explain_node(look.question.snapshot, look.rows, look.pod.node_name))
+    except Exception as error:  # the border between framework and plugin
+        parts = (_said("failed", f"{type(error).__name__}: {error}", Mark.ERROR),)
+    if "waiting" in roles:
+        return "waits", f"{look.pod.node_name} has not been a source for long enough", parts
+    if "source" in roles:
+        return "not chosen", f"{look.pod.node_name} is a source, and the pod is none that it gives up", parts
+    return "not source", f"{look.pod.node_name} is none that pods leave", parts
+
+
+def _document(look: _Look, running: Running, point: str) -> tuple[str, str, tuple[Finding, ...]]:
+    """Return the first thing that keeps a document from choosing the pod."""
+    plugin, pod, snapshot = running.instance, look.pod, look.question.snapshot
+    compiled = plugin.compiled
+    cycle: DocumentCycle = plugin.cycle(snapshot, look.rows)
+    state = NodeState(snapshot.index[pod.node_name], pod.node_name)
+    if not cycle.is_meant(state):
+        return "not source", "`match.nodes` does not take its node", ()
+    roles = dict(look.notes(running))
+    if "unmeasured" in roles:
+        return "unmeasured", f"{pod.node_name}: {roles['unmeasured']}", ()
+    source = compiled.source
+    if source is not None and not _is_true(source, cycle.of_node(state)):
+        return "not source", f"{pod.node_name} is none", distances_to(source, cycle.of_node(state))
+    above = () if source is None else distances_to(source, cycle.of_node(state))
+    if "waiting" in roles:
+        return "waits", f"{pod.node_name} is {roles['waiting']}", above
+    if not accepts_pod(compiled.spec.match.pods, pod, snapshot):
+        return "not chosen", "`match.pods` does not take it", ()
+    for what, rules in (("matchConditions ", compiled.match_conditions), ("criterion ", compiled.criteria)):
+        for rule in rules:
+            if not _is_true(rule.program, cycle.of_pod(state, pod)):
+                return "not chosen", f"{what}{rule.name} is false", _why(rule, cycle.of_pod(state, pod))
+    pods = cycle.assigned.active(state.row) if point == "balance" else cycle.assigned.all(state.row)
+    if all(each.key != pod.key for each in pods):
+        return "not chosen", "it has finished, or is leaving already", ()
+    if source is not None and "source" not in roles:
+        return "stays", f"what others evict from {pod.node_name} in this cycle is enough for it", above
+    return "stays", "others came first, and `until` is true of its node", above
+
+
+def _is_true(program: Program, bindings: Mapping[str, object]) -> bool:
+    try:
+        return program.evaluate(bindings) is True
+    except EvaluationError:
+        return False
+
+
+def _why(rule: Rule, bindings: Mapping[str, object]) -> tuple[Finding, ...]:
+    try:
+        rule.program.evaluate(bindings)
+    except EvaluationError as error:
+        return (_said("failed", shortened(error.message), Mark.ERROR),)
+    return distances_to(rule.program, bindings)
+
+
+def _vetoes(profile: Profile, pod: PodInfo, snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield each filter's answer about the pod, also where no plugin has chosen it."""
+    for running in profile.filters:
+        refusals = []
+        for protocol, ask in ((EvictionFilter, "eviction_filter"), (PreEvictionFilter, "pre_eviction_filter")):
+            if not isinstance(running.instance, protocol):
+                continue
+            try:
+                refusal = getattr(running.instance, ask)(pod, snapshot)
+            except Exception as error:  # the border between framework and plugin
+                yield _said("failed", f"{running.name}: {type(error).__name__}: {error}", Mark.ERROR)
+                continue
+            if refusal is not None:
+                refusals.append(refusal)
+        watched = "" if running.enforcement is Enforcement.ENFORCE else f" [{running.enforcement.value.lower()} only]"
+        for refusal in refusals:
+            yield _said("vetoes", f"{running.name}{watched}: {shortened(refusal.message)}", facts={
+                "plugin": running.name, "rule": refusal.rule, "message": refusal.message,
+            }, parts=_veto_distances(running, refusal.rule, pod, snapshot))
+        if not refusals:
+            yield _said("allows", running.name, facts={"plugin": running.name})
+
+
+def _veto_distances(running: Running, name: str, pod: PodInfo, snapshot: Snapshot) -> tuple[Finding, ...]:
+    plugin = running.instance
+    if not isinstance(plugin, DocumentPlugin) or plugin.compiled.spec.type is not DeschedulerType.EVICTION_FILTER:
+        return ()
+    rule = next((each for each in plugin.compiled.criteria if each.name == name), None)
+    row = snapshot.index.get(pod.node_name, -1)
+    if rule is None:
+        return ()
+    return _why(rule, plugin.cycle(snapshot, _every_row(snapshot)).of_pod(NodeState(row, pod.node_name), pod))
+
+
+def _every_row(snapshot: Snapshot) -> Rows:
+    return select_rows(snapshot, ready_rows(snapshot), None)
+
+
+def _said(
+    word: str, text: str, mark: Mark = Mark.PLAIN, facts: Mapping[str, Any] | None = None,
+    parts: Iterable[Finding] = (),
+) -> Finding:
+    found = Finding("state", text, Mark.PLAIN, {"state": word, **(facts or {})}, tuple(parts),
+                    lead=f"{word.ljust(_WIDTH)}  ")
+    return replace(found, facts={**found.facts, "failed": True}) if mark is Mark.ERROR else found

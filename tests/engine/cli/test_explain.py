@@ -1,0 +1,53 @@
+"""What `explain` says beside decisions: evictions, QoS, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .conftest import Run
+
+ROOT = Path(__file__).parents[3]
+RECORDING = ROOT / "examples" / "09-qos-replay" / "metrics.yaml"
+CLUSTER = ROOT / "examples" / "cluster"
+
+
+def test_a_pod_that_stays_is_explained(run: Run):
+    done = run("explain", "shop/web-16", "--eviction", "--cluster", CLUSTER, "--policies", ROOT / "policies" / "descheduler")
+    assert (done.exit, done.err) == (5, "")
+    assert "  waits       drain-hot-nodes: general-03 is a source in 1 of 5 cycles in a row\n" in done.out
+    assert "              cpuPercent 89 %, until at most 80 % (params.highPercent): over by 9 %\n" in done.out
+    done = run("explain", "shop/web-16", "--eviction", "--cycles", 5, "--cluster", CLUSTER,
+               "--policies", ROOT / "policies" / "descheduler", "--output", "json")
+    assert (done.exit, done.json["evicted"], done.json["explanation"]["kind"]) == (0, True, "eviction")
+
+
+def test_a_node_that_was_not_adjusted_is_explained(run: Run):
+    arguments = ("explain", "--qos", "worker-1", "--replay", RECORDING, "--policies", ROOT / "policies" / "qos")
+    done = run(*arguments, "--at", "10s")
+    assert (done.exit, done.err) == (0, "")
+    assert done.out.startswith("worker-1 at 10s\n\nsuppress-best-effort did nothing at 10s\n  false       pressed\n")
+    assert run(*arguments, "--output", "json").json["node"] == "worker-1"
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ((), "which pod? name it, or with `--qos` a node"),
+    (("web-101",), "`--cluster` is missing: it says where the pod and the nodes are"),
+    (("--qos", "n"), "`--qos` needs a recording: name it with `--replay`"),
+    (("--qos", "worker-2", "--replay", RECORDING), "there is no node `worker-2` in the recording: did you mean `worker-1`?"),
+    (("--qos", "worker-1", "--replay", RECORDING, "--at", "5x"), "`--at`: `5x` is not a duration such as `30s`, `5m` or `1h30m`"),
+    (("--qos", "worker-1", "--replay", RECORDING, "--plugin", "BECPUSupress"),
+     "there is no QoS plugin `BECPUSupress`: did you mean `BECPUSuppress`?"),
+    (("web-101", "--qos", "worker-1"), "a pod means nothing to `--qos`"),
+    (("web-101", "--cluster", CLUSTER, "--at", "5s"), "`--at` means nothing to a scheduling decision"),
+    (("web-101", "--cluster", CLUSTER, "--eviction", "--node", "general-01"), "`--node` means nothing to `--eviction`"),
+    (("web-101", "--cluster", CLUSTER, "--cycles", "3"), "`--cycles` means nothing to a scheduling decision"),
+])
+def test_what_cannot_be_asked_is_a_usage_error(run: Run, arguments: tuple[object, ...], message: str):
+    done = run("explain", *arguments)
+    assert (done.exit, done.out, done.err) == (2, "", f"koord-policy: {message}\n")
+
+
+def test_what_is_said_to_a_pipe_has_no_colour(run: Run):
+    assert "\x1b" not in run("explain", "shop/web-101", "--cluster", CLUSTER, "--node", "gpu-01").out
