@@ -72,13 +72,24 @@ class NodeResourcesBalancedAllocation:
 
 def _balance(used: list[NDArray[np.int64]], capacity: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Return 100 less the standard deviation of the shares in percent, over the resources that a node has."""
-    there = np.array(capacity) != 0
-    shares = np.minimum(np.array(used) / np.maximum(np.array(capacity), 1), 1.0)
+    there = [each != 0 for each in capacity]
+    shares = [np.minimum(wanted / np.maximum(size, 1), 1.0) for wanted, size in zip(used, capacity, strict=True)]
+    if len(used) == 2:
+        deviation = np.abs((shares[0] - shares[1]) / 2) * (there[0] & there[1])
+    elif len(used) > 2:
+        deviation = _deviation(np.array(shares), np.array(there))
+    else:
+        deviation = np.zeros(len(used[0]))
+    found: NDArray[np.int64] = ((1 - deviation) * HIGHEST_SCORE).astype(np.int64)
+    return found
+
+
+def _deviation(shares: NDArray[np.float64], there: NDArray[np.bool_]) -> NDArray[np.float64]:
     shares[~there] = 0
     count = there.sum(axis=0)
     mean = shares.sum(axis=0) / np.maximum(count, 1)
     squares = np.where(there, (shares - mean) ** 2, 0).sum(axis=0)
-    deviation = np.sqrt(squares / np.maximum(count, 1))
+    deviation: NDArray[np.float64] = np.sqrt(squares / np.maximum(count, 1))
     # Of two it is half their distance, in the floating point of the original.
     two = count == 2
     if two.any():
@@ -86,5 +97,4 @@ def _balance(used: list[NDArray[np.int64]], capacity: list[NDArray[np.int64]]) -
         lowest = np.where(there, shares, 2).min(axis=0)
         deviation = np.where(two, np.abs((highest - lowest) / 2), deviation)
     deviation[count < 2] = 0
-    found: NDArray[np.int64] = ((1 - deviation) * HIGHEST_SCORE).astype(np.int64)
-    return found
+    return deviation

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.edits import Edit, toleration_edit, uncordon_edit, untaint_edit
@@ -22,6 +23,7 @@ from koordpolicy.engine.scheduler.normalize import normalize_by_max
 from .hints import is_of, node_came_or_changed
 
 _PATHS: Final = frozenset({("node", "spec", "taints")})
+_MOST_KEPT: Final = 64
 _PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 _OF_KUBERNETES: Final = "node.kubernetes.io/"
 """Taints that say what is wrong with a node: they go when that does."""
@@ -37,6 +39,7 @@ class TaintToleration:
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
         self._tolerated = DistinctAnswers(np.bool_)
         self._soft = DistinctAnswers(np.int64)
+        self._normalized: dict[int, tuple[NDArray[np.int64], dict[int, NDArray[np.int64]]]] = {}
         self._messages = DistinctAnswers(np.object_)
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
@@ -70,7 +73,20 @@ class TaintToleration:
             return sum(1 for taint in soft if not any(tolerates(each, taint) for each in tolerations))
 
         counts = self._soft.answer(snapshot, _PATHS, _question(pod), count)
-        return Scores(normalize_by_max(counts, rows, HIGHEST_SCORE, reverse=True), raw={"": counts})
+        return Scores(self._normalize(counts, rows), raw={"": counts})
+
+    def _normalize(self, counts: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
+        """Return what `normalize_by_max` does, from an earlier decision where the counts are the same array."""
+        most = int((counts if len(rows) == len(counts) else counts[rows]).max(initial=0))
+        kept = self._normalized.get(id(counts))
+        if kept is None or kept[0] is not counts:
+            if len(self._normalized) >= _MOST_KEPT:
+                self._normalized.clear()
+            kept = self._normalized[id(counts)] = (counts, {})
+        found = kept[1].get(most)
+        if found is None:
+            found = kept[1][most] = normalize_by_max(counts, rows, HIGHEST_SCORE, reverse=True)
+        return found
 
     def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield that the pod could tolerate the taint, and that the node could lose it, if people set it."""

@@ -1,8 +1,8 @@
 """How many pods of some kind run on each node, for questions about the pods that run and not about the nodes.
 
 Thousands of pods have a handful of different sets of labels. What a question can see of a pod is its *kind*; a question
-is answered once per kind, and its column follows each pod that comes or goes. So a decision costs the pods that moved
-since the question was last asked, and not those that run.
+is answered once per kind, and its column follows each pod that comes or goes. So a decision costs the kinds that are
+new since the question was last asked, and not the pods that run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from ..kubernetes.pod_affinity import NO_TERMS, AffinityTerms, HostPort, host_po
 from .domains import Domains
 
 _PODS: Final[frozenset[Path]] = frozenset({("nodeInfo", "pods")})
-_LONGEST_LOG: Final = 65_536
 _MOST_BYTES: Final = 64 * 1024 * 1024
 _FEWEST_COLUMNS: Final = 32
 _MOST_SEEN: Final = 4_096
@@ -43,6 +42,10 @@ class Kind:
     ports: frozenset[HostPort]
     where: dict[int, int] = field(default_factory=dict)
     """How many of them run, by row."""
+    columns: list[tuple[_Column, int]] = field(default_factory=list)
+    """Which columns count them, and what each one of them counts there."""
+    listed: bool = False
+    """Whether any of them ever ran."""
 
 
 Weight = Callable[[Kind], int]
@@ -50,28 +53,28 @@ Weight = Callable[[Kind], int]
 
 
 class _Column:
-    __slots__ = ("places", "seen", "values", "weight", "weights")
+    __slots__ = ("places", "seen", "values")
 
-    def __init__(self, size: int, weight: Weight, places: Sequence[int] | None) -> None:
+    def __init__(self, size: int, places: Sequence[int] | None) -> None:
         self.values: Counts = np.zeros(size, np.int64)
-        self.weights: dict[Kind, int] = {}
-        self.weight = weight
         self.places = places
         """Where a row counts; -1 for nowhere. None: under its own number."""
-        self.seen = -1
+        self.seen = 0
+        """Of how many of the kinds it knows what they count."""
 
-    def of(self, kind: Kind) -> int:
-        found = self.weights.get(kind)
-        if found is None:
-            found = self.weights[kind] = self.weight(kind)
-        return found
+    def add(self, row: int, amount: int) -> None:
+        """Count more, or less, on a node."""
+        place = row if self.places is None else self.places[row]
+        if place >= 0:
+            self.values[place] += amount
 
 
 class PodCounts:
     """The pods of one cluster by kind and row, and the columns that were asked for; see `pod_counts`."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, most_bytes: int = _MOST_BYTES) -> None:
         self._size = size
+        self._most = max(_FEWEST_COLUMNS, most_bytes // (8 * max(size, 1)))
         self._stamp = -1
         self._rows: list[dict[str, tuple[PodInfo, Kind]]] = [{} for _ in range(size)]
         self._kinds: dict[Hashable, Kind] = {}
@@ -80,8 +83,7 @@ class PodCounts:
         self._affine: dict[AffinityTerms, int] = {}
         self._with_ports = 0
         self._seen: dict[int, tuple[Mapping[str, Any], Kind]] = {}
-        self._log: list[tuple[int, Kind, int]] = []
-        self._forgotten = 0
+        self._order: list[Kind] = []
         self._columns: dict[Hashable, _Column] = {}
         self.terms_version = 0
         """Grows whenever the terms that some running pod has may have become others."""
@@ -99,14 +101,17 @@ class PodCounts:
         for index in range(self._size) if changed is None else changed.tolist():
             self._follow_row(index, cluster.rows[index])
         self._stamp = stamp
-        if len(self._log) > _LONGEST_LOG:
-            half = len(self._log) // 2
-            self._forgotten += half
-            del self._log[:half]
         if len(self._kinds) > 2 * len(self._running) + _MOST_SEEN:
-            self._kinds = {key: kind for key, kind in self._kinds.items() if kind in self._running}
-            self._terms = {key: terms for key, terms in self._terms.items() if terms in self._affine}
-            self._seen.clear()
+            self._forget_kinds()
+
+    def _forget_kinds(self) -> None:
+        """Forget the kinds of which no pod runs; they count nothing anywhere."""
+        self._kinds = {key: kind for key, kind in self._kinds.items() if kind in self._running}
+        self._terms = {key: terms for key, terms in self._terms.items() if terms in self._affine}
+        self._seen.clear()
+        for column in self._columns.values():
+            column.seen = sum(1 for kind in self._order[: column.seen] if kind in self._running)
+        self._order = [kind for kind in self._order if kind in self._running]
 
     def _follow_row(self, index: int, row: NodeRow) -> None:
         known, pods = self._rows[index], row.pods
@@ -133,7 +138,11 @@ class PodCounts:
             self._running[kind] = running + change
         else:
             del self._running[kind]
-        self._log.append((index, kind, change))
+        for column, weight in kind.columns:
+            column.add(index, weight * change)
+        if not kind.listed:
+            kind.listed = True
+            self._order.append(kind)
 
     def _first_or_last(self, kind: Kind, change: int) -> None:
         if kind.ports:
@@ -205,34 +214,26 @@ class PodCounts:
         """Return the sums of the weights of the pods on each node, or in each domain; not to be written."""
         column = self._columns.pop(question, None)
         if column is None:
-            most = max(_FEWEST_COLUMNS, _MOST_BYTES // (8 * max(self._size, 1)))
-            while len(self._columns) >= most:
-                del self._columns[next(iter(self._columns))]
-            column = (_Column(self._size, weight, None) if among is None
-                      else _Column(among.count, weight, among.codes.tolist()))
+            column = _Column(self._size, None) if among is None else _Column(among.count, among.codes.tolist())
+            self._make_room()
         self._columns[question] = column
-        end = self._forgotten + len(self._log)
-        if column.seen == end:
-            return column.values
-        values, places = column.values, column.places
-        if column.seen < self._forgotten:
-            values[:] = 0
-            for kind in self._running:
-                if count := column.of(kind):
+        order = self._order
+        if column.seen < len(order):
+            for kind in order[column.seen:]:
+                if amount := weight(kind):
+                    kind.columns.append((column, amount))
                     for row, number in kind.where.items():
-                        place = row if places is None else places[row]
-                        if place >= 0:
-                            values[place] += count * number
-        else:
-            for row, kind, change in self._log[column.seen - self._forgotten:]:
-                if count := column.of(kind):
-                    place = row if places is None else places[row]
-                    if place >= 0:
-                        values[place] += count * change
-            if len(column.weights) > 2 * len(self._kinds) + _MOST_SEEN:
-                column.weights.clear()
-        column.seen = end
-        return values
+                        column.add(row, amount * number)
+            column.seen = len(order)
+        return column.values
+
+    def _make_room(self) -> None:
+        if len(self._columns) < self._most:
+            return
+        # Those that nobody has asked for longest; several at once, because all kinds have to forget them.
+        gone = {self._columns.pop(question) for question in list(self._columns)[: self._most // 8]}
+        for kind in self._order:
+            kind.columns = [each for each in kind.columns if each[0] not in gone]
 
     def moved(self, snapshot: Snapshot) -> list[tuple[int, Kind, int]]:
         """Return what an overlay changes: rows, kinds, and how many pods more or fewer there are."""
