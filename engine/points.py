@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from .cel.checked import Path
+
 
 class Framework(enum.Enum):
     """The three plugin systems, named as their configuration files name them."""
@@ -153,6 +155,19 @@ class Scores:
     """Each item's normalised values, where a plugin has several, for the score break-down."""
     raw: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     """Each item's values before they were normalised (under an empty text those of a plugin without items)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What an answer about a node hangs on: what is asked (all that is read of the pod), and what is read of the node.
+
+    `paths` are those of the variables of filters (`("allocatable", "cpu")`). Where `epoch` is another one, everything
+    may be another answer: for what hangs on neither the pod nor a node, such as the time until which answers hold.
+    """
+
+    key: Hashable
+    paths: frozenset[Path]
+    epoch: Hashable = None
 
 
 HIGHEST_SCORE: Final = 100

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cel.checked import Path
-from ..cel.columns import evaluate
+from ..cel.columns import evaluate, is_pure, split
+from ..cel.encoding import key_of, value_at
 from ..cel.environment import Scope
 from ..cel.estimate import estimate
 from ..cel.frame import Frame, Rows
@@ -25,10 +26,20 @@ from ..cluster.facts import pod_facts, pod_values
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import NodeFrame, Snapshot
 from ..documents import Normalize, Over
-from ..points import HIGHEST_SCORE, Answer, Code, FailurePolicy, IgnoredErrors, Refusal, Scores
+from ..points import (
+    HIGHEST_SCORE,
+    Answer,
+    Code,
+    FailurePolicy,
+    IgnoredErrors,
+    Point,
+    Question,
+    Refusal,
+    Scores,
+)
 from .aggregation import Facts, summarize
 from .programs import AggregateProgram, CompiledScheduler, Rule, ScoreProgram
-from .selection import accepts_pod, exempt, node_mask
+from .selection import NODE_PATHS, accepts_pod, exempt, node_mask
 
 State: TypeAlias = MutableMapping[object, Any]
 """What is remembered during one decision (`plugins.CycleState`)."""
@@ -43,6 +54,11 @@ _CONDITIONS: Final = "matchConditions"
 """What stands for the rule where a condition failed: then it is not known whether the rules are about the row."""
 _FEW: Final = 100
 """Up to so many rows are faster asked one by one: a column answers for all rows, whichever are asked for."""
+
+
+_NOT_ASKED: Final = Question("not asked", frozenset())
+"""The question of all pods that a document is not about: every node is fine."""
+_OF_THE_POD: Final = frozenset(("pod", "podInfo", "requests", "limits"))
 
 
 class _Shared:
@@ -100,6 +116,7 @@ class DocumentScheduler:
         self._compiled = compiled
         self._spec = compiled.spec
         self._ignore = compiled.spec.failure_policy is FailurePolicy.IGNORE
+        self._hangs_on: dict[Point, tuple[tuple[Path, ...], frozenset[Path] | None]] = {}
         named = [
             *((_CONDITIONS, each.name, each.program) for each in compiled.conditions),
             *(("preEnqueue", each.name, each.program) for each in compiled.pre_enqueue),
@@ -156,6 +173,48 @@ class DocumentScheduler:
         if weights > 1:
             total //= weights
         return Scores(total, errors, items, raws)
+
+    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question | None:
+        """Return what an answer about a node hangs on: all that its expressions read of the pod and of the node.
+
+        None where it hangs on more than that: other nodes (aggregates, scores that are normalised, items that are left
+        out for all where one fails), the time, a function that may answer differently.
+        """
+        found = self._hangs_on.get(point)
+        if found is None:
+            found = self._hangs_on[point] = self._reads_at(point)
+        of_pod, of_node = found
+        if of_node is None:
+            return None
+        match = self._spec.match.pods
+        if (point is Point.FILTER and exempt(match, pod)) or not accepts_pod(match, pod, snapshot):
+            return _NOT_ASKED
+        values = pod_values(pod) if of_pod else {}
+        return Question(tuple(key_of(value_at(values[path[0]], path[1:])) for path in of_pod), of_node)
+
+    def _reads_at(self, point: Point) -> tuple[tuple[Path, ...], frozenset[Path] | None]:
+        """Return what is read of the pod and of the node at a point; None for the node where that is not all."""
+        compiled = self._compiled
+        rules: list[Rule | ScoreProgram] = [*compiled.conditions]
+        if point is Point.FILTER:
+            rules += compiled.filter
+        elif self._ignore or any(each.item.normalize is not Normalize.IDENTITY for each in compiled.score):
+            return (), None
+        else:
+            rules += compiled.score
+        programs = [each.program for each in rules]
+        of_pod: set[Path] = set()
+        of_node = set[Path]() if self._spec.match.nodes is None else set(NODE_PATHS)
+        for program in programs:
+            below, others = split(program.checked, program.checked.reads)
+            of_node |= below
+            of_pod.update(path for path in others if path[0] != "params")
+            if not is_pure(program.checked):
+                return (), None
+        timed = any(path[0] == "metricAge" or path == ("nodeInfo",) for path in of_node)
+        if timed or any(path[0] not in _OF_THE_POD for path in of_pod):
+            return (), None
+        return tuple(sorted(of_pod)), frozenset(of_node)
 
     def depends_on(self, rules: frozenset[str]) -> frozenset[Path]:
         """Return what these rules read of the pod, the node and the time, with what decides whether they are asked."""

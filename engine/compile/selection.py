@@ -17,7 +17,8 @@ SYSTEM_NAMESPACE: Final = "kube-system"
 SYSTEM_CLASSES: Final = frozenset(("system-cluster-critical", "system-node-critical"))
 
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
-_READ: Final[frozenset[Path]] = frozenset((("node", "metadata", "labels"), ("node", "metadata", "name")))
+NODE_PATHS: Final[frozenset[Path]] = frozenset((("node", "metadata", "labels"), ("node", "metadata", "name")))
+"""What `match.nodes` reads."""
 _KEPT: Final = "node matches"
 _MOST_KEPT: Final = 256
 
@@ -73,7 +74,7 @@ def node_mask(match: NodeMatch | None, digest: str, frame: NodeFrame, snapshot: 
     kept = base.kept.get(_KEPT)
     if not isinstance(kept, dict) or len(kept) > _MOST_KEPT:
         kept = base.kept[_KEPT] = {}
-    stamp = base.stamp(_READ)
+    stamp = base.stamp(NODE_PATHS)
     entry = kept.get(digest)
     mask: NDArray[np.bool_]
     if entry is None:
@@ -82,7 +83,7 @@ def node_mask(match: NodeMatch | None, digest: str, frame: NodeFrame, snapshot: 
     else:
         since, mask = entry
         if since != stamp:
-            changed = base.changed(_READ, since)
+            changed = base.changed(NODE_PATHS, since)
             mask = mask.copy()
             for row in range(base.size) if changed is None else changed.tolist():
                 mask[row] = _accepts(match, base.row_value("node", row))

@@ -7,6 +7,7 @@ may call, made by `cel_function`.
 """
 
 from ..cluster.changes import Event
+from ..points import Question
 from .descheduling import (
     Balance,
     Deschedule,
@@ -24,6 +25,7 @@ from .lifecycle import (
     Client,
     Closeable,
     Count,
+    Deletes,
     Events,
     Handle,
     Nominator,
@@ -86,6 +88,7 @@ from .scheduling import (
     QueuedPod,
     QueueSort,
     Refused,
+    Repeats,
     ReservationFilter,
     ReservationNominator,
     ReservationRestore,
@@ -122,6 +125,7 @@ __all__ = [
     "Closeable",
     "Count",
     "CycleState",
+    "Deletes",
     "Depends",
     "Deschedule",
     "Endpoints",
@@ -156,12 +160,14 @@ __all__ = [
     "PreFilter",
     "PreScore",
     "PreferNodes",
+    "Question",
     "Queue",
     "QueueSort",
     "QueuedPod",
     "Readings",
     "Refused",
     "Remedies",
+    "Repeats",
     "ReservationFilter",
     "ReservationNominator",
     "ReservationRestore",

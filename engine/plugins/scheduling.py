@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..cel.frame import Rows
     from ..cluster.pods import PodInfo
     from ..cluster.snapshot import Snapshot
-    from ..points import Answer, Code, Refusal, Scores
+    from ..points import Answer, Code, Point, Question, Refusal, Scores
 
 
 class CycleState(dict[object, Any]):
@@ -148,6 +148,19 @@ class Depends(Protocol):
 
     def depends_on(self, rules: frozenset[str]) -> frozenset[Path]:
         """Return the paths of the variables of filters (`("node", "metadata", "labels")`) that these rules read."""
+        ...
+
+
+@runtime_checkable
+class Repeats(Protocol):
+    """Says what its filter or its score hangs on, so that answers are kept: it is asked about changed nodes only.
+
+    Its answer about a node must not hang on which other nodes it is asked about (so no score that is normalised over
+    them), nor on anything that `Question` does not name. It must be as fast about a few rows as those are few.
+    """
+
+    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question | None:
+        """Return what the answer for the pod hangs on; None where that cannot be said."""
         ...
 
 

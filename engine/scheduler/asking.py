@@ -6,10 +6,10 @@ else; it means what `engine.points` says of an error at the point.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +31,15 @@ from ..plugins import (
     PreferNodes,
     Skip,
 )
-from ..points import HIGHEST_SCORE, Answer, Code, IgnoredErrors, Point, Refusal, Scores
+from ..points import HIGHEST_SCORE, Answer, Code, Errors, IgnoredErrors, Point, Refusal, Scores
 from .nominations import Nominations
 from .profile import Active, Profile
 from .rowwise import describe, failed
+from .standing import Kept, Standing, Steps, among, asked_again, errors_among, step_of
 from .verdict import NOWHERE, Failure, Filtered, Scored
+
+_FEW: Final = 64
+"""Up to so many rows, plugins are asked about them: answers about all nodes are not worth their while."""
 
 Whole: TypeAlias = tuple[str, Point, Refusal]
 """Who refused the pod as a whole, where, and why."""
@@ -66,6 +70,14 @@ class Asking:
     found: list[Filtered] = field(default_factory=list)
     skipped: set[str] = field(default_factory=set)
     """The plugins whose preFilter has nothing to do with the pod."""
+    _rest: Callable[[], Iterator[Filtered]] | None = None
+    """Works out what follows `found`."""
+    _standing: Standing | None = None
+
+    @property
+    def steps(self) -> Sequence[Filtered]:
+        """What preFilters and filters said, in their order."""
+        return tuple(self.found) if self._rest is None else Steps(self.found, self._rest)
 
     def prepare(self, rows: Rows) -> tuple[Whole | None, Rows]:
         """Ask everything that comes before the filters; return who refused the pod, and the rows that are left."""
@@ -129,6 +141,9 @@ class Asking:
                 self._note_whole(refusal, rows[promised])
             kept = beside.filters(kept)
             rows = np.sort(np.concatenate((rows[~promised], kept)))
+        self._rest = None
+        if len(rows) > _FEW and not self.exhaustive and not self.snapshot.patched:
+            return self._kept_filters(rows)
         everything = rows
         for active in self.profile.filters:
             if not len(rows) and not self.exhaustive:
@@ -143,6 +158,55 @@ class Asking:
             if active.enforced and len(refused):
                 rows = kept if asked is rows else rows[answer.passed[rows]]
         return rows
+
+    def _kept_filters(self, rows: Rows) -> Rows:
+        """Do what `filters` does, with the answers that stand."""
+        actives = [each for each in self.profile.filters if each.name not in self.skipped]
+        standing = self._of_cluster()
+        kept = standing.keep(Point.FILTER, actives)
+        # By row: where the first filter stands that refuses it.
+        first = standing.first_refusals(self.profile, kept)[rows]
+        errors = {place: errors_among(column, rows) for place, column in zip(kept.places, kept.columns, strict=True)
+                  if column.errors}
+        others: dict[int, tuple[Answer, Rows, Rows]] = {}
+        for place, active in enumerate(actives):
+            if place in kept.places:
+                continue
+            left = (first < 0) | (first > place)
+            asked = rows[left]
+            if not len(asked):
+                continue
+            answer = self._filter(active, asked)
+            refused, _ = _split(answer.passed, asked)
+            if len(refused) or answer.errors:
+                others[place] = answer, asked, refused
+            if active.enforced and len(refused):
+                first[left & ~answer.passed[rows]] = place
+        passed = rows[first < 0]
+        if len(passed) < len(rows) or errors or others:
+            self._rest = lambda: self._worked_out(actives, kept, rows, first, errors, others)
+        return passed
+
+    def _worked_out(  # noqa: PLR0917 - all that one decision's filters left
+        self, actives: Sequence[Active], kept: Kept, rows: Rows, first: NDArray[np.int16],
+        errors: Mapping[int, Errors], others: Mapping[int, tuple[Answer, Rows, Rows]],
+    ) -> Iterator[Filtered]:
+        for place, active in enumerate(actives):
+            if place in others:
+                answer, asked, refused = others[place]
+                yield step_of(active, answer, answer.errors, asked, refused)
+            elif place in kept.places:
+                refused = rows[first == place]
+                asked = rows[(first < 0) | (first >= place)]
+                failed = among(errors.get(place, {}), asked)
+                if len(refused) or failed:
+                    yield step_of(active, asked_again(active, self.state, self.pod, self.snapshot, refused), failed,
+                                  asked, refused)
+
+    def _of_cluster(self) -> Standing:
+        if self._standing is None:
+            self._standing = Standing(self.state, self.pod, self.snapshot)
+        return self._standing
 
     def passed(self, rows: Rows, nominations: Nominations | None) -> tuple[Whole | None, Rows]:
         """Return what is left of prepared rows after all filters: one row where that is the pod's by promise."""
@@ -181,17 +245,24 @@ class Asking:
             refusal = self._change(active, Point.SCORE, "before_score", rows)
             if refusal is not None:
                 return refusal, (), totals
-        found: list[Scored] = []
-        for active in self.profile.scores:
-            if active.name in idle:
+        asked = [active for active in self.profile.scores if active.name not in idle]
+        found: dict[int, Scored] = {}
+        if len(rows) > _FEW and not self.exhaustive and not self.snapshot.patched:
+            standing = self._of_cluster()
+            kept = standing.keep(Point.SCORE, asked)
+            totals += standing.totals(self.profile, kept)[rows]
+            for place, active, column in zip(kept.places, kept.actives, kept.columns, strict=True):
+                found[place] = scored(active, Scores(column.values.astype(np.int64), errors_among(column, rows)))
+        for place, active in enumerate(asked):
+            if place in found:
                 continue
             scores = self._score(active, rows)
-            plugin = active.plugin
-            found.append(Scored(plugin.name, plugin.origin, active.weight, scores, plugin.enforcement))
+            found[place] = scored(active, scores)
             if active.enforced:
                 chosen = scores.values[rows]
                 totals += chosen if active.weight == 1 else chosen * active.weight
-        return None, tuple(found), totals
+        found = dict(sorted(found.items()))
+        return None, tuple(found.values()), totals
 
     def _promised(self, rows: Rows, nominations: Nominations | None) -> Rows:
         node = None if nominations is None else nominations.node_of(self.pod)
@@ -373,7 +444,13 @@ class RefusedNodes:
     def _steps(self) -> list[Filtered]:
         enforced = {each.name for each in self._asking.profile.filters if each.enforced}
         enforced |= {each.name for each in self._asking.profile.pre_filters if each.enforced}
-        return [step for step in self._asking.found if step.plugin in enforced]
+        return [step for step in self._asking.steps if step.plugin in enforced]
+
+
+def scored(active: Active, scores: Scores) -> Scored:
+    """Return what a scorer said, with its weight."""
+    plugin = active.plugin
+    return Scored(plugin.name, plugin.origin, active.weight, scores, plugin.enforcement)
 
 
 def _resolvable(step: Filtered) -> list[tuple[int, bool]]:

@@ -110,7 +110,7 @@ def decide(
     if refusal is None:
         refusal, rows = asking.passed(rows, nominations)
     # Transformers may have changed the view: what the verdict says of a node is said of that.
-    verdict = Verdict(pod, profile.name, profile.generation, snapshot.names, filters=tuple(asking.found), passed=rows,
+    verdict = Verdict(pod, profile.name, profile.generation, snapshot.names, filters=asking.steps, passed=rows,
                       refusal=refusal, failures=tuple(asking.failures))
     if refusal is not None or not len(rows):
         return _with_room(verdict, asking, RefusedNodes(asking, refusal, everything, nominations))
@@ -179,7 +179,7 @@ def filter_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: R
     refusal, passed = asking.prepare(rows)
     if refusal is None:
         refusal, passed = asking.passed(passed, None)
-    return Verdict(pod, profile.name, profile.generation, snapshot.names, filters=tuple(asking.found), passed=passed,
+    return Verdict(pod, profile.name, profile.generation, snapshot.names, filters=asking.steps, passed=passed,
                    refusal=refusal, failures=tuple(asking.failures), considered=len(rows))
 
 
@@ -530,6 +530,12 @@ class OwnCluster:
         """Remove the pod."""
         self.evicted.append((pod.key, reason))
         self._cluster.delete("Pod", pod.key)
+
+    def delete(self, item: Mapping[str, Any]) -> None:
+        """Remove the object."""
+        metadata = item["metadata"]
+        namespace = metadata.get("namespace")
+        self._cluster.delete(item["kind"], f"{namespace}/{metadata['name']}" if namespace else metadata["name"])
 
 
 def _unsubscribe(handle: Handle) -> None:

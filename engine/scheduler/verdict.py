@@ -115,7 +115,7 @@ class Verdict:
     row: int = -1
     devices: tuple[int, ...] = ()
     """Minor numbers of the devices that were taken on the node."""
-    filters: tuple[Filtered, ...] = ()
+    filters: Sequence[Filtered] = ()
     passed: Rows = field(default_factory=lambda: NOWHERE, repr=False)
     scores: tuple[Scored, ...] = ()
     """Empty where one node passed: then there is nothing to compare."""

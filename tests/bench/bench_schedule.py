@@ -36,7 +36,7 @@ def main() -> Iterator[Figure]:
 def _measure(size: int, *, built_ins: bool) -> list[float]:
     cluster, start = cluster_of(size)
     problems = Problems()
-    loaded = load([Source("ten.yaml", _documents())])
+    loaded = load([Source("ten.yaml", documents())])
     problems.extend(loaded.problems)
     plugins = compile_documents(loaded.documents, problems)
     problems.raise_errors()
@@ -66,7 +66,7 @@ def _pod(number: int, random: Random) -> PodInfo:
     return PodInfo.of({"kind": "Pod", "metadata": {"name": f"pod-{number}", "namespace": "shop"}, "spec": spec})
 
 
-def _documents() -> str:
+def documents() -> str:
     texts = []
     for point, expressions in (("filter", FILTERS), ("score", SCORES)):
         for number, expression in enumerate(expressions):
