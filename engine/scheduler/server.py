@@ -19,7 +19,15 @@ from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
 from ..cluster.listing import Listing, apply
@@ -70,6 +78,7 @@ class Metrics:
     """What Prometheus scrapes, in a registry of its own."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # a series beside each counter, which nobody reads
         self.registry = CollectorRegistry()
         self.loaded: Loaded | None = None
         self._decisions = Counter(

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
+from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from .test_scheduler_extender import client, document, dump, policies, question, serving  # noqa: F401
 
@@ -222,3 +225,25 @@ def test_a_directory_that_cannot_be_written_is_told_and_nothing_changes(shadowed
     assert answer["error"] == f"`{policies}` cannot be written: file exists"
     assert (policies / "policy.yaml").read_text() == document(4000)
     assert stat.S_ISREG((policies / "deep").stat().st_mode)
+
+
+def test_metrics_keep_the_conventions_and_are_all_documented(shadowed, policies):
+    (policies / "audit.yaml").write_text(document(1500, name="stricter").replace("spec:\n", "spec:\n  enforcement: Audit\n"))
+    shadowed.until(lambda status: status["policies"]["generation"] == 2)
+    decide(shadowed)
+    text = shadowed("GET", "/metrics")[1]
+    page = (Path(__file__).parents[3] / "docs" / "extender.md").read_text(encoding="utf-8")
+    families = list(text_string_to_metric_families(text))
+    assert len(families) > 20
+    for family in families:
+        # The parser takes `_total` off counters; the text of an info looks like a gauge's.
+        shown = f"{family.name}_total" if family.type == "counter" else family.name
+        assert re.fullmatch("koord_policy_[a-z_]+[a-z]", family.name)
+        assert family.documentation, shown
+        assert family.documentation[-1] != "."
+        assert f"`{shown}`" in page, shown
+        assert not re.search("_(milliseconds|ms|minutes|count|sum|bucket|counter|gauge)$", family.name), shown
+        assert family.type != "gauge" or not family.name.endswith("_total"), shown
+        assert ("timestamp" not in family.name) or family.name.endswith("_timestamp_seconds"), shown
+        for sample in family.samples:
+            assert sample.labels.keys() <= {"verb", "result", "plugin", "enforcement", "point", "rule", "hash", "path", "le"}
