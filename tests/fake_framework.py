@@ -13,6 +13,7 @@ from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
 from koordpolicy.engine.plugins import Event, Handle
+from koordpolicy.engine.scheduler.reservations import ReservePods
 
 _TABLE = {plugin.name: plugin for plugin in PLUGINS}
 
@@ -26,6 +27,7 @@ class FakeFramework:
         self.gates = frozenset(gates)
         self.told: list[tuple[frozenset[str], Callable[[Event], None]]] = []
         self.plugins: list[Any] = []
+        self.reserve_pods = ReservePods(self.upsert, lambda key: self.delete("Pod", key))
         self.waiting = FakeWaiting()
         self.queue = FakeQueue(self)
         self.nominator = FakeNominator()
@@ -43,12 +45,16 @@ class FakeFramework:
         old, old_pod = self.cluster.object(item["kind"], key), self._pod(item["kind"], key)
         self.cluster.upsert(item)
         self._tell(Event(item["kind"], key, old, item, old_pod, self._pod(item["kind"], key)))
+        if item["kind"] == "Reservation":
+            self.reserve_pods.changed(key, item)
 
     def delete(self, kind: str, key: str) -> None:
         """Remove an object."""
         old, old_pod = self.cluster.object(kind, key), self._pod(kind, key)
         self.cluster.delete(kind, key)
         self._tell(Event(kind, key, old, None, old_pod, None))
+        if kind == "Reservation":
+            self.reserve_pods.changed(key, None)
 
     def assume(self, pod: PodInfo, node: str) -> None:
         """Place a pod, as the scheduler does before it asks to reserve."""
@@ -203,3 +209,9 @@ class FakeClient:
     def evict(self, pod: PodInfo, reason: str) -> None:
         """Note an eviction."""
         self.evicted[pod.key] = reason
+
+    def delete(self, item: Mapping[str, Any]) -> None:
+        """Delete an object."""
+        metadata = item["metadata"]
+        namespace = metadata.get("namespace")
+        self._framework.delete(item["kind"], f"{namespace}/{metadata['name']}" if namespace else metadata["name"])

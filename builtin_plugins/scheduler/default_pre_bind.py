@@ -37,7 +37,8 @@ class DefaultPreBind:
         """
         if original.get("kind") not in _KINDS:
             return SKIP
-        before, after = _without_status(original), _without_status(modified)
+        status = {"status": original["status"]} if "status" in original else {}
+        before, after = original, {**{key: modified[key] for key in modified if key != "status"}, **status}
         if before == after:
             return None
         if original["kind"] == "Reservation":
@@ -59,10 +60,6 @@ class DefaultPreBind:
                 if attempt == _ATTEMPTS or not _is_worth_another_try(error):
                     raise
         return None
-
-
-def _without_status(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {key: value for key, value in item.items() if key != "status"}
 
 
 def _is_worth_another_try(error: OSError) -> bool:

@@ -119,6 +119,15 @@ class Client(Protocol):
         ...
 
 
+@runtime_checkable
+class Deletes(Protocol):
+    """A client that can also take objects away; what clears up after others looks for this."""
+
+    def delete(self, item: Mapping[str, Any]) -> None:
+        """Delete an object; one that is gone already is no error. Raises `OSError` where that fails."""
+        ...
+
+
 class Nothing:
     """Stands for all of a framework where there is none: nothing happens, nothing waits, nothing is promised."""
 

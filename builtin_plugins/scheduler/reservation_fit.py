@@ -1,0 +1,100 @@
+"""Whether a request fits a node once a reservation on it is counted as free, and whether it fits the reservation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from koordpolicy.engine.cluster.pods import PodInfo, ResourceList
+from koordpolicy.engine.cluster.rows import NodeRow
+from koordpolicy.engine.scheduler.reservations import RESTRICTED, ReservationInfo
+
+_PODS: Final = "pods"
+_ALWAYS: Final = ("cpu", "memory", "ephemeral-storage")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node in one view of the cluster, as a pod is shown it: without the pods that hold its matched reservations."""
+
+    row: NodeRow
+    matched: Sequence[ReservationInfo]
+    hidden: Sequence[PodInfo]
+    """The pods that were taken off the node to show what they hold as free."""
+    ignores: Callable[[str], bool]
+    """Which extended resources are not looked at."""
+
+    def requested(self, name: str) -> int:
+        """Return what others hold: the pods there, and what is left of each matched reservation."""
+        hidden = sum(pod.requests[name] for pod in self.hidden)
+        used = sum(info.allocated(self.row)[name] for info in self.matched)
+        return self.row.requested[name] + hidden - used
+
+    def short(self, requests: Mapping[str, int], extra: Mapping[str, int]) -> list[str]:
+        """Return the resources in which the node has too little, if `extra` of what others hold is free."""
+        found = []
+        if len(self.row.pods) + 1 > self.row.allocatable[_PODS]:
+            found.append(_PODS)
+        if not any(requests.values()):
+            return found
+        scalars = (name for name in requests if name not in (*_ALWAYS, _PODS))
+        for name in (*_ALWAYS, *scalars):
+            if name not in _ALWAYS and (self.ignores(name) or not requests[name]):
+                continue
+            free = self.row.allocatable[name] - (self.requested(name) - extra.get(name, 0))
+            if requests.get(name, 0) > free:
+                found.append(name)
+        return found
+
+    def short_beside(self, requests: Mapping[str, int], info: ReservationInfo) -> list[str]:
+        """Return the resources in which the node has too little, with what is left of a reservation."""
+        return self.short(requests, info.left(self.row))
+
+
+def short_of_reservation(
+    requests: Mapping[str, int], info: ReservationInfo, row: NodeRow, ignores: Callable[[str], bool],
+    *, amounts: bool = False,
+) -> list[str]:
+    """Return why a request does not fit a Restricted reservation; with `amounts`, how much is missing.
+
+    Other policies bound nothing.
+    """
+    if info.policy != RESTRICTED:
+        return []
+    found = []
+    consumers = info.consumers_on(row)
+    if _PODS in info.allocatable and len(consumers) + 1 > info.allocatable[_PODS]:
+        found.append(_told("Too many pods", 1, len(consumers), info.allocatable[_PODS], amounts=amounts))
+    allocated = info.allocated(row)
+    for name in info.resource_names:
+        wanted = requests.get(name, 0)
+        if not wanted or name == _PODS or (name not in _ALWAYS and ignores(name)):
+            continue
+        capacity = info.allocatable[name] - info.reserved[name]
+        used = max(0, allocated[name])
+        if wanted > capacity - used:
+            found.append(_told(f"Insufficient {name}", wanted, used, capacity, amounts=amounts))
+    return found
+
+
+def _told(text: str, requested: int, used: int, capacity: int, *, amounts: bool) -> str:
+    return f"{text}, requested: {requested}, used: {used}, capacity: {capacity}" if amounts else text
+
+
+def score(requests: Mapping[str, int], allocated: Mapping[str, int], allocatable: ResourceList) -> int:
+    """Return how full a reservation would be, 0 to 100 on average over what it holds; what does not fit counts 0."""
+    names = [name for name, amount in allocatable.items() if amount]
+    if not names:
+        return 0
+    total = 0
+    for name in names:
+        wanted = requests.get(name, 0) + allocated.get(name, 0)
+        if wanted <= allocatable[name]:
+            total += 100 * wanted // allocatable[name]
+    return total // len(names)
+
+
+def shares_names(requests: Mapping[str, int], names: Iterable[str]) -> bool:
+    """Return whether a request asks for any of these resources."""
+    return any(requests.get(name, 0) for name in names)

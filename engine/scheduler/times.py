@@ -1,0 +1,12 @@
+"""Moments as the API writes them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def rfc3339(nanoseconds: int) -> str:
+    """Return a moment (ns since the epoch) as RFC 3339 text in UTC, in whole seconds."""
+    return (_EPOCH + timedelta(seconds=nanoseconds // 1_000_000_000)).strftime("%Y-%m-%dT%H:%M:%SZ")
