@@ -56,10 +56,9 @@ class Caller:
 
         url = urlsplit(endpoint)
         assert url.hostname is not None
-        if url.scheme == "https":
-            connection = http.client.HTTPSConnection(url.hostname, url.port, timeout=self.seconds, context=self.context)
-        else:
-            connection = http.client.HTTPConnection(url.hostname, url.port, timeout=self.seconds)
+        connection = (
+            http.client.HTTPSConnection(url.hostname, url.port, timeout=self.seconds, context=self.context)
+            if url.scheme == "https" else http.client.HTTPConnection(url.hostname, url.port, timeout=self.seconds))
         headers = {"Content-Type": "application/json"}
         if self.token and body is not None:
             headers["Authorization"] = f"Bearer {self.token}"
@@ -70,14 +69,14 @@ class Caller:
             data = dict(json.loads(response.read(_LARGEST)))
         except TimeoutError:
             return Answer(endpoint, error=f"no answer within {self.seconds:g} s")
-        except OSError as error:
-            return Answer(endpoint, error=f"cannot be reached: {(error.strerror or str(error)).lower()}")
+        except OSError as fault:
+            return Answer(endpoint, error=f"cannot be reached: {(fault.strerror or str(fault)).lower()}")
         except (http.client.HTTPException, ValueError, TypeError):
             return Answer(endpoint, error="what answers there is no koord-policy")
         finally:
             connection.close()
-        error = "" if response.status == 200 else str(data.get("error", f"answered {response.status}"))
-        return Answer(endpoint, response.status, data, error)
+        why = "" if response.status == 200 else str(data.get("error", f"answered {response.status}"))
+        return Answer(endpoint, response.status, data, why)
 
     def ask_all(self, endpoints: Sequence[str], path: str, body: object = None) -> list[Answer]:
         """Ask several servers at the same time; the answers come in the order of the servers."""

@@ -37,6 +37,7 @@ from ..source import PolicyError
 from .admin import Refused, Token, Wish, judge, refusal
 from .counters import Counters, evaluations_of, expressions_of
 from .extender import Extender, Malformed, Record, Verb
+from .inquiry import UnknownSubjectError, answer_inquiry, read_inquiry
 from .shadow import Result
 
 DEFAULT_MAX_BODY: Final = 64 * 1024 * 1024
@@ -78,7 +79,8 @@ class Metrics:
     """What Prometheus scrapes, in a registry of its own."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # a series beside each counter, which nobody reads
+        # They are a series beside each counter, which nobody reads.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self.loaded: Loaded | None = None
         self._decisions = Counter(
@@ -230,6 +232,7 @@ class Server:
         self._token = token
         self._loaded: Loaded | None = None
         self._waiting = 0
+        self._explaining = False
         self._decider = ThreadPoolExecutor(1, thread_name_prefix="decide")
 
     async def run(
@@ -268,6 +271,8 @@ class Server:
         app.router.add_post("/filter", self._filter)
         app.router.add_post("/prioritize", self._prioritize)
         app.router.add_get("/status", self._status)
+        app.router.add_get("/explain", self._explain)
+        app.router.add_post("/explain", self._explain)
         app.router.add_post("/promote", self._promote)
         app.router.add_post("/rollback", self._roll_back)
         async with AsyncExitStack() as open_ports:
@@ -417,6 +422,34 @@ class Server:
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=generate_latest(self.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        loaded = self._loaded
+        if loaded is None:
+            return _refuse(503, "policies and cluster are not loaded yet")
+        if self._explaining:
+            # Decisions wait for each of them: many at once would be too much.
+            return _refuse(503, "another explanation is under way: ask again")
+        self._explaining = True
+        try:
+            body = None
+            if request.method == "POST":
+                async with asyncio.timeout(_BODY_SECONDS):
+                    body = await request.read()
+            inquiry = read_inquiry(request.query, body)
+            loop = asyncio.get_running_loop()
+            finding = await loop.run_in_executor(self._decider, answer_inquiry, loaded.extender, inquiry)
+        except TimeoutError:
+            return _refuse(408, f"the body did not arrive within {_BODY_SECONDS:g} s")
+        except RecursionError:
+            return _refuse(400, "the pod is nested too deeply")
+        except Malformed as error:
+            return _refuse(400, str(error))
+        except UnknownSubjectError as error:
+            return _refuse(404, str(error))
+        finally:
+            self._explaining = False
+        return web.Response(text=finding.as_text() + "\n") if inquiry.text else web.json_response(finding.to_json())
 
     async def _status(self, request: web.Request) -> web.Response:
         loaded = self._loaded

@@ -317,7 +317,8 @@ def _scored(seen: Seen, priorities: NDArray[np.int64], why: tuple[str, ...]) -> 
 
 
 def _best(rows: Rows, priorities: NDArray[np.int64]) -> Rows:
-    return rows[priorities == priorities.max()]
+    best: Rows = rows[priorities == priorities.max()]
+    return best
 
 
 def _difference(seen: Seen, count: int, gained: Rows, lost: Rows, why: tuple[str, ...]) -> Difference:
