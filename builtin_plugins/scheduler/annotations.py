@@ -8,9 +8,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from koordpolicy.engine.cluster.pods import PodInfo, json_kind
-from koordpolicy.engine.kubernetes.vocabulary import RESERVATION_ALLOCATED_ANNOTATION
+from koordpolicy.engine.scheduler.reservations import is_reserve_pod as is_reserve_pod
 
-RESERVE_POD_ANNOTATION: Final = "scheduling.koordinator.sh/reserve-pod"
 SCHEDULING_HINT_ANNOTATIONS: Final = (
     "internal.scheduling.koordinator.sh/scheduling-hint", "scheduling.koordinator.sh/scheduling-hint",
 )
@@ -44,20 +43,6 @@ def text_in(values: Mapping[str, Any], field: str, annotation: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"annotation `{annotation}`: `{field}` must be a text, not {json_kind(value)}")  # noqa: TRY004
     return value
-
-
-def is_reserve_pod(pod: PodInfo) -> bool:
-    """Whether the pod stands for a Reservation."""
-    return annotations_of(pod.object).get(RESERVE_POD_ANNOTATION) == "true"
-
-
-def reservation_uid(pod: PodInfo) -> str:
-    """Return the uid of the reservation that the pod consumes, as its annotation says; empty for none."""
-    try:
-        uid = json_object(annotations_of(pod.object), RESERVATION_ALLOCATED_ANNOTATION).get("uid")
-    except ValueError:
-        return ""
-    return uid if isinstance(uid, str) else ""
 
 
 def is_hinted(pod: PodInfo, plugin: str) -> bool:

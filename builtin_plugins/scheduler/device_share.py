@@ -29,10 +29,11 @@ from koordpolicy.engine.scheduler.cycle import ReservedDevices
 from koordpolicy.engine.scheduler.distinct import DistinctAnswers
 from koordpolicy.engine.scheduler.kept import KeptRows
 from koordpolicy.engine.scheduler.normalize import normalize_by_max
+from koordpolicy.engine.scheduler.reservations import is_reserve_pod
 from koordpolicy.engine.scheduler.topology import affinity_of, mask_of, masks
 
 from .allocation_scoring import AllocationScorer
-from .annotations import annotations_of, is_hinted, is_reserve_pod, labels_of, write_annotation
+from .annotations import annotations_of, is_hinted, labels_of, write_annotation
 from .device_share_allocation import (
     NO_TEMPLATE,
     Allocation,
@@ -48,7 +49,7 @@ from .device_share_allocation import (
     score_pool,
 )
 from .device_share_args import check_args, convert
-from .device_share_devices import Holding, Holdings, Limits, NodeDevices, holding_in, pool_of
+from .device_share_devices import Claim, Holding, Holdings, Limits, NodeDevices, holding_in, pool_of
 from .device_share_requests import GPU_TYPE, DeviceRequest, DeviceRequestError, read_request, wants_devices
 from .device_share_templates import templates_of
 from .hints import node_came_or_changed, pod_left
@@ -188,7 +189,7 @@ class DeviceShare:
                 raw[row] = kept[row]
                 continue
             on = self._on(state, snapshot, row, wanted)
-            raw[row] = 0 if on is None else self._score(pod, on)
+            raw[row] = 0 if on is None else self._score(pod, on, self._nominee(state, pod, snapshot, row))
             if kept is not None and may_keep:
                 kept[row] = int(raw[row])
         return Scores(normalize_by_max(raw, rows, HIGHEST_SCORE), raw={"": raw})
@@ -199,7 +200,7 @@ class DeviceShare:
         on = None if wanted is None else self._on(state, snapshot, row, wanted)
         if on is None:
             return None
-        found = self._allocated(pod, on)
+        found = self._allocated(pod, on, self._nominee(state, pod, snapshot, row))
         if isinstance(found, Refusal):
             return found
         allocation, reservation = found
@@ -239,7 +240,7 @@ class DeviceShare:
         on = None if wanted is None or not is_reserve_pod(pod) else self._on(state, snapshot, row, wanted)
         if on is None:
             return None
-        found = self._allocated(pod, on)
+        found = self._allocated(pod, on, self._nominee(state, pod, snapshot, row))
         if isinstance(found, Refusal):
             return found
         requests = ResourceList(pod.requests)
@@ -271,7 +272,7 @@ class DeviceShare:
         """Refuse a reservation that holds devices, but not those that the pod needs."""
         wanted = self._wanted(state, pod, snapshot)
         on = None if wanted is None else self._on(state, snapshot, row, wanted)
-        if on is None or reservation.uid not in on.holdings.whole:
+        if on is None or reservation.uid not in on.holdings.claims:
             return None
         demand = on.demand(plan_others=False)
         if isinstance(demand, Refusal):
@@ -285,7 +286,7 @@ class DeviceShare:
         """Prefer reservations by how much of their devices is allocated; at most 100 where there are several types."""
         wanted = self._wanted(state, pod, snapshot)
         on = None if wanted is None or is_reserve_pod(pod) else self._on(state, snapshot, row, wanted)
-        if on is None or reservation.uid not in on.holdings.whole:
+        if on is None or reservation.uid not in on.holdings.claims:
             return 0
         return min(HIGHEST_SCORE, on.score(self._args.scorer, on.limits_of(reservation)))
 
@@ -420,7 +421,10 @@ class DeviceShare:
         here = restored_on(state, snapshot.names[row])
         if held is None or not (here.matched or here.unmatched):
             return held
-        return held.with_reservations({each.uid: self._recorded(each) for each in (*here.matched, *here.unmatched)})
+        return held.with_claims({
+            each.uid: Claim(each.pod.key, self._recorded(each), each.consumers)
+            for each in (*here.matched, *here.unmatched)
+        })
 
     def _recorded(self, reservation: Reserved) -> Holding:
         """Return what a reservation holds with its pods, as its annotations say, or as it was reserved just now."""
@@ -459,7 +463,9 @@ class DeviceShare:
             found = demand if isinstance(demand, Refusal) else on.anywhere(demand)
         return found if isinstance(found, Refusal) else None
 
-    def _allocated(self, pod: PodInfo, on: _OnNode) -> tuple[Allocation, str] | Refusal:
+    def _allocated(
+        self, pod: PodInfo, on: _OnNode, nominate: Callable[[], Reserved | None],
+    ) -> tuple[Allocation, str] | Refusal:
         """Return what the pod gets for good on a node, and of which reservation."""
         if on.wanted.designated is not None:
             return on.designated(self._args.scorer)
@@ -469,7 +475,7 @@ class DeviceShare:
         wishes = Wishes(scorer=self._args.scorer)
         found = None
         if not is_reserve_pod(pod):
-            nominated = nominated_reservation(self._handle, pod, on.name)
+            nominated = nominate() if on.matched else None
             chosen = on.matched if on.wanted.ignores_reservations else () if nominated is None else (nominated,)
             found = on.of_reservations(demand, chosen, wishes, required=False)
         if found is None:
@@ -477,15 +483,17 @@ class DeviceShare:
             found = anything if isinstance(anything, Refusal) else (anything, "")
         return found if isinstance(found, Refusal) else on.completed(found)
 
+    def _nominee(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Callable[[], Reserved | None]:
+        return lambda: nominated_reservation(self._handle, state, pod, snapshot, row)
+
     # Scores
 
-    def _score(self, pod: PodInfo, on: _OnNode) -> int:
+    def _score(self, pod: PodInfo, on: _OnNode, nominate: Callable[[], Reserved | None]) -> int:
         """Return the sum over the types of devices: of the reservation that was chosen, else of the node."""
-        may_use = on.matched and not is_reserve_pod(pod)
-        nominated = nominated_reservation(self._handle, pod, on.name) if may_use else None
+        nominated = nominate() if on.matched and not is_reserve_pod(pod) else None
         if nominated is None:
             return on.score(self._args.scorer, on.limits())
-        if nominated.uid not in on.holdings.whole:
+        if nominated.uid not in on.holdings.claims:
             return 0
         return on.score(self._args.scorer, on.limits_of(nominated))
 
@@ -587,7 +595,7 @@ class _OnNode:
         self, demand: Demand, reservations: Sequence[Reserved], wishes: Wishes, *, required: bool,
     ) -> tuple[Allocation, str] | Refusal | None:
         """Return what the pod gets of one of the reservations, and of which; None where it has to look elsewhere."""
-        usable = [each for each in reservations if each.uid in self.holdings.whole]
+        usable = [each for each in reservations if each.uid in self.holdings.claims]
         if not usable:
             return None
         if self.wanted.ignores_reservations:
@@ -595,7 +603,7 @@ class _OnNode:
             return chosen if isinstance(chosen, Refusal) else (chosen, "")
 
         def attempt(reservation: Reserved) -> tuple[Allocation, str] | Refusal:
-            whole = self.holdings.whole[reservation.uid]
+            whole = self.holdings.claims[reservation.uid].holding
             minors = {device_type: whole.minors(device_type) for device_type in whole.amounts}
             bound = minors if reservation.policy == RESTRICTED_RESERVATION else {}
             chosen = self.choose(

@@ -6,7 +6,7 @@ one bit per minor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -20,8 +20,9 @@ from koordpolicy.engine.kubernetes.vocabulary import (
     GPU_PARTITION_POLICY_LABEL,
     GPU_VENDOR_LABEL,
 )
+from koordpolicy.engine.scheduler.reservations import allocated_uid, is_reserve_pod
 
-from .annotations import annotations_of, is_reserve_pod, json_object, labels_of, reservation_uid
+from .annotations import annotations_of, json_object, labels_of
 from .device_share_requests import DEPRECATED, GPU_TYPE, SCOPE_LEVELS, TYPES, DeviceRequest
 
 GPU_PARTITIONS_ANNOTATION: Final = "scheduling.koordinator.sh/gpu-partitions"
@@ -195,7 +196,16 @@ def recorded(pod: PodInfo) -> Holding:
         found = holding_in(annotations)
     except ValueError:
         return Holding()
-    return Holding(found.amounts, found.functions, reservation_uid(pod))
+    return Holding(found.amounts, found.functions, allocated_uid(pod.object))
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a reservation holds together with its pods: by whom (the key of a pod on the node), and these pods' keys."""
+
+    holder: str
+    holding: Holding
+    consumers: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,32 +214,37 @@ class Holdings:
 
     pods: Mapping[str, Holding] = field(default_factory=dict)
     reservations: Mapping[str, Holding] = field(default_factory=dict)
-    whole: Mapping[str, Holding] = field(default_factory=dict)
-    """What the reservations hold together with their pods, by uid."""
+    claims: Mapping[str, Claim] = field(default_factory=dict)
 
     @staticmethod
     def of(pods: Iterable[PodInfo], remembered: Callable[[PodInfo], Holding | None]) -> Holdings:
         """Return what these pods hold; `remembered` knows of those whose annotations do not say it yet."""
         held: dict[str, Holding] = {}
-        reserved: dict[str, Holding] = {}
+        claims: dict[str, Claim] = {}
         for pod in pods:
             holding = recorded(pod) or remembered(pod)
             if holding and is_reserve_pod(pod):
-                reserved[pod.uid] = holding
+                claims[pod.uid] = Claim(pod.key, holding)
             elif holding:
                 held[pod.key] = holding
-        return Holdings(held).with_reservations(reserved)
+        return Holdings(held).with_claims(claims)
 
-    def with_reservations(self, reservations: Mapping[str, Holding]) -> Holdings:
-        """Return this with reservations that are not seen here, by uid, less what their pods hold of them."""
-        missing = {uid: holding for uid, holding in reservations.items() if holding and uid not in self.whole}
-        if not missing:
+    def with_claims(self, claims: Mapping[str, Claim]) -> Holdings:
+        """Return this with what is known of reservations, by uid, whether or not they are seen here."""
+        claims = {uid: claim for uid, claim in claims.items() if claim.holding}
+        if not claims:
             return self
+        holders = {claim.holder for claim in claims.values()}
+        pods = {key: holding for key, holding in self.pods.items() if key not in holders}
+        together = {**self.claims, **claims}
         remaining = {
-            uid: holding.without(each for each in self.pods.values() if uid and each.reservation == uid)
-            for uid, holding in missing.items()
+            uid: claim.holding.without(
+                holding for key, holding in pods.items()
+                if key in claim.consumers or (uid and holding.reservation == uid)
+            )
+            for uid, claim in together.items()
         }
-        return Holdings(self.pods, {**self.reservations, **remaining}, {**self.whole, **missing})
+        return Holdings(pods, remaining, together)
 
     def holders(self, given_back: Iterable[str] = ()) -> list[Holding]:
         """Return all that holds anything, without these reservations."""

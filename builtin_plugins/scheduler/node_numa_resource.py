@@ -33,6 +33,7 @@ from koordpolicy.engine.kubernetes.vocabulary import (
 from koordpolicy.engine.plugins import SKIP, CycleState, Handle, Skip, TopologyHint, TopologyHints
 from koordpolicy.engine.points import Answer, Code, Refusal, Scores
 from koordpolicy.engine.scheduler.kept import KeptRows
+from koordpolicy.engine.scheduler.reservations import is_reserve_pod
 from koordpolicy.engine.scheduler.topology import (
     EXCLUSIVE_REQUIRED,
     RESTRICTED,
@@ -45,10 +46,11 @@ from koordpolicy.engine.scheduler.topology import (
 )
 
 from .allocation_scoring import MOST_ALLOCATED
-from .annotations import annotations_of, is_hinted, is_reserve_pod, json_object, text_in, write_annotation
+from .annotations import annotations_of, is_hinted, json_object, text_in, write_annotation
 from .kept_outcomes import KeptOutcomes
 from .node_numa_resource_allocation import (
     NOT_ENOUGH_CPUS,
+    Claim,
     NodeAllocation,
     PodAllocation,
     Room,
@@ -492,8 +494,9 @@ class NodeNUMAResource:
         here = restored_on(state, snapshot.names[row])
         if held is None or not (here.matched or here.unmatched):
             return held
-        return held.with_reservations({
-            each.uid: allocation for each in (*here.matched, *here.unmatched) if (allocation := self._recorded(each))
+        return held.with_claims({
+            each.uid: Claim(each.pod.key, self._recorded(each), each.consumers)
+            for each in (*here.matched, *here.unmatched)
         })
 
     def _recorded(self, reservation: Reserved) -> PodAllocation:
@@ -588,7 +591,7 @@ class NodeNUMAResource:
             return None
         if request.ignores_reservations:
             return self._from_reservations(held, request, matched, affinity)
-        nominated = nominated_reservation(self._handle, pod, node)
+        nominated = nominated_reservation(self._handle, state, pod, snapshot, row)
         if nominated is None:
             return _NOTHING_NOMINATED if request.needs_reservation else None
         if not self._holdings(held, nominated):
@@ -633,9 +636,14 @@ class NodeNUMAResource:
         """Whether nothing but the node and the kind of the pod decides: no reservation, no other topology hints."""
         if anything_restored(state):
             return False
-        return not any(
-            provider is not self and not _has_no_part(provider, pod) for provider in self._handle.peers(TopologyHints)
-        )
+        return all(each is self or _has_no_part(each, pod) for each in self._providers(state))
+
+    def _providers(self, state: CycleState) -> Sequence[TopologyHints]:
+        """Return who has topology hints; whoever asks this plugin outside a framework has no peers."""
+        if TopologyHints not in state:
+            state[TopologyHints] = self._handle.peers(TopologyHints) or (self,)  # type: ignore[type-abstract]
+        found: Sequence[TopologyHints] = state[TopologyHints]
+        return found
 
     def _try(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int, request: NumaRequest,
@@ -651,9 +659,7 @@ class NodeNUMAResource:
         if topology is None or held is None or not topology.zones:
             return _NO_ZONES
         demand = Demand(list(topology.zones), request.policy_on(topology), request.exclusively, held.states())
-        # Whoever asks this plugin outside a framework has no peers.
-        providers = self._handle.peers(TopologyHints) or (self,)
-        return admit(state, pod, snapshot, row, providers=providers, demand=demand)
+        return admit(state, pod, snapshot, row, providers=self._providers(state), demand=demand)
 
     def _refuse_amplified(
         self, refusals: RowRefusals, request: NumaRequest, snapshot: Snapshot, facts: NDArray[np.float64],

@@ -5,7 +5,7 @@ All of it is derived of the pods that a snapshot shows on the node, so that what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -13,9 +13,10 @@ from typing import Any, Final
 from koordpolicy.engine.cluster.pods import PodInfo, ResourceList, canonical_amount
 from koordpolicy.engine.kubernetes.vocabulary import RESOURCE_SPEC_ANNOTATION, RESOURCE_STATUS_ANNOTATION
 from koordpolicy.engine.points import Code, Refusal
+from koordpolicy.engine.scheduler.reservations import allocated_uid, is_reserve_pod
 from koordpolicy.engine.scheduler.topology import NumaState, nodes_of
 
-from .annotations import annotations_of, is_reserve_pod, json_object, reservation_uid
+from .annotations import annotations_of, json_object
 from .node_numa_resource_cpus import (
     FULL_PCPUS,
     Choice,
@@ -95,7 +96,17 @@ def recorded(pod: PodInfo) -> PodAllocation:
         exclusive = json_object(annotations, RESOURCE_SPEC_ANNOTATION).get("preferredCPUExclusivePolicy")
     except ValueError:
         exclusive = None
-    return PodAllocation(found.cpus, found.zones, exclusive if isinstance(exclusive, str) else "", reservation_uid(pod))
+    exclusive = exclusive if isinstance(exclusive, str) else ""
+    return PodAllocation(found.cpus, found.zones, exclusive, allocated_uid(pod.object))
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a reservation holds together with its pods: by whom (the key of a pod on the node), and these pods' keys."""
+
+    holder: str
+    allocation: PodAllocation
+    consumers: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +118,7 @@ class NodeAllocation:
     reservations: Mapping[str, PodAllocation] = field(default_factory=dict)
     taken: Mapping[int, Taken] = field(default_factory=dict)
     """The cpus that anybody holds."""
+    claims: Mapping[str, Claim] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -114,28 +126,24 @@ class NodeAllocation:
     ) -> NodeAllocation:
         """Return what these pods hold; `remembered` knows of those whose annotations do not say it yet."""
         held: dict[str, PodAllocation] = {}
-        reserved: dict[str, PodAllocation] = {}
+        claims: dict[str, Claim] = {}
         if topology.cpus:
             for pod in pods:
                 allocation = recorded(pod) or remembered(pod)
                 if allocation and is_reserve_pod(pod):
-                    reserved[pod.uid] = allocation
+                    claims[pod.uid] = Claim(pod.key, allocation)
                 elif allocation:
                     held[pod.key] = allocation
-        remaining = {uid: allocation.without(_consumers(held, uid)) for uid, allocation in reserved.items()}
-        return NodeAllocation(topology, held, remaining, _taken(topology.cpus, (*held.values(), *remaining.values())))
+        return _allocation(topology, held, claims)
 
-    def with_reservations(self, reservations: Mapping[str, PodAllocation]) -> NodeAllocation:
-        """Return this with reservations that are not seen here, by uid, less what their pods hold of them."""
-        missing = {
-            uid: allocation.without(_consumers(self.pods, uid)) for uid, allocation in reservations.items()
-            if uid not in self.reservations
-        }
-        if not missing or not self.topology.cpus:
+    def with_claims(self, claims: Mapping[str, Claim]) -> NodeAllocation:
+        """Return this with what is known of reservations, by uid, whether or not they are seen here."""
+        claims = {uid: claim for uid, claim in claims.items() if claim.allocation}
+        if not claims or not self.topology.cpus:
             return self
-        together = {**self.reservations, **missing}
-        taken = _taken(self.topology.cpus, (*self.pods.values(), *together.values()))
-        return NodeAllocation(self.topology, self.pods, together, taken)
+        holders = {claim.holder for claim in claims.values()}
+        pods = {key: allocation for key, allocation in self.pods.items() if key not in holders}
+        return _allocation(self.topology, pods, {**self.claims, **claims})
 
     @property
     def bound(self) -> int:
@@ -324,8 +332,18 @@ def _cpus(
     return result
 
 
-def _consumers(pods: Mapping[str, PodAllocation], uid: str) -> list[PodAllocation]:
-    return [allocation for allocation in pods.values() if uid and allocation.reservation == uid]
+def _allocation(
+    topology: NodeTopology, pods: Mapping[str, PodAllocation], claims: Mapping[str, Claim],
+) -> NodeAllocation:
+    remaining = {
+        uid: claim.allocation.without(
+            allocation for key, allocation in pods.items()
+            if key in claim.consumers or (uid and allocation.reservation == uid)
+        )
+        for uid, claim in claims.items()
+    }
+    taken = _taken(topology.cpus, (*pods.values(), *remaining.values()))
+    return NodeAllocation(topology, pods, remaining, taken, claims)
 
 
 def _taken(cpus: CpuTopology, holders: Iterable[PodAllocation]) -> dict[int, Taken]:

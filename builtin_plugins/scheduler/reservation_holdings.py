@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.kubernetes.vocabulary import RESERVATION_AFFINITY_ANNOTATION, RESERVATION_IGNORED_LABEL
 from koordpolicy.engine.plugins import CycleState, Handle, ReservationNominator
 from koordpolicy.engine.points import Refusal
@@ -24,11 +25,16 @@ _Allocation = TypeVar("_Allocation")
 
 
 class Reserved(Protocol):
-    """What is asked of a reservation: who it is, its object with the annotations, and its allocate policy."""
+    """What is asked of a reservation (see `engine.scheduler.reservations.ReservationInfo`)."""
 
     @property
     def uid(self) -> str:
         """The reservation's uid."""
+        ...
+
+    @property
+    def pod(self) -> PodInfo:
+        """The pod that holds its place on the node."""
         ...
 
     @property
@@ -39,6 +45,11 @@ class Reserved(Protocol):
     @property
     def policy(self) -> str:
         """Empty, `Aligned` or `Restricted`."""
+        ...
+
+    @property
+    def consumers(self) -> Mapping[str, PodInfo]:
+        """The pods that use it, by key."""
         ...
 
 
@@ -100,12 +111,14 @@ def ignores_reservations(pod: PodInfo) -> bool:
     return labels_of(pod.object).get(RESERVATION_IGNORED_LABEL) == "true"
 
 
-def nominated_reservation(handle: Handle, pod: PodInfo, node: str) -> Reserved | None:
-    """Return the reservation that the pod takes on the node, if one was chosen."""
-    for peer in handle.peers(ReservationNominator):
-        ask = getattr(peer, "nominated_reservation", None)
-        found = ask(pod, node) if callable(ask) else None
-        if found is not None:
+def nominated_reservation(
+    handle: Handle, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int,
+) -> Reserved | None:
+    """Return the reservation that the pod takes on the node, if it takes one."""
+    for peer in handle.peers(ReservationNominator):  # type: ignore[type-abstract]
+        nominate = getattr(peer, "nominate", None)
+        found = nominate(state, pod, snapshot, row) if callable(nominate) else None
+        if found is not None and not isinstance(found, Refusal):
             return cast("Reserved", found)
     return None
 
