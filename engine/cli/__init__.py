@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "lint": "check policy files: YAML, schema, types and cost of every expression",
     "test": "run the unit tests of policies, with coverage and mutants",
     "simulate": "replay a trace of pods over a cluster under a set of policies",
+    "replay": "replay a recording with its arrivals and departures, waiting pods and a descheduler",
     "sweep": "run many experiments at once, over a trace or a snapshot, and compare them",
     "diff": "say what another set of policies would change in a cluster",
     "audit": "find the policies and rules that do nothing in a cluster, or refuse everything",

@@ -25,6 +25,8 @@ DEVICE: Final = 1000
 
 _NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 _POD_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+_TIME_COLUMNS: Final = ("creation_time", "deletion_time")
+_LATEST: Final = 4 * 10**9
 _LARGEST: Final = 10**12
 _MOST_DEVICES: Final = 1024
 _MOST_PROBLEMS: Final = 100
@@ -100,6 +102,32 @@ class TracePod:
 
 
 @dataclass(frozen=True, slots=True)
+class Stay:
+    """A pod of the list with the times that were recorded: when it was created and deleted, in seconds."""
+
+    pod: TracePod
+    created: int
+    deleted: int
+    """Not before it was created."""
+    qos: str = ""
+    """As the list has it: a QoS class of Koordinator or of Kubernetes, or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What the two lists say of a cluster as it was: who came, and who left."""
+
+    nodes: tuple[TraceNode, ...]
+    stays: tuple[Stay, ...]
+    """In the order of their creation; of those of one second, in that of the list."""
+
+    @property
+    def pods(self) -> tuple[TracePod, ...]:
+        """The pods, without the times."""
+        return tuple(stay.pod for stay in self.stays)
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """What the two lists say, in their order."""
 
@@ -128,13 +156,32 @@ def load(path: Path, nodes: Path | None = None) -> Trace:
     Raises:
         PolicyError: a list is missing or malformed; all faults (the first hundred of each list) with their places.
     """
-    if path.is_dir():
-        path = path / POD_LIST
     problems = Problems()
-    found_nodes = tuple(read_nodes(_open(nodes or path.parent / NODE_LIST), problems))
-    found_pods = tuple(read_pods(_open(path), problems))
+    found_nodes, source = _lists(path, nodes, problems)
+    found_pods = tuple(read_pods(source, problems))
     problems.raise_errors()
     return Trace(found_nodes, found_pods)
+
+
+def load_recording(path: Path, nodes: Path | None = None) -> Recording:
+    """Return the pods of a list with their times, and the nodes; the list needs `creation_time` and `deletion_time`.
+
+    The rest is as in `load`.
+
+    Raises:
+        PolicyError: a list is missing or malformed; all faults (the first hundred of each list) with their places.
+    """
+    problems = Problems()
+    found_nodes, source = _lists(path, nodes, problems)
+    stays = sorted(read_stays(source, problems), key=lambda stay: stay.created)
+    problems.raise_errors()
+    return Recording(found_nodes, tuple(stays))
+
+
+def _lists(path: Path, nodes: Path | None, problems: Problems) -> tuple[tuple[TraceNode, ...], Source]:
+    if path.is_dir():
+        path = path / POD_LIST
+    return tuple(read_nodes(_open(nodes or path.parent / NODE_LIST), problems)), _open(path)
 
 
 def read_nodes(source: Source, problems: Problems) -> Iterator[TraceNode]:
@@ -152,15 +199,20 @@ def read_pods(source: Source, problems: Problems) -> Iterator[TracePod]:
     `gpu_milli` is clipped to 1000; without devices, `gpu_milli` and `gpu_spec` mean nothing and are dropped.
     """
     for row in _rows(source, _POD_COLUMNS, "name", problems):
-        cpu, memory = row.number("cpu_milli"), row.number("memory_mib")
-        gpus, milli = row.number("num_gpu", _MOST_DEVICES), min(DEVICE, row.number("gpu_milli"))
-        if not row.valid:
-            continue
-        if gpus * milli == 0:
-            yield TracePod(row.text("name"), cpu, memory)
-        else:
-            models = tuple(part for part in row.text("gpu_spec").split("|") if part)
-            yield TracePod(row.text("name"), cpu, memory, gpus, milli, models)
+        pod = row.pod()
+        if row.valid:
+            yield pod
+
+
+def read_stays(source: Source, problems: Problems) -> Iterator[Stay]:
+    """Yield the pods of a list with their times, in its order; what is wrong with the others is added to `problems`."""
+    for row in _rows(source, (*_POD_COLUMNS, *_TIME_COLUMNS), "name", problems):
+        pod = row.pod()
+        created, deleted = (row.number(column, _LATEST) for column in _TIME_COLUMNS)
+        if row.valid and deleted < created:
+            row.complain(_TIME_COLUMNS[1], f"`{pod.name}` was deleted at {deleted}, before it was created at {created}")
+        if row.valid:
+            yield Stay(pod, created, deleted, row.text("qos"))
 
 
 def generate(trace: Trace, *, seed: int, tune: float = 1.3) -> Workload:
@@ -225,6 +277,15 @@ class _Row:
     def text(self, column: str) -> str:
         index = self._columns.get(column)
         return "" if index is None else self._fields[index].strip()
+
+    def pod(self) -> TracePod:
+        """Return the pod of the line; one whose line is not `valid` means nothing."""
+        cpu, memory = self.number("cpu_milli"), self.number("memory_mib")
+        gpus, milli = self.number("num_gpu", _MOST_DEVICES), min(DEVICE, self.number("gpu_milli"))
+        if gpus * milli == 0:
+            return TracePod(self.text("name"), cpu, memory)
+        models = tuple(part for part in self.text("gpu_spec").split("|") if part)
+        return TracePod(self.text("name"), cpu, memory, gpus, milli, models)
 
     def number(self, column: str, most: int = _LARGEST) -> int:
         text = self.text(column)

@@ -1,0 +1,242 @@
+"""Replay a recording with its arrivals and departures, in virtual time: who waited, what was taken, who was evicted.
+
+The list of pods needs the columns `creation_time` and `deletion_time`, in seconds. A pod that no node takes waits in
+the scheduling queue and is tried again when something departs that may help it. Where a DeschedulerPlugin is among the
+policies, or `--descheduler-config` names a configuration, a descheduler looks at the cluster every so often; whom it
+evicts goes back to the queue. The same files and options come to the same result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import time
+from collections import Counter
+from dataclasses import astuple, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ..cluster import trace as traces
+from ..descheduler import config
+from ..documents.specs import parse_duration
+from ..experiments.replays import with_typical_pods
+from ..points import Framework
+from ..recorded.figures import COLUMNS, SECOND, Result, Span, Waits
+from ..recorded.replay import Descheduling, Leave, replay, stretched, thinned
+from ..scheduler.cycle import TIE_BREAKS, Settings
+from ..scheduler.fragmentation import typical_pods
+from ..scheduler.profile import ProfileSpec
+from .composition import add_policies, check_enabled, count, live_of, need_file, tell_idle
+from .exits import Exit, Stop
+from .simulate import choice_of
+from .terminal import add_output, heading, progress, table, write, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ..registry import Live
+    from . import Builtins
+
+EXAMPLES = """\
+examples:
+  koord-policy replay --trace openb_pod_list_default.csv --node-share 0.01
+  koord-policy replay --trace openb_pod_list_default.csv --policies policies/trace/best-fit --stretch 60 --output json
+  koord-policy replay --trace pods.csv --nodes nodes.csv --policies my-policies/ --descheduling-interval 10m
+  koord-policy replay --trace pods.csv --nodes nodes.csv --points 1000 --series use.csv
+"""
+
+_HOUR: Final = 3600
+_BLOCKS: Final = " ▁▂▃▄▅▆▇█"
+_SHOWN: Final = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.add_argument("--trace", metavar="FILE", type=Path, required=True,
+                        help=f"the list of pods, or a directory that holds {traces.POD_LIST}")
+    parser.add_argument("--nodes", metavar="FILE", type=Path,
+                        help=f"the list of nodes (default: {traces.NODE_LIST} beside the pods)")
+    parser.add_argument("--node-share", type=_share, default=1.0, metavar="X",
+                        help="replay on this share of the nodes, above 0 and up to 1: of each kind so many, rounded "
+                             "up, the first by name (default: 1)")
+    parser.add_argument("--stretch", type=_factor, default=1.0, metavar="X",
+                        help="let pods stay so many times as long as they did (default: 1)")
+    parser.add_argument("--leave", choices=[each.value for each in Leave], default=Leave.RECORDED.value,
+                        help="a pod leaves when it was deleted, also while it waits; or after it has run for as long "
+                             f"as it was there, an evicted one in several parts (default: {Leave.RECORDED.value})")
+    parser.add_argument("--limit", type=count, metavar="N", help="replay the first N pods")
+    add_policies(parser)
+    parser.add_argument("--enable", metavar="PLUGIN[={ARGS}]", action="append", default=[],
+                        help="a built-in scheduler plugin that waits to be named, or arguments of one that does not; "
+                             "may be repeated. Where `typicalPods` is an argument that is not given, it is the trace's")
+    parser.add_argument("--tie-break", choices=TIE_BREAKS, default="first",
+                        help="among the best nodes take the first by name, or draw one (default: first)")
+    parser.add_argument("--seed", type=int, default=0, help="of what is left to chance (default: 0)")
+    parser.add_argument("--descheduler-config", metavar="FILE", type=Path,
+                        help="a DeschedulerConfiguration (descheduler/v1alpha2)")
+    parser.add_argument("--descheduling-interval", type=_interval, metavar="TIME",
+                        help="between two cycles of the descheduler, such as 10m (default: that of the "
+                             "configuration, else 1h)")
+    parser.add_argument("--points", type=count, default=60, metavar="N",
+                        help="cut the time into so many spans, for the series (default: 60)")
+    parser.add_argument("--series", metavar="FILE", type=Path, help="write the series as CSV")
+    add_output(parser)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _share(text: str) -> float:
+    if not 0 < (value := _number(text)) <= 1:
+        raise argparse.ArgumentTypeError(f"`{text}` is no share above 0 and up to 1")
+    return value
+
+
+def _factor(text: str) -> float:
+    if not 0 <= (value := _number(text)) <= 10_000:
+        raise argparse.ArgumentTypeError(f"`{text}` is no factor from 0 to 10000")
+    return value
+
+
+def _interval(text: str) -> int:
+    try:
+        seconds = parse_duration(text) // SECOND
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if seconds < 1:
+        raise argparse.ArgumentTypeError(f"`{text}` is less than a second")
+    return seconds
+
+
+def run(options: argparse.Namespace, builtins: Builtins) -> int:
+    """Run the command; see the module."""
+    for path in filter(None, (options.trace, options.nodes)):
+        if not path.exists():
+            raise Stop(f"there is no file `{path}`")
+    folder = options.trace if options.trace.is_dir() else options.trace.parent
+    if options.nodes is None and not (beside := folder / traces.NODE_LIST).exists():
+        raise Stop(f"there is no list of nodes `{beside}` beside the pods: name one with `--nodes`")
+    live = live_of(options.policies, builtins)
+    recording = traces.load_recording(options.trace, options.nodes)
+    typical = typical_pods(recording.pods)
+    recording = stretched(replace(recording, nodes=thinned(recording.nodes, options.node_share)), options.stretch)
+    if options.limit is not None:
+        recording = replace(recording, stays=recording.stays[: options.limit])
+    plugins = live.registry.of_framework(Framework.SCHEDULER)
+    profile = with_typical_pods(ProfileSpec(enabled=tuple(map(choice_of, options.enable))), typical, plugins)
+    enabled = [choice.name for choice in profile.enabled]
+    check_enabled(enabled, plugins)
+    tell_idle(live.registry, {profile.name}, enabled)
+    settings = Settings((profile,), tie_break=options.tie_break, seed=options.seed)
+    with progress("replaying", len(recording.stays)) as done:
+        result = replay(recording, live, settings, leave=Leave(options.leave), clock=time.perf_counter, progress=done,
+                        descheduling=_descheduling(options, live))
+    spans = result.series(options.points)
+    if options.series is not None:
+        _write_series(options.series, spans)
+    if options.output == "json":
+        write_json({**result.to_json(options.points), "run": _run_of(options, len(recording.nodes))})
+    else:
+        _show(result, spans, len(recording.nodes))
+    return Exit.OK
+
+
+def _descheduling(options: argparse.Namespace, live: Live) -> Descheduling | None:
+    """Return the descheduler that takes part; None where nothing asks for one."""
+    documents = [plugin for plugin in live.registry.of_framework(Framework.DESCHEDULER) if plugin.span is not None]
+    if options.descheduler_config is None and not documents:
+        return None
+    if options.descheduler_config is not None:
+        need_file(options.descheduler_config, "`--descheduler-config` takes a DeschedulerConfiguration")
+    configuration = config.default() if options.descheduler_config is None else config.load(options.descheduler_config)
+    interval = options.descheduling_interval or configuration.interval // SECOND or _HOUR
+    return Descheduling(configuration, interval)
+
+
+def _run_of(options: argparse.Namespace, nodes: int) -> dict[str, object]:
+    return {"trace": str(options.trace), "nodes": nodes, "nodeShare": options.node_share, "stretch": options.stretch,
+            "leave": options.leave, "tieBreak": options.tie_break, "seed": options.seed}
+
+
+def _write_series(path: Path, spans: Iterable[Span]) -> None:
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            lines = csv.writer(file, lineterminator="\n")
+            lines.writerow(COLUMNS)
+            lines.writerows(astuple(span) for span in spans)
+    except OSError as error:
+        raise Stop(f"cannot write `{path}`: {(error.strerror or str(error)).lower()}") from None
+
+
+# As text
+
+
+def _show(result: Result, spans: Sequence[Span], nodes: int) -> None:
+    heading("waiting, from creation to the first node")
+    table(["", "pods", "mean", "p50", "p90", "p95", "p99", "most"], [
+        _waits("ran", result.waits),
+        *([_waits("ran again after an eviction", result.waits_again)] if result.evictions else []),
+    ])
+    heading("taken, in percent of the cluster, and pods")
+    mean, most = result.use(), result.most()
+    rows = [[name, getattr(mean, name), getattr(most, name), spark([getattr(span, name) for span in spans], 100)]
+            for name in ("cpu", "memory", "gpu")]
+    for name, highest in (("running", max((step.running for step in result.steps), default=0)),
+                          ("pending", max((step.pending for step in result.steps), default=0))):
+        values = [getattr(span, name) for span in spans]
+        rows.append([name, _mean(spans, name), float(highest), spark(values, max(values, default=0))])
+    if result.evictions:
+        values = [span.evicted for span in spans]
+        rows.append(["evicted", float(len(result.evictions)), float(max(values)), spark(values, max(values))])
+    table(["", "mean", "most", f"over time ({_time(result.start / SECOND)} to {_time(result.end / SECOND)})"], rows)
+    if result.evictions:
+        heading(f"{len(result.evictions)} evictions in {result.cycles} cycles of the descheduler")
+        why = Counter((each.plugin, each.rule) for each in result.evictions)
+        table(["pods", "plugin", "rule"], [[number, *names] for names, number in why.most_common(_SHOWN)])
+    elif result.cycles:
+        write(f"\nnobody was evicted in {result.cycles} cycles of the descheduler")
+    if result.never_ran:
+        left = sum(each.left for each in result.never_ran)
+        heading(f"{len(result.never_ran)} of {result.arrivals} pods never ran: {left} left, "
+                f"{len(result.never_ran) - left} wait for ever")
+        reasons = Counter(reason for each in result.never_ran for reason in each.reasons)
+        table(["pods", "reason at first (a pod may have several)"],
+              [[number, reason] for reason, number in reasons.most_common(_SHOWN)])
+    for error in result.errors:
+        write(f"error: `{error.plugin}` at {error.point.value}: {error.message}")
+    for text in result.descheduler_errors:
+        write(f"error: {text}")
+    write(f"\n{result.arrivals} pods came to {nodes} nodes in {_time((result.end - result.start) / SECOND)}; "
+          f"{result.decisions} decisions, {result.seconds:.2f} s")
+
+
+def _waits(name: str, waits: Waits) -> list[object]:
+    pods, *seconds = astuple(waits)
+    return [name, pods, *map(_time, seconds)]
+
+
+def _mean(spans: Sequence[Span], name: str) -> float:
+    length = sum(span.end - span.start for span in spans)
+    return sum(getattr(span, name) * (span.end - span.start) for span in spans) / length if length else 0.0
+
+
+def spark(values: Sequence[float], highest: float) -> str:
+    """Return a line of blocks, one per value from 0 to `highest`: blank for 0 alone."""
+    if highest <= 0:
+        return " " * len(values)
+    return "".join(_BLOCKS[min(len(_BLOCKS) - 1, math.ceil(value / highest * (len(_BLOCKS) - 1)))] for value in values)
+
+
+def _time(seconds: float) -> str:
+    """Return a time in the two largest of days, hours, minutes and seconds that it has."""
+    if seconds < 60:
+        return f"{seconds:.3g}s"
+    whole = round(seconds)
+    parts = [(whole // 86_400, "d"), (whole // _HOUR % 24, "h"), (whole // 60 % 60, "m"), (whole % 60, "s")]
+    first = next(place for place, (amount, _) in enumerate(parts) if amount)
+    return " ".join(f"{amount}{unit}" for amount, unit in parts[first : first + 2] if amount)

@@ -1,0 +1,219 @@
+"""What a replay of a recording came to: waiting times, use over time, evictions."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, fields
+from itertools import pairwise
+from typing import Any, Final
+
+from ..scheduler.verdict import Failure
+
+SECOND: Final = 1_000_000_000
+"""Nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """Milli-cores, MiB and thousandths of devices."""
+
+    cpu: int = 0
+    memory: int = 0
+    gpu: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How things stand from a moment on (nanoseconds) until the next step."""
+
+    time: int
+    used: Amounts
+    running: int
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What is taken, as means over a time, in percent of what the cluster has; 0 of what it has none of."""
+
+    cpu: float
+    memory: float
+    gpu: float
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of the replay's time, in seconds since the recording began, and what it was like."""
+
+    start: float
+    end: float
+    cpu: float
+    memory: float
+    gpu: float
+    """Means over the span, in percent of what the cluster has."""
+    running: float
+    pending: float
+    """Means over the span, of pods."""
+    most_pending: int
+    evicted: int
+
+
+COLUMNS: Final = tuple(each.name for each in fields(Span))
+"""The columns of the series as CSV."""
+_IN_JSON: Final = {"most_pending": "mostPending"}
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long some pods waited, in seconds: the mean, and percentiles by nearest rank; all 0 where there are none."""
+
+    pods: int
+    mean: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    most: float
+
+    @classmethod
+    def of(cls, waits: Sequence[int]) -> Waits:
+        """Return the figures of waits in nanoseconds."""
+        ordered = sorted(waits)
+
+        def rank(percent: int) -> float:
+            return ordered[max(0, -(-len(ordered) * percent // 100) - 1)] / SECOND if ordered else 0.0
+
+        mean = sum(ordered) / len(ordered) / SECOND if ordered else 0.0
+        return cls(len(ordered), round(mean, 3), *(round(rank(percent), 3) for percent in (50, 90, 95, 99, 100)))
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """A pod that had to leave its node: when and why, and after how many seconds it ran again (None: it did not)."""
+
+    time: float
+    pod: str
+    node: str
+    plugin: str
+    rule: str
+    reason: str
+    again: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NeverRan:
+    """A pod that left, or was still waiting at the end, without having run: how long, and why (nodes by reason)."""
+
+    pod: str
+    waited: float
+    left: bool
+    reasons: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a replay."""
+
+    capacity: Amounts
+    arrivals: int
+    waits: Waits
+    """Of the pods that ran, from their creation until they first had a node."""
+    waits_again: Waits
+    """Of those that were evicted and ran again, from the eviction until they had a node."""
+    never_ran: tuple[NeverRan, ...]
+    """In the order of their creation."""
+    evictions: tuple[Eviction, ...]
+    cycles: int
+    """How often the descheduler looked."""
+    steps: Sequence[Step]
+    end: int
+    """When the last pod had left or, of those that wait, nothing could help any more; in nanoseconds."""
+    errors: tuple[Failure, ...]
+    """What failed in plugins and expressions of the scheduler, each kind once."""
+    descheduler_errors: tuple[str, ...]
+    """The same of the descheduler's, as texts."""
+    decisions: int
+    seconds: float
+    """How long the replay took, in real time."""
+
+    @property
+    def start(self) -> int:
+        """When the first pod came, in nanoseconds; `end` where none did."""
+        return self.steps[0].time if self.steps else self.end
+
+    def use(self) -> Use:
+        """Return what was taken over the whole time."""
+        (span,) = self.series(1) or (Span(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0),)
+        return Use(span.cpu, span.memory, span.gpu)
+
+    def most(self) -> Use:
+        """Return the most that was taken at any moment, of each resource for itself."""
+        used = [astuple(step.used) for step in self.steps] or [(0, 0, 0)]
+        return Use(*(round(_percent(max(amounts), has), 3)
+                     for amounts, has in zip(zip(*used, strict=True), astuple(self.capacity), strict=True)))
+
+    def series(self, points: int) -> tuple[Span, ...]:
+        """Return the time cut into spans of one length; none where no time passed."""
+        if not self.steps or self.end <= self.start:
+            return ()
+        bounds = [self.start + (self.end - self.start) * number // points for number in range(points + 1)]
+        times = [step.time for step in self.steps]
+        evicted = [round(each.time * SECOND) for each in self.evictions]
+        return tuple(self._span(start, end, times, evicted, last=end == self.end)
+                     for start, end in pairwise(bounds) if end > start)
+
+    def _span(self, start: int, end: int, times: Sequence[int], evicted: Sequence[int], *, last: bool) -> Span:
+        sums, most = [0] * 5, 0
+        for step, duration in self._within(start, end, times):
+            row = (step.used.cpu, step.used.memory, step.used.gpu, step.running, step.pending)
+            sums = [total + amount * duration for total, amount in zip(sums, row, strict=True)]
+            most = max(most, step.pending)
+        means = [total / (end - start) for total in sums]
+        capacity = astuple(self.capacity)
+        cpu, memory, gpu = (round(_percent(mean, has), 3) for mean, has in zip(means[:3], capacity, strict=True))
+        happened = sum(start <= time < end or (last and time == end) for time in evicted)
+        running, pending = (round(mean, 3) for mean in means[3:])
+        return Span(start / SECOND, end / SECOND, cpu, memory, gpu, running, pending, most, happened)
+
+    def _within(self, start: int, end: int, times: Sequence[int]) -> Iterator[tuple[Step, int]]:
+        """Yield the steps that a span sees something of, each with for how long."""
+        first = max(0, bisect_right(times, start) - 1)
+        for number in range(first, len(times)):
+            if times[number] >= end:
+                return
+            until = times[number + 1] if number + 1 < len(times) else end
+            if (duration := min(until, end) - max(times[number], start)) > 0:
+                yield self.steps[number], duration
+
+    def to_json(self, points: int) -> dict[str, Any]:
+        """Return plain data, with the series cut into so many spans."""
+        return {
+            "arrivals": self.arrivals,
+            "ran": self.waits.pods,
+            "start": self.start / SECOND,
+            "end": self.end / SECOND,
+            "waits": asdict(self.waits),
+            "waitsAgain": asdict(self.waits_again),
+            "neverRan": [
+                {"pod": each.pod, "waited": each.waited, "left": each.left, "reasons": dict(each.reasons)}
+                for each in self.never_ran
+            ],
+            "use": {"mean": asdict(self.use()), "most": asdict(self.most())},
+            "mostPending": max((step.pending for step in self.steps), default=0),
+            "cycles": self.cycles,
+            "evictions": [asdict(each) for each in self.evictions],
+            "series": [{_IN_JSON.get(name, name): value for name, value in asdict(span).items()}
+                       for span in self.series(points)],
+            "errors": [
+                {"plugin": each.plugin, "origin": each.origin, "point": each.point.value, "message": each.message}
+                for each in self.errors
+            ],
+            "deschedulerErrors": list(self.descheduler_errors),
+            "decisions": self.decisions,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def _percent(amount: float, has: int) -> float:
+    return 100 * amount / has if has else 0.0

@@ -1,0 +1,349 @@
+"""The replay of a recording in virtual time: arrivals and departures, the scheduling queue, and a descheduler.
+
+Nothing here looks at a real clock but for how long the replay took: the same recording, policies and settings come to
+the same result.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, IntEnum
+from typing import Any, Final
+
+from ..cel.values import Timestamp
+from ..cluster.pods import PodInfo
+from ..cluster.snapshot import Cluster
+from ..cluster.trace import DEVICE, Recording, Stay, TraceNode
+from ..descheduler.config import Configuration
+from ..descheduler.documents import Memory
+from ..descheduler.framework import Profile, build_profiles, run_cycle
+from ..registry import Live
+from ..scheduler.cycle import Settings
+from ..scheduler.loop import SchedulingLoop
+from ..scheduler.queue import LONGEST_WAIT
+from ..scheduler.verdict import Failure, Verdict
+from .figures import SECOND, Amounts, Eviction, NeverRan, Result, Step, Waits
+
+_FOREVER: Final = 2**62
+"""Nobody is tried again for the time alone that has passed: nothing happens here that the queue is not told of."""
+_NAMESPACE: Final = "default"
+_QOS_LABEL: Final = "koordinator.sh/qosClass"
+_QOS_CLASSES: Final = frozenset({"LSE", "LSR", "LS", "BE"})
+
+
+class Leave(Enum):
+    """When a pod leaves."""
+
+    RECORDED = "recorded"
+    """When it was deleted in the recording, whether it runs by then or still waits."""
+    AFTER_RUN = "after-run"
+    """When it has run for as long as it was there in the recording; one that is evicted runs for the rest later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Descheduling:
+    """A descheduler that takes part: what it is told, and how many seconds lie between two of its cycles."""
+
+    configuration: Configuration
+    interval_s: int
+
+
+class _Kind(IntEnum):
+    """What happens, in the order in which it does at one moment."""
+
+    LEAVE = 0
+    ARRIVE = 1
+    DESCHEDULE = 2
+
+
+def thinned(nodes: Iterable[TraceNode], share: float) -> tuple[TraceNode, ...]:
+    """Return so much of a cluster, 0 to 1: of each kind of nodes that share, rounded up, the first by name."""
+    kinds: dict[tuple[object, ...], list[TraceNode]] = {}
+    for node in sorted(nodes, key=lambda each: each.name):
+        kinds.setdefault((node.cpu_milli, node.memory_mib, node.gpus, node.model), []).append(node)
+    kept = (each for kind in kinds.values() for each in kind[: math.ceil(len(kind) * share)])
+    return tuple(sorted(kept, key=lambda each: each.name))
+
+
+def stretched(recording: Recording, factor: float) -> Recording:
+    """Return the recording with pods that stay so many times as long."""
+    if factor == 1:
+        return recording
+    stays = (replace(stay, deleted=stay.created + round((stay.deleted - stay.created) * factor))
+             for stay in recording.stays)
+    return replace(recording, stays=tuple(stays))
+
+
+def replay(
+    recording: Recording, live: Live, settings: Settings | None = None, *, leave: Leave = Leave.RECORDED,
+    descheduling: Descheduling | None = None, clock: Callable[[], float],
+    progress: Callable[[int], None] | None = None,
+) -> Result:
+    """Replay a recording under the plugins of a registry and return what came of it.
+
+    A pod that no node takes waits in the scheduling queue; what departs, or is evicted, lets those be tried again that
+    it may help. An evicted pod goes back to the queue. `clock` tells seconds, for how long it took; `progress` is told
+    how many pods have come.
+
+    Raises:
+        PolicyError: a plugin cannot be made, or the nodes are malformed.
+    """
+    return _Replay(recording, live, settings, leave, descheduling, progress=progress).run(clock)
+
+
+@dataclass(slots=True)
+class _Pod:
+    """A pod of the recording, and what became of it so far; times in nanoseconds."""
+
+    stay: Stay
+    node: str = ""
+    ran: int | None = None
+    """When it first had a node."""
+    stays: int = 0
+    """How often it was given a node or evicted: what was said about its leaving before does not count any more."""
+    evicted: int | None = None
+    """Which of the evictions it is to come back from."""
+    left: bool = False
+    until: int = 0
+    """When it left."""
+    since: int = 0
+    """Since when it runs."""
+    rest: int = 0
+    """For how long it runs from then on, if it leaves after its run."""
+    reasons: Mapping[str, int] | None = None
+    """Why no node took it when it was first decided about."""
+
+
+class _Replay:
+    def __init__(
+        self, recording: Recording, live: Live, settings: Settings | None, leave: Leave,
+        descheduling: Descheduling | None, *, progress: Callable[[int], None] | None,
+    ) -> None:
+        self._leave, self._descheduling, self._progress = leave, descheduling, progress
+        self._pods = {
+            f"{_NAMESPACE}/{stay.pod.name}": _Pod(stay, rest=(stay.deleted - stay.created) * SECOND)
+            for stay in recording.stays
+        }
+        self._events: list[tuple[int, _Kind, int, str, int]] = []
+        """When, what, a number that keeps the order, which pod, and its `stays` by then."""
+        self._number = 0
+        self._now = self._changed = 0
+        self._cpu = self._memory = self._gpu = 0
+        self._running = self._arrived = self._gone = self._cycles = self._decisions = 0
+        self._ahead = 0
+        """How many arrivals and departures are still to come."""
+        self._steps: list[Step] = []
+        self._evictions: list[Eviction] = []
+        self._errors: dict[tuple[str, str, str], Failure] = {}
+        self._descheduler_errors: dict[str, None] = {}
+        self._capacity = Amounts(
+            sum(node.cpu_milli for node in recording.nodes), sum(node.memory_mib for node in recording.nodes),
+            DEVICE * sum(node.gpus for node in recording.nodes),
+        )
+        self._cluster = Cluster(node.object() for node in recording.nodes)
+        self._loop = SchedulingLoop(self._cluster, live, settings, clock=lambda: self._now, client=_Client(self),
+                                    longest_wait=_FOREVER, concluded=self._conclude)
+        self._profiles: Sequence[Profile] = ()
+        if descheduling is not None:
+            self._profiles = build_profiles(
+                descheduling.configuration.profiles, live.registry, dry_run=True,
+                snapshot=lambda: self._cluster.snapshot(self._now), memory=Memory(),
+            )
+        for key, pod in self._pods.items():
+            self._push(pod.stay.created * SECOND, _Kind.ARRIVE, key)
+        if self._events:
+            self._now = self._events[0][0]
+            self._push(self._now, _Kind.DESCHEDULE)
+
+    def run(self, clock: Callable[[], float]) -> Result:
+        begun = clock()
+        while (moment := self._next()) is not None:
+            self._now = moment
+            happening = []
+            # What these lead to at the same moment comes after the decisions: who comes and goes at once has run.
+            while self._events and self._events[0][0] <= moment:
+                happening.append(heapq.heappop(self._events))
+            for _, kind, _, key, stays in happening:
+                self._ahead -= kind is not _Kind.DESCHEDULE
+                if kind is _Kind.ARRIVE:
+                    self._arrive(key)
+                elif kind is _Kind.LEAVE:
+                    self._depart(key, stays)
+                else:
+                    self._deschedule()
+            for verdict in self._loop.schedule_all():
+                if not verdict.waiting:
+                    self._conclude(verdict)
+            self._step()
+        self._loop.close()
+        return self._result(clock() - begun)
+
+    def _next(self) -> int | None:
+        """Return when something happens next; None at the end."""
+        retry = self._loop.next_time()
+        if self._ahead:
+            first = self._events[0][0]
+            return first if retry is None else min(first, retry)
+        # Nobody comes or goes any more. Who waits has been tried with all there is before so much time has passed.
+        if retry is not None and self._waiting() and retry <= self._changed + LONGEST_WAIT:
+            return retry
+        return None
+
+    def _waiting(self) -> int:
+        return self._arrived - self._running - self._gone
+
+    def _push(self, time: int, kind: _Kind, key: str = "", stays: int = 0) -> None:
+        self._number += 1
+        self._ahead += kind is not _Kind.DESCHEDULE
+        heapq.heappush(self._events, (time, kind, self._number, key, stays))
+
+    # What happens
+
+    def _arrive(self, key: str) -> None:
+        pod = self._pods[key]
+        self._arrived += 1
+        self._cluster.upsert(self._object(pod))
+        if self._leave is Leave.RECORDED:
+            self._push(pod.stay.deleted * SECOND, _Kind.LEAVE, key, -1)
+        if self._progress is not None:
+            self._progress(self._arrived)
+
+    def _depart(self, key: str, stays: int) -> None:
+        pod = self._pods[key]
+        if stays not in (-1, pod.stays):
+            return
+        if pod.node:
+            self._take(pod, -1)
+        pod.left, pod.until, pod.node = True, self._now, ""
+        self._gone += 1
+        self._changed = self._now
+        self._cluster.delete("Pod", key)
+
+    def _conclude(self, verdict: Verdict) -> None:
+        pod = self._pods[verdict.pod.key]
+        self._decisions += 1
+        for failure in verdict.errors():
+            self._errors.setdefault((failure.plugin, failure.point.value, failure.message), failure)
+        if verdict.node is None:
+            if pod.reasons is None:
+                pod.reasons = verdict.reasons()
+            return
+        pod.node, pod.since = verdict.node, self._now
+        pod.stays += 1
+        if pod.ran is None:
+            pod.ran = self._now
+        self._changed = self._now
+        self._take(pod, 1)
+        self._cluster.upsert(self._object(pod))
+        if pod.evicted is not None:
+            before = self._evictions[pod.evicted]
+            again = self._now / SECOND - before.time
+            self._evictions[pod.evicted] = replace(before, again=round(again, 9))
+            pod.evicted = None
+        if self._leave is Leave.AFTER_RUN:
+            self._push(self._now + pod.rest, _Kind.LEAVE, verdict.pod.key, pod.stays)
+
+    def evict(self, key: str, plugin: str, rule: str, reason: str) -> None:
+        """Send a pod back to the queue."""
+        pod = self._pods[key]
+        if not pod.node:
+            return
+        self._take(pod, -1)
+        pod.evicted = len(self._evictions)
+        self._evictions.append(Eviction(self._now / SECOND, pod.stay.pod.name, pod.node, plugin, rule, reason, None))
+        pod.node = ""
+        pod.rest -= self._now - pod.since
+        pod.stays += 1
+        self._changed = self._now
+        self._cluster.delete("Pod", key)
+        self._cluster.upsert(self._object(pod))
+
+    def _deschedule(self) -> None:
+        if self._descheduling is None:
+            return
+        told = self._descheduling.configuration
+        self._cycles += 1
+        result = run_cycle(self._profiles, self._cluster.snapshot(self._now), limits=told.limits, dry_run=True,
+                           node_selector=told.node_selector)
+        for failure in result.failures:
+            self._descheduler_errors[f"`{failure.plugin}`: {failure.message}"] = None
+        for outcome in result.evicted:
+            self.evict(outcome.pod, outcome.plugin, outcome.rule, outcome.reason)
+        self._push(self._now + self._descheduling.interval_s * SECOND, _Kind.DESCHEDULE)
+
+    # What stands
+
+    def _take(self, pod: _Pod, sign: int) -> None:
+        asked = pod.stay.pod
+        self._cpu += sign * asked.cpu_milli
+        self._memory += sign * asked.memory_mib
+        self._gpu += sign * asked.gpu_total
+        self._running += sign
+
+    def _step(self) -> None:
+        used = Amounts(self._cpu, self._memory, self._gpu)
+        step = Step(self._now, used, self._running, self._waiting())
+        if self._steps and self._steps[-1].time == self._now:
+            self._steps[-1] = step
+        elif not self._steps or (self._steps[-1].used, self._steps[-1].running, self._steps[-1].pending) != (
+            step.used, step.running, step.pending,
+        ):
+            self._steps.append(step)
+
+    def _object(self, pod: _Pod) -> dict[str, Any]:
+        """Return the pod as the API server would serve it now."""
+        item = pod.stay.pod.object(_NAMESPACE)
+        metadata, created = item["metadata"], pod.stay.created * SECOND
+        if pod.stay.qos in _QOS_CLASSES:
+            metadata["labels"] = {_QOS_LABEL: pod.stay.qos}
+        if pod.evicted is not None or pod.stays > 1:
+            # Whoever comes back is another pod under the same name, as from a StatefulSet.
+            metadata["uid"] = f"{metadata['uid']}-{(pod.stays + 1) // 2}"
+        # Who comes back has somebody who brings him back; descheduler filters protect pods without an owner.
+        metadata["ownerReferences"] = [_owner(pod.stay.pod.name)]
+        metadata["creationTimestamp"] = str(Timestamp(created))
+        if pod.node:
+            item["spec"]["nodeName"] = pod.node
+            item["status"] = {"phase": "Running", "startTime": str(Timestamp(self._now))}
+        else:
+            item["status"] = {"phase": "Pending"}
+        return item
+
+    def _result(self, seconds: float) -> Result:
+        pods = list(self._pods.values())
+        first = [pod.ran - pod.stay.created * SECOND for pod in pods if pod.ran is not None]
+        never = [
+            NeverRan(pod.stay.pod.name, ((pod.until if pod.left else self._now) - pod.stay.created * SECOND) / SECOND,
+                     pod.left, pod.reasons or {})
+            for pod in pods if pod.ran is None
+        ]
+        again = [round(each.again * SECOND) for each in self._evictions if each.again is not None]
+        return Result(
+            self._capacity, len(pods), Waits.of(first), Waits.of(again), tuple(never), tuple(self._evictions),
+            self._cycles, self._steps, self._now, tuple(self._errors.values()), tuple(self._descheduler_errors),
+            self._decisions, seconds,
+        )
+
+
+def _owner(name: str) -> dict[str, object]:
+    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": f"owner-of-{name}", "controller": True}
+
+
+class _Client:
+    """Writes into the replay's cluster, and lets who is evicted come back (fulfils `plugins.Client`)."""
+
+    def __init__(self, owner: _Replay) -> None:
+        self._owner = owner
+
+    def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Leave objects as they are: they are made anew of the recording whenever they change."""
+
+    def bind(self, pod: PodInfo, node: str) -> None:
+        """The pod is assumed there already."""
+
+    def evict(self, pod: PodInfo, reason: str) -> None:
+        """Send the pod back to the queue."""
+        self._owner.evict(pod.key, "preemption", "", reason)
