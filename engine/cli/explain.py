@@ -14,11 +14,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ..cluster.pods import PodInfo
-from ..cluster.snapshot import NodeChange
 from ..points import Framework
-from ..scheduler.cycle import Scheduler, Settings, decide, tie_break
-from ..scheduler.explanation import Explained, explain_decision, explain_node
+from ..scheduler.cycle import Scheduler, Settings, tie_break
+from ..scheduler.explanation import Explained, explain_decision, explain_node, look_into
 from ..source import did_you_mean
 from .composition import (
     add_choice,
@@ -40,6 +38,7 @@ from .terminal import add_output, write_finding, write_json
 from .verdicts import verdict_json
 
 if TYPE_CHECKING:
+    from ..cluster.pods import PodInfo
     from ..cluster.snapshot import Cluster
     from ..explanation import Finding
     from ..registry import Live
@@ -203,16 +202,5 @@ def explain(pod: PodInfo, cluster: Cluster, live: Live, now: int, settings: Sett
     """Decide about a pod with all reasons, as if it were pending; nothing changes. `now` is in ns since the epoch."""
     settings = settings or Settings()
     scheduler = Scheduler(cluster, live, settings, clock=lambda: now)
-    snapshot = cluster.snapshot(now)
-    if pod.node_name in cluster.index:
-        snapshot = snapshot.overlay({pod.node_name: NodeChange(remove=[pod.key])})
-    profile = scheduler.profile_of(pod)
     rule = tie_break(settings.tie_break, settings.seed)
-    verdict = decide(profile, unbound(pod), snapshot, tie_break=rule, exhaustive=True)
-    return Explained(verdict, profile, snapshot, pod.node_name)
-
-
-def unbound(pod: PodInfo) -> PodInfo:
-    """Return the pod as it was before it had a node."""
-    spec = {key: value for key, value in pod.object["spec"].items() if key != "nodeName"}
-    return PodInfo.of({**pod.object, "spec": spec}) if pod.node_name else pod
+    return look_into(scheduler.profile_of(pod), pod, cluster.snapshot(now), rule=rule)

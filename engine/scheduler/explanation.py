@@ -17,7 +17,7 @@ from ..cel.frame import Rows
 from ..cel.values import EvaluationError
 from ..cluster.edits import amount_unit
 from ..cluster.pods import PodInfo
-from ..cluster.snapshot import Snapshot
+from ..cluster.snapshot import NodeChange, Snapshot
 from ..compile.distances import distances_of
 from ..compile.scheduling import DocumentScheduler
 from ..documents import Normalize
@@ -25,6 +25,7 @@ from ..explanation import Finding, Mark, Table, counted, heading, listed, plain,
 from ..kubernetes.vocabulary import GPU_CORE, GPU_MEMORY_RATIO
 from ..plugins import CycleState
 from ..points import Code, Enforcement, Point, Refusal, unit_of
+from .cycle import FIRST_BY_NAME, TieBreak, decide
 from .profile import Active, Profile
 from .remedies import MOST_TRIALS, Remedy, passing, remedies, rule_of
 from .verdict import Filtered, Scored, Verdict
@@ -57,6 +58,24 @@ class Explained:
     def pod(self) -> PodInfo:
         """The pod that was decided about."""
         return self.verdict.pod
+
+
+def look_into(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, rule: TieBreak = FIRST_BY_NAME) -> Explained:
+    """Decide about a pod with all reasons, as if it were pending: one that runs is taken off its node first.
+
+    Nothing changes. `rule` says who is taken of equally good nodes.
+    """
+    row = snapshot.index.get(pod.node_name)
+    if row is not None and pod.key in snapshot.row(row).pods:
+        snapshot = snapshot.overlay({pod.node_name: NodeChange(remove=[pod.key])})
+    return Explained(decide(profile, unbound(pod), snapshot, tie_break=rule, exhaustive=True), profile, snapshot,
+                     pod.node_name)
+
+
+def unbound(pod: PodInfo) -> PodInfo:
+    """Return the pod as it was before it had a node."""
+    spec = {key: value for key, value in pod.object["spec"].items() if key != "nodeName"}
+    return PodInfo.of({**pod.object, "spec": spec}) if pod.node_name else pod
 
 
 def explain_decision(explained: Explained, *, best: int = 5, trials: int = MOST_TRIALS) -> Finding:

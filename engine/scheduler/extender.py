@@ -164,8 +164,8 @@ class Reply:
     record: Record
 
 
-def read_question(body: bytes) -> Question:
-    """Read ExtenderArgs; keys of the envelope count in any case, as for Go (older types had lower-case ones).
+def read_object(body: bytes) -> dict[str, Any]:
+    """Read a body that is one JSON object.
 
     Raises:
         Malformed: it is none.
@@ -184,11 +184,20 @@ def read_question(body: bytes) -> Question:
         raise Malformed(f"the body is no JSON that can be read: {error}") from None
     if not isinstance(data, dict):
         raise Malformed(f"the body must be an object with `Pod` and `Nodes` or `NodeNames`, not {json_kind(data)}")
-    fields = _folded(data)
+    return data
+
+
+def read_question(body: bytes) -> Question:
+    """Read ExtenderArgs; keys of the envelope count in any case, as for Go (older types had lower-case ones).
+
+    Raises:
+        Malformed: it is none.
+    """
+    fields = _folded(read_object(body))
     names, nodes = fields.get("nodenames"), fields.get("nodes")
     if names is not None and nodes is not None:
         raise Malformed("both `Nodes` and `NodeNames` are given: kube-scheduler sends one of them")
-    pod = _pod_of(fields.get("pod"))
+    pod = pod_of(fields.get("pod"))
     if names is not None:
         return Question(pod, _names_of(names))
     if nodes is not None:
@@ -212,7 +221,8 @@ def _finite(text: str) -> float:
     return value
 
 
-def _pod_of(pod: object) -> PodInfo:
+def pod_of(pod: object) -> PodInfo:
+    """Read the pod of a question; raise `Malformed` where it is none."""
     if not isinstance(pod, dict):
         raise Malformed("`Pod` is missing" if pod is None else f"`Pod` must be an object, not {json_kind(pod)}")
     try:
@@ -321,6 +331,10 @@ class Extender:
     def cluster(self) -> Cluster:
         """The cluster that decisions are about."""
         return self._scheduler.cluster
+
+    def snapshot(self) -> Snapshot:
+        """Return the cluster as a decision would see it now."""
+        return self.cluster.snapshot(self._clock())
 
     @property
     def pins(self) -> int:

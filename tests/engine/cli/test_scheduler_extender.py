@@ -283,10 +283,50 @@ def test_a_body_that_is_too_large_is_answered_with_413(policies, dump):
 
 def test_unknown_paths_and_wrong_methods_are_told_what_there_is(client):
     assert client("GET", "/nothing") == (
-        404, {"error": "there is no `/nothing`: ask /filter, /healthz, /metrics, /prioritize, /promote, /readyz, /rollback, /status"})
+        404, {"error": "there is no `/nothing`: ask /explain, /filter, /healthz, /metrics, /prioritize, /promote, /readyz, /rollback, /status"})
     assert client("POST", "/bind", b"{}")[0] == 404
     assert client("GET", "/filter") == (405, {"error": "`/filter` takes POST, not GET"})
     assert client("DELETE", "/status") == (405, {"error": "`/status` takes GET, HEAD, not DELETE"})
+
+
+def test_a_pod_that_is_known_or_sent_is_explained_as_data_and_as_text(client):
+    asked = question()["Pod"]
+    status, whole = client("POST", "/explain", asked)
+    assert (status, whole["kind"], whole["pod"]) == (200, "decision", "shop/p")
+    refusal = next(part for part in whole["parts"] if part["kind"] == "refusals")["parts"][0]
+    assert (refusal["plugin"], refusal["nodes"], refusal["reason"]) == (
+        "small-enough", ["eight"], "`allocatable.cpu <= 4000` is false")
+    assert client("POST", "/explain", question()) == (200, whole)
+    status, text = client("POST", "/explain?node=eight&output=text", asked)
+    assert (status, text) == (200, (
+        "eight is refused for shop/p\n"
+        "shop/p  koord-prod LS  requests cpu 1  profile default-scheduler\n"
+        "\n"
+        "filters\n"
+        "  refused  small-enough (cores): 8000m is too much\n"
+        "           allocatable.cpu 8 cores, must be at most 4 cores: over by 4 cores\n"
+        "           where allocatable.cpu = 8000\n"
+    ))
+    assert client("POST", "/filter", question("one"))[0] == 200, "decisions go on"
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status", "reason"), [
+    ("GET", "/explain", None, 400, "which pod? ask `?pod=NAMESPACE/NAME`, or send one with POST"),
+    ("GET", "/explain?pod=shop/gone", None, 404, "there is no pod `shop/gone` among the 0 that are known: send it with POST"),
+    ("GET", "/explain?pdo=x", None, 400, "`pdo` is no parameter: there are `pod`, `node` and `output`"),
+    ("GET", "/explain?pod=x&output=xml", None, 400, "`output` is `xml`: say `json` or `text`"),
+    ("GET", f"/explain?pod={'x' * 600}", None, 400, "a name has more than 512 characters"),
+    ("POST", "/explain?pod=x", {}, 400, "`pod` is named and a pod is sent: do one of both"),
+    ("POST", "/explain", b"{", 400, None), ("POST", "/explain", b"[]", 400, None), ("POST", "/explain", b"[" * 100_000, 400, None),
+    ("POST", "/explain", {"metadata": {"name": "p"}, "spec": {"containers": []}}, 400, None),
+    ("POST", "/explain?node=fourr", {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}, 404,
+     "there is no node `fourr` among the 4 that are known: did you mean `four`?"),
+    ("DELETE", "/explain", None, 405, "`/explain` takes GET, HEAD, POST, not DELETE"),
+])
+def test_what_cannot_be_explained_is_told(client, method, path, body, status, reason):
+    answered = client(method, path, body)
+    assert answered[0] == status
+    assert reason is None or answered[1] == {"error": reason}
 
 
 def test_status_tells_what_runs_and_what_was_decided(client, policies, dump):
