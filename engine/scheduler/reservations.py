@@ -364,7 +364,7 @@ class ReservePods:
     """Keeps the pods that stand for Reservations in step with the objects.
 
     A Reservation without a node waits as a pod without one, where its scheduler is one of `ours`; an available one
-    holds its place as a pod on the node; one that ended, or cannot be used, has no pod. `upsert` and `delete` change the
+    holds its place as a pod on the node; one that ended or cannot be used has no pod. `upsert` and `delete` change the
     cluster: what follows from pods that come, move and go follows for these too.
     """
 

@@ -21,7 +21,7 @@ from koordpolicy.engine.cluster.pods import PodInfo, canonical_amount, resource_
 from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
 from koordpolicy.engine.plugins import CycleState, Handle
 
-from . import scheduler_devices, scheduler_numa, scheduler_quota, scheduler_reservations
+from . import scheduler_devices, scheduler_gangs, scheduler_numa, scheduler_quota, scheduler_reservations
 from .result import Result
 from .suites import read_cases
 
@@ -154,6 +154,7 @@ RUNNERS: Mapping[tuple[str, str], Callable[[Case], Mapping[str, Any]]] = {
     ("ScarceResourceAvoidance", "score"): _score,
     **scheduler_quota.RUNNERS,
     **scheduler_reservations.RUNNERS,
+    **scheduler_gangs.RUNNERS,
     **scheduler_numa.RUNNERS,
     **scheduler_devices.RUNNERS,
 }
