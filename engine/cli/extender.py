@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import signal
 import socket
 import ssl
@@ -110,6 +111,11 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
                    "and what was answered is in /status")
     if not options.policies and not options.enable:
         raise Stop("nothing would decide: name policies with `--policies`, or built-in plugins with `--enable`")
+    for path in options.policies if options.shadow is not None else ():
+        real, beside = os.path.realpath(path), os.path.realpath(options.shadow)
+        if os.path.commonpath([real, beside]) in (real, beside):
+            raise Stop(f"`--shadow {options.shadow}` and `--policies {path}` are one within the other: what is in the "
+                       "shadow must not be in force, so keep them apart")
     host, port = options.bind or _address(_ADDRESS)
     server = server_of(options, builtins)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
