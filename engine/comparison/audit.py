@@ -27,7 +27,7 @@ from ..documents import DeschedulerSpec, DeschedulerType, NodeMatch, QoSSpec, Sc
 from ..plugins import CycleState
 from ..points import Enforcement, Framework
 from ..registry import Live, Plugin, Registry
-from ..scheduler.cycle import Scheduler, Settings, all_rows
+from ..scheduler.cycle import Scheduler, Settings
 from ..scheduler.profile import Profile
 from ..testing.instruments import compiled_of, programs_of
 from .outcome import Outcome, outcome, unbound
@@ -261,7 +261,7 @@ class _Auditor:
             subjects[plugin.name] = _Subject(self._cover(plugin, spec.match.nodes), compiled)
         instances = {profile.name: _instances(profile) for profile in scheduler.profiles}
         groups = shapes_of(self._pods, Reading.of(scheduler.profiles))
-        rows = all_rows(self._snapshot.size)
+        rows = np.arange(self._snapshot.size, dtype=np.intp)
         asked: set[str] = set()
         for number, group in enumerate(groups, start=1):
             pod = unbound(group[0])

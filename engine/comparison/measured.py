@@ -80,7 +80,7 @@ class _SnapshotRecording(Recording):
             return len(listed)
         count = max(1, -(-allocatable // _MILLI))
         detail = [{"id": number, "core": number, "socket": 0, "node": 0} for number in range(count)]
-        metadata = dict((known or {}).get("metadata") or {"name": node})
+        metadata: dict[str, Any] = dict((known or {}).get("metadata") or {"name": node})
         metadata["annotations"] = {
             **(metadata.get("annotations") or {}), CPU_TOPOLOGY_ANNOTATION: json.dumps({"detail": detail}),
         }

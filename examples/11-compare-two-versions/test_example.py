@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from koordpolicy.__main__ import builtins
+from koordpolicy.engine import cli
+
+HERE = Path(__file__).parent
+PROJECT = HERE.parents[1]
+SETS = ("examples/11-compare-two-versions/old", "examples/11-compare-two-versions/new", "--cluster", "examples/cluster")
+
+
+@pytest.fixture(autouse=True)
+def in_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(PROJECT)
+
+
+def test_pods_leave_the_nodes_above_the_new_watermark(capsys: pytest.CaptureFixture[str]):
+    assert cli.main(["diff", *SETS, "--output", "json"], builtins) == 0
+    found = json.loads(capsys.readouterr().out)["difference"]
+    assert {name: count for name, count in found["counts"].items() if count} == {
+        "moved": 8, "nodesLost": 2, "nowMisfits": 14, "nowEvicted": 1, "otherBestNode": 59, "totalsChanged": 75,
+    }
+    assert {(each["old"], each["new"], each["cause"]["rule"]) for each in found["moved"]} == {
+        ("general-12", "general-14", "below-watermark"),
+    }
+    assert [(each["pod"], each["node"]) for each in found["added"]["evicted"]] == [("shop/web-16", "general-03")]
+
+
+def test_the_markdown_is_as_shown_and_the_budget_is_exceeded(capsys: pytest.CaptureFixture[str]):
+    budgets = ("--max-moved", "10%", "--max-pending", "0", "--max-evicted", "2")
+    assert cli.main(["diff", *SETS, "--output", "markdown", *budgets], builtins) == 6
+    assert capsys.readouterr().out == (HERE / "pull-request.md").read_text(encoding="utf-8")
