@@ -118,7 +118,8 @@ def _plugin(look: _Look, running: Running, point: str) -> Finding:
     outcome = next((each for each in look.result.outcomes if (each.profile, each.plugin, each.pod)
                     == (look.profile.name, running.name, pod.key)), None)
     watched = "" if running.enforcement is Enforcement.ENFORCE else f" [{running.enforcement.value.lower()} only]"
-    name, facts = f"{running.name}{watched}", {"plugin": running.name, "point": point}
+    name = f"{running.name}{watched}"
+    facts: dict[str, Any] = {"plugin": running.name, "point": point}
     if outcome is not None:
         facts |= {"outcome": outcome.to_json()}
         if outcome.evicted:

@@ -59,16 +59,16 @@ def explain_round(
     seconds = (until.end - recording.start) / 1e9
     parts = [Finding("moment", f"{node} at {elapsed}", facts={"node": node, "elapsedSeconds": seconds})]
     idle: list[Finding] = []
-    for each in registry.of_framework(Framework.QOS):
-        if plugin not in ("", each.name):
+    for known in registry.of_framework(Framework.QOS):
+        if plugin not in ("", known.name):
             continue
-        running = manager.running.get(each.name)
+        running = manager.running.get(known.name)
         if running is None:
-            why = manager.idle.get(each.name, "it is not in force")
-            idle.append(Finding("idle", f"{each.name}: {why}", facts={"plugin": each.name, "reason": why}))
-        elif each.name in last:
-            readings = RecordedReadings(recording, node, last[each.name].time, files)
-            parts.append(_plugin(running, last[each.name], readings))
+            why = manager.idle.get(known.name, "it is not in force")
+            idle.append(Finding("idle", f"{known.name}: {why}", facts={"plugin": known.name, "reason": why}))
+        elif known.name in last:
+            readings = RecordedReadings(recording, node, last[known.name].time, files)
+            parts.append(_plugin(running, last[known.name], readings))
     parts.append(heading("not in force", tuple(idle), kind="idle"))
     return Finding("qos", facts={"node": node}, parts=tuple(parts))
 

@@ -5,6 +5,7 @@ The answer is a tree of findings (see `engine.explanation`), the same for the co
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from ..points import Code, Enforcement, Point, Refusal, unit_of
 from .cycle import FIRST_BY_NAME, TieBreak, decide
 from .profile import Active, Profile
 from .remedies import MOST_TRIALS, Remedy, passing, remedies, rule_of
+from .rowwise import describe
 from .verdict import Filtered, Scored, Verdict
 
 _NAMES: Final = 3
@@ -275,10 +277,11 @@ def _groups(step: Filtered) -> Mapping[str, Rows]:
         return {}
     group = answer.brief or answer.reasons
     if group is not None:
-        return group(rows)
+        with contextlib.suppress(Exception):  # the border between framework and plugin: then row by row
+            return group(rows)
     found: dict[str, list[int]] = {}
     for row in rows.tolist():
-        refusal = answer.explain(row)
+        refusal = _why(step, row)
         found.setdefault(refusal.message or refusal.rule, []).append(row)
     return {reason: np.array(each, np.intp) for reason, each in found.items()}
 
@@ -288,7 +291,7 @@ def _group(explained: Explained, step: Filtered, reason: str, rows: Rows) -> Fin
     names = [verdict.names[row] for row in rows.tolist()]
     ranked = sorted(((_how_far(explained, step, row, reason), row) for row in rows[:_MEASURED].tolist()),
                     key=lambda pair: pair[0])
-    nearest, refusal = ranked[0][1], step.answer.explain(ranked[0][1])
+    nearest, refusal = ranked[0][1], _why(step, ranked[0][1])
     where = "all nodes" if len(names) == len(verdict.names) > 1 else listed(names, _NAMES)
     parts = [Finding("nodes", where)]
     details = _details(explained, step, nearest, refusal, reason)
@@ -310,13 +313,27 @@ def _group(explained: Explained, step: Filtered, reason: str, rows: Rows) -> Fin
     )
 
 
+def _tells(value: object, keys: frozenset[str]) -> bool:
+    """Whether a plugin tells numbers under just these keys."""
+    return isinstance(value, dict) and value.keys() == keys and all(type(each) is int for each in value.values())
+
+
+def _why(step: Filtered, row: int) -> Refusal:
+    """Return why a filter refused a node; one that cannot say it has refused it all the same."""
+    try:
+        return step.answer.explain(row)
+    except Exception as error:  # the border between framework and plugin
+        return Refusal("", f"why is not known: {describe(error)}", Code.ERROR)
+
+
 def _how_far(explained: Explained, step: Filtered, row: int, reason: str) -> float:
     """Return a number that is smaller the less a node is away from passing; 0 to 1 where less would do, else more."""
-    refusal = step.answer.explain(row)
+    refusal = _why(step, row)
+    value: Any
     for name, value in refusal.values:
-        if isinstance(value, dict) and value.keys() == _SHORT and (reason.endswith(f" {name}") or name == "pods"):
-            return float(value["requested"] - value["capacity"] + value["used"]) / max(value["requested"], 1)
-        if isinstance(value, dict) and value.keys() == _LOADED:
+        if _tells(value, _SHORT) and (reason.endswith(f" {name}") or name == "pods"):
+            return float((value["requested"] - value["capacity"] + value["used"]) / max(value["requested"], 1))
+        if _tells(value, _LOADED):
             return float(value["percent"] - value["threshold"]) / 100
     ways = _ways(explained, step.plugin, Point.FILTER, refusal.rule, row)
     return min((max(map(_relative, way)) for way in ways if way), default=math.inf)
@@ -375,7 +392,7 @@ def _filters(explained: Explained, row: int) -> Iterator[Finding]:
     if passed:
         yield Finding("plugins", ", ".join(passed), Mark.PASSED, {"plugins": passed})
     for name, step in refusing.items():
-        refusal = step.answer.explain(row)
+        refusal = _why(step, row)
         rule = f" ({refusal.rule})" if refusal.rule else ""
         enforced = step.enforcement is Enforcement.ENFORCE
         mark = Mark.WATCHED if not enforced else Mark.ERROR if refusal.code is Code.ERROR else Mark.REFUSED
@@ -394,18 +411,17 @@ def _details(
 
 
 def _amounts(refusal: Refusal, reason: str) -> Iterator[Finding]:
+    value: Any
     for name, value in refusal.values:
-        if not isinstance(value, dict):
-            continue
         unit = amount_unit(name)
-        if value.keys() == _SHORT and (not reason or reason.endswith(f" {name}") or name == "pods"):
+        if _tells(value, _SHORT) and (not reason or reason.endswith(f" {name}") or name == "pods"):
             asked, free, capacity = value["requested"], value["capacity"] - value["used"], value["capacity"]
             text = f"{name} {shown(asked, unit)} requested, {shown(free, unit)} of {shown(capacity, unit)} free"
             yield Finding("distance", f"{text}: {shown(asked - free, unit)} short", facts={
                 "what": f"requests.{name}", "value": asked, "relation": "at most", "limit": free,
                 "difference": asked - free, "unit": unit,
             })
-        elif value.keys() == _LOADED:
+        elif _tells(value, _LOADED):
             percent, threshold = value["percent"], value["threshold"]
             text = f"{name} {percent} % with the pod, must be at most {threshold} %: over by {percent - threshold} %"
             yield Finding("distance", text, facts={
@@ -463,14 +479,14 @@ def _representatives(explained: Explained) -> list[str]:
             for row in rows.tolist():
                 reasons.setdefault(row, []).append((step.plugin, reason))
     kinds: dict[tuple[tuple[str, str], ...], list[int]] = {}
-    for row, mine in reasons.items():
-        kinds.setdefault(tuple(mine), []).append(row)
+    for row, refused_for in reasons.items():
+        kinds.setdefault(tuple(refused_for), []).append(row)
     by_name = {step.plugin: step for step in steps}
     ranked = []
-    for kind, rows in kinds.items():
+    for kind, mine in kinds.items():
         far, row = min(
             (sum(min(_how_far(explained, by_name[plugin], row, reason), 10.0) for plugin, reason in kind), row)
-            for row in rows[:_MEASURED // 4]
+            for row in mine[:_MEASURED // 4]
         )
         ranked.append((len(kind), far, row))
     return [verdict.names[row] for _, _, row in sorted(ranked)[:_REPRESENTATIVES]]

@@ -129,7 +129,11 @@ def _edits(profile: Profile, tried: _Try, row: int | None) -> Iterator[Edit]:
     for step in verdict.filters:
         active = _named(profile.filters, step.plugin)
         if active.enforced and len(step.refused):
-            yield from _asked_for(active, Point.FILTER, step.answer.explain(row).rule, tried, row)
+            try:
+                rule = step.answer.explain(row).rule
+            except Exception:  # the border between framework and plugin
+                rule = ""
+            yield from _asked_for(active, Point.FILTER, rule, tried, row)
             return
 
 
