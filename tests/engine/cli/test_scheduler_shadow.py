@@ -252,5 +252,6 @@ def test_metrics_keep_the_conventions_and_are_all_documented(shadowed, policies)
 def test_a_shadow_within_what_is_in_force_is_refused(run, policies):
     for path in (policies, policies / "next", policies.parent):
         done = run("scheduler", "--extender", "--policies", policies, "--shadow", path)
-        assert (done.exit, done.err) == (2, f"koord-policy: `--shadow {path}` and `--policies {policies}` are one within the "
-                                            "other: what is in the shadow must not be in force, so keep them apart\n")
+        assert done.exit == 2
+        assert done.err == (f"koord-policy: `--shadow {path}` and `--policies {policies}` are one within the other: what "
+                            "is in the shadow must not be in force, so keep them apart\n")
