@@ -25,6 +25,7 @@ from ..cluster.snapshot import NodeFrame, Snapshot
 from ..plugins import CycleState, Question, Repeats
 from ..points import HIGHEST_SCORE, Answer, Code, Errors, Point, Refusal, Scores
 from .profile import Active
+from .rowwise import has
 from .verdict import Filtered
 
 _KEPT: Final = "standing answers"
@@ -171,7 +172,7 @@ class Standing:
         kept = Kept([], [], [], [], [])
         for place, active in enumerate(actives):
             ask = active.ask
-            if not active.enforced or not isinstance(ask, Repeats):
+            if not active.enforced or not has(ask, Repeats.question.__name__):
                 continue
             try:
                 question = ask.question(point, self._pod, self._snapshot)
