@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ..cel.checked import Path
@@ -37,6 +37,8 @@ _FIXED_POD: Final = frozenset((
     ("spec", "nodeName"),
 ))
 _CRITICAL: Final = ("system-node-critical", "system-cluster-critical")
+_CLASS_SIZE: Final = 0.8
+"""Another class is another promise to the pod."""
 _MOST_PODS: Final = 5
 """Taking more pods than that off a node is no small change."""
 
@@ -80,7 +82,7 @@ def edits_of(change: Change, pod: PodInfo, snapshot: Snapshot, row: int | None) 
         case ("limits", resource) | ("podInfo", "limits", resource):
             yield from request_edits(pod, resource, change.after, which="limits")
         case ("podInfo", "qosClass") if change.after in QOS_CLASSES:
-            yield label_edit(pod.object, QOS_CLASS_LABEL, change.after, of_pod=True)
+            yield replace(label_edit(pod.object, QOS_CLASS_LABEL, change.after, of_pod=True), size=_CLASS_SIZE)
         case ("podInfo", "priorityBand") if change.after in PRIORITY_BANDS:
             yield _with_band(pod, str(change.after))
         case ("podInfo", "priority") if isinstance(change.after, int):
@@ -232,9 +234,9 @@ def label_edit(item: Json, key: str, value: object, *, of_pod: bool = False) -> 
 def _with_band(pod: PodInfo, band: str) -> Edit:
     labels = (pod.object.get("metadata") or {}).get("labels") or {}
     if PRIORITY_CLASS_LABEL in labels:
-        return label_edit(pod.object, PRIORITY_CLASS_LABEL, band, of_pod=True)
+        return replace(label_edit(pod.object, PRIORITY_CLASS_LABEL, band, of_pod=True), size=_CLASS_SIZE)
     spec = {**pod.object["spec"], "priorityClassName": band, "priority": DEFAULT_PRIORITIES[band]}
-    return Edit(f"were of the priority class {band}", 0.5, pod={**pod.object, "spec": spec},
+    return Edit(f"were of the priority class {band}", _CLASS_SIZE, pod={**pod.object, "spec": spec},
                 facts=_facts("podInfo.priorityBand", pod.priority_band, band))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from ..cel.checked import reads_of
@@ -38,12 +39,12 @@ def distances_of(
 ) -> Iterator[Finding]:
     """Yield how far the clauses are from what is wanted, each once, with what they were computed from."""
     seen: set[str] = set()
-    for way, bindings in failing:
+    for place, (way, bindings) in enumerate(failing):
         for clause in way:
             found = distance_finding(clause, bindings, verb=verb)
             if found is not None and found.text not in seen and len(seen) < _MOST_DISTANCES:
+                yield replace(found, text=f"or {found.text}") if place and seen else found
                 seen.add(found.text)
-                yield found
 
 
 def distance_finding(clause: Clause, bindings: Mapping[str, object], *, verb: str = "must be") -> Finding | None:
@@ -68,7 +69,8 @@ def distance_finding(clause: Clause, bindings: Mapping[str, object], *, verb: st
     sources = _sources(clause, bindings, distance)
     return Finding("distance", text, facts={
         "what": distance.what, "value": plain(distance.value), "relation": distance.relation or "equal to",
-        "limit": plain(distance.limit), "difference": distance.difference, "unit": unit, "clause": clause.text,
+        "limit": plain(distance.limit), "bound": distance.bound, "difference": distance.difference, "unit": unit,
+        "clause": clause.text,
         **({"from": sources} if sources else {}),
     }, parts=(Finding("from", "from " + ", ".join(f"{name} {text}" for name, text in sources.items())),)
         if sources else ())

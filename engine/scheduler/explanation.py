@@ -33,7 +33,7 @@ from .rowwise import describe
 from .verdict import Filtered, Scored, Verdict
 
 _NAMES: Final = 3
-_MEASURED: Final = 200
+_MEASURED: Final = 500
 """Of so many of the nodes that a rule refuses it is found out how far they are from passing."""
 _MOST_ERRORS: Final = 20
 _MOST_REMEDIES: Final = 5
@@ -297,7 +297,8 @@ def _group(explained: Explained, step: Filtered, reason: str, rows: Rows) -> Fin
     details = _details(explained, step, nearest, refusal, reason)
     if details:
         # What they were computed from is told of a single node only.
-        whose = f"nearest is {verdict.names[nearest]}: " if len(names) > 1 else f"{names[0]}: "
+        among = f" of the first {_MEASURED}" if len(names) > _MEASURED else ""
+        whose = f"nearest{among} is {verdict.names[nearest]}: " if len(names) > 1 else f"{names[0]}: "
         parts = parts if len(names) > 1 else []
         parts += [replace(each, text=whose + each.text, parts=()) for each in details]
     rule = f" ({refusal.rule})" if refusal.rule else ""
@@ -309,7 +310,7 @@ def _group(explained: Explained, step: Filtered, reason: str, rows: Rows) -> Fin
             "plugin": step.plugin, "rule": refusal.rule, "reason": reason, "code": refusal.code.value,
             "enforcement": step.enforcement.value, "count": len(names), "nodes": names,
             "nearest": verdict.names[nearest],
-        }, tuple(parts), lead=f"{len(names):>3}  ",
+        }, tuple(parts), lead=f"{str(len(names)).rjust(max(3, len(str(len(verdict.names)))))}  ",
     )
 
 
@@ -376,7 +377,8 @@ def _whole_refusal(explained: Explained) -> Finding:
     assert explained.verdict.refusal is not None
     name, point, refusal = explained.verdict.refusal
     rule = f" ({refusal.rule})" if refusal.rule else ""
-    parts = [*distances_of(_failing(explained, name, point, refusal.rule, None)), *_values(refusal)]
+    details = tuple(distances_of(_failing(explained, name, point, refusal.rule, None)))
+    parts = [*details, *_values(refusal, details)]
     return Finding(
         "refusal", f"{name}{rule} refuses the pod at {point.value}: {_said(refusal)}", Mark.PLAIN,
         {"plugin": name, "point": point.value, "rule": refusal.rule, "reason": refusal.message,
@@ -396,10 +398,11 @@ def _filters(explained: Explained, row: int) -> Iterator[Finding]:
         rule = f" ({refusal.rule})" if refusal.rule else ""
         enforced = step.enforcement is Enforcement.ENFORCE
         mark = Mark.WATCHED if not enforced else Mark.ERROR if refusal.code is Code.ERROR else Mark.REFUSED
+        details = _details(explained, step, row, refusal, "")
         yield Finding("plugin", f"{name}{rule}{_watched(step.enforcement)}: {shortened(refusal.message)}", mark, {
             "plugin": name, "rule": refusal.rule, "reason": refusal.message, "code": refusal.code.value,
             "enforcement": step.enforcement.value,
-        }, (*_details(explained, step, row, refusal, ""), *_values(refusal)))
+        }, (*details, *_values(refusal, details)))
 
 
 def _details(
@@ -430,12 +433,14 @@ def _amounts(refusal: Refusal, reason: str) -> Iterator[Finding]:
             })
 
 
-def _values(refusal: Refusal) -> Iterator[Finding]:
-    """Yield the sub-expressions of the rule with what they were, the innermost ones, in one line."""
+def _values(refusal: Refusal, details: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield the sub-expressions of the rule with what they were, in one line: the innermost that are not told yet."""
+    told = {detail.facts.get(key) for detail in details for key in ("what", "bound")}
     simple = [(text, plain(value)) for text, value in refusal.values
               if not isinstance(value, dict) and value != refusal.message]
     inner = [(text, value) for text, value in simple
-             if not any(other != text and other in text for other, _ in simple)]
+             if not any(other != text and other in text for other, _ in simple)
+             and text.removeprefix("variables.") not in told]
     if inner:
         listed_values = ", ".join(f"{shortened(text, 80)} = {shown(value)}" for text, value in inner)
         yield Finding("values", f"where {listed_values}", facts={"values": dict(refusal.values)})
@@ -486,7 +491,7 @@ def _representatives(explained: Explained) -> list[str]:
     for kind, mine in kinds.items():
         far, row = min(
             (sum(min(_how_far(explained, by_name[plugin], row, reason), 10.0) for plugin, reason in kind), row)
-            for row in mine[:_MEASURED // 4]
+            for row in mine[:_MEASURED // 10]
         )
         ranked.append((len(kind), far, row))
     return [verdict.names[row] for _, _, row in sorted(ranked)[:_REPRESENTATIVES]]
