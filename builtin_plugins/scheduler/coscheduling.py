@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from koordpolicy.engine.cel.checked import Path
 from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
@@ -121,18 +122,12 @@ class Coscheduling:
         self._finish(cycle, "all pending pods is already been attempted")
         return None
 
-    def may_help(self, event: Event, pod: PodInfo) -> bool:
-        """Return whether an event may let the pod be tried: something of its own group, or room on nodes."""
-        gang = self.gangs.get(gang_of(pod))
-        ids = self.gangs.group(gang).ids if gang is not None else (gang_of(pod),)
-        if event.kind == "PodGroup":
-            return event.key in ids
-        if event.kind == "Pod":
-            changed = event.new_pod or event.old_pod
-            if changed is not None and gang_of(changed) in ids:
-                return True
-            return event.new_pod is None or not event.new_pod.node_name
-        return True
+    def depends_on(self, rules: frozenset[str]) -> frozenset[Path]:  # noqa: ARG002
+        """Say that nothing in the cluster helps a pod that this plugin refused: what does, tries it (see `_activate`).
+
+        That is a member that comes, or another one of its group that is tried again and takes it along.
+        """
+        return frozenset()
 
     # The scheduling cycle
 
@@ -359,8 +354,8 @@ class Coscheduling:
             return
         keys = [key for gang in members if _is_done(gang, group) for key in gang.pending]
         if not keys:
-            first = group.representative or next((key for gang in members for key in gang.pending), "")
-            keys = [first] if first else []
+            group.representative = group.representative or next((key for gang in members for key in gang.pending), "")
+            keys = [group.representative] if group.representative else []
         if keys:
             self._handle.queue.activate(keys)
 

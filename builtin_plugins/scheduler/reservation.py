@@ -37,6 +37,7 @@ from koordpolicy.engine.plugins import (
     Skip,
 )
 from koordpolicy.engine.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
+from koordpolicy.engine.scheduler.binding import ReserveFor
 from koordpolicy.engine.scheduler.reservations import (
     RESERVATION_NODE,
     ReservationInfo,
@@ -93,6 +94,7 @@ class Reservation:
     def before_pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Changed | Refusal | None:
         """Show the pod what the reservations that it may use hold, as free."""
         if is_reserve_pod(pod):
+            state[ReserveFor] = reservation_of(pod)
             found = self._of_reserve_pod(pod, snapshot)
         else:
             try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import heapq
+import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -76,6 +78,9 @@ class WaitingRoom:
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
         self._parked: dict[str, Parked] = {}
+        self._deadlines: list[tuple[int, int, Parked]] = []
+        """A heap of deadlines, each with a number; what has left, or left out a plugin, is found out when it is met."""
+        self._numbers = itertools.count()
         self._leaving: deque[Parked] = deque()
 
     def keys(self) -> tuple[str, ...]:
@@ -88,11 +93,14 @@ class WaitingRoom:
 
     def next_time(self) -> int | None:
         """Return when the next pod has waited for too long; None where none waits."""
-        return min((parked.deadline for parked in self._parked.values()), default=None)
+        while self._deadlines and self._parked.get(self._deadlines[0][2].pod.key) is not self._deadlines[0][2]:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
 
     def add(self, parked: Parked) -> None:
         """Let a pod wait."""
         self._parked[parked.pod.key] = parked
+        heapq.heappush(self._deadlines, (parked.deadline, next(self._numbers), parked))
 
     def allow(self, key: str, plugin: str) -> bool:
         """Let the pod go on as far as this plugin goes; return whether it was waiting."""
@@ -102,6 +110,8 @@ class WaitingRoom:
         parked.waits.pop(plugin, None)
         if not parked.waits:
             self._leaving.append(self._parked.pop(key))
+        else:
+            heapq.heappush(self._deadlines, (parked.deadline, next(self._numbers), parked))
         return True
 
     def reject(self, key: str, plugin: str, message: str) -> bool:
@@ -117,10 +127,10 @@ class WaitingRoom:
         """Return a pod that waits no more: allowed, rejected, or waiting for too long; None where there is none."""
         if not self._leaving and self._parked:
             now = self._clock()
-            for key, parked in list(self._parked.items()):
-                if parked.deadline <= now:
-                    slowest = max(parked.waits, key=lambda name: parked.waits[name])
-                    self.reject(key, slowest, "timeout after waiting for other pods")
+            while (moment := self.next_time()) is not None and moment <= now:
+                parked = heapq.heappop(self._deadlines)[2]
+                slowest = max(parked.waits, key=lambda name: parked.waits[name])
+                self.reject(parked.pod.key, slowest, "timeout after waiting for other pods")
         return self._leaving.popleft() if self._leaving else None
 
 

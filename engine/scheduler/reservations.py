@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
+from ..cluster.changes import Event
 from ..cluster.pods import PodInfo, ResourceList, mapping_at, resource_list
 from ..cluster.rows import NodeRow
+from ..cluster.snapshot import Cluster
 from ..kubernetes.quantity import Format, Quantity
 from ..kubernetes.selectors import check_selector, matches_labels
 from ..kubernetes.vocabulary import NODE_RESERVATION_ANNOTATION, RESERVATION_ALLOCATED_ANNOTATION, SUB_PRIORITY_LABEL
@@ -402,3 +404,19 @@ class ReservePods:
 
 def _is_another(old: PodInfo, new: PodInfo) -> bool:
     return old.key != new.key or (old.node_name != new.node_name and bool(old.node_name))
+
+
+def follow(cluster: Cluster, ours: Callable[[str], bool] = lambda _: True) -> None:
+    """Keep the pods that stand for a cluster's Reservations in the cluster itself, from now on.
+
+    `ours` says which schedulers' Reservations wait here to be decided about.
+    """
+    pods = ReservePods(cluster.upsert, lambda key: cluster.delete("Pod", key), ours)
+
+    def on_event(event: Event) -> None:
+        if event.kind == "Reservation":
+            pods.changed(event.key, event.new)
+
+    cluster.listen(on_event)
+    for name, item in list(cluster.objects("Reservation").items()):
+        pods.changed(name, item)
