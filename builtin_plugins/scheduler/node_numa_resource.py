@@ -641,7 +641,7 @@ class NodeNUMAResource:
     def _providers(self, state: CycleState) -> Sequence[TopologyHints]:
         """Return who has topology hints; whoever asks this plugin outside a framework has no peers."""
         if TopologyHints not in state:
-            state[TopologyHints] = self._handle.peers(TopologyHints) or (self,)  # type: ignore[type-abstract]
+            state[TopologyHints] = self._handle.peers(TopologyHints) or (self,)
         found: Sequence[TopologyHints] = state[TopologyHints]
         return found
 

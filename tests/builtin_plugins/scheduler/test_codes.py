@@ -55,6 +55,8 @@ CLUSTER = (
     node("tainted", taints=[{"key": "a", "value": "b", "effect": "NoSchedule"}]),
     node("soiled", taints=[{"key": "c", "effect": "NoExecute"}]),
     node("east", labels={"zone": "east"}), node("west", labels={"zone": "west"}),
+    node("carded", labels={"node.koordinator.sh/numa-topology-policy": "SingleNUMANode"}),
+    {"kind": "Device", "metadata": {"name": "carded"}, "spec": {"devices": [{"type": "fpga", "minor": 0, "health": True}]}},
     pod("web", labels={"app": "web"}, port=80, nodeName="east", affinity=APART, **claiming("far")),
     *volume("near", "west", "near"), *volume("far", "east", "far"),
     {"kind": "CSINode", "metadata": {"name": "east"}, "spec": {"drivers": [{"name": "disks", "allocatable": {"count": 1}}]}},
@@ -72,7 +74,7 @@ PODS = (
 @pytest.mark.parametrize("plugin", [plugin for plugin in PLUGINS if Point.FILTER in plugin.points], ids=lambda plugin: plugin.name)
 def test_codes_and_reasons_of_many_nodes_are_those_of_each_of_them(plugin):
     snapshot = Cluster(CLUSTER).snapshot()
-    instance = plugin.make(plugin.check_args({}), SimpleNamespace(seed=0))
+    instance = plugin.make(plugin.check_args({}), SimpleNamespace(seed=0, peers=lambda _: ()))
     refusing = False
     for each in PODS:
         answer = instance.filter(CycleState(), PodInfo.of(each), snapshot, np.arange(snapshot.size))
