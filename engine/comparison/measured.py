@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ..cel.values import EvaluationError
 from ..cluster.snapshot import Snapshot
 from ..compile import CompiledQoS
 from ..kubernetes.vocabulary import CPU_TOPOLOGY_ANNOTATION
@@ -26,6 +27,8 @@ from ..registry import Registry
 _OF_NODE: Final = ("NodeSLO", "NodeResourceTopology")
 _TOPOLOGY: Final = "NodeResourceTopology"
 _MILLI: Final = 1000
+_MOST_CPUS: Final = 8192
+"""What Linux can be built for; a node that claims more is not taken at its word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +78,13 @@ class _SnapshotRecording(Recording):
     def _processors(self, node: str, allocatable: int) -> int:
         """Return how many processors the node has, having made up a topology where there is none."""
         known = self.objects.get((_TOPOLOGY, node))
-        listed = read_processors(known) if known is not None else ()
+        count = min(max(1, -(-allocatable // _MILLI)), _MOST_CPUS)
+        try:
+            listed = read_processors(known) if known is not None else ()
+        except EvaluationError:
+            return count  # whoever reads it tells of it
         if listed:
             return len(listed)
-        count = max(1, -(-allocatable // _MILLI))
         detail = [{"id": number, "core": number, "socket": 0, "node": 0} for number in range(count)]
         metadata: dict[str, Any] = dict((known or {}).get("metadata") or {"name": node})
         metadata["annotations"] = {

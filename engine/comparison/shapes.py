@@ -90,9 +90,21 @@ def _is_known(path: Path) -> bool:
 
 
 def _key(pod: PodInfo, paths: Iterable[Path]) -> bytes | str:
+    try:
+        parts = _parts(pod, paths)
+    except (AttributeError, TypeError):
+        return pod.key  # malformed where nobody reads it: a kind of its own
+    try:
+        return marshal.dumps(parts, _WITHOUT_REFERENCES)
+    except ValueError:  # a value of no JSON type, as YAML may hold
+        return repr(parts)
+
+
+def _parts(pod: PodInfo, paths: Iterable[Path]) -> list[object]:
+    """Return what makes a pod's kind; raise AttributeError or TypeError where its object is malformed."""
     metadata, spec, gpu = pod.object["metadata"], pod.object["spec"], pod.gpu
     annotations = metadata.get("annotations") or {}
-    parts = [
+    parts: list[object] = [
         pod.namespace, bool(pod.node_name), pod.priority, pod.priority_band, pod.qos_class, pod.kubernetes_qos,
         dict(pod.requests), dict(pod.limits), metadata.get("labels"),
         None if gpu is None else (gpu.count, gpu.share, sorted(gpu.models)),
@@ -104,10 +116,7 @@ def _key(pod: PodInfo, paths: Iterable[Path]) -> bytes | str:
     if paths:
         values = {"pod": pod.object, "podInfo": pod_facts(pod)}
         parts += [repr(value_at(values[path[0]], path[1:])) for path in paths]
-    try:
-        return marshal.dumps(parts, _WITHOUT_REFERENCES)
-    except ValueError:  # a value of no JSON type, as YAML may hold
-        return repr(parts)
+    return parts
 
 
 def _without(value: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
