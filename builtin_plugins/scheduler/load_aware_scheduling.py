@@ -25,7 +25,7 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.documents import parse_duration
 from koordpolicy.engine.kubernetes.vocabulary import PROD, RAW_ALLOCATABLE_ANNOTATION, USAGE_THRESHOLDS_ANNOTATION
 from koordpolicy.engine.plugins import CycleState, Handle
-from koordpolicy.engine.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
+from koordpolicy.engine.points import HIGHEST_SCORE, Answer, Code, Point, Question, Refusal, Scores
 from koordpolicy.engine.scheduler.distinct import DistinctAnswers
 from koordpolicy.engine.scheduler.kept import KeptColumns
 
@@ -36,6 +36,7 @@ _METRIC: Final = frozenset({("nodeMetric",)})
 _USAGE: Final = frozenset({("estimated",)})
 _CAPACITY: Final = frozenset({("allocatable",), ("node", "metadata", "annotations", RAW_ALLOCATABLE_ANNOTATION)})
 _THRESHOLDS: Final = frozenset({("node", "metadata", "annotations", USAGE_THRESHOLDS_ANNOTATION)})
+_READ: Final = _METRIC | _USAGE | _CAPACITY | _THRESHOLDS
 _EXPIRED: Final = "node(s) nodeMetric expired"
 
 _Integers = NDArray[np.int64]
@@ -77,7 +78,7 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Load:
-    """What a filter compared: float64[nodes, resources], usage in percent, and from where on it is refused.
+    """What a filter compared: float64[rows, resources], usage in percent, and from where on it is refused.
 
     Percents count rounded half away from zero, so a threshold is exceeded from half a percent above it on; where
     nothing is asked the bound is infinite.
@@ -112,55 +113,70 @@ class LoadAwareScheduling:
         self._weights = np.array([self._args.resource_weights.get(name, 0) for name in self._names], np.int64)
         self._dominant = self._args.dominant_weight
 
-    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:
+        """Return what the answers hang on: what the pod is expected to use, and whose use counts; until one expires."""
+        present, _, expired = self._metric_columns(snapshot)
+        updated = self._metrics.of(snapshot)[:, 2]
+        lifetime = self._args.expiration_seconds * NANOSECONDS
+        fresh = updated[present & ~expired]
+        epoch = int(fresh.min()) + lifetime if len(fresh) else 0
+        asks = () if point is Point.FILTER and _is_of_daemon_set(pod) else self._cache.estimate(pod)
+        return Question((pod.priority_band == PROD, *asks), _READ, epoch)
+
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
         """Refuse nodes whose usage, with the pod's estimate, would be above a threshold, and expired metrics."""
-        size = snapshot.size
+        size = len(rows)
         expired: _Booleans = np.zeros(size, np.bool_)
         shape = (size, len(self._names))
         load = _Load(np.zeros(shape), np.full(shape, np.inf), np.zeros(size, np.bool_))
         if not _is_of_daemon_set(pod):
-            self._compare(state, pod, snapshot, expired, load)
+            self._compare(state, pod, snapshot, rows, expired, load)
         exceeded = load.percent >= load.bound
         refused_by_load = exceeded.any(axis=1)
         first = exceeded.argmax(axis=1)
+        passed = np.ones(snapshot.size, np.bool_)
+        passed[rows] = ~(expired | refused_by_load)
 
-        def message(row: int) -> str:
-            if expired[row]:
+        def message(place: int) -> str:
+            if expired[place]:
                 return _EXPIRED
-            kind = "aggregated usage" if load.aggregated[row] else "usage"
-            return f"node(s) {self._names[first[row]]} {kind} exceed threshold"
+            kind = "aggregated usage" if load.aggregated[place] else "usage"
+            return f"node(s) {self._names[first[place]]} {kind} exceed threshold"
 
         def explain(row: int) -> Refusal:
-            if expired[row]:
+            place = int(np.searchsorted(rows, row))
+            if expired[place]:
                 return Refusal("metric", _EXPIRED)
-            name, column = self._names[first[row]], first[row]
-            percent, bound = float(load.percent[row, column]), float(load.bound[row, column])
+            name, column = self._names[first[place]], first[place]
+            percent, bound = float(load.percent[place, column]), float(load.bound[place, column])
             values = {"percent": math.floor(percent + 0.5), "threshold": math.floor(bound)}
-            return Refusal("load", message(row), values=((name, values),))
+            return Refusal("load", message(place), values=((name, values),))
 
         def reasons(refused: Rows) -> dict[str, Rows]:
-            kinds = np.where(expired[refused], -1, first[refused] * 2 + load.aggregated[refused])
+            places = np.searchsorted(rows, refused)
+            kinds = np.where(expired[places], -1, first[places] * 2 + load.aggregated[places])
             found = {}
             for kind in np.unique(kinds).tolist():
-                these = refused[kinds == kind]
-                found[message(int(these[0]))] = these
+                these = kinds == kind
+                found[message(int(places[these][0]))] = refused[these]
             return found
 
-        return Answer(~(expired | refused_by_load), explain, reasons=reasons,
+        return Answer(passed, explain, reasons=reasons,
                       codes=lambda refused: {Code.UNSCHEDULABLE: refused}, brief=reasons)
 
-    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         """Prefer the nodes with the smallest expected usage; 0 without a metric, or with an expired one."""
+        scores = np.zeros(snapshot.size, np.int64)
         weights = int(self._weights.sum()) + self._dominant
         if weights <= 0:
-            return Scores(np.zeros(snapshot.size, np.int64))
+            return Scores(scores)
         aggregated = self._args.aggregated
         if self._args.score_by_prod_usage and pod.priority_band == PROD:
             query = Query(prod=True)
         else:
             query = Query(False, aggregated.score_type, aggregated.score_duration) if aggregated.score_type else Query()
-        used = self._used(query, snapshot) + self._estimate(state, pod)
-        capacity = self._capacity.of(snapshot)
+        used = self._used(query, snapshot)[rows] + self._estimate(state, pod)
+        capacity = self._capacity.of(snapshot)[rows]
         least = np.where(
             (capacity > 0) & (used <= capacity), (capacity - used) * HIGHEST_SCORE // np.maximum(capacity, 1), 0,
         )
@@ -168,7 +184,8 @@ class LoadAwareScheduling:
         if self._dominant:
             total += np.minimum(least.min(axis=1), HIGHEST_SCORE) * self._dominant
         present, measured, expired = self._metric_columns(snapshot)
-        return Scores(np.where(present & measured & ~expired, total // weights, 0))
+        scores[rows] = np.where((present & measured & ~expired)[rows], total // weights, 0)
+        return Scores(scores)
 
     def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield how much less the node would have to use, and how much less the pod would have to request."""
@@ -203,15 +220,15 @@ class LoadAwareScheduling:
         """Forget that the pod was placed."""
         self._cache.unassign(snapshot.names[row], pod)
 
-    def _compare(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: _Booleans, load: _Load,
+    def _compare(  # noqa: PLR0917 - one pass over all that is compared
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, refused: _Booleans, load: _Load,
     ) -> None:
-        """Write down which nodes are refused for their metric's age, and the load of the others."""
-        present, measured, expired = self._metric_columns(snapshot)
-        too_old = present & expired if self._args.filter_expired else np.zeros(snapshot.size, np.bool_)
+        """Write down which of the rows are refused for their metric's age, and the load of the others."""
+        present, measured, expired = (column[rows] for column in self._metric_columns(snapshot))
+        too_old = present & expired if self._args.filter_expired else np.zeros(len(rows), np.bool_)
         asked = present & measured & ~too_old
-        capacity = self._capacity.of(snapshot)
-        places = self._places_of_nodes(snapshot)
+        capacity = self._capacity.of(snapshot)[rows]
+        places = self._places_of_nodes(snapshot)[rows]
         for place in np.flatnonzero(np.bincount(places, minlength=1)).tolist():
             percents, query = self._thresholds[place].chosen(prod=pod.priority_band == PROD)
             threshold = np.array([percents.get(name, 0) for name in self._names], np.int64)
@@ -220,7 +237,7 @@ class LoadAwareScheduling:
             here = places == place
             if not self._args.schedule_when_expired:
                 refused |= here & too_old
-            used = self._used(query, snapshot) + self._estimate(state, pod)
+            used = self._used(query, snapshot)[rows] + self._estimate(state, pod)
             compared = (here & asked)[:, np.newaxis] & (threshold != 0) & (capacity != 0)
             # In the floating point of the original.
             np.copyto(load.percent, used / np.maximum(capacity, 1) * 100, where=compared)

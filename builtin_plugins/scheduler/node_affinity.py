@@ -15,7 +15,7 @@ from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.kubernetes.selectors import Json, matches_node
 from koordpolicy.engine.plugins import SKIP, CycleState, Event, Handle, OnlyNodes, Skip
-from koordpolicy.engine.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
+from koordpolicy.engine.points import HIGHEST_SCORE, Answer, Code, Point, Question, Refusal, Scores
 from koordpolicy.engine.scheduler.distinct import DistinctAnswers
 from koordpolicy.engine.scheduler.normalize import normalize_by_max
 
@@ -31,6 +31,7 @@ from .node_selection import (
 )
 from .strict_args import integer, listed, nested, read_args, text, texts
 
+_PATHS: Final = frozenset({("node", "metadata", "labels"), ("node", "metadata", "name")})
 _REASON: Final = "node(s) didn't match Pod's node affinity/selector"
 _ENFORCED: Final = "node(s) didn't match scheduler-enforced node affinity"
 _CONFLICT: Final = "pod affinity terms conflict"
@@ -147,6 +148,15 @@ class NodeAffinity:
     def _preferred(self, pod: PodInfo) -> Sequence[Json]:
         own: Sequence[Json] = node_affinity(pod.object.get("spec") or {}).get(PREFERRED) or ()
         return [*self._added_preferred, *own] if self._added_preferred else own
+
+    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question | None:  # noqa: ARG002
+        """Return what the filter's answers hang on: the node selector and the required affinity."""
+        if point is not Point.FILTER:
+            return None
+        spec = pod.object.get("spec") or {}
+        required = node_affinity(spec).get(REQUIRED)
+        asked = json.dumps([spec.get("nodeSelector"), required], sort_keys=True)
+        return Question(asked, _PATHS)
 
     def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield the labels that the node would need, as far as people set them, and what the pod could do without."""

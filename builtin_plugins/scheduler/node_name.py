@@ -11,11 +11,12 @@ from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.plugins import CycleState, Event, Handle
-from koordpolicy.engine.points import Answer, Code, Refusal
+from koordpolicy.engine.points import Answer, Code, Point, Question, Refusal
 from koordpolicy.engine.scheduler.args import no_args
 
 from .hints import is_of, node_came_or_changed
 
+_PATHS: Final = frozenset({("node", "metadata", "name")})
 _REASON: Final = "node(s) didn't match the requested node name"
 
 
@@ -38,6 +39,10 @@ class NodeName:
             passed[row] = True
         return Answer(passed, lambda _: self._refusal, reasons=lambda refused: {_REASON: refused},
                       codes=lambda refused: {Code.UNRESOLVABLE: refused})
+
+    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
+        """Return what the answers hang on: the name."""
+        return Question(pod.node_name, _PATHS)
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
         """Return whether a node came or changed."""

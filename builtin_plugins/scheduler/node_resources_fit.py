@@ -15,7 +15,7 @@ from koordpolicy.engine.cluster.edits import Edit, allocatable_edits, eviction_e
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.plugins import CycleState, Event, Handle
-from koordpolicy.engine.points import Answer, Code, Refusal, Scores
+from koordpolicy.engine.points import Answer, Code, Point, Question, Refusal, Scores
 from koordpolicy.engine.scheduler.shapes import ShapeColumns
 
 from .hints import is_of, node_came_or_changed, pod_left
@@ -98,6 +98,13 @@ class NodeResourcesFit:
 
         shape = tuple(requests.get(each.name, 0) for each in self._resources)
         return Scores(self._scores.answer(snapshot, shape, compute))
+
+    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
+        """Return what the answers hang on: what the pod requests, and what the node has and holds."""
+        if point is Point.FILTER:
+            return Question(tuple(self._wanted(pod)), _PATHS)
+        return Question((nonzero_requests(pod), tuple(pod.requests.get(each.name, 0) for each in self._resources)),
+                        _PATHS)
 
     def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield, for what is short: a smaller request, fewer pods on the node, a larger node."""

@@ -13,7 +13,7 @@ from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.kubernetes.selectors import NO_SCHEDULE, tolerates
 from koordpolicy.engine.plugins import CycleState, Event, Handle
-from koordpolicy.engine.points import Answer, Code, Refusal
+from koordpolicy.engine.points import Answer, Code, Point, Question, Refusal
 from koordpolicy.engine.scheduler.args import no_args
 from koordpolicy.engine.scheduler.distinct import DistinctAnswers
 
@@ -44,6 +44,11 @@ class NodeUnschedulable:
             return Answer(np.ones(snapshot.size, np.bool_))
         return Answer(~cordoned, lambda _: self._refusal, reasons=lambda refused: {_REASON: refused},
                       codes=lambda refused: {Code.UNRESOLVABLE: refused})
+
+    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
+        """Return what the answers hang on: whether the pod tolerates it."""
+        tolerations = (pod.object.get("spec") or {}).get("tolerations") or ()
+        return Question(any(tolerates(each, _TAINT) for each in tolerations), _PATHS)
 
     def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield that the node could be uncordoned, and that the pod could tolerate it."""

@@ -40,6 +40,7 @@ from .environment import Scope
 from .frame import Column, Frame, Numbers, Rows
 from .program import Program
 from .row_frame import RowFrame
+from .some_rows import SomeRows
 from .substitution import looks_up, with_text
 from .types import BOOL, DOUBLE, DYN, INT
 from .values import EvaluationError
@@ -77,6 +78,8 @@ _MOST_PARTS: Final = 200
 _MOST_TEXTS: Final = 16
 """Turns of a loop that are answered one by one."""
 _MOST_BODIES: Final = 256
+_MANY: Final = 4
+"""Where no more than one row in so many is asked for, only these are looked at."""
 _KEPT: Final = "columns"
 
 
@@ -898,7 +901,9 @@ def _exact_path(checked: Checked, node: Expr) -> Path | None:
 class ColumnPlan:
     """How one expression is answered by column. Made once per expression; holds no values."""
 
-    __slots__ = ("__weakref__", "_by_row", "_checked", "_decision", "_parts", "_pure", "_row_paths", "_whole", "part")
+    __slots__ = (
+        "__weakref__", "_by_row", "_checked", "_decision", "_parts", "_pure", "_row_paths", "_whole", "numeric", "part",
+    )
 
     def __init__(self, checked: Checked) -> None:
         self._checked = checked
@@ -907,6 +912,8 @@ class ColumnPlan:
         self._row_paths, self._decision = split(checked, checked.reads)
         self._pure: bool | None = None
         self._whole: _Distinct | None = None
+        self.numeric = True
+        """Whether nothing is answered once per distinct input: then a few rows cost what they are, without more."""
         self.part: _Part = self._guarded(checked.root)
 
     @staticmethod
@@ -935,6 +942,8 @@ class ColumnPlan:
             column = self._up_to_date(kept, frame, stamp)
             if column is not None:
                 return column
+        if rows is not None and self.numeric and count * _MANY <= size:
+            return self._of_some(frame, rows)
         column, complete = self._fresh(context, rows)
         if complete and (not self._decision or context.results.comes_again(key)):
             context.results.put(key, _Result(column, stamp), _bytes_of(column))
@@ -952,6 +961,15 @@ class ColumnPlan:
             failed = range(size) if rows is None else rows.tolist()
             return Column(np.zeros(size, np.object_), dict.fromkeys(failed, value))
         return Column(_filled(size, value).values)
+
+    def _of_some(self, frame: Frame, rows: Rows) -> Column:
+        """Return the column in which these rows are answered, from columns of these rows alone."""
+        found = self.column(SomeRows(frame, rows))
+        values: NDArray[Any] = np.zeros(frame.size, found.values.dtype)
+        values[rows] = found.values
+        if not found.errors:
+            return Column(values)
+        return Column(values, {int(rows[row]): error for row, error in found.errors.items()})
 
     def _fresh(self, context: _Context, rows: Rows | None) -> tuple[Column, bool]:
         """Return the column, and whether it holds for all rows."""
@@ -1054,16 +1072,23 @@ class ColumnPlan:
             return _Scalar(checked, node)
         reference = checked.references.get(node.id)
         if isinstance(reference, DefinitionReference):
-            return _Definition(_plan_of(checked.environment.definitions[reference.name]), node.position)
+            plan = _plan_of(checked.environment.definitions[reference.name])
+            self.numeric = self.numeric and plan.numeric
+            return _Definition(plan, node.position)
         path = _exact_path(checked, node)
         if path is not None:
             kind = _KINDS.get(checked.types[node.id], "b")
-            return _Distinct(checked, node) if kind == "b" else _NumberPath(checked, node, path, kind)
+            return self._distinct(node) if kind == "b" else _NumberPath(checked, node, path, kind)
         if isinstance(node, Call):
             return self._call(node, reference)
         if _unrolls(node, checked):
+            self.numeric = False
             return _Unrolled(checked, node)
-        return _Distinct(checked, node)
+        return self._distinct(node)
+
+    def _distinct(self, node: Expr) -> _Distinct:
+        self.numeric = False
+        return _Distinct(self._checked, node)
 
     def _call(self, node: Call, reference: object) -> _Part:
         match node.function:
@@ -1071,7 +1096,7 @@ class ColumnPlan:
                 terms = _terms(node, node.function)
                 self._parts += len(terms)
                 if self._parts > _MOST_PARTS:
-                    return _Distinct(self._checked, node)
+                    return self._distinct(node)
                 return _Logic([self._guarded(term) for term in terms], conjunction=node.function == "_&&_")
             case "_?_:_":
                 return _Choice(self._guarded(node.args[0]), self._split_up(node.args[1]), self._split_up(node.args[2]))
@@ -1090,7 +1115,7 @@ class ColumnPlan:
                 function = _by_column(reference)
             if function is not None and all(self._checked.types[each.id] in _NUMERIC for each in arguments):
                 return _Call(function, [self._split_up(each) for each in arguments])
-        return _Distinct(self._checked, node)
+        return self._distinct(node)
 
 
 def _some_exhausted(answers: Sequence[object]) -> bool:

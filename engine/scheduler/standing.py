@@ -33,6 +33,7 @@ _PLUGIN_BYTES: Final = 8 * 1024 * 1024
 _PROFILE_BYTES: Final = 32 * 1024 * 1024
 """Of the columns of one plugin, and of those that a profile's plugins come to together."""
 _FEWEST: Final = 16
+_QUESTION: Final = Repeats.question.__name__
 _MANY: Final = 4
 """Where more than one row in so many changed, all are asked about: that is not slower."""
 

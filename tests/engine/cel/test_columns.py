@@ -95,7 +95,7 @@ def some_row(random, odd, calm):
 def some_rows(random):
     odd = random.choice([(), ("a",), ("x", "f"), ("d", "s", "m", "l", "b")])
     calm = random.random() < 0.4
-    return [some_row(random, odd, calm) for _ in range(random.choice([26, 30, 70]))]
+    return [some_row(random, odd, calm) for _ in range(random.choice([26, 30, 70, 130]))]
 
 
 def some_values(random):
@@ -157,9 +157,11 @@ def test_by_column_is_by_row_for_values_and_errors(text, seed):
     frame = RowFrame(rows, values)
     assert by_column(program, frame) == expected
     assert by_column(program, frame.with_values(values)) == expected
-    wanted = np.arange(0, len(rows), 2)
-    some = by_column(program, frame.with_values(values), wanted)
-    assert [some[row] for row in wanted] == [expected[row] for row in wanted]
+    for step in (2, 5):  # of 130 rows every fifth is few enough to be looked at alone
+        wanted = np.arange(0, len(rows), step)
+        for fresh in (RowFrame(rows, values), frame.with_values(values)):
+            some = by_column(program, fresh, wanted)
+            assert [some[row] for row in wanted] == [expected[row] for row in wanted]
 
 
 @pytest.mark.parametrize(("text", "expected"), [

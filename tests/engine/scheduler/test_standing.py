@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from koordpolicy.builtin_plugins.scheduler import PLUGINS
+from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.compile import compile_documents
+from koordpolicy.engine.documents import load
+from koordpolicy.engine.points import Answer, Framework, Point, Question, Refusal
+from koordpolicy.engine.registry import Live, Plugin, Registry
+from koordpolicy.engine.scheduler.configuration import read
+from koordpolicy.engine.scheduler.cycle import Scheduler, Settings, filter_nodes, score_nodes
+from koordpolicy.engine.source import Problems, Source
+
+SECOND = 1_000_000_000
+START = 1_767_225_600 * SECOND
+NODES = 90  # fewer than the rows from which on answers are kept would test nothing
+
+POLICIES = """
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: roomy}
+spec:
+  match: {nodes: {labelSelector: {matchLabels: {pool: general}}}}
+  filter:
+  - {name: room, expression: "allocatable.cpu - requested.cpu >= requests.cpu * 2"}
+  - {name: cool, expression: "usage.cpu * 100 / allocatable.cpu < 80"}
+  score:
+  - {name: free, expression: "math.greatest(0, (allocatable.cpu - requested.cpu) * 100 / allocatable.cpu)"}
+---
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: lenient}
+spec:
+  failurePolicy: Ignore
+  match: {pods: {labelSelector: {matchLabels: {app: web}}}}
+  filter:
+  - {name: cool, expression: "usage.memory * 100 / allocatable.memory < 50"}
+  - {name: zone, expression: "nodeInfo.zone != pod.metadata.labels['avoid']"}
+  score:
+  - {name: pods, expression: "nodeInfo.pods", normalize: MaxReverse}
+---
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: recent}
+spec:
+  filter: [{name: recent, expression: "metricAge < 150"}]
+---
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: watching}
+spec:
+  enforcement: Audit
+  filter: [{name: small, expression: "requested.cpu < 2000"}]
+"""
+CONFIGURATION = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins: {multiPoint: {enabled: [{name: LoadAwareScheduling}]}}
+  pluginConfig: [{name: LoadAwareScheduling, args: {usageThresholds: {cpu: 60}, nodeMetricExpirationSeconds: 170}}]
+"""
+
+
+def node(number, random):
+    labels = {"pool": random.choice(["general", "batch"]), "topology.kubernetes.io/zone": f"z{number % 3}"}
+    spec = random.choice([{}, {}, {"unschedulable": True}, {"taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]}])
+    allocatable = {"cpu": random.choice(["4", "8"]), "memory": "16Gi", "pods": "12"}
+    return {"kind": "Node", "metadata": {"name": f"n{number:02}", "labels": labels}, "spec": spec, "status": {"allocatable": allocatable}}
+
+
+def metric(number, random, now):
+    usage = {"cpu": f"{random.randrange(6000)}m", "memory": f"{random.randrange(12)}Gi"}
+    stamp = np.datetime64(now // SECOND - random.randrange(200), "s").astype(str)
+    return {"kind": "NodeMetric", "metadata": {"name": f"n{number:02}"}, "status": {"updateTime": f"{stamp}Z", "nodeMetric": {"nodeUsage": {"resources": usage}}}}
+
+
+def pod(name, random):
+    spec = {"containers": [{"name": "main", "resources": {"requests": {"cpu": random.choice(["100m", "1", "2"]), "memory": "1Gi"}}}]}
+    if random.random() < 0.3:
+        spec["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
+    if random.random() < 0.3:
+        spec["nodeSelector"] = {"pool": "general"}
+    labels = random.choice([{"app": "web", "avoid": "z1"}, {"app": "web"}, {}])
+    return PodInfo.of({"kind": "Pod", "metadata": {"name": name, "namespace": "shop", "labels": labels}, "spec": spec})
+
+
+def change(cluster, random, now, number):
+    what = random.choice(["node", "metric", "delete", "forget", "none", "none"])
+    at = random.randrange(NODES)
+    if what == "node":
+        cluster.upsert(node(at, random))
+    elif what == "metric":
+        cluster.upsert(metric(at, random, now))
+    elif what == "delete":
+        cluster.delete("NodeMetric", f"n{at:02}")
+    elif what == "forget" and number:
+        cluster.forget(f"shop/p{random.randrange(number)}")
+
+
+def facts(verdict):
+    """Everything that a verdict says."""
+    refused = {name: [(plugin, refusal.rule, refusal.message, refusal.code) for plugin, refusal in verdict.why_not(name)] for name in verdict.names}
+    errors = sorted((each.plugin, each.point.value, each.rule, each.message, node) for each in verdict.errors() for node in each.nodes)
+    return [verdict.names[row] for row in verdict.passed], refused, errors
+
+
+def by_node(profile, pod, snapshot):
+    """Ask about each node alone: so few rows are always asked anew."""
+    passed, refused, errors = [], {}, []
+    for row in range(snapshot.size):
+        found, why, failed = facts(filter_nodes(profile, pod, snapshot, among=np.array([row], np.intp)))
+        passed += found
+        refused[snapshot.names[row]] = why[snapshot.names[row]]
+        errors += failed
+    return passed, refused, sorted(errors)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_kept_answers_are_those_that_plugins_would_give_if_they_were_asked_anew(seed):
+    random, now = Random(seed), START
+    problems = Problems()
+    compiled = compile_documents(load([Source("policies.yaml", POLICIES)]).documents, problems)
+    problems.raise_errors()
+    registry = Registry.of([*PLUGINS, *compiled], generation=1)
+    cluster = Cluster(each for number in range(NODES) for each in (node(number, random), metric(number, random, now)))
+    settings = Settings(read(Source("scheduler.yaml", CONFIGURATION), registry).profiles)
+    scheduler = Scheduler(cluster, Live(registry), settings, clock=lambda: now)
+    kinds = [Random(kind) for kind in range(4)]
+    for number in range(12):
+        now += random.choice([0, SECOND, 30 * SECOND])
+        change(cluster, random, now, number)
+        asked = pod(f"p{number}", Random(random.choice(kinds).getstate()[1][0]))
+        snapshot = cluster.snapshot(now)
+        profile = scheduler.profile_of(asked)
+        verdict = filter_nodes(profile, asked, snapshot)
+        assert facts(verdict) == by_node(profile, asked, snapshot)
+        together = score_nodes(profile, asked, snapshot, among=verdict.passed)
+        again = score_nodes(profile, asked, cluster.snapshot(now).overlay({}), among=verdict.passed)
+        assert together.totals.tolist() == again.totals.tolist()
+        scheduler.schedule(asked)
+
+
+class Counts:
+    """Refuses nodes with an odd number of pods; knows what that hangs on, and writes down what it is asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def question(self, point, pod, snapshot):
+        return Question(pod.namespace, frozenset({("nodeInfo", "pods")}))
+
+    def filter(self, state, pod, snapshot, rows):
+        self.asked.append(rows.tolist())
+        passed = np.array([len(snapshot.pods(row)) % 2 == 0 for row in range(snapshot.size)])
+        return Answer(passed, lambda row: Refusal("odd", f"{len(snapshot.pods(row))} pods"))
+
+
+def counting(count=NODES):
+    plugin = Counts()
+    cluster = Cluster(node(number, Random(number)) for number in range(count))
+    registry = Registry.of([Plugin("Counts", Framework.SCHEDULER, (Point.FILTER,), lambda args, handle: plugin, "here", "1")], generation=1)
+    return plugin, cluster, Scheduler(cluster, Live(registry))
+
+
+def test_a_plugin_is_asked_about_the_nodes_that_changed_since_such_a_pod_was_asked_about():
+    plugin, _, scheduler = counting()
+    for number in range(3):
+        assert scheduler.schedule(pod(f"p{number}", Random(number))).node == f"n{number:02}"
+    assert plugin.asked == [list(range(NODES)), [0], [1]]
+
+
+def test_reasons_are_those_of_the_plugin_and_it_is_asked_for_them_when_they_are_read():
+    plugin, _, scheduler = counting()
+    scheduler.schedule(pod("p", Random(1)))
+    verdict = scheduler.decide(pod("q", Random(1)))
+    asked = len(plugin.asked)
+    assert (verdict.reasons(), verdict.why_not("n00")[0][1].rule) == ({"1 pods": 1}, "odd")
+    assert plugin.asked[asked:] == [[0]]
+
+
+def test_other_questions_are_kept_apart():
+    plugin, cluster, scheduler = counting()
+    scheduler.decide(pod("p", Random(1)))
+    other = PodInfo.of({**pod("q", Random(1)).object, "metadata": {"name": "q", "namespace": "other"}})
+    scheduler.decide(other)
+    assert plugin.asked == [list(range(NODES))] * 2
+    cluster.assume(other, "n07")
+    scheduler.decide(pod("p", Random(1)))
+    scheduler.decide(other)
+    assert plugin.asked[2:] == [[7], [7]]
+
+
+def test_a_small_cluster_is_asked_as_it_is():
+    plugin, _, scheduler = counting(20)
+    for number in range(2):
+        scheduler.decide(pod(f"p{number}", Random(1)))
+    assert plugin.asked == [list(range(20))] * 2
+
+
+def test_a_plugin_that_cannot_say_what_its_answer_hangs_on_is_asked_every_time():
+    plugin, _, scheduler = counting()
+    plugin.question = lambda point, pod, snapshot: None
+    for number in range(2):
+        scheduler.decide(pod(f"p{number}", Random(1)))
+    assert plugin.asked == [list(range(NODES))] * 2
+
+
+def test_a_plugin_that_fails_to_say_so_fails_as_itself():
+    plugin, _, scheduler = counting()
+
+    def broken(state, pod, snapshot, rows):
+        raise RuntimeError("broken")
+
+    plugin.filter = broken
+    verdict = scheduler.decide(pod("p", Random(1)))
+    assert [(failure.plugin, failure.message) for failure in verdict.failures] == [("Counts", "RuntimeError: broken")]
+    assert verdict.reasons() == {"RuntimeError: broken": NODES}
