@@ -354,8 +354,8 @@ class Coscheduling:
             return
         keys = [key for gang in members if _is_done(gang, group) for key in gang.pending]
         if not keys:
-            group.representative = group.representative or next((key for gang in members for key in gang.pending), "")
-            keys = [group.representative] if group.representative else []
+            first = group.representative or next((key for gang in members for key in gang.pending), "")
+            keys = [first] if first else []
         if keys:
             self._handle.queue.activate(keys)
 
