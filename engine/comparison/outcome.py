@@ -491,7 +491,7 @@ class _Look:
         if first.node_name:
             # One of the replicas on each node: without it the node is what any of those there would meet.
             there = {pod.node_name: pod for pod in reversed(group)}
-            alone = [there] if self.reading.local else [{node: other} for node, other in there.items()]
+            alone = [there] if self.reading.asks_alone(pod) else [{node: other} for node, other in there.items()]
             for each in alone:
                 self._ask_without(each, pod, refused_by)
         passed = np.flatnonzero(refused_by == ELIGIBLE)

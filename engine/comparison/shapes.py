@@ -24,9 +24,12 @@ from ..testing.instruments import compiled_of, programs_of
 _BUILT_IN: Final = "built-in"
 _LOCAL: Final = frozenset((
     "NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit",
-    "NodeVolumeLimits", "LoadAwareScheduling", "GpuShare", "NodeNUMAResource",
+    "NodeVolumeLimits", "VolumeBinding", "LoadAwareScheduling", "GpuShare", "DeviceShare", "NodeNUMAResource",
+    "ElasticQuota", "Coscheduling",
 ))
-"""Built-in plugins whose word about a node hangs on that node and the pod alone."""
+"""Built-in plugins whose word about a node hangs on that node and the pod alone, or on no node at all."""
+_OF_NEIGHBOURS: Final = frozenset(("PodTopologySpread", "InterPodAffinity"))
+"""Built-in plugins that look at other nodes where the pod says so."""
 _READ_OF_ANNOTATIONS: Final = ("koordinator.sh", "alibabacloud.com")
 """Domains of the annotations that built-in plugins and the rows of nodes read."""
 _CONTAINERS: Final = ("initContainers", "containers")
@@ -46,7 +49,13 @@ class Reading:
     everything: bool
     """Whether a plugin may read anything of a pod."""
     local: bool
-    """Whether what is said about a node hangs on that node alone (and the pod)."""
+    """Whether what is said about a node hangs on that node alone and the pod, unless that looks at others itself."""
+    neighbours: bool
+    """Whether pods may look at others, by affinity to them or constraints of their spread."""
+
+    def asks_alone(self, pod: PodInfo) -> bool:
+        """Whether what is said of a node about this pod does not hang on what is on other nodes."""
+        return self.local and not (self.neighbours and _looks_at_others(pod))
 
     @classmethod
     def of(cls, profiles: Iterable[Profile]) -> Reading:
@@ -60,7 +69,9 @@ class Reading:
                 for program in programs_of(compiled_of(plugin, {})):
                     paths.update(path for path in program.checked.reads if path[0] in _OF_POD)
         everything = any(not each.source and each.origin != _BUILT_IN for each in (checks | others).values())
-        return cls(frozenset(paths), everything, all(map(_is_local, checks.values())))
+        neighbours = not _OF_NEIGHBOURS.isdisjoint(checks)
+        local = all(_is_local(plugin) for name, plugin in checks.items() if name not in _OF_NEIGHBOURS or plugin.source)
+        return cls(frozenset(paths), everything, local, neighbours)
 
 
 def _is_local(plugin: Plugin) -> bool:
@@ -69,6 +80,12 @@ def _is_local(plugin: Plugin) -> bool:
         assert isinstance(compiled, CompiledScheduler)
         return not compiled.aggregates
     return plugin.origin == _BUILT_IN and plugin.name in _LOCAL
+
+
+def _looks_at_others(pod: PodInfo) -> bool:
+    spec = pod.object["spec"]
+    affinity = spec.get("affinity") or {}
+    return bool(spec.get("topologySpreadConstraints") or affinity.get("podAffinity") or affinity.get("podAntiAffinity"))
 
 
 def shapes_of(pods: Iterable[PodInfo], reading: Reading) -> list[tuple[PodInfo, ...]]:
