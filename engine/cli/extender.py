@@ -203,6 +203,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
                 beside, [options.shadow], other, groups=other.groups, warnings=other.warnings,
                 python_plugins=_enabled(offers.plugins, options.enable or ()),
                 check=partial(check_profiles, settings.profiles), invalid_at_start=InvalidAtStart.WAIT,
+                log=logging.getLogger("koordpolicy.shadow"),
             )
             share = SHARE if options.shadow_share is None else options.shadow_share
             shadow = Shadow(below, beside, live, follows, timer=time.monotonic, share=share)

@@ -100,11 +100,14 @@ class Evaluations:
     program: Program
     asked: int = 0
     failed: int = 0
+    _cost: int = -1
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; `cost` is what one evaluation may cost at most, in Kubernetes' units."""
+        if self._cost < 0:
+            self._cost = estimate(self.program.checked).high
         return {"point": self.point, "rule": self.rule, "evaluations": self.asked, "errors": self.failed,
-                "cost": estimate(self.program.checked).high}
+                "cost": self._cost}
 
 
 class DocumentScheduler:

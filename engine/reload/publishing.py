@@ -12,6 +12,7 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -50,6 +51,9 @@ def publish(mount: Mount, files: Mapping[str, bytes]) -> None:
     """
     root = Path(mount.path).resolve()
     try:
+        if "" in files and root.is_dir():
+            raise _refusal(f"`{mount.path}` is a directory, and one file without a name is to be published",
+                           "not-publishable")
         if (root / LINK).is_symlink():
             _swap(root, files)
         elif root.is_dir():
@@ -106,6 +110,8 @@ def _replace_all(root: Path, before: Version | None, files: Mapping[str, bytes])
             beside = file.with_name(f"{_BESIDE}{file.name}")
             ready.append((beside, file))
             write_whole(beside, content)
+            with contextlib.suppress(FileNotFoundError):
+                beside.chmod(stat.S_IMODE(file.stat().st_mode))
         gone = [root / name for name in (before.hashes if before is not None else ()) if name not in files]
         for file in gone:
             # Whether it may be deleted is the directory's to say: asked before anything has changed.

@@ -51,7 +51,7 @@ _FIRST_LOOKS: Final = 5
 _SWITCH_INTERVAL_S: Final = 0.0002
 _SELDOM: Final = 1_000_000_000
 _SHORTEST_WAIT_S: Final = 0.01
-_HELD: Final = "held"
+HELD: Final = "held"
 """The code of the problem with a version that is kept out because somebody went back from it."""
 _RESTLESS: Final = 100
 """After how many settle times without quiet a source is warned about."""
@@ -192,6 +192,7 @@ class Reloader:
         max_error_rate: float | None = None,
         first_decisions: int = FIRST_DECISIONS,
         hints: Callable[[Callable[[], None]], Hints] = Hints,
+        log: logging.Logger = _LOG,
     ) -> None:
         mounts = [source if isinstance(source, Mount) else Mount(source) for source in sources]
         _refuse_overlaps(mounts)
@@ -233,6 +234,7 @@ class Reloader:
         self._counting = threading.Lock()
         self._counted = (0, 0, 0)  # generation, decisions, errors
         self._make_hints = hints
+        self._log = log
         self._hints: Hints | None = None
         self._stop = threading.Event()
         self._woken = threading.Event()
@@ -354,7 +356,7 @@ class Reloader:
         watched.force, watched.since, watched.last_good = saved.version, saved.since, True
         watched.projected = watched.projected or saved.projected
         if watched.newest is not None and saved.rejected == watched.newest.digest:
-            _reject(watched, Problem("it was gone back from before the last start", code=_HELD,
+            _reject(watched, Problem("it was gone back from before the last start", code=HELD,
                                      help="it stays out of force until it is changed, or brought back by its hash"))
             return
         watched.wanted, watched.empty_since = None, now
@@ -462,7 +464,7 @@ class Reloader:
         for unit, problems in refused:
             for watched in unit.watched:
                 watched.problems += problems
-        failed = [problem for _, problems in refused for problem in problems if problem.code != _HELD]
+        failed = [problem for _, problems in refused for problem in problems if problem.code != HELD]
         if failed:
             self._failed()
         elif accepted or not refused:
@@ -689,13 +691,15 @@ class Reloader:
         """
         return self._ask(lambda _: self._restore(self._history.find(wanted)))
 
-    def publish(self, path: str, files: Mapping[str, bytes]) -> Future[Past]:
+    def publish(self, path: str, files: Mapping[str, bytes], *, over: str = "") -> Future[Past]:
         """Make a source hold exactly these files and put them in force, at the next look; from any thread.
 
-        The future yields what is in force then. It raises `PolicyError` where the files cannot be written (and then
-        nothing has changed) or where what is written is not put in force; `status` says why, too.
+        `over` is the digest of the registry that they are meant to replace: where another one is in force by then, or
+        somebody has just changed the source, nothing is written. The future yields what is in force then. It raises
+        `PolicyError` where the files are not written (and then nothing has changed) or where what is written is not
+        put in force; `status` says why, too.
         """
-        return self._ask(lambda now: self._publish(path, files, now))
+        return self._ask(lambda now: self._publish(path, files, over, now))
 
     def _ask(self, request: Callable[[float], Past]) -> Future[Past]:
         future: Future[Past] = Future()
@@ -733,13 +737,19 @@ class Reloader:
             if watched.wanted is not None and watched.wanted.digest != version.digest:
                 _reject(watched, Problem(
                     f"generation {past.generation} was brought back, with another version of `{watched.mount.path}`",
-                    code=_HELD, help="this one stays out of force until it is changed, or brought back by its hash"))
+                    code=HELD, help="this one stays out of force until it is changed, or brought back by its hash"))
         self._restored = past.generation if past.restored is None else past.restored
         self._remember()
         return self._history.kept[-1]
 
-    def _publish(self, path: str, files: Mapping[str, bytes], now: float) -> Past:
+    def _publish(self, path: str, files: Mapping[str, bytes], over: str, now: float) -> Past:
         watched = next(each for each in self._watched if each.mount.path == path)
+        if over:
+            found = watched.mount.read(watched.newest or watched.force).version
+            seen = watched.newest
+            if self._live.registry.digest != over or found is None or seen is None or found.digest != seen.digest:
+                raise PolicyError([Problem(f"what is in force, or what `{path}` holds, has just been changed: nothing "
+                                           "was published", code="changed")])
         publish(watched.mount, files)
         watched.rejected = {}
         reading = watched.mount.read(watched.newest or watched.force)
@@ -807,7 +817,7 @@ class Reloader:
             self._last_success, self._last_failure, tuple(text for text in warnings if text),
             hints is not None and hints.working, self._successes, self._failures, self._alarm if self._stuck else "",
             self._restored, self._history.kept)
-        write_changes(before, self._status, registry, _LOG)
+        write_changes(before, self._status, registry, self._log)
         due = [now + self._interval]
         for watched in self._watched:
             if watched.changed_at is not None:

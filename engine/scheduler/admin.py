@@ -15,7 +15,7 @@ from typing import Any, Final
 from ..reload.history import Past
 from ..reload.mount import Mount
 from ..reload.publishing import content_of
-from ..reload.reloader import Reloader
+from ..reload.reloader import HELD, Reloader
 from ..source import PolicyError
 from .shadow import Result, Shadow
 
@@ -99,11 +99,13 @@ class Promotion:
 
     path: str
     files: dict[str, bytes] = field(repr=False)
+    over: str
+    """The hash of the registry that it was compared with."""
     facts: dict[str, Any]
 
     def begin(self, reloader: Reloader) -> Future[Past]:
         """Write the files and put them in force; see `Reloader.publish`."""
-        return reloader.publish(self.path, self.files)
+        return reloader.publish(self.path, self.files, over=self.over)
 
 
 def judge(shadow: Shadow | None, reloader: Reloader, wish: Wish) -> Promotion:
@@ -142,11 +144,16 @@ def judge(shadow: Shadow | None, reloader: Reloader, wish: Wish) -> Promotion:
         paths = ", ".join(f"`{each.path}`" for each in targets)
         raise Refused(f"the shadow agrees, and which of {paths or 'no `--policies`'} it is to replace cannot be known: "
                       "publish it by hand", "not-publishable", facts)
+    target = targets[0]
+    refused = [problem.message for problem in target.problems if problem.code != HELD]
+    if refused:
+        raise Refused(f"`{target.path}` holds a version that is not in force, which would be lost: {refused[0]}",
+                      "policies-invalid", facts)
     try:
         files = content_of(Mount(source.path), past.versions[source.path])
     except PolicyError as error:
         raise Refused(error.problems[0].message, error.problems[0].code, facts) from None
-    return Promotion(targets[0].path, files, facts)
+    return Promotion(target.path, files, agreement.active, facts)
 
 
 def refusal(error: PolicyError) -> Refused:

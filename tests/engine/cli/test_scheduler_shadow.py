@@ -255,3 +255,16 @@ def test_a_shadow_within_what_is_in_force_is_refused(run, policies):
         assert done.exit == 2
         assert done.err == (f"koord-policy: `--shadow {path}` and `--policies {policies}` are one within the other: what "
                             "is in the shadow must not be in force, so keep them apart\n")
+
+
+def test_a_version_that_is_refused_is_not_overwritten(shadowed, shadow, policies):
+    (shadow / "policy.yaml").write_text(document(4001))
+    shadowed.until(lambda status: status["shadow"]["policies"]["generation"] == 2)
+    (policies / "policy.yaml").write_text("kind: [")
+    shadowed.until(lambda status: not status["policies"]["healthy"])
+    decide(shadowed)
+    compared(shadowed, 2)
+    status, answer = post(shadowed, "/promote", {"decisions": 2})
+    assert (status, answer["code"]) == (409, "policies-invalid")
+    assert answer["error"].startswith(f"`{policies}` holds a version that is not in force, which would be lost: ")
+    assert (policies / "policy.yaml").read_text() == "kind: ["

@@ -45,6 +45,15 @@ def test_a_single_file_takes_a_single_file(tmp_path: Path) -> None:
     assert file.read_text() == "new"
     with pytest.raises(PolicyError, match="is one file, and 2 are to be published"):
         publish(Mount(file), {"a.yaml": b"", "b.yaml": b""})
+    with pytest.raises(PolicyError, match="is a directory, and one file without a name is to be published"):
+        publish(Mount(write(tmp_path / "p", a="old")), {"": b"new"})
+
+
+def test_a_file_keeps_who_may_read_it(tmp_path: Path) -> None:
+    policies = write(tmp_path / "p", a="old")
+    (policies / "a.yaml").chmod(0o640)
+    publish(Mount(policies), {"a.yaml": b"new"})
+    assert ((policies / "a.yaml").stat().st_mode & 0o777, held(policies)) == (0o640, {"a.yaml": "new"})
 
 
 def test_what_cannot_be_written_changes_nothing(tmp_path: Path) -> None:

@@ -919,3 +919,23 @@ def test_policies_that_may_wait_begin_with_nothing_in_force(tmp_path: Path, live
     write(policies, a="plugin one")
     time.run(reloader, 2)
     assert (names(live), reloader.status().healthy) == (["one"], True)
+
+
+def test_nothing_is_published_over_what_somebody_else_has_just_changed(
+    tmp_path: Path, live: Live, time: Time,
+) -> None:
+    policies = write(tmp_path / "p", a="plugin one")
+    reloader = begun(live, time, policies)
+    first = live.registry.digest
+    write(policies, a="plugin two")
+    asked = reloader.publish(str(policies), {"a.yaml": b"plugin three"}, over=first)
+    serve(reloader, time)
+    with pytest.raises(PolicyError, match="has just been changed: nothing was published"):
+        asked.result()
+    asked = reloader.publish(str(policies), {"a.yaml": b"plugin three"}, over=first)
+    serve(reloader, time)
+    assert asked.exception() is not None
+    assert names(live) == ["two"]
+    reloader.publish(str(policies), {"a.yaml": b"plugin three"}, over=live.registry.digest)
+    serve(reloader, time)
+    assert names(live) == ["three"]
