@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -122,13 +122,14 @@ def _edits(profile: Profile, tried: _Try, row: int | None) -> Iterator[Edit]:
     verdict = tried.verdict
     if verdict.refusal is not None:
         name, point, refusal = verdict.refusal
-        active = _named(profile.pre_filters, name)
-        yield from _asked_for(active, point, refusal.rule, tried, None)
+        active = _named(profile, name)
+        if active is not None and point in (Point.PRE_FILTER, Point.FILTER):
+            yield from _asked_for(active, point, refusal.rule, tried, row)
     if verdict.refusal is not None or row is None:
         return
     for step in verdict.filters:
-        active = _named(profile.filters, step.plugin)
-        if active.enforced and len(step.refused):
+        active = _named(profile, step.plugin)
+        if active is not None and active.enforced and len(step.refused):
             try:
                 rule = step.answer.explain(row).rule
             except Exception:  # the border between framework and plugin
@@ -137,14 +138,16 @@ def _edits(profile: Profile, tried: _Try, row: int | None) -> Iterator[Edit]:
             return
 
 
-def _named(actives: Iterable[Active], name: str) -> Active:
-    return next(each for each in actives if each.name == name)
+def _named(profile: Profile, name: str) -> Active | None:
+    """Return a plugin that may refuse nodes; a preFilter does so where it names the only ones to look at."""
+    return next((each for each in (*profile.filters, *profile.pre_filters) if each.name == name), None)
 
 
 def _asked_for(active: Active, point: Point, rule: str, tried: _Try, row: int | None) -> Iterator[Edit]:
     plugin: Any = getattr(active.ask, "plugin", active.ask)
     if isinstance(plugin, DocumentScheduler):
-        found = document_edits(Failing(plugin, point, rule, row), tried.pod, tried.snapshot)
+        at = row if point is Point.FILTER else None
+        found = document_edits(Failing(plugin, point, rule, at), tried.pod, tried.snapshot)
         yield from itertools.islice(sorted(found, key=lambda edit: edit.size), _MOST_PER_PLUGIN)
     elif isinstance(plugin, Remedies) and row is not None:
         try:

@@ -13,6 +13,7 @@ from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
+from koordpolicy.engine.points import Refusal
 from koordpolicy.engine.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle import Scheduler, Settings, filter_nodes
 from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
@@ -164,6 +165,13 @@ def test_what_cannot_be_changed_or_has_no_solution_is_not_told(text):
     assert found([node(), metric()], pod(), document(text)) == []
 
 
+def test_a_pod_that_may_run_on_named_nodes_only_could_go_without_that():
+    field = {"key": "metadata.name", "operator": "In", "values": ["other"]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchFields": [field]}]}}}
+    assert found([node(), node("other")], pod(affinity=affinity)) == [["had no required node affinity"]]
+
+
 def test_the_search_is_bounded():
     rule = document(*(f"node.metadata.labels.l{place} == 'x'" for place in range(9)))
     assert found([node()], pod(), rule, trials=20) == []
@@ -173,8 +181,6 @@ class Broken:
     """A plugin whose advice raises."""
 
     def filter_node(self, state, pod, snapshot, row):
-        from koordpolicy.engine.points import Refusal
-
         return Refusal("never", "no")
 
     def remedies(self, pod, snapshot, row):
