@@ -518,10 +518,11 @@ class OwnCluster:
         self.evicted: list[tuple[str, str]] = []
         """The keys of the pods that were evicted, each with the reason."""
 
-    def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> None:
-        """Replace the object."""
+    def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Replace the object, and return it."""
         if original != modified:
             self._cluster.upsert(modified)
+        return modified
 
     def bind(self, pod: PodInfo, node: str) -> None:
         """The pod is assumed there already."""
@@ -532,7 +533,7 @@ class OwnCluster:
         self._cluster.delete("Pod", pod.key)
 
     def delete(self, item: Mapping[str, Any]) -> None:
-        """Remove the object."""
+        """Remove an object."""
         metadata = item["metadata"]
         namespace = metadata.get("namespace")
         self._cluster.delete(item["kind"], f"{namespace}/{metadata['name']}" if namespace else metadata["name"])

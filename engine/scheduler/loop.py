@@ -18,6 +18,7 @@ from .cycle import Scheduler, Settings
 from .monitor import Monitor
 from .profile import Active, Profile
 from .queue import LONGEST_WAIT, Hint, PathHint, SchedulingQueue, any_change
+from .reservations import follow
 from .verdict import Failure, Verdict
 
 
@@ -53,6 +54,8 @@ class SchedulingLoop:
         self._tell = concluded
         self._generation = live.registry.generation
         self._held: dict[str, QueuedPod] = {}
+        names = frozenset(profile.name for profile in self.scheduler.profiles)
+        follow(cluster, lambda name: not name or name in names)
         cluster.listen(self._note)
         for pod in cluster.pending:
             self._enqueue(pod)
