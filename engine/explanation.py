@@ -87,7 +87,7 @@ class Finding:
         data: dict[str, Any] = {"kind": self.kind}
         if self.text:
             data["text"] = self.text
-        if self.mark not in (Mark.PLAIN, Mark.HEADING):
+        if self.mark in _WORDS:
             data["outcome"] = self.mark.name.lower()
         data |= {key: value for key, value in plain(self.facts).items() if key not in data and key != "parts"}
         if self.table is not None:

@@ -45,6 +45,9 @@ _LOADED: Final = frozenset(("percent", "threshold"))
 """What LoadAwareScheduling tells of a resource."""
 
 
+_NO_CHANGE: Final = (Finding("none", "(no change of the pod or of a node was found)"),)
+
+
 @dataclass(frozen=True, slots=True)
 class Explained:
     """A verdict whose every filter was asked about every node (`decide` with `exhaustive`), and what it came from."""
@@ -95,7 +98,7 @@ def explain_decision(explained: Explained, *, best: int = 5, trials: int = MOST_
         of = f"{refused} of {counted(len(verdict.names), 'node')} refused" if refused else "not enforced"
         parts.append(heading(of, refusals, kind="refusals"))
     if verdict.node is None and trials:
-        parts.append(heading("it would run if", _cluster_remedies(explained, trials), kind="changes"))
+        parts.append(heading("it would run if", _cluster_remedies(explained, trials) or _NO_CHANGE, kind="changes"))
     parts.append(heading("errors", tuple(_errors(verdict)), kind="errors"))
     return Finding("decision", facts={"pod": verdict.pod.key, "node": verdict.node}, parts=tuple(parts))
 
@@ -121,7 +124,7 @@ def explain_node(explained: Explained, node: str, *, trials: int = MOST_TRIALS) 
         parts.append(_standing(verdict, node))
     elif trials:
         found = remedies(explained.profile, verdict.pod, explained.snapshot, node, trials=trials)
-        parts.append(heading("it would run there if", tuple(_remedy(each) for each in found), kind="changes"))
+        parts.append(heading("it would run there if", tuple(map(_remedy, found)) or _NO_CHANGE, kind="changes"))
     parts.append(heading("errors", tuple(_errors(verdict, node)), kind="errors"))
     return Finding("node", facts={"pod": verdict.pod.key, "node": node}, parts=tuple(parts))
 
@@ -288,7 +291,7 @@ def _groups(step: Filtered) -> Mapping[str, Rows]:
 
 def _group(explained: Explained, step: Filtered, reason: str, rows: Rows) -> Finding:
     verdict = explained.verdict
-    names = [verdict.names[row] for row in rows.tolist()]
+    names = [str(verdict.names[row]) for row in rows.tolist()]
     ranked = sorted(((_how_far(explained, step, row, reason), row) for row in rows[:_MEASURED].tolist()),
                     key=lambda pair: pair[0])
     nearest, refusal = ranked[0][1], _why(step, ranked[0][1])
@@ -494,7 +497,7 @@ def _representatives(explained: Explained) -> list[str]:
             for row in mine[:_MEASURED // 10]
         )
         ranked.append((len(kind), far, row))
-    return [verdict.names[row] for _, _, row in sorted(ranked)[:_REPRESENTATIVES]]
+    return [str(verdict.names[row]) for _, _, row in sorted(ranked)[:_REPRESENTATIVES]]
 
 
 def _remedy(remedy: Remedy, nodes: Sequence[str] = ()) -> Finding:

@@ -62,7 +62,7 @@ def test_a_tree_is_plain_data_for_machines():
             {"plugin": "C", "weight": 1, "n": 7}, {"plugin": "longer", "weight": 10, "n": 100},
         ]},
         {"kind": "part", "text": "it would run if", "parts": [
-            {"kind": "change", "text": "the pod did\nand more", "outcome": "change"},
+            {"kind": "change", "text": "the pod did\nand more"},
         ]},
     ]}
 

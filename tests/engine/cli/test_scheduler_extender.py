@@ -305,6 +305,9 @@ def test_a_pod_that_is_known_or_sent_is_explained_as_data_and_as_text(client):
         "filters\n"
         "  refused  small-enough (cores): 8000m is too much\n"
         "           allocatable.cpu 8 cores, must be at most 4 cores: over by 4 cores\n"
+        "\n"
+        "it would run there if\n"
+        "  (no change of the pod or of a node was found)\n"
     ))
     assert client("POST", "/filter", question("one"))[0] == 200, "decisions go on"
 
