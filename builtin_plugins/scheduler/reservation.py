@@ -37,7 +37,6 @@ from koordpolicy.engine.plugins import (
     Skip,
 )
 from koordpolicy.engine.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
-from koordpolicy.engine.scheduler.binding import ReserveFor
 from koordpolicy.engine.scheduler.reservations import (
     RESERVATION_NODE,
     ReservationInfo,
@@ -94,7 +93,6 @@ class Reservation:
     def before_pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Changed | Refusal | None:
         """Show the pod what the reservations that it may use hold, as free."""
         if is_reserve_pod(pod):
-            state[ReserveFor] = reservation_of(pod)
             found = self._of_reserve_pod(pod, snapshot)
         else:
             try:
@@ -125,7 +123,7 @@ class Reservation:
         pre_allocation = PreAllocation.of(info) if info is not None else None
         if pre_allocation is not None and pre_allocation.problem(self._args) is None:
             candidates = pre_allocation.candidates(
-                snapshot, self._args, lambda each: self.cache.used_by(each) is not None, node_labels=self._node_labels)
+                snapshot, self._args, lambda each: bool(self.cache.uses(each)), node_labels=self._node_labels)
             for node, pods in candidates.items():
                 here = nodes.get(node, NodeReservations())
                 nodes[node] = NodeReservations(here.matched, here.unmatched, pods)

@@ -75,6 +75,10 @@ class ReservationCache:
                     if info.is_matchable:
                         yield info
 
+    def uses(self, pod: PodInfo) -> str:
+        """Return the uid of the reservation that a pod uses, also of one that has no place yet; empty for none."""
+        return self._uses.get(pod.key, "")
+
     def used_by(self, pod: PodInfo) -> ReservationInfo | None:
         """Return the reservation that a pod uses."""
         uid = self._uses.get(pod.key)

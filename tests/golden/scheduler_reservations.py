@@ -64,8 +64,9 @@ def _filter(case: Case) -> Mapping[str, Any]:
     refused = [row for row in found.rows.tolist() if not judged.passed[row]]
     if not refused:
         return {"status": "Success"}
-    told = answer(judged.explain(refused[0]))
-    return {**told, "reasons": list(judged.reasons(found.rows[refused[:1]]))}
+    refusal = judged.explain(refused[0])
+    reasons = dict(refusal.values).get("reasons", (refusal.message,))
+    return {**answer(refusal), "reasons": list(reasons)}
 
 
 def _without_victims(case: Case, snapshot: Snapshot) -> Snapshot:
