@@ -6,12 +6,13 @@ others are tried one by one, and what that came to is kept for the next pod of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from koordpolicy.engine.cel.checked import Path
 from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Snapshot
@@ -30,7 +31,7 @@ from koordpolicy.engine.scheduler.distinct import DistinctAnswers
 from koordpolicy.engine.scheduler.kept import KeptRows
 from koordpolicy.engine.scheduler.normalize import normalize_by_max
 from koordpolicy.engine.scheduler.reservations import is_reserve_pod
-from koordpolicy.engine.scheduler.topology import affinity_of, mask_of, masks
+from koordpolicy.engine.scheduler.topology import affinities_of, affinity_of, mask_of, masks
 
 from .allocation_scoring import AllocationScorer
 from .annotations import annotations_of, is_hinted, labels_of, write_annotation
@@ -53,7 +54,7 @@ from .device_share_devices import Claim, Holding, Holdings, Limits, NodeDevices,
 from .device_share_requests import GPU_TYPE, DeviceRequest, DeviceRequestError, read_request, wants_devices
 from .device_share_templates import templates_of
 from .hints import node_came_or_changed, pod_left
-from .kept_outcomes import KeptOutcomes
+from .kept_outcomes import KeptOutcomes, refuse_one_by_one
 from .reservation_holdings import RESTRICTED as RESTRICTED_RESERVATION
 from .reservation_holdings import (
     Reserved,
@@ -128,8 +129,8 @@ class DeviceShare:
         self._devices: KeptRows[NodeDevices | None] = KeptRows(
             _DEVICE_PATHS, _devices_of, lambda devices: (devices is not None,), 1)
         self._holdings: KeptRows[Holdings | None] = KeptRows(_HOLDING_PATHS, self._holdings_of)
-        self._outcomes: KeptOutcomes[Refusal | None] = KeptOutcomes(_OUTCOME_PATHS)
-        self._scores: KeptOutcomes[int] = KeptOutcomes(_OUTCOME_PATHS)
+        self._outcomes = KeptOutcomes(_OUTCOME_PATHS)
+        self._scores = KeptOutcomes(_OUTCOME_PATHS)
         self._of_labels = DistinctAnswers(np.bool_)
         self._granted: dict[str, Grant] = {}
 
@@ -155,20 +156,16 @@ class DeviceShare:
             return refusals.answer()
         if wanted.request.shared:
             self._refuse_unsharable(refusals, pod, snapshot)
-        devices = self._devices.of(snapshot)
+        tried = self._devices.of(snapshot).facts[:, 0] != 0
+        for row in affinities_of(state).rows(snapshot):
+            tried[row] = False  # the topology manager has tried to allocate
+
+        def attempt(row: int) -> Refusal | None:
+            on = self._on(state, snapshot, row, wanted)
+            return None if on is None else self._try(on)
+
         kept = self._outcomes.of(snapshot, wanted.kind) if self._alone(state, wanted) else None
-        for row in np.flatnonzero((devices.facts[:, 0] != 0) & refusals.open).tolist():
-            if affinity_of(state, snapshot, row) is not None:
-                continue  # the topology manager has tried to allocate
-            if kept is not None and row in kept and row not in snapshot.patched:
-                refusal = kept[row]
-            else:
-                on = self._on(state, snapshot, row, wanted)
-                refusal = None if on is None else self._try(on)
-                if kept is not None and row not in snapshot.patched:
-                    kept[row] = refusal
-            if refusal is not None:
-                refusals.refuse_row(row, refusal)
+        refuse_one_by_one(refusals, snapshot, tried, attempt, kept)
         return refusals.answer()
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Skip | None:  # noqa: ARG002
@@ -181,17 +178,20 @@ class DeviceShare:
         wanted = self._wanted(state, pod, snapshot)
         if wanted is None:
             return Scores(raw)
-        present = self._devices.of(snapshot).facts[:, 0] != 0
+        asked = np.zeros(snapshot.size, np.bool_)
+        asked[rows] = True
+        asked &= self._devices.of(snapshot).facts[:, 0] != 0
         kept = self._scores.of(snapshot, wanted.kind) if self._alone(state, wanted) else None
-        for row in rows[present[rows]].tolist():
-            may_keep = kept is not None and row not in snapshot.patched and affinity_of(state, snapshot, row) is None
-            if kept is not None and may_keep and row in kept:
-                raw[row] = kept[row]
-                continue
-            on = self._on(state, snapshot, row, wanted)
-            raw[row] = 0 if on is None else self._score(pod, on, self._nominee(state, pod, snapshot, row))
-            if kept is not None and may_keep:
-                kept[row] = int(raw[row])
+        if kept is not None:
+            own = np.zeros(snapshot.size, np.bool_)
+            own[[*snapshot.patched, *affinities_of(state).rows(snapshot)]] = True
+            known = asked & ~own
+            for row in np.flatnonzero(known & ~kept.known).tolist():
+                kept.note(row, self._score(state, pod, snapshot, row, wanted))
+            raw[known] = kept.numbers[known]
+            asked &= own
+        for row in np.flatnonzero(asked).tolist():
+            raw[row] = self._score(state, pod, snapshot, row, wanted)
         return Scores(normalize_by_max(raw, rows, HIGHEST_SCORE), raw={"": raw})
 
     def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
@@ -292,9 +292,16 @@ class DeviceShare:
 
     # Topology hints
 
-    def is_concerned_with(self, pod: PodInfo) -> bool:
-        """Whether the pod's topology hints may depend on this plugin."""
-        return self._args.aligned and wants_devices(pod.requests)
+    def topology_kind(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot,
+    ) -> tuple[Hashable, frozenset[Path]] | None:
+        """Return what decides about a pod's hints: nothing for pods without devices."""
+        if not self._args.aligned or not wants_devices(pod.requests):
+            return (), frozenset()
+        wanted = self._wanted(state, pod, snapshot)
+        if wanted is None:
+            return (), frozenset()
+        return (wanted.kind, _OUTCOME_PATHS) if self._alone(state, wanted) else None
 
     def topology_hints(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int,
@@ -488,9 +495,13 @@ class DeviceShare:
 
     # Scores
 
-    def _score(self, pod: PodInfo, on: _OnNode, nominate: Callable[[], Reserved | None]) -> int:
+    def _score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int, wanted: PodDevices) -> int:
         """Return the sum over the types of devices: of the reservation that was chosen, else of the node."""
-        nominated = nominate() if on.matched and not is_reserve_pod(pod) else None
+        on = self._on(state, snapshot, row, wanted)
+        if on is None:
+            return 0
+        may_use = on.matched and not is_reserve_pod(pod)
+        nominated = nominated_reservation(self._handle, state, pod, snapshot, row) if may_use else None
         if nominated is None:
             return on.score(self._args.scorer, on.limits())
         if nominated.uid not in on.holdings.claims:

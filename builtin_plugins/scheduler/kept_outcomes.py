@@ -2,38 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.checked import Path
+from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.plugins import TopologyHint
+from koordpolicy.engine.points import Refusal
 
-_MOST_KINDS = 128
-_Outcome = TypeVar("_Outcome")
+from .row_refusals import RowRefusals
+
+_MOST_KINDS: Final = 128
+_Booleans = NDArray[np.bool_]
 
 
-class KeptOutcomes(Generic[_Outcome]):
-    """Outcomes by row, for as long as the row does not change at `paths`; those of an overlay's rows are not kept."""
+class Outcomes:
+    """What is known of pods of one kind: by row a number, where there is one, and the affinities that were chosen."""
+
+    __slots__ = ("_places", "_refusals", "affinities", "known", "numbers")
+
+    def __init__(self, size: int) -> None:
+        self.known: _Booleans = np.zeros(size, np.bool_)
+        self.numbers: NDArray[np.int64] = np.zeros(size, np.int64)
+        self.affinities: dict[int, TopologyHint] = {}
+        self._refusals: list[Refusal] = []
+        self._places: dict[Refusal, int] = {}
+
+    def forget(self, rows: Rows) -> None:
+        """Know nothing of these rows any more."""
+        self.known[rows] = False
+        for row in rows.tolist():
+            self.affinities.pop(row, None)
+
+    def note(self, row: int, number: int) -> None:
+        """Take note of a row's number."""
+        self.known[row] = True
+        self.numbers[row] = number
+
+    def number_of(self, refusal: Refusal | None) -> int:
+        """Return the number that stands for a refusal; 0 for none."""
+        if refusal is None:
+            return 0
+        if refusal not in self._places:
+            self._refusals.append(refusal)
+            self._places[refusal] = len(self._refusals)
+        return self._places[refusal]
+
+    def refuse(self, refusals: RowRefusals, rows: _Booleans) -> None:
+        """Refuse those of the rows that are known to be refused."""
+        rows = rows & self.known
+        for number in np.unique(self.numbers[rows]).tolist():
+            if number:
+                refusals.refuse(rows & (self.numbers == number), self._refusals[number - 1])
+
+
+class KeptOutcomes:
+    """Outcomes by kind of pod, for as long as a row does not change at `paths`; those of an overlay are not kept."""
 
     def __init__(self, paths: frozenset[Path]) -> None:
         self._paths = paths
 
-    def of(self, snapshot: Snapshot, kind: Hashable) -> dict[int, _Outcome]:
+    def of(self, snapshot: Snapshot, kind: Hashable) -> Outcomes:
         """Return what is known of pods of this kind, to be read and written for rows that no overlay changes."""
         frame = Snapshot(snapshot.cluster, snapshot.now).frame({})
         stamp = frame.stamp(self._paths)
         kept = frame.kept.get(self)
         if not isinstance(kept, dict):
             kept = frame.kept[self] = {}
-        found: tuple[int, dict[int, _Outcome]] | None = kept.pop(kind, None)
-        outcomes: dict[int, _Outcome] = {}
-        if found is not None:
-            rows = frame.changed(self._paths, found[0])
-            if rows is not None:
-                outcomes = found[1]
-                for row in rows.tolist():
-                    outcomes.pop(row, None)
-        elif len(kept) >= _MOST_KINDS:
-            del kept[next(iter(kept))]  # the one that nobody has asked for for the longest time
+        found: tuple[int, Outcomes] | None = kept.pop(kind, None)
+        rows = None if found is None else frame.changed(self._paths, found[0])
+        if found is None or rows is None:
+            if len(kept) >= _MOST_KINDS:
+                del kept[next(iter(kept))]  # the one that nobody has asked for for the longest time
+            outcomes = Outcomes(snapshot.size)
+        else:
+            outcomes = found[1]
+            outcomes.forget(rows)
         kept[kind] = (stamp, outcomes)
         return outcomes
+
+
+def refuse_one_by_one(
+    refusals: RowRefusals, snapshot: Snapshot, tried: _Booleans, attempt: Callable[[int], Refusal | None],
+    kept: Outcomes | None,
+) -> None:
+    """Refuse the rows, as far as they are open, for which a trial returns why; without `kept` all of them are tried."""
+    asked = tried & refusals.open
+    if kept is not None:
+        overlaid = np.zeros(len(asked), np.bool_)
+        overlaid[list(snapshot.patched)] = True
+        kept_rows = asked & ~overlaid
+        for row in np.flatnonzero(kept_rows & ~kept.known).tolist():
+            kept.note(row, kept.number_of(attempt(row)))
+        kept.refuse(refusals, kept_rows)
+        asked &= overlaid
+    for row in np.flatnonzero(asked).tolist():
+        refusal = attempt(row)
+        if refusal is not None:
+            refusals.refuse_row(row, refusal)

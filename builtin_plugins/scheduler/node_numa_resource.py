@@ -7,13 +7,14 @@ kept for the next pod of the same kind, until the node changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from koordpolicy.engine.cel.checked import Path
 from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Snapshot
@@ -38,16 +39,17 @@ from koordpolicy.engine.scheduler.topology import (
     EXCLUSIVE_REQUIRED,
     RESTRICTED,
     Demand,
+    KeepableHints,
     admit,
+    affinities_of,
     affinity_of,
     mask_of,
     masks,
-    remember,
 )
 
 from .allocation_scoring import MOST_ALLOCATED
 from .annotations import annotations_of, is_hinted, json_object, text_in, write_annotation
-from .kept_outcomes import KeptOutcomes
+from .kept_outcomes import KeptOutcomes, Outcomes, refuse_one_by_one
 from .node_numa_resource_allocation import (
     NOT_ENOUGH_CPUS,
     Claim,
@@ -199,8 +201,8 @@ class NodeNUMAResource:
             _TOPOLOGY_PATHS, topology_of, lambda topology: NO_FACTS if topology is None else topology.facts, FACTS)
         self._allocations: KeptRows[NodeAllocation | None] = KeptRows(
             _ALLOCATION_PATHS, self._allocation_of, lambda held: (0 if held is None else held.bound,), 1)
-        self._outcomes: KeptOutcomes[tuple[Refusal | None, TopologyHint | None]] = KeptOutcomes(_OUTCOME_PATHS)
-        self._scores: KeptOutcomes[int] = KeptOutcomes(_OUTCOME_PATHS)
+        self._outcomes: dict[frozenset[Path], KeptOutcomes] = {}
+        self._scores: dict[frozenset[Path], KeptOutcomes] = {}
         self._granted: dict[str, Grant] = {}
 
     def start(self) -> None:
@@ -228,8 +230,8 @@ class NodeNUMAResource:
         if request.numa_policy:
             refusals.refuse((policy != 0) & (policy != policy_code(request.numa_policy)), _NOT_MATCHING)
         if request.designated is not None:
-            self._refuse_one_by_one(refusals, np.ones(snapshot.size, np.bool_), lambda row: self._failure(
-                self._allocated(state, pod, snapshot, row, request)))
+            refuse_one_by_one(refusals, snapshot, np.ones(snapshot.size, np.bool_), lambda row: self._failure(
+                self._allocated(state, pod, snapshot, row, request)), None)
             return refusals.answer()
         binding = _binding(request, bind)
         if not request.bind and request.milli_cpu % 1000:
@@ -245,7 +247,7 @@ class NodeNUMAResource:
         aligning = np.isin(effective, [policy_code(each) for each in _ALIGNING_POLICIES])
         tried = aligning | (binding & (required != 0) & (effective == 0))
         if (tried & refusals.open).any():
-            self._refuse_one_by_one(refusals, tried, self._trial(state, pod, snapshot, request))
+            self._try_all(state, pod, snapshot, request, refusals, tried)
         return refusals.answer()
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Skip | None:  # noqa: ARG002
@@ -267,9 +269,8 @@ class NodeNUMAResource:
         by_zone = np.zeros(snapshot.size, np.bool_)
         by_zone[rows] = True
         by_zone &= ~nothing & ((policy != 0) | bool(request.numa_policy))
-        scores = self._kept_scores(state, pod, snapshot, request)
-        for row in np.flatnonzero(by_zone).tolist():
-            values[row] = scores(row)
+        if by_zone.any():
+            self._score_zones(state, pod, snapshot, request, values, by_zone)
         values[nothing] = 0
         return Scores(values)
 
@@ -604,39 +605,44 @@ class NodeNUMAResource:
 
     # Filtering one by one
 
-    def _refuse_one_by_one(
-        self, refusals: RowRefusals, tried: _Booleans, attempt: Callable[[int], Refusal | None],
+    def _try_all(  # noqa: PLR0917 - what a decision consists of, and where the answer goes
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, request: NumaRequest, refusals: RowRefusals,
+        tried: _Booleans,
     ) -> None:
-        for row in np.flatnonzero(tried & refusals.open).tolist():
-            refusal = attempt(row)
-            if refusal is not None:
-                refusals.refuse_row(row, refusal)
-
-    def _trial(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, request: NumaRequest,
-    ) -> Callable[[int], Refusal | None]:
-        """Return what tries one node, or knows what came of that for a pod of the same kind before."""
-        kept = self._outcomes.of(snapshot, request.kind) if self._alone(state, pod) else None
+        """Try nodes one by one, as far as it is not known what comes of that for a pod of the same kind."""
+        kept = self._kept(self._outcomes, state, pod, snapshot, request)
 
         def attempt(row: int) -> Refusal | None:
-            if kept is None or row in snapshot.patched:
-                return self._try(state, pod, snapshot, row, request)
-            if row not in kept:
-                refusal = self._try(state, pod, snapshot, row, request)
-                kept[row] = refusal, affinity_of(state, snapshot, row)
-                return refusal
-            refusal, affinity = kept[row]
-            if affinity is not None:
-                remember(state, snapshot, row, affinity)
+            refusal = self._try(state, pod, snapshot, row, request)
+            affinity = affinity_of(state, snapshot, row)
+            if kept is not None and affinity is not None and row not in snapshot.patched:
+                kept.affinities[row] = affinity
             return refusal
 
-        return attempt
+        refuse_one_by_one(refusals, snapshot, tried, attempt, kept)
+        if kept is not None and kept.affinities:
+            affinities_of(state).note_known(snapshot, kept.affinities)
 
-    def _alone(self, state: CycleState, pod: PodInfo) -> bool:
-        """Whether nothing but the node and the kind of the pod decides: no reservation, no other topology hints."""
+    def _kept(
+        self, outcomes: dict[frozenset[Path], KeptOutcomes], state: CycleState, pod: PodInfo, snapshot: Snapshot,
+        request: NumaRequest,
+    ) -> Outcomes | None:
+        """Return what is known of pods of the same kind; None where more than node and kind decides."""
         if anything_restored(state):
-            return False
-        return all(each is self or _has_no_part(each, pod) for each in self._providers(state))
+            return None
+        kinds: list[Hashable] = [request.kind]
+        paths = _OUTCOME_PATHS
+        for provider in self._providers(state):
+            if provider is self:
+                continue
+            found = provider.topology_kind(state, pod, snapshot) if isinstance(provider, KeepableHints) else None
+            if found is None:
+                return None
+            kinds.append(found[0])
+            paths |= found[1]
+        if paths not in outcomes:
+            outcomes[paths] = KeptOutcomes(paths)
+        return outcomes[paths].of(snapshot, tuple(kinds))
 
     def _providers(self, state: CycleState) -> Sequence[TopologyHints]:
         """Return who has topology hints; whoever asks this plugin outside a framework has no peers."""
@@ -700,19 +706,23 @@ class NodeNUMAResource:
         values = scorer.scores(requested, {name: snapshot.allocatable(name) for name in names}, asked)
         return np.zeros(snapshot.size, np.int64) if values is None else values
 
-    def _kept_scores(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, request: NumaRequest,
-    ) -> Callable[[int], int]:
-        kept = self._scores.of(snapshot, request.kind) if self._alone(state, pod) else None
-
-        def score(row: int) -> int:
-            if kept is None or row in snapshot.patched:
-                return self._zone_score(state, pod, snapshot, row, request)
-            if row not in kept:
-                kept[row] = self._zone_score(state, pod, snapshot, row, request)
-            return kept[row]
-
-        return score
+    def _score_zones(  # noqa: PLR0917
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, request: NumaRequest, values: NDArray[np.int64],
+        by_zone: _Booleans,
+    ) -> None:
+        """Write the scores of the zones that the pod would get, as far as they are not known of the same kind."""
+        kept = self._kept(self._scores, state, pod, snapshot, request)
+        asked = by_zone
+        if kept is not None:
+            overlaid = np.zeros(snapshot.size, np.bool_)
+            overlaid[list(snapshot.patched)] = True
+            for row in np.flatnonzero(by_zone & ~overlaid & ~kept.known).tolist():
+                kept.note(row, self._zone_score(state, pod, snapshot, row, request))
+            known = by_zone & ~overlaid
+            values[known] = kept.numbers[known]
+            asked = by_zone & overlaid
+        for row in np.flatnonzero(asked).tolist():
+            values[row] = self._zone_score(state, pod, snapshot, row, request)
 
     def _zone_score(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int, request: NumaRequest,
@@ -792,12 +802,6 @@ def _sum(lists: Any) -> ResourceList:
         for name, amount in amounts.items():
             total[name] += amount
     return total
-
-
-def _has_no_part(provider: Any, pod: PodInfo) -> bool:
-    """Whether another plugin with topology hints says that a pod is none of its."""
-    ask = getattr(provider, "is_concerned_with", None)
-    return callable(ask) and not ask(pod)
 
 
 def _write(item: dict[str, Any], grant: Grant) -> None:

@@ -8,11 +8,12 @@ frameworkext/topologymanager semantics.)
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
+from ..cel.checked import Path
 from ..cluster.pods import PodInfo
 from ..cluster.rows import NodeRow
 from ..cluster.snapshot import Snapshot
@@ -27,6 +28,9 @@ POLICIES: Final = (BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE)
 """The policies that there are; any other text is none."""
 
 EXCLUSIVE_REQUIRED: Final = "Required"
+
+_MOST_COMBINATIONS: Final = 4_096
+"""Of hints, one per resource, that are gone through as they are; of more, equal ones are taken together."""
 
 
 class NumaState(enum.Enum):
@@ -47,31 +51,69 @@ class Demand:
     states: Mapping[int, NumaState] = field(default_factory=dict)
 
 
-class Affinities(dict[str, tuple[TopologyHint, NodeRow, int]]):
-    """Per node the affinity that was chosen, and the view of the node that it was chosen for."""
+@runtime_checkable
+class KeepableHints(Protocol):
+    """Topology hints that are the same for all pods of a kind, for as long as the node is as it was at some paths."""
+
+    def topology_kind(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot,
+    ) -> tuple[Hashable, frozenset[Path]] | None:
+        """Return the pod's kind and these paths; None where more than that decides."""
+        ...
+
+
+class Affinities:
+    """The affinities that were chosen for one pod, each for one view of a node; a key of the cycle state."""
+
+    __slots__ = ("_chosen", "_known", "_version")
+
+    def __init__(self) -> None:
+        self._chosen: dict[str, tuple[TopologyHint, NodeRow, int]] = {}
+        self._known: Mapping[int, TopologyHint] = {}
+        self._version = -1
 
     def clone(self) -> Affinities:
         """Return affinities of its own."""
-        return Affinities(self)
+        twin = Affinities()
+        twin._chosen, twin._known, twin._version = dict(self._chosen), self._known, self._version
+        return twin
+
+    def of(self, snapshot: Snapshot, row: int) -> TopologyHint | None:
+        """Return the affinity for the node as this snapshot shows it, or None."""
+        found = self._chosen.get(snapshot.names[row])
+        if found is not None and found[1] is snapshot.row(row) and found[2] == snapshot.version:
+            return found[0]
+        if self._version != snapshot.version or row in snapshot.patched:
+            return None
+        return self._known.get(row)
+
+    def rows(self, snapshot: Snapshot) -> list[int]:
+        """Return the rows that have an affinity as this snapshot shows them."""
+        rows = {snapshot.index[name] for name in self._chosen if name in snapshot.index}
+        if self._version == snapshot.version:
+            rows.update(self._known)
+        return [row for row in sorted(rows) if self.of(snapshot, row) is not None]
+
+    def note(self, snapshot: Snapshot, row: int, affinity: TopologyHint) -> None:
+        """Take note of what was chosen for the node as this snapshot shows it."""
+        self._chosen[snapshot.names[row]] = (affinity, snapshot.row(row), snapshot.version)
+
+    def note_known(self, snapshot: Snapshot, known: Mapping[int, TopologyHint]) -> None:
+        """Take note of what was chosen for such a pod before, by row; it holds until the cluster changes."""
+        self._known, self._version = known, snapshot.version
+
+
+def affinities_of(state: CycleState) -> Affinities:
+    """Return the affinities that were chosen for the pod."""
+    found = state.get(Affinities)
+    if not isinstance(found, Affinities):
+        found = state[Affinities] = Affinities()
+    return found
 
 
 def affinity_of(state: CycleState, snapshot: Snapshot, row: int) -> TopologyHint | None:
     """Return the affinity that was chosen for the node as this snapshot shows it, or None."""
-    affinities = state.get(Affinities)
-    if not isinstance(affinities, Affinities):
-        return None
-    found = affinities.get(snapshot.names[row])
-    if found is None or found[1] is not snapshot.row(row) or found[2] != snapshot.version:
-        return None
-    return found[0]
-
-
-def remember(state: CycleState, snapshot: Snapshot, row: int, affinity: TopologyHint) -> None:
-    """Note the affinity that was chosen for the node as this snapshot shows it."""
-    affinities = state.get(Affinities)
-    if not isinstance(affinities, Affinities):
-        affinities = state[Affinities] = Affinities()
-    affinities[snapshot.names[row]] = (affinity, snapshot.row(row), snapshot.version)
+    return affinities_of(state).of(snapshot, row)
 
 
 def admit(
@@ -101,7 +143,7 @@ def admit(
         refusal = provider.allocate_by_topology(state, pod, snapshot, row, affinity)
         if refusal is not None:
             return refusal
-    remember(state, snapshot, row, affinity)
+    affinities_of(state).note(snapshot, row, affinity)
     return None
 
 
@@ -158,7 +200,7 @@ class _Choice:
 
 @dataclass(frozen=True, slots=True)
 class _Partial:
-    """One hint each of the first resources, merged: the same partial results lead to the same end, whatever led there.
+    """One hint each of the first resources, merged.
 
     `first` is the first mask, -1 before there is one; `score` sums those whose mask is the merged one.
     """
@@ -188,8 +230,10 @@ def _best(choices: Sequence[Sequence[_Choice]], everything: int, demand: Demand)
     """Return the best of all combinations of one hint per resource; it is satisfied if it suits all of them."""
     partials = [_Partial(everything)]
     for choice in choices:
-        # Without repetitions, and in the order of enumeration, which decides between equals.
-        partials = list(dict.fromkeys(partial.with_(each) for partial in partials for each in choice))
+        partials = [partial.with_(each) for partial in partials for each in choice]
+        if len(partials) > _MOST_COMBINATIONS:
+            # In the order of enumeration; which of several that are as good is found then hangs on repetitions.
+            partials = list(dict.fromkeys(partials))
     best = _Choice(TopologyHint(everything, False))
     for partial in partials:
         if not partial.mask:

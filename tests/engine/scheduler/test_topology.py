@@ -104,7 +104,7 @@ def test_what_a_provider_refuses_is_the_reason():
 HINTS = st.lists(st.builds(TopologyHint, st.integers(1, 7), st.booleans(), st.integers(0, 3)), min_size=1, max_size=6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(HINTS, min_size=1, max_size=3))
 def test_merging_step_by_step_finds_what_all_combinations_hold(lists):
     """Against the definition: every combination of one hint per resource, in their order."""
