@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from ..scheduler.cycle import Debug
 from ..scheduler.loop import SchedulingLoop
 from . import extender
 from .composition import (
@@ -18,11 +19,13 @@ from .composition import (
     add_cluster,
     add_policies,
     cluster_of,
+    count,
     live_of,
     moment_of,
     settings_of,
 )
 from .exits import Exit, Stop
+from .logs import log_level, start_logs
 from .terminal import add_output, heading, progress, table, write, write_json
 from .verdicts import names, reason_of, request, show_errors, verdict_json
 
@@ -53,6 +56,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true",
                         help="needed with a live cluster: pods are bound in memory only")
     add_choice(parser)
+    parser.add_argument("--log", metavar="PLUGIN=LEVEL", action="append", default=[], type=log_level,
+                        help="what a plugin writes to its log, on standard error, from that level on (debug, info, "
+                             "warning, error); may be repeated; `*` for all plugins")
+    parser.add_argument("--trace", action="store_true",
+                        help="write to standard error what each plugin is asked, in which order, what it answers and "
+                             "how long that takes; kept answers are not used")
+    parser.add_argument("--debug-scores", metavar="N", type=count, default=0,
+                        help="write the scores of the N best nodes of every pod to standard error")
+    parser.add_argument("--debug-filters", action="store_true",
+                        help="write who refused which nodes to standard error, for every pod")
     add_output(parser)
     extender.add_arguments(parser)
 
@@ -66,10 +79,12 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         raise Stop("which cluster? name a dump or kube[:CONTEXT] with `--cluster` (only `--extender` can do without)")
     if options.cluster.partition(":")[0] == LIVE_CLUSTER and not options.dry_run:
         raise Stop("binding pods of a live cluster is not available yet: add `--dry-run` to see what would be done")
+    start_logs(options.log, wanted=options.trace or options.debug_filters or bool(options.debug_scores))
+    debug = Debug(options.debug_scores, options.debug_filters, options.trace)
     live = live_of(options.policies, builtins)
     cluster = cluster_of(options.cluster)
     now = moment_of(options.now, options.cluster, cluster)
-    verdicts = schedule_pending(cluster, live, now, settings_of(options, live.registry, cluster))
+    verdicts = schedule_pending(cluster, live, now, settings_of(options, live.registry, cluster), debug)
     if options.output == "json":
         write_json({
             "pending": len(verdicts),
@@ -81,7 +96,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     return Exit.OK
 
 
-def schedule_pending(cluster: Cluster, live: Live, now: int, settings: Settings | None = None) -> list[Verdict]:
+def schedule_pending(
+    cluster: Cluster, live: Live, now: int, settings: Settings | None = None, debug: Debug | None = None,
+) -> list[Verdict]:
     """Try each pending pod once, and return the decisions; the cluster holds the placed ones afterwards.
 
     `now` is in nanoseconds since the epoch. Pods that a permit still holds in the end have a node and say so.
@@ -92,6 +109,7 @@ def schedule_pending(cluster: Cluster, live: Live, now: int, settings: Settings 
         concluded[verdict.pod.key] = verdict
 
     loop = SchedulingLoop(cluster, live, settings, clock=lambda: now, concluded=conclude)
+    loop.scheduler.debug = debug or Debug()
     gated = loop.gated_verdicts()
     with progress("scheduling", len(loop.queue)) as done:
         verdicts = []

@@ -59,7 +59,7 @@ class Lease:
 class Adoption:
     """Hands out the instances of a generation that is about to run: those that exist, and new ones for the rest."""
 
-    def __init__(self, existing: Mapping[_Key, Any], lock: threading.Lock, handle: Callable[[str], Any]) -> None:
+    def __init__(self, existing: Mapping[_Key, Any], lock: threading.Lock, handle: Callable[[str, str], Any]) -> None:
         self._existing = existing
         self._lock = lock
         self._handle = handle
@@ -75,7 +75,7 @@ class Adoption:
             if key in self._existing:
                 return self._existing[key]
         if key not in self.made:
-            self.handles[key] = handle = self._handle(profile)
+            self.handles[key] = handle = self._handle(profile, plugin.name)
             self.made[key] = instance = plugin.make(args, handle)
             if isinstance(instance, Startable):
                 instance.start()
@@ -83,7 +83,7 @@ class Adoption:
 
 
 class Instances:
-    """The instances of one framework's plugins; `handle` makes what the plugins of a profile are given.
+    """The instances of one framework's plugins; `handle` makes what one is given, of the profile's and its own name.
 
     `preparing` makes the instances of a generation that is to come, `adopt` makes a generation the current one, and
     `lease` holds one. An instance ends (`Closeable.close`) when the generations that use it are neither prepared nor
@@ -92,7 +92,7 @@ class Instances:
     """
 
     def __init__(
-        self, handle: Callable[[str], Any], *, failed: Callable[[_Key, Exception], None] = _log,
+        self, handle: Callable[[str, str], Any], *, failed: Callable[[_Key, Exception], None] = _log,
         released: Callable[[Any], None] = lambda _: None,
     ) -> None:
         """`released` is told which handle nobody uses any more."""

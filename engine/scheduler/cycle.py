@@ -40,6 +40,7 @@ from .events import EventHub
 from .nominations import Nominations
 from .profile import Profile, ProfileSpec
 from .rowwise import describe
+from .tracing import Asked, traced
 from .verdict import Failure, Tie, Verdict
 
 
@@ -223,6 +224,8 @@ class Debug:
     """So many of the best nodes, with the scores that each plugin gave (0: none)."""
     filters: bool = False
     """Who refused which nodes, and why."""
+    trace: bool = False
+    """Every question to a plugin, in order, with what it came to and how long it took. Nothing that was kept counts."""
 
 
 @dataclass(slots=True)
@@ -320,6 +323,8 @@ class Scheduler:
         self.settle()
         snapshot = self.cluster.snapshot(self._clock())
         profile, state = self.profile_of(pod), CycleState()
+        if self.debug.trace:
+            profile = traced(profile, lambda asked: _log_asked(pod, asked))
         verdict = decide(profile, pod, snapshot, tie_break=self._tie_break, state=state, nominations=self.nominations)
         if self.debug.top_scores or self.debug.filters:
             _log_verdict(verdict, self.debug)
@@ -461,13 +466,13 @@ class Scheduler:
     def _close_failed(self, key: tuple[str, Framework, str, str, str], error: Exception) -> None:
         self.trouble += (f"the scheduler plugin `{key[2]}` failed to close: {describe(error)}",)
 
-    def _handle(self, profile: str) -> Handle:
+    def _handle(self, profile: str, plugin: str) -> Handle:
         def peers(capability: type[Any]) -> tuple[Any, ...]:
             running = self._force.profiles.get(profile)
             return () if running is None else tuple(each.ask for each in running.having(capability))
 
         handle = Handle(
-            profile, self._snapshot, self._clock, logging.getLogger(f"koordpolicy.scheduler.{profile}"),
+            profile, self._snapshot, self._clock, logging.getLogger(f"koordpolicy.scheduler.{plugin}"),
             seed=self.settings.seed, events=self._events.subscriber(), waiting=self.waiting, queue=self._queue,
             nominator=self.nominations, client=self.client, peers=peers, feature_gates=self.feature_gates,
         )
@@ -543,6 +548,12 @@ def _unsubscribe(handle: Handle) -> None:
     close = getattr(handle.events, "close", None)
     if close is not None:
         close()
+
+
+def _log_asked(pod: PodInfo, asked: Asked) -> None:
+    log = logging.getLogger("koordpolicy.scheduler")
+    log.info("trace: pod=%s plugin=%s method=%s us=%.0f result=%r", pod.key, asked.plugin, asked.method,
+             asked.seconds * 1e6, asked.result)
 
 
 def _log_verdict(verdict: Verdict, debug: Debug) -> None:

@@ -109,7 +109,7 @@ class Profile:
         self.name = name
         self.generation = generation
         self.at = at
-        self._made = made
+        self.made = made
         self._having: dict[type, tuple[Active, ...]] = {}
 
     @classmethod
@@ -181,7 +181,7 @@ class Profile:
         found = self._having.get(capability)
         if found is None:
             point = CAPABILITIES.get(capability)
-            among = self._made if point is None else self._made_of(point)
+            among = self.made if point is None else self._made_of(point)
             methods = methods_of(capability)
             found = self._having[capability] = tuple(each for each in among if has(each.ask, *methods))
         return found
@@ -191,7 +191,7 @@ class Profile:
         return tuple(sorted({each.name for active in self.at.values() for each in active}))
 
     def _made_of(self, point: Point) -> tuple[Active, ...]:
-        instances = {each.name: each for each in self._made}
+        instances = {each.name: each for each in self.made}
         return tuple(instances[each.name] for each in self.at[point])
 
 

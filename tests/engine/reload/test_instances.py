@@ -42,7 +42,7 @@ def adopt(instances: Instances, registry: Registry, args: dict[str, Any] | None 
 
 def test_an_instance_is_taken_over_by_the_next_generation_and_closed_when_nothing_wants_it() -> None:
     life: list[str] = []
-    instances = Instances(lambda profile: None)
+    instances = Instances(lambda profile, plugin: None)
     first = adopt(instances, registry(1, plugin("a", life), plugin("b", life)))
     second = adopt(instances, registry(2, plugin("a", life), plugin("c", life)))
     assert second["a"] is first["a"]
@@ -51,7 +51,7 @@ def test_an_instance_is_taken_over_by_the_next_generation_and_closed_when_nothin
 
 def test_other_args_or_another_digest_make_another_instance() -> None:
     life: list[str] = []
-    instances = Instances(lambda profile: None)
+    instances = Instances(lambda profile, plugin: None)
     adopt(instances, registry(1, plugin("a", life)), {"a": {"x": 1}})
     adopt(instances, registry(2, plugin("a", life)), {"a": {"x": 2}})
     adopt(instances, registry(3, plugin("a", life, digest="2")), {"a": {"x": 2}})
@@ -61,7 +61,7 @@ def test_other_args_or_another_digest_make_another_instance() -> None:
 
 def test_each_profile_has_its_own_instance() -> None:
     life: list[str] = []
-    instances = Instances(lambda profile: None)
+    instances = Instances(lambda profile, plugin: None)
     a = plugin("a", life)
     with instances.adopting(registry(1, a)) as adoption:
         assert adoption.get("one", a, {}) is not adoption.get("two", a, {})
@@ -70,7 +70,7 @@ def test_each_profile_has_its_own_instance() -> None:
 
 def test_a_leased_generation_keeps_its_instances_until_the_last_lease_is_given_back() -> None:
     life: list[str] = []
-    instances = Instances(lambda profile: None)
+    instances = Instances(lambda profile, plugin: None)
     old = registry(1, plugin("a", life))
     adopt(instances, old)
     waiting = instances.lease(old)
@@ -86,7 +86,7 @@ def test_a_leased_generation_keeps_its_instances_until_the_last_lease_is_given_b
 
 def test_an_instance_that_only_a_lease_kept_can_be_taken_over_again() -> None:
     life: list[str] = []
-    instances = Instances(lambda profile: None)
+    instances = Instances(lambda profile, plugin: None)
     old, a = registry(1, plugin("a", life)), plugin("a", life)
     first = adopt(instances, old)
     waiting = instances.lease(old)
@@ -100,7 +100,7 @@ def test_an_instance_that_only_a_lease_kept_can_be_taken_over_again() -> None:
 
 def test_a_generation_that_cannot_be_made_leaves_the_one_before() -> None:
     life: list[str] = []
-    instances = Instances(lambda profile: None)
+    instances = Instances(lambda profile, plugin: None)
     old = registry(1, plugin("a", life))
     adopt(instances, old)
     with pytest.raises(RuntimeError):
@@ -114,7 +114,7 @@ def test_a_generation_that_cannot_be_made_leaves_the_one_before() -> None:
 def test_one_that_fails_to_close_is_told_and_keeps_no_other_open() -> None:
     life: list[str] = []
     failed: list[str] = []
-    instances = Instances(lambda profile: None, failed=lambda key, error: failed.append(f"{key[2]}: {error}"))
+    instances = Instances(lambda profile, plugin: None, failed=lambda key, error: failed.append(f"{key[2]}: {error}"))
     adopt(instances, registry(1, plugin("fails-to-close", life), plugin("b", life)))
     instances.close()
     assert failed == ["fails-to-close: fails-to-close"]
@@ -128,7 +128,7 @@ def prepare(instances: Instances, registry: Registry) -> dict[str, Any]:
 
 def test_what_is_prepared_runs_beside_what_is_current_until_it_is_adopted() -> None:
     life: list[str] = []
-    instances = Instances(lambda profile: None)
+    instances = Instances(lambda profile, plugin: None)
     first, second = registry(1, plugin("a", life), plugin("b", life)), registry(2, plugin("a", life), plugin("c", life))
     before = adopt(instances, first)
     made = prepare(instances, second)
@@ -141,7 +141,7 @@ def test_what_is_prepared_runs_beside_what_is_current_until_it_is_adopted() -> N
 
 def test_only_what_was_prepared_last_is_kept() -> None:
     life: list[str] = []
-    instances = Instances(lambda profile: None)
+    instances = Instances(lambda profile, plugin: None)
     adopt(instances, registry(1, plugin("a", life)))
     superseded = registry(2, plugin("b", life), plugin("c", life))
     prepare(instances, superseded)
@@ -156,7 +156,7 @@ def test_only_what_was_prepared_last_is_kept() -> None:
 
 def test_what_cannot_be_prepared_leaves_what_was_prepared_before() -> None:
     life: list[str] = []
-    instances = Instances(lambda profile: None)
+    instances = Instances(lambda profile, plugin: None)
     second = registry(2, plugin("a", life))
     prepare(instances, second)
     with pytest.raises(RuntimeError, match="fails-to-start"):

@@ -16,7 +16,7 @@ from koordpolicy.engine.source import PolicyError
 def build(kit):
     def build(spec, *plugins):
         cluster = kit.cluster("a")
-        instances = Instances(lambda name: Handle(name, cluster.snapshot, lambda: 0, logging.getLogger(name)))
+        instances = Instances(lambda name, plugin: Handle(name, cluster.snapshot, lambda: 0, logging.getLogger(name)))
         registry = Registry.of(plugins, generation=3)
         with instances.adopting(registry) as adoption:
             return Profile.of(spec, registry, adoption)

@@ -1,0 +1,39 @@
+"""What plugins write to their logs, shown on standard error where that is asked for."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from ..source import did_you_mean
+
+EVERYTHING: Final = "*"
+LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+ROOT: Final = "koordpolicy.scheduler"
+
+
+def log_level(text: str) -> tuple[str, int]:
+    """Read `PLUGIN=LEVEL`; raises `ArgumentTypeError` where it is none."""
+    plugin, equals, level = text.partition("=")
+    if not equals or not plugin:
+        raise argparse.ArgumentTypeError(f"`{text}` is no PLUGIN=LEVEL, such as `Coscheduling=debug`")
+    if level.lower() not in LEVELS:
+        hint = did_you_mean(level, LEVELS) or f"choose one of {', '.join(LEVELS)}"
+        raise argparse.ArgumentTypeError(f"there is no level `{level}`: {hint}")
+    return plugin, LEVELS[level.lower()]
+
+
+def start_logs(levels: Sequence[tuple[str, int]], *, wanted: bool) -> None:
+    """Write to standard error what the plugins log from their level on and, if `wanted`, what the scheduler logs."""
+    if not levels and not wanted:
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(levelname).1s %(name)s: %(message)s"))
+    root = logging.getLogger(ROOT)
+    root.handlers[:] = [handler]
+    root.propagate = False
+    root.setLevel(logging.INFO if wanted else logging.WARNING)
+    for plugin, level in levels:
+        logging.getLogger(ROOT if plugin == EVERYTHING else f"{ROOT}.{plugin}").setLevel(level)
