@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..documents import Documents, is_left_out, is_policy_file, load
 from ..documents.nodes import LARGEST_FILE, decode
-from ..source import PolicyError, Problem, in_order
+from ..source import PolicyError, Problem, Source, in_order
 from .exits import Stop
 
 _FILE = "100"
@@ -44,21 +45,23 @@ def documents_at(reference: str, path: str, directory: Path, *, source_name: str
     entries = [(*head.split(), name) for head, _, name in (each.partition("\t") for each in listed.split("\0") if each)]
     if not entries:
         raise Stop(f"the commit `{reference}` holds nothing at `{path}`")
-    problems, sources = [], []
+    problems: list[Problem] = []
+    wanted: dict[str, str] = {}
     for mode, _, blob, size, name in entries:
-        alone = Path(name) == Path(path)
-        if not alone and not _is_policy(name, path):
+        if Path(name) != Path(path) and not _is_policy(name, path):
             continue
-        shown = f"{reference}:{name}"
+        shown = f"{reference}:{name}".encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         if not mode.startswith(_FILE):
             problems.append(Problem(f"cannot read `{shown}`: it is not a file", code="unreadable"))
-            continue
-        if int(size) > LARGEST_FILE:
+        elif int(size) > LARGEST_FILE:
             problems.append(Problem(f"`{shown}` is larger than {LARGEST_FILE} bytes", code="too-large",
                                     help="split it into several files"))
-            continue
+        else:
+            wanted[shown] = blob
+    sources: list[Source] = []
+    for shown, data in zip(wanted, _blobs(directory, wanted.values()), strict=True):
         try:
-            sources.append(decode(shown, _run_git(directory, "cat-file", "blob", blob)))
+            sources.append(decode(shown, data))
         except PolicyError as error:
             problems.extend(error.problems)
     loaded = load(sources, source_name=source_name)
@@ -71,14 +74,25 @@ def _is_policy(name: str, path: str) -> bool:
     return is_policy_file(name.rpartition("/")[2]) and not any(map(is_left_out, parts))
 
 
+def _blobs(directory: Path, names: Iterable[str]) -> Iterator[bytes]:
+    """Yield the contents of objects, all read by one process."""
+    told = _run_git(directory, "cat-file", "--batch", given="".join(f"{name}\n" for name in names).encode())
+    at = 0
+    while at < len(told):
+        end = told.index(b"\n", at)
+        size = int(told[at:end].rsplit(b" ", 1)[1])  # after the object's name and kind
+        yield told[end + 1 : end + 1 + size]
+        at = end + 1 + size + 1
+
+
 def _git(directory: Path, *arguments: str, missing: str = "") -> str:
     return _run_git(directory, *arguments, missing=missing).decode("utf-8", "surrogateescape")
 
 
-def _run_git(directory: Path, *arguments: str, missing: str = "") -> bytes:
+def _run_git(directory: Path, *arguments: str, missing: str = "", given: bytes = b"") -> bytes:
     try:
         done = subprocess.run(  # noqa: S603 - fixed words, and a name that git itself has verified
-            ["git", *arguments], cwd=directory, capture_output=True, check=False,  # noqa: S607
+            ["git", *arguments], cwd=directory, input=given, capture_output=True, check=False,  # noqa: S607
         )
     except FileNotFoundError:
         raise Stop("what stood in a commit is asked of git, and there is no `git` here") from None

@@ -140,6 +140,9 @@ def sections(found: Difference, top: int) -> Iterator[Section]:
     yield from _section("kinds of pods with another best node", ("pods", "such as", "old best", "new best"), [
         (each.pods, each.pod, each.old, each.new) for each in found.ranked
     ], top)
+    yield from _section("only watched: pairs of a pod and a node that would be refused", ("before", "now", "rule"), [
+        (each.old, each.new, _cause(each.cause)) for each in found.watched
+    ], top)
     for title, faults in (("failures that are new", added.faults), ("failures that are gone", gone.faults)):
         yield from _section(title, ("plugin", "at", "rule", "times", "what failed", "such as"), [
             (each.plugin, each.point, each.rule, each.times, each.message, each.example) for each in faults

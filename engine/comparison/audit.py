@@ -30,7 +30,7 @@ from ..registry import Live, Plugin, Registry
 from ..scheduler.cycle import Scheduler, Settings
 from ..scheduler.profile import Profile
 from ..testing.instruments import compiled_of, programs_of
-from .outcome import Outcome, outcome, unbound
+from .outcome import Outcome, Scorer, outcome, unbound
 from .shapes import Reading, shapes_of
 
 FEW_PERCENT: Final = 1.0
@@ -270,6 +270,12 @@ class _Auditor:
             for name, instance in instances[profile].items():
                 subjects[name].ask(instance, pod, [each.key for each in group], self._snapshot, rows)
             progress(number / len(groups))
+        for scorer in self._found.scorers:
+            plugin = self._registry.plugins[Framework.SCHEDULER, scorer.plugin]
+            # Those that are at work by themselves were chosen by nobody.
+            if not plugin.source and not plugin.enabled and scorer.shapes and scorer.constant == scorer.shapes:
+                self.findings.append(Finding(Level.WARNING, What.CONSTANT_SCORE, _constant(scorer), plugin.name,
+                                             plugin.framework.value, origin=plugin.origin))
         for name, subject in subjects.items():
             at_work = {profile for profile, of in instances.items() if name in of}
             self._tell_scheduling(subject, at_work, asked, bool(groups))
@@ -291,8 +297,7 @@ class _Auditor:
             self._tell_rule(coverage, use)
         for scorer in self._found.scorers:
             if scorer.plugin == coverage.policy and scorer.shapes and scorer.constant == scorer.shapes:
-                values = f"{scorer.low}" + (f" to {scorer.high}, by pod" if scorer.high != scorer.low else "")
-                self._warn(coverage, What.CONSTANT_SCORE, f"to every pod it says the same of all nodes: {values}")
+                self._warn(coverage, What.CONSTANT_SCORE, _constant(scorer))
         self._tell_faults(coverage, {use.name for use in coverage.rules if use.failed})
 
     def _tell_rule(self, coverage: Coverage, use: RuleUse) -> None:
@@ -396,6 +401,9 @@ class _Auditor:
                        "about from being evicted", rule=rule, examples=keys)
 
     def _tell_moves(self, coverage: Coverage, compiled: CompiledDescheduler, roles: set[str]) -> None:
+        if self._found.cycle.error:
+            self._note(coverage, What.NEVER_ACTS, f"the cycle ended early: {self._found.cycle.error}")
+            return
         if compiled.source is not None and "source" not in roles:
             self._note(coverage, What.NEVER_ACTS, f"it is true of none of {_amount(coverage.nodes, 'node')}",
                        rule="nodes.source")
@@ -537,6 +545,11 @@ def _instances(profile: Profile) -> dict[str, DocumentScheduler]:
     """Return the documents that are at work in a profile, by name."""
     active = (*profile.pre_filters, *profile.filters, *profile.scores)
     return {each.name: each.ask for each in active if isinstance(each.ask, DocumentScheduler)}
+
+
+def _constant(scorer: Scorer) -> str:
+    values = f"{scorer.low}" + (f" to {scorer.high}, by pod" if scorer.high != scorer.low else "")
+    return f"to every pod it says the same of all nodes: {values}"
 
 
 def _amount(count: int, kind: str) -> str:

@@ -25,12 +25,15 @@ class Moved:
     """A pod that is placed under both, on different nodes.
 
     `cause` is who refuses the old node now, with the cluster as it is; None where it is only outdone by the new one.
+    The scores are the weighted totals of either node under its own set, None where a node passed alone.
     """
 
     pod: str
     old: str
     new: str
     cause: Cause | None = None
+    old_score: int | None = None
+    new_score: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,15 @@ class Rescored:
 
 
 @dataclass(frozen=True, slots=True)
+class Watched:
+    """What plugins that are only watched would refuse: pairs of a pod and a node, before and now."""
+
+    cause: Cause
+    old: int
+    new: int
+
+
+@dataclass(frozen=True, slots=True)
 class Changes:
     """What comes with the new policies, or went with the old ones; each tuple in order of name."""
 
@@ -116,6 +128,8 @@ class Difference:
     """Kinds of pods with another best node, largest first."""
     rescored: tuple[Rescored, ...]
     """Scoring plugins that say or weigh otherwise."""
+    watched: tuple[Watched, ...]
+    """What is only watched and would refuse more or less than before, most first."""
     totals_changed: int
     """Pairs of a kind of pod and a node that is open to it under both, whose weighted total is another one."""
     totals: int
@@ -142,18 +156,20 @@ class Difference:
     @property
     def nothing(self) -> bool:
         """Whether nothing is otherwise."""
-        return not any(self.counts.values()) and not self.rescored
+        return not any(self.counts.values()) and not self.rescored and not self.watched
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data: everything."""
         return {
             "old": self.old.summary.to_json(), "new": self.new.summary.to_json(), "counts": self.counts,
-            "moved": [{"pod": each.pod, "old": each.old, "new": each.new,
+            "moved": [{"pod": each.pod, "old": each.old, "new": each.new, "oldScore": each.old_score,
+                       "newScore": each.new_score,
                        **({"cause": each.cause.to_json()} if each.cause is not None else {})} for each in self.moved],
             "added": _changes_json(self.added), "gone": _changes_json(self.gone),
             "bounds": [_held_json(each) for each in self.bounds],
             "bestNodes": [{"pod": each.pod, "pods": each.pods, "old": each.old, "new": each.new}
                           for each in self.ranked],
+            "watched": [{**each.cause.to_json(), "old": each.old, "new": each.new} for each in self.watched],
             "scores": {
                 "totals": self.totals, "changed": self.totals_changed, "meanShift": round(self.mean_shift, 2),
                 "plugins": [{"plugin": each.plugin, "old": _scorer_json(each.old), "new": _scorer_json(each.new)}
@@ -192,8 +208,8 @@ def difference(old: Outcome, new: Outcome) -> Difference:
                 _only_faults(new.faults, old.faults)),
         Changes(placed, gained.told(), _only(old.misfits, new.misfits), _only(old.evictions, new.evictions), freed,
                 _only_faults(old.faults, new.faults)),
-        bounds, tuple(sorted(ranked, key=lambda each: (-each.pods, each.pod))), _rescored(old, new), changed, totals,
-        shift / totals if totals else 0.0,
+        bounds, tuple(sorted(ranked, key=lambda each: (-each.pods, each.pod))), _rescored(old, new), _watched(old, new),
+        changed, totals, shift / totals if totals else 0.0,
     )
 
 
@@ -257,7 +273,7 @@ def _placements(
         else:
             number = int(kinds[pod].refused_by[rows[before.node]]) if pod in kinds else ELIGIBLE
             cause = None if number == ELIGIBLE else new.causes[number]
-            moved.append(Moved(pod, before.node, after.node, cause))
+            moved.append(Moved(pod, before.node, after.node, cause, before.score, after.score))
     return tuple(waiting), tuple(placed), tuple(moved)
 
 
@@ -314,6 +330,22 @@ def _rescored(old: Outcome, new: Outcome) -> tuple[Rescored, ...]:
         Rescored(name, before.get(name), after.get(name)) for name in {**before, **after}
         if _said(before.get(name)) != _said(after.get(name))
     )
+
+
+def _watched(old: Outcome, new: Outcome) -> tuple[Watched, ...]:
+    before, after = _watched_pairs(old), _watched_pairs(new)
+    causes = dict.fromkeys((*before, *after))
+    found = [Watched(cause, before.get(cause, 0), after.get(cause, 0)) for cause in causes]
+    return tuple(sorted((each for each in found if each.old != each.new), key=lambda each: -each.new))
+
+
+def _watched_pairs(of: Outcome) -> dict[Cause, int]:
+    found: dict[Cause, int] = {}
+    for shape in of.shapes:
+        for number, nodes in shape.watched.items():
+            cause = of.causes[number]
+            found[cause] = found.get(cause, 0) + nodes * len(shape.pods)
+    return found
 
 
 def _said(scorer: Scorer | None) -> tuple[object, ...]:

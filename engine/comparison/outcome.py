@@ -35,6 +35,7 @@ ELIGIBLE: Final = -1
 
 _Progress = Callable[[float], None]
 _SPREAD: Final = ("cpu", "memory")
+_VETO: Final = "would stay: "
 _PREEMPTION: Final = "preemption"
 GPU_SPREAD: Final = "gpu"
 """The name under which GPUs stand among what is requested: devices held, of those that nodes have."""
@@ -313,7 +314,10 @@ def outcome(
             cycle = before.cycle
         else:
             cycle = _cycle(registry, snapshot, descheduler, cycles)
-            faults.add_cycle(cycle)
+            faults.add_cycle(cycle, {
+                each.name for each in registry.of_framework(Framework.DESCHEDULER)
+                if each.enforcement is not Enforcement.ENFORCE
+            })
         progress(_DESCHEDULED)
         if before is not None and Framework.QOS in same:
             of_qos = [each for each in before.evictions if each.framework == Framework.QOS.value]
@@ -430,9 +434,13 @@ class _Faults:
             if _framework_of(each.point) in frameworks:
                 self.add((each.plugin, each.point, each.rule, each.message), each.example, each.times)
 
-    def add_cycle(self, cycle: CycleResult) -> None:
-        for each in cycle.failures:
+    def add_cycle(self, cycle: CycleResult, watched: Collection[str]) -> None:
+        """Take in what failed in a cycle; what plugins say that are only `watched` (vetoes) stands there too."""
+        failures = [each for each in cycle.failures if each.plugin not in watched or not each.message.startswith(_VETO)]
+        for each in failures:
             self.add((each.plugin, Framework.DESCHEDULER.value, each.rule, each.message), each.subject)
+        if cycle.error and not failures:
+            self.add(("", Framework.DESCHEDULER.value, "", cycle.error), "the whole cycle")
 
     def told(self) -> tuple[Fault, ...]:
         return tuple(Fault(*key, *rest) for key, rest in self.found.items())

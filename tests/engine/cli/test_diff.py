@@ -45,7 +45,7 @@ def test_the_json_holds_everything(run: Run, sets: dict[str, Path], cluster: Pat
     assert (done.exit, done.err, found["now"], found["seed"], found["budgets"]) == (0, "", "2026-01-02T12:00:00Z", 0, [])
     assert counts(found) == {"moved": 1, "nowPending": 1, "nodesLost": 1, "nowMisfits": 1, "otherBestNode": 3}
     cause = {"plugin": "off", "rule": "rule", "reason": "not on cool"}
-    assert found["difference"]["moved"] == [{"pod": "shop/web-2", "old": "cool", "new": "hot", "cause": cause}]
+    assert found["difference"]["moved"] == [{"pod": "shop/web-2", "old": "cool", "new": "hot", "oldScore": 100, "newScore": None, "cause": cause}]
     assert found["difference"]["added"] == {
         "pending": [{"pod": "shop/web-3", "node": "hot", "reasons": {"Insufficient cpu": 1, "not on cool": 1}}],
         "refused": [{**cause, "pairs": 3, "pods": ["shop/web-1", "shop/web-2", "shop/web-3"], "nodes": ["cool"]}],
@@ -255,3 +255,20 @@ def test_a_link_in_a_commit_is_not_followed(run: Run, repository: Path, cluster:
     subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "-m", "link"], cwd=repository, check=True)
     done = run("diff", "main:policies", "policies/off.yaml", "--cluster", cluster)
     assert (done.exit, done.err) == (3, "error: cannot read `main:policies/link.yaml`: it is not a file\n")
+
+
+def test_files_of_a_commit_are_read_whole_whatever_is_in_them(run: Run, repository: Path, cluster: Path):
+    (repository / "policies" / "empty.yaml").write_bytes(b"")
+    (repository / "policies" / "odd \u00e4\n.yaml").write_text("# blob 12\n\n\n" + policy("odd", "true"), encoding="utf-8")
+    (repository / "policies" / "last.yaml").write_bytes(policy("last", "true").rstrip("\n").encode())
+    (repository / "policies" / "bad.yaml").write_bytes(b"a: \x80")
+    subprocess.run(["git", "add", "."], cwd=repository, check=True)
+    subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "-m", "odd"], cwd=repository, check=True)
+    done = run("diff", "main:policies", "policies", "--cluster", cluster)
+    assert done.exit == 3
+    assert "main:policies/bad.yaml:1:4: error: byte 0x80 at offset 3 is not UTF-8" in done.err
+    (repository / "policies" / "bad.yaml").unlink()
+    subprocess.run(["git", "add", "."], cwd=repository, check=True)
+    subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "-m", "even"], cwd=repository, check=True)
+    done = run("diff", "main:policies", "policies", "--cluster", cluster)
+    assert (done.exit, "nothing changes" in done.out) == (0, True)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.comparison.audit import Audit, audit
+from koordpolicy.engine.scheduler.cycle import Settings
+from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
 
 from .conftest import NOW, Policies, document, metric, node, pod
 
@@ -181,4 +183,20 @@ def test_vetoes_of_everything_and_nothing_are_told(policies: Policies):
     assert told(audit(policies(veto("all", "false"), veto("none", "true")), plain_cluster(), now=NOW)) == [
         ("warning", "refuses-everything", "all", "may-go", "it keeps all 4 pods that it is about from being evicted"),
         ("note", "refuses-nothing", "none", "", "it keeps none of 4 pods from being evicted"),
+    ]
+
+
+def test_a_plugin_in_python_that_somebody_enabled_and_that_orders_nothing_is_told(policies: Policies):
+    settings = Settings((ProfileSpec(enabled=(Choice("GpuClustering"),)),))
+    assert told(audit(policies(), plain_cluster(), now=NOW, settings=settings)) == [
+        ("warning", "constant-score", "GpuClustering", "", "to every pod it says the same of all nodes: 0"),
+    ]
+
+
+def test_a_cycle_that_did_not_run_says_so_and_nothing_of_sources(policies: Policies):
+    drain = document("drain", "type: Balance\nnodes: {source: usage.cpu > 0}\ncriteria: [{name: c, expression: 'true', message: m}]",
+                     kind="DeschedulerPlugin")
+    cluster = Cluster([node("only"), metric("only", "1"), pod("web", on="only")])
+    assert [each[4] for each in told(audit(policies(drain), cluster, now=NOW))] == [
+        "the cycle ended early: the cluster size is 0 or 1 meaning eviction causes service disruption or degradation",
     ]

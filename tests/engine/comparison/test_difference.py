@@ -60,8 +60,28 @@ def test_what_went_is_told_as_what_came_the_other_way_round(policies: Policies, 
     assert [(each.pod, each.old, each.new) for each in back.moved] == [("shop/new-1", "hot", "cool")]
 
 
-def test_an_audited_rule_changes_nothing(policies: Policies, cluster: Cluster):
-    assert changed(compare(policies(), policies(zone("never", "false", "enforcement: Audit")), cluster)) == {}
+def test_an_audited_rule_changes_nothing_and_what_it_would_refuse_is_told(policies: Policies, cluster: Cluster):
+    found = compare(policies(), policies(zone("not-cool", 'nodeInfo.name != "cool"', "enforcement: Audit")), cluster)
+    assert changed(found) == {}
+    # new-1..3, web-1 and web-2: nobody is asked about a node for a pod that is too large for all of them.
+    assert [(each.cause.plugin, each.old, each.new) for each in found.watched] == [("not-cool", 0, 5)]
+
+
+def test_a_watched_veto_is_no_failure(policies: Policies, cluster: Cluster):
+    def sets(enforcement: str) -> Registry:
+        return policies(document("drain", """
+type: Balance
+nodes: {source: usage.cpu * 100 / allocatable.cpu > 50}
+criteria: [{name: mine, expression: "podInfo.namespace == 'shop'", message: hot}]
+""", kind="DeschedulerPlugin"), document("veto", f"""
+type: EvictionFilter
+enforcement: {enforcement}
+criteria: [{{name: never, expression: "false", message: stay}}]
+""", kind="DeschedulerPlugin"))
+
+    found = compare(sets("Enforce"), sets("Audit"), cluster)
+    assert [each.pod for each in found.added.evicted] == ["shop/web-2"]
+    assert found.added.faults == ()
 
 
 def test_scores_shift_by_plugin_and_in_all(policies: Policies, cluster: Cluster):
