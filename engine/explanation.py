@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -16,7 +17,11 @@ _INDENT: Final = "  "
 _GAP: Final = "  "
 _BINARY: Final = (("Ti", 1024**4), ("Gi", 1024**3), ("Mi", 1024**2), ("Ki", 1024))
 _LONGEST: Final = 300
-_HARMLESS: Final = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if code not in (9, 10, 0x85)}
+_NARROWEST: Final = 30
+_HARMLESS: Final = {
+    code: "\ufffd"
+    for code in (*range(32), *range(127, 160), *range(0x2028, 0x202F), *range(0x2066, 0x206A)) if code not in (9, 10)
+}
 """What a policy or a pod says must not steer the terminal that it is read on."""
 
 
@@ -78,9 +83,12 @@ class Finding:
     lead: str = ""
     """What stands before the text (a number, a dash); what is below the finding is indented by its width."""
 
-    def as_text(self, paint: Paint = lambda text, _: text) -> str:
-        """Return the tree as lines for people, without a line break at the end."""
-        return "\n".join(self.lines("", paint))
+    def as_text(self, paint: Paint = lambda text, _: text, *, width: int = 0) -> str:
+        """Return the tree as lines for people, without a line break at the end.
+
+        Texts are wrapped at `width` columns, between words; 0 leaves them as long as they are. Tables are not wrapped.
+        """
+        return "\n".join(self.lines("", paint, width))
 
     def to_json(self) -> dict[str, Any]:
         """Return the tree as plain data."""
@@ -103,7 +111,7 @@ class Finding:
         for part in self.parts:
             yield from part.find(kind)
 
-    def lines(self, indent: str, paint: Paint) -> Iterator[str]:
+    def lines(self, indent: str, paint: Paint, width: int = 0) -> Iterator[str]:
         """Yield the lines of `as_text`, each with that indentation before it."""
         below = indent
         if self.mark is Mark.HEADING:
@@ -115,7 +123,7 @@ class Finding:
         elif self.text:
             lead = f"{self.mark.value.ljust(_WIDTH)}  " if self.mark in _WORDS else self.lead
             word = lead.rstrip()
-            for place, line in enumerate(self.text.translate(_HARMLESS).splitlines()):
+            for place, line in enumerate(self._wrapped(width - len(indent) - len(lead) if width else 0)):
                 before = paint(word, self.mark) + lead[len(word):] if word and not place else " " * len(lead)
                 yield indent + before + (paint(line, self.mark) if not lead else line)
             below = indent + (" " * len(lead) or _INDENT)
@@ -123,7 +131,14 @@ class Finding:
             for place, line in enumerate(self.table.lines()):
                 yield below + (paint(line, Mark.HEADING) if place == 0 else line)
         for part in self.parts:
-            yield from part.lines(below, paint)
+            yield from part.lines(below, paint, width)
+
+    def _wrapped(self, width: int) -> Iterator[str]:
+        for line in self.text.translate(_HARMLESS).splitlines():
+            if not width or len(line) <= width:
+                yield line
+            else:
+                yield from textwrap.wrap(line, max(width, _NARROWEST), break_long_words=False, break_on_hyphens=False)
 
 
 def heading(text: str, parts: Sequence[Finding] = (), *, table: Table | None = None, kind: str = "part") -> Finding:

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -122,9 +123,12 @@ def bar(percent: float, width: int = 20, *, hot: float = 65.0) -> object:
 
 
 def write_finding(finding: Finding) -> None:
-    """Print an explanation; in colour on a terminal, unless NO_COLOR is set."""
-    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    write(finding.as_text(_paint if coloured else _plainly))
+    """Print an explanation; on a terminal as wide as that is, and in colour unless NO_COLOR is set."""
+    if not sys.stdout.isatty():
+        write(finding.as_text())
+        return
+    width = shutil.get_terminal_size().columns
+    write(finding.as_text(_plainly if os.environ.get("NO_COLOR") else _paint, width=width))
 
 
 def _plainly(text: str, _: Mark) -> str:

@@ -88,5 +88,16 @@ def test_lists_are_cut_and_things_counted():
 
 
 def test_what_is_told_cannot_steer_a_terminal():
-    hostile = Finding("x", "a\x1b[2Jb\rc\x07", table=Table(("n\x1b",), (("\x9b1m",),)))
-    assert hostile.as_text() == "a\ufffd[2Jb\ufffdc\ufffd\n  n\ufffd\n  \ufffd1m"
+    hostile = Finding("x", "a\x1b[2Jb\rc\x07\u202e", table=Table(("n\x1b",), (("\x9b1m",),)))
+    assert hostile.as_text() == "a\ufffd[2Jb\ufffdc\ufffd\ufffd\n  n\ufffd\n  \ufffd1m"
+
+
+def test_long_texts_are_wrapped_below_their_own_beginning_and_names_stay_whole():
+    found = heading("filters", (Finding("plugin", "one two three four five six-seven-eight nine", Mark.REFUSED, {}, (
+        Finding("x", "a" * 50),)),))
+    assert found.as_text(width=41) == (
+        "\nfilters\n"
+        "  refused  one two three four five\n"
+        "           six-seven-eight nine\n"
+        "           " + "a" * 50
+    )
