@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,11 @@ from koordpolicy.builtin_plugins.scheduler.node_resources_fit_plus import pod_re
 from koordpolicy.engine.cluster.metrics import nanoseconds
 from koordpolicy.engine.cluster.pods import PodInfo, canonical_amount, resource_list
 from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
+from koordpolicy.engine.compile import compile_documents
+from koordpolicy.engine.documents import Kind, load_paths
 from koordpolicy.engine.plugins import CycleState, Handle
+from koordpolicy.engine.registry import Plugin
+from koordpolicy.engine.source import Problems
 
 from . import scheduler_devices, scheduler_gangs, scheduler_numa, scheduler_quota, scheduler_reservations
 from .result import Result
@@ -129,6 +134,41 @@ def _score(case: Case) -> Mapping[str, Any]:
     return {"status": "Success", "scores": dict(zip(snapshot.names, scores.values.tolist(), strict=True))}
 
 
+def _score_and_compare(case: Case) -> Mapping[str, Any]:
+    """Return what the built-in says; the shipped document that does the same must say it too."""
+    found = _score(case)
+    name, params_of = _TWINS[case["plugin"]]
+    plugin = next(each for each in _documents() if each.name == name)
+    snapshot = _cluster(case).snapshot(_now(case))
+    handle = Handle("documents", lambda: snapshot, lambda: snapshot.now, logging.getLogger(name))
+    assert plugin.check_args is not None
+    twin = plugin.make(plugin.check_args(params_of(case.get("args") or {})), handle)
+    values = twin.score(CycleState(), PodInfo.of(_pod(case["pod"])), snapshot, np.arange(snapshot.size)).values
+    scores = dict(zip(snapshot.names, values.tolist(), strict=True))
+    if scores != found["scores"]:
+        raise AssertionError(f"the document `{name}` scores {scores}, the built-in {found['scores']}")
+    return found
+
+
+@cache
+def _documents() -> tuple[Plugin, ...]:
+    folder = Path(__file__).parents[2] / "policies" / "scheduler"
+    loaded = load_paths([folder / f"{name}.yaml" for name, _ in _TWINS.values()], source_name="shipped")
+    problems = Problems(list(loaded.problems))
+    plugins = compile_documents(loaded.of(Kind.SCHEDULER), problems)
+    problems.raise_errors()
+    return tuple(plugins)
+
+
+_TWINS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]]] = {
+    "NodeResourcesFitPlus": ("node-resources-fit-plus", lambda args: {"resources": [
+        {"name": name, "type": each.get("type", ""), "weight": each.get("weight", 0)}
+        for name, each in (args.get("resources") or {}).items()
+    ]}),
+    "ScarceResourceAvoidance": ("scarce-resource-avoidance", lambda args: {"resources": list(args.get("resources") or ())}),
+}
+
+
 def _pod_request(case: Case) -> Mapping[str, Any]:
     resource = case["expect"]["value"]["resource"]
     return {"status": "Success", "value": {"resource": resource, "milli": pod_request(case["pod"], resource)}}
@@ -149,9 +189,9 @@ RUNNERS: Mapping[tuple[str, str], Callable[[Case], Mapping[str, Any]]] = {
     ("LoadAwareScheduling", "score"): _score,
     ("LoadAwareScheduling", "estimate_pod"): _estimate_pod,
     ("LoadAwareScheduling", "estimate_node"): _estimate_node,
-    ("NodeResourcesFitPlus", "score"): _score,
+    ("NodeResourcesFitPlus", "score"): _score_and_compare,
     ("NodeResourcesFitPlus", "pod_request"): _pod_request,
-    ("ScarceResourceAvoidance", "score"): _score,
+    ("ScarceResourceAvoidance", "score"): _score_and_compare,
     **scheduler_quota.RUNNERS,
     **scheduler_reservations.RUNNERS,
     **scheduler_gangs.RUNNERS,
