@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,10 +27,14 @@ class Hints:
     @property
     def working(self) -> bool:
         """Whether events come for at least one source, and none was refused."""
-        return bool(self._watches) and not self.trouble
+        return bool(self._watches) and not self.trouble and self._alive()
 
     def watch(self, paths: Sequence[str]) -> None:
         """Watch these paths; to be called again before every wait, since a directory may have been replaced."""
+        if not self._alive():
+            # A thread that reads events has ended, whatever it met: begin anew.
+            self.close()
+            self._observer, self._watches = None, {}
         wanted: dict[str, bool] = {}
         for path in paths:
             # Resolved, since a link itself has no events; a file is watched through its directory.
@@ -63,6 +68,10 @@ class Hints:
             self._observer.stop()
             self._observer.join()
 
+    def _alive(self) -> bool:
+        observer = self._observer
+        return observer is None or (observer.is_alive() and all(each.is_alive() for each in observer.emitters))
+
     def _forget(self, directory: str) -> None:
         if directory in self._watches:
             _, watch = self._watches.pop(directory)
@@ -82,6 +91,8 @@ class Hints:
                 changed()
 
         if self._observer is None:
+            # A directory that is created while its parent begins to be watched is watched twice, which does no harm.
+            warnings.filterwarnings("ignore", "Callback with id", RuntimeWarning)
             observer = Observer()
             observer.start()
             self._observer = observer

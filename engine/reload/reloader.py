@@ -451,7 +451,6 @@ class Reloader:
                 refused += [(unit, error.problems) for unit in accepted]
             else:
                 self._accept(accepted)
-                self._restored = None
                 self._remember()
                 # What has not proven itself is nothing to go back to: the last generation that has stays the one.
                 if self._max_error_rate is not None and self._live.registry.generation != generation and proven:
@@ -469,10 +468,8 @@ class Reloader:
             self._failed()
         elif accepted or not refused:
             self._succeeded()
-        if not refused:
-            self._restored = None
-            if not self._stuck:
-                self._alarm = ""  # what was rolled back is not published any more
+        if not refused and not self._stuck:
+            self._alarm = ""  # what was rolled back is not published any more
 
     def _units(self) -> list[_Unit]:
         if self._unit is ReloadUnit.FILE:
@@ -739,7 +736,7 @@ class Reloader:
                     f"generation {past.generation} was brought back, with another version of `{watched.mount.path}`",
                     code=HELD, help="this one stays out of force until it is changed, or brought back by its hash"))
         self._restored = past.generation if past.restored is None else past.restored
-        self._remember()
+        self._remember(self._restored)
         return self._history.kept[-1]
 
     def _publish(self, path: str, files: Mapping[str, bytes], over: str, now: float) -> Past:
@@ -763,11 +760,11 @@ class Reloader:
             raise PolicyError(problems or [Problem(f"`{path}` is written, and not in force yet", code="unsettled")])
         return self._history.kept[-1]
 
-    def _remember(self) -> None:
-        """Take note of what is in force now."""
+    def _remember(self, restored: int | None = None) -> None:
+        """Take note of what is in force now, and which generation it brought back."""
         registry = self._live.registry
         versions = {watched.mount.path: watched.force for watched in self._watched if watched.force is not None}
-        self._history.add(Past(registry.generation, registry.digest, self._clock(), versions, self._restored))
+        self._history.add(Past(registry.generation, registry.digest, self._clock(), versions, restored))
 
     def _save(self, now: float) -> None:
         if self._store is None or not self._unsaved or now < self._save_at or not self._proven():
@@ -812,11 +809,12 @@ class Reloader:
         hints = self._hints
         warnings = [self._alarm, self._state_trouble, hints.trouble if hints is not None else ""]
         registry, before = self._live.registry, self._status
+        held = any(problem.code == HELD for watched in self._watched for problem in watched.problems)
         self._status = Status(
             registry.generation, registry.digest, tuple(self._source_status(each, now) for each in self._watched),
             self._last_success, self._last_failure, tuple(text for text in warnings if text),
             hints is not None and hints.working, self._successes, self._failures, self._alarm if self._stuck else "",
-            self._restored, self._history.kept)
+            self._restored if held else None, self._history.kept)
         write_changes(before, self._status, registry, self._log)
         due = [now + self._interval]
         for watched in self._watched:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ..reload.history import Past
+from ..reload.history import SHORTEST_HASH, Past
 from ..reload.mount import Mount
 from ..reload.publishing import content_of
 from ..reload.reloader import HELD, Reloader
@@ -89,7 +89,9 @@ class Wish:
             raise ValueError("`maxDifferences` must be a number from 0 to 1")
         wanted = data.get("hash", "")
         if not isinstance(wanted, str):
-            raise ValueError("`hash` must be a text")  # noqa: TRY004 - one kind of error for whoever reads a body
+            raise ValueError("`hash` must be a text")  # noqa: TRY004 - as above
+        if wanted and len(wanted) < SHORTEST_HASH:
+            raise ValueError(f"`hash` must be a hash, or at least its first {SHORTEST_HASH} digits")
         return cls(decisions, float(part), wanted)
 
 
@@ -118,10 +120,13 @@ def judge(shadow: Shadow | None, reloader: Reloader, wish: Wish) -> Promotion:
         raise Refused("there is no shadow: start the server with `--shadow DIR`", "no-shadow")
     status, agreement = shadow.reloader.status(), shadow.agreement
     problems = [problem.message for source in status.sources for problem in source.problems]
-    if not shadow.ready or problems:
+    source = status.sources[0]
+    past = status.history[-1] if status.history else None
+    if not shadow.ready or problems or past is None or not past.versions[source.path].hashes:
         why = "; ".join(problems[:3]) or "its directory holds no policies"
         raise Refused(f"there is no valid set in the shadow: {why}", "shadow-invalid")
-    source, past = status.sources[0], status.history[-1]
+    if past.digest != agreement.shadow:
+        raise Refused("what is in the shadow has just changed: 0 decisions were compared", "not-enough")
     hashes = {"hash": past.digest, "directoryHash": source.digest}
     if wish.hash and not any(each and each.startswith(wish.hash) for each in hashes.values()):
         raise Refused(f"`{past.digest}` is in the shadow (its directory's hash is `{source.digest}`), not "

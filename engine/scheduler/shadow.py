@@ -154,6 +154,11 @@ class Agreement:
     failing: Counter[str] = field(default_factory=Counter)
     """In how many decisions expressions of a plugin failed in the shadow."""
 
+    def fail(self, name: str) -> None:
+        """Count a decision in which a plugin failed; names beyond the first few hundred are not kept."""
+        if name in self.failing or len(self.failing) < _MOST_PLUGINS:
+            self.failing[name] += 1
+
 
 class Shadow:
     """Decides once more, under policies that are not in force, and compares; `compare` is for the thread that decides.
@@ -205,7 +210,7 @@ class Shadow:
                 result, difference = self._decide(seen, scale, agreement)
             except Exception as error:  # whatever goes wrong in the shadow stays there
                 result = Result.ERROR
-                agreement.failing[f"koord-policy: {describe(error)}"[:_LONGEST_MESSAGE]] += 1
+                agreement.fail(f"koord-policy: {describe(error)}"[:_LONGEST_MESSAGE])
             took = self._timer() - now
             self._saved -= took
             self.seconds += took
@@ -223,8 +228,7 @@ class Shadow:
             assert other.totals is not None
             difference = _scored(seen, scale(other.totals), ())
         for plugin in {failure.plugin for failure in other.errors()}:
-            if plugin in agreement.failing or len(agreement.failing) < _MOST_PLUGINS:
-                agreement.failing[plugin] += 1
+            agreement.fail(plugin)
         return (Result.SAME, None) if difference is None else (Result.DIFFERS, difference)
 
     def to_json(self) -> dict[str, Any]:

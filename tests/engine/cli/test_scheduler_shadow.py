@@ -34,7 +34,7 @@ def shadow(tmp_path):
 def post(client, path, body=None, token=TOKEN):
     """Ask for a change with a token."""
     headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
-    client.connection.request("POST", path, json.dumps(body or {}), headers)
+    client.connection.request("POST", path, json.dumps({} if body is None else body), headers)
     response = client.connection.getresponse()
     return response.status, json.loads(response.read())
 
@@ -139,6 +139,8 @@ def test_a_shadow_that_differs_too_often_is_not_promoted(shadowed, shadow, polic
     ({"maxDifferences": 2}, "`maxDifferences` must be a number from 0 to 1"),
     ({"maxDifferences": "1%"}, "`maxDifferences` must be a number from 0 to 1"),
     ({"hash": 1}, "`hash` must be a text"),
+    ({"hash": "abc"}, "`hash` must be a hash, or at least its first 6 digits"),
+    ([], "the body must be an object"),
     ({"force": True}, "`force` is no field: there are `decisions`, `maxDifferences` and `hash`"),
 ])
 def test_a_malformed_promotion_is_refused(shadowed, body, reason):
@@ -268,3 +270,13 @@ def test_a_version_that_is_refused_is_not_overwritten(shadowed, shadow, policies
     assert (status, answer["code"]) == (409, "policies-invalid")
     assert answer["error"].startswith(f"`{policies}` holds a version that is not in force, which would be lost: ")
     assert (policies / "policy.yaml").read_text() == "kind: ["
+
+
+def test_an_empty_shadow_is_not_promoted(shadowed, shadow, policies):
+    (shadow / "policy.yaml").unlink()
+    shadowed.until(lambda status: status["shadow"]["policies"]["generation"] == 2)
+    decide(shadowed, "one")
+    compared(shadowed, 2)
+    status, answer = post(shadowed, "/promote", {"decisions": 1, "maxDifferences": 1})
+    assert (status, answer["error"]) == (409, "there is no valid set in the shadow: its directory holds no policies")
+    assert (policies / "policy.yaml").exists()

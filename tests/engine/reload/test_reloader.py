@@ -832,7 +832,7 @@ def test_an_earlier_generation_that_is_brought_back_holds_until_the_source_chang
     time.run(reloader, 2)
     assert names(live) == ["another", "one"]
     status = reloader.status()
-    assert (status.healthy, status.failures) == (False, 0)
+    assert (status.healthy, status.failures, status.restored) == (False, 0, 1)
     assert [[problem.message for problem in source.problems] for source in status.sources] == [
         [f"generation 1 was brought back, with another version of `{policies}`"], []]
     assert status.sources[0].newest == digest_of(policies) != status.sources[0].digest

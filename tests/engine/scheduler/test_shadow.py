@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from koordpolicy.engine.points import Enforcement
+from koordpolicy.engine.points import Enforcement, Refusal
 from koordpolicy.engine.registry import Live
 from koordpolicy.engine.reload.status import Status
 from koordpolicy.engine.scheduler.cycle import Scheduler
@@ -196,6 +196,17 @@ def test_what_is_not_enforced_is_compared_as_if_it_was(kit, enforcement):
         for plugin, verb, how, tally in server.extender.audits.read()] == [
         ("A", "filter", enforcement, 1, 1, [((), ("c",), ("would be refused by A: no c",))]),
         ("T", "prioritize", enforcement, 1, 1, [(("c",), ("a",), ("T",))])]
+
+
+def test_a_pod_that_an_audited_plugin_would_refuse_as_a_whole_makes_a_difference(kit):
+    class Never:
+        def pre_filter(self, state, pod, snapshot):
+            return Refusal("rule", "never")
+
+    server = Server(kit, [kit.plugin("A", Never(), enforcement=Enforcement.AUDIT)], None)
+    assert server.ask(Verb.FILTER)["NodeNames"] == ["a", "b", "c"]
+    (_, _, _, tally), = server.extender.audits.read()
+    assert [(each.nodes, each.why) for each in tally.sample()] == [(3, ("would be refused by A: never",))]
 
 
 def test_a_node_that_is_refused_anyway_makes_no_difference(kit):
