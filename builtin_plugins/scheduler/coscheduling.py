@@ -219,7 +219,7 @@ class Coscheduling:
             return Refusal("gang", "")
         gang = self.gangs.get(gang_id)
         if gang is None:
-            return Refusal("gang", f'Pod "{pod.name}" cannot find Gang "{gang_id}"')
+            return Refusal("gang", f'Pod "{pod.name}" cannot find Gang "{gang_id.partition("/")[2]}"')
         group = self.gangs.group(gang)
         if _is_done(gang, group):
             return Refusal("gang", "")
@@ -267,7 +267,7 @@ class Coscheduling:
         self.gangs.hold(gang, pod)
         group = self.gangs.group(gang)
         if not self.gangs.is_valid(group):
-            return Wait(gang.spec.wait if gang.spec is not None else self._args.timeout)
+            return Wait(gang.spec.wait if gang.spec is not None else 0)
         for key in self.gangs.release(group):
             if key != pod.key:
                 self._handle.waiting.allow(key, self.name)

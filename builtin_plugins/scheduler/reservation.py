@@ -216,13 +216,12 @@ class Reservation:
             return Answer(passed)
         refusals: dict[int, Refusal] = {}
         others: Refusal | None = None
+        if not is_reserve_pod(pod):
+            if found.wanted.affinity is not None and not found.wanted.ignored:
+                others = Refusal("affinity", NO_AFFINITY, Code.UNRESOLVABLE)
+            self._filter_pod(state, found, pod, snapshot, rows, refusals)
         if is_reserve_pod(pod) or is_operating_pod(pod):
-            others = self._filter_reserve_pod(found, pod, snapshot, rows, refusals)
-        elif found.wanted.affinity is not None and not found.wanted.ignored:
-            others = Refusal("affinity", NO_AFFINITY, Code.UNRESOLVABLE)
-            self._filter_pod(state, found, pod, snapshot, rows, refusals)
-        else:
-            self._filter_pod(state, found, pod, snapshot, rows, refusals)
+            others = self._filter_reserve_pod(found, pod, snapshot, rows, refusals) or others
         if others is not None:
             spared = {snapshot.index[node] for node, here in found.nodes.items() if here.matched}
             if others.message == OTHER_NODE:

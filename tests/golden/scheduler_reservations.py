@@ -31,7 +31,8 @@ def _subject(case: Case) -> PodInfo:
     if "pod" in case:
         return pod_info(case["pod"])
     name = case["state"]["reserve"]
-    return reserve_pod(next(each for each in case["objects"] if each["metadata"]["name"] == name))
+    gone = {"metadata": {"name": name}}  # one that is not there has a pod all the same: that is what is asked about
+    return reserve_pod(next((each for each in case["objects"] if each["metadata"]["name"] == name), gone))
 
 
 def _begun(case: Case) -> tuple[FakeFramework, Any, CycleState, PodInfo, Snapshot, Refusal | None]:
@@ -92,7 +93,7 @@ def _adding_up(pods: list[PodInfo], amounts: ResourceList) -> list[str]:
             for pod in some:
                 for name, amount in pod.requests.items():
                     total[name] += amount
-            if (not many or size == many) and {k: v for k, v in total.items() if v} == {k: v for k, v in amounts.items() if v}:
+            if (not many or size == many) and all(total[name] == amount for name, amount in amounts.items()):
                 return [pod.key for pod in some]
     raise ValueError(f"no pods request {amounts} together")
 
@@ -192,8 +193,19 @@ def _sync_status(case: Case) -> Mapping[str, Any]:
     wanted = case["expect"].get("value")
     if isinstance(wanted, str):
         return {"status": "Success", "value": status.get("phase", "")}
-    return {"status": "Success", "value": {key: status.get(key) for key in wanted or ()}, **{
-        key: status.get(key) for key in case["expect"] if key not in ("status", "value")}}
+    return {"status": "Success", "value": {key: _status_value(status, wanted, key) for key in wanted or ()}, **{
+        key: _status_value(status, case["expect"], key) for key in case["expect"] if key not in ("status", "value")}}
+
+
+def _status_value(status: Mapping[str, Any], wanted: Mapping[str, Any], key: str) -> Any:
+    """Return a field of a status, as it is wanted where both mean the same amounts."""
+    value = status.get(key)
+    if key in ("allocated", "allocatable") and isinstance(wanted[key], Mapping):
+        same = resource_list(status, key, "status") == resource_list(wanted, key, "wanted")
+        return wanted[key] if same else value
+    if key == "currentOwners" and all(isinstance(each, str) for each in wanted[key]):
+        return [each["name"] for each in value or ()]
+    return value
 
 
 RUNNERS: Mapping[tuple[str, str], Runner] = {
