@@ -127,6 +127,9 @@ class Serving:
         assert self._thread is not None
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
+        # A process that starts has nothing of the one before, and nothing is kept out of its garbage collection yet.
+        self.extender = self._loop = self._stop = self._thread = None
+        gc.unfreeze()
 
 
 class Asker(threading.Thread):
