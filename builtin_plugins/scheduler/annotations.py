@@ -14,15 +14,17 @@ SCHEDULING_HINT_ANNOTATIONS: Final = (
     "internal.scheduling.koordinator.sh/scheduling-hint", "scheduling.koordinator.sh/scheduling-hint",
 )
 
+_NOTHING: Final[Mapping[str, Any]] = {}
+
 
 def annotations_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an object's annotations."""
-    return (item.get("metadata") or {}).get("annotations") or {}
+    """Return an object's annotations; what is no object is none."""
+    return _mapping(_mapping(item.get("metadata")).get("annotations"))
 
 
 def labels_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an object's labels."""
-    return (item.get("metadata") or {}).get("labels") or {}
+    """Return an object's labels; what is no object is none."""
+    return _mapping(_mapping(item.get("metadata")).get("labels"))
 
 
 def json_object(annotations: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -32,7 +34,11 @@ def json_object(annotations: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         ValueError: it is no JSON object; the message names the annotation.
     """
     text = annotations.get(name)
-    return {} if text is None else _parse(name, text)
+    if text is None:
+        return {}
+    if not isinstance(text, str):
+        raise ValueError(f"annotation `{name}` must be a text, not {json_kind(text)}")  # noqa: TRY004
+    return _parse(name, text)
 
 
 def text_in(values: Mapping[str, Any], field: str, annotation: str) -> str:
@@ -65,6 +71,10 @@ def write_annotation(item: dict[str, Any], name: str, value: Mapping[str, Any]) 
     if not isinstance(annotations, dict):
         annotations = metadata["annotations"] = {}
     annotations[name] = json.dumps(value, separators=(",", ":"))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else _NOTHING
 
 
 @lru_cache(maxsize=4_096)

@@ -100,7 +100,9 @@ class NodeDevices:
     def of(device: Mapping[str, Any]) -> NodeDevices:
         """Read a Device object; what cannot be read of it counts as absent."""
         found: dict[str, dict[int, DeviceInfo]] = {}
-        for entry in (device.get("spec") or {}).get("devices") or ():
+        spec = device.get("spec")
+        entries = spec.get("devices") if isinstance(spec, Mapping) else None
+        for entry in entries if isinstance(entries, list) else ():
             info = _info(entry)
             if info is not None:
                 found.setdefault(str(entry.get("type")), {})[info.minor] = info
@@ -371,16 +373,20 @@ def _info(entry: Any) -> DeviceInfo | None:
                 resources[DEPRECATED.get(name, name)] = canonical_amount(name, quantity, name)
         topology = entry.get("topology")
         groups = tuple(
-            (group.get("labels") or {}, tuple(
+            (_labels(group.get("labels")), tuple(
                 VirtualFunction(str(each.get("busID", "")), int(each.get("minor") or 0))
                 for each in group.get("vfs") or ()
             ))
             for group in entry.get("vfGroups") or ()
         )
         place = None if topology is None else Place(int(topology.get("nodeID") or 0), str(topology.get("pcieID") or ""))
-        return DeviceInfo(minor, resources, entry.get("labels") or {}, place, groups, str(entry.get("id") or ""))
-    except (ValueError, AttributeError, TypeError):
+        return DeviceInfo(minor, resources, _labels(entry.get("labels")), place, groups, str(entry.get("id") or ""))
+    except (ValueError, AttributeError, TypeError, OverflowError):
         return None
+
+
+def _labels(value: Any) -> Mapping[str, str]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _tree(gpus: Mapping[int, DeviceInfo]) -> Scope | None:
@@ -412,7 +418,7 @@ def _partitions(annotations: Mapping[str, Any]) -> Partitions | None:
     try:
         table = json_object(annotations, GPU_PARTITIONS_ANNOTATION)
         return {int(count): _grouped([_partition(each) for each in entries]) for count, entries in table.items()}
-    except (ValueError, TypeError, AttributeError, KeyError):
+    except (ValueError, TypeError, AttributeError, KeyError, OverflowError):
         return None
 
 
@@ -461,7 +467,7 @@ def _parse(text: str) -> Holding:
                 if buses:
                     taken = functions.setdefault(device_type, {})
                     taken[minor] = taken.get(minor, frozenset()) | buses
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
         raise ValueError(f"annotation `{DEVICE_ALLOCATED_ANNOTATION}` cannot be read: {error}") from None
     return Holding(amounts, functions)
 

@@ -258,6 +258,7 @@ def _hints(annotations: Mapping[str, Any]) -> dict[str, DeviceHint]:
             try:
                 if selector is not None:
                     check_selector(_mapping(selector))
+                    _mapping(selector.get("matchLabels") or {})
             except (ValueError, AttributeError, TypeError) as error:
                 raise DeviceRequestError(
                     f"invalid {name} of DeviceHint, deviceType: {device_type}, err: {error}") from None

@@ -42,6 +42,7 @@ _REPORTED_POLICIES: Final = {
 }
 _ZONE: Final = re.compile(r"node-([0-9]{1,2})", re.ASCII)
 _MOST_NUMA_NODES: Final = 64
+_HIGHEST_RATIO: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +120,9 @@ def _topology(
 ) -> NodeTopology:
     annotations = annotations_of(reported)
     kubelet = _object(annotations, CPU_MANAGER_POLICY_ANNOTATION)
-    cpus = _cpu_topology(annotations.get(CPU_TOPOLOGY_ANNOTATION) or "")
+    cpus = _cpu_topology(str(annotations.get(CPU_TOPOLOGY_ANNOTATION) or ""))
     reserved = _reserved(annotations, kubelet)
-    zones = _zones(reported.get("zones") or ())
+    zones = _zones(_list(reported.get("zones")))
     for numa_node, amounts in zones.items():
         if amounts["cpu"]:
             amounts["cpu"] = max(0, amounts["cpu"] - 1000 * (reserved & cpus.of_node(numa_node)).bit_count())
@@ -179,7 +180,7 @@ def _zones(zones: Sequence[Any]) -> dict[int, ResourceList]:
         if name is None or zone.get("type") != "Node" or int(name[1]) >= _MOST_NUMA_NODES:
             continue
         amounts = found[int(name[1])] = ResourceList()
-        for resource in zone.get("resources") or ():
+        for resource in _list(zone.get("resources")):
             try:
                 amounts[resource["name"]] = canonical_amount(resource["name"], resource.get("allocatable", "0"), "")
             except (ValueError, KeyError, TypeError, AttributeError):
@@ -188,7 +189,7 @@ def _zones(zones: Sequence[Any]) -> dict[int, ResourceList]:
 
 
 def _reported_policy(reported: Mapping[str, Any]) -> str:
-    policies = (_REPORTED_POLICIES.get(each) for each in reported.get("topologyPolicies") or ())
+    policies = (_REPORTED_POLICIES.get(str(each)) for each in _list(reported.get("topologyPolicies")))
     return next((policy for policy in policies if policy), NO_POLICY)
 
 
@@ -202,8 +203,8 @@ def _ratios(annotations: Mapping[str, Any]) -> Mapping[str, float] | None:
         return None
     ratios = {}
     for name, ratio in json_object(annotations, RESOURCE_AMPLIFICATION_RATIO_ANNOTATION).items():
-        if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not math.isfinite(ratio):
-            raise ValueError(f"the ratio of `{name}` is no number")
+        if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not abs(ratio) <= _HIGHEST_RATIO:
+            raise ValueError(f"the ratio of `{name}` is no number, or out of any range")
         ratios[name] = float(ratio)
     return ratios
 
@@ -217,6 +218,10 @@ def _object(annotations: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
 
 
 def _cpus(text: Any) -> int:
