@@ -102,7 +102,7 @@ def gradient(node, pod, typical):
 def worth(cpu, free, model, typical):
     """What free GPU is worth to the next pods: docs/beyond-fgd.md, written out pod by pod."""
     wanting = [pod for pod in typical if pod.gpus]
-    asked = sum(pod.probability * pod.gpus * pod.gpu_milli for pod in wanting)
+    total = sum(pod.probability for pod in wanting)
     first = many = 0.0
     for pod in wanting:
         large = [amount for amount in free if amount >= pod.gpu_milli]
@@ -110,7 +110,7 @@ def worth(cpu, free, model, typical):
             continue
         size = pod.gpus * pod.gpu_milli
         first += pod.probability * sum(large) * (cpu >= pod.cpu_milli)
-        many += pod.probability * size / asked * size * min(sum(amount // pod.gpu_milli for amount in large) // pod.gpus, cpu / pod.cpu_milli)
+        many += pod.probability / total * size * min(sum(amount // pod.gpu_milli for amount in large) // pod.gpus, cpu / pod.cpu_milli)
     return first + many
 
 

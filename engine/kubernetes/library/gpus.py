@@ -29,7 +29,7 @@ class _Shape:
     models: frozenset[str]
     probability: float
     share: float = 0.0
-    """Of the GPU that all shapes together ask for."""
+    """The probability among the pods that want GPU."""
 
 
 class _Workload:
@@ -54,11 +54,9 @@ class _Workload:
 
 def _shapes(pods: Sequence[object]) -> tuple[_Shape, ...]:
     read = [_read(f"pod {number} of the workload", pod) for number, pod in enumerate(pods)]
-    asked = sum(each.milli * each.gpus * each.probability for each in read)
-    return tuple(
-        replace(each, share=each.probability * each.milli * each.gpus / asked if asked else 0.0)
-        for each in read if each.milli * each.gpus
-    )
+    wanting = [each for each in read if each.milli * each.gpus]
+    total = sum(each.probability for each in wanting)
+    return tuple(replace(each, share=each.probability / total if total else 0.0) for each in wanting)
 
 
 def _read(place: str, pod: object) -> _Shape:
@@ -125,8 +123,8 @@ GPUS: Final[tuple[Function, ...]] = (
         "What a node's free GPU is worth to the pods of a workload, in thousandths of a device, given its free cpu in"
         " milli-cores, what is free of each device, and their model. A sum of two expectations over the pods"
         " (`cpuMilli`, `gpus`, `gpuMilli` of each, `models`, `probability`): the free GPU on devices that are large"
-        " enough for the next pod, if it fits; and the GPU that pods of one shape, by the share of GPU they ask for,"
-        " could take until devices or cpu run out.",
+        " enough for the next pod, if it fits; and the GPU that pods like the next one that wants GPU could take until"
+        " devices or cpu run out.",
         f"gpuWorth([{_ONE}], 4000, [500, 1000], 'T4') == 250.0 && gpuWorth([{_ONE}], 8000, [500, 1000], 'T4') =="
         " 2000.0",
     ),

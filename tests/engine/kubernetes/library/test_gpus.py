@@ -6,8 +6,8 @@ from koordpolicy.engine.cel.values import EvaluationError
 from koordpolicy.engine.kubernetes.library.gpus import GPUS
 
 WHOLE = {"cpuMilli": 8000, "gpus": 1, "gpuMilli": 1000, "probability": 0.25}
-HALF = {"cpuMilli": 2000, "gpus": 1, "gpuMilli": 500, "probability": 0.5}
-NO_GPU = {"cpuMilli": 1000, "gpus": 0, "gpuMilli": 0, "probability": 0.25}
+HALF = {"cpuMilli": 2000, "gpus": 1, "gpuMilli": 500, "probability": 0.25}
+NO_GPU = {"cpuMilli": 1000, "gpus": 0, "gpuMilli": 0, "probability": 0.5}
 FOUR = {"cpuMilli": 0, "gpus": 4, "gpuMilli": 1000, "probability": 1}
 OF_MODEL = {**HALF, "models": ["T4"]}
 
@@ -18,11 +18,11 @@ def worth(pods: object, cpu: int, free: list[int], model: str = "G2") -> object:
 
 
 @pytest.mark.parametrize(("pods", "cpu", "free", "wanted"), [
-    pytest.param([WHOLE, HALF, NO_GPU], 32_000, [1000, 1000], 0.75 * 2000 + 2000, id="enough of all: what is free, by either measure"),
-    pytest.param([WHOLE, HALF, NO_GPU], 12_000, [1000, 1000], 0.75 * 2000 + 0.5 * 1500 + 0.5 * 2000, id="cpu for one and a half"),
-    pytest.param([WHOLE, HALF, NO_GPU], 4000, [1000, 1000], 0.5 * 2000 + 0.5 * 500 + 0.5 * 1000, id="too little cpu for the first pod"),
+    pytest.param([WHOLE, HALF, NO_GPU], 32_000, [1000, 1000], 0.5 * 2000 + 2000, id="enough of all: what is free, by either measure"),
+    pytest.param([WHOLE, HALF, NO_GPU], 12_000, [1000, 1000], 0.5 * 2000 + 0.5 * 1500 + 0.5 * 2000, id="cpu for one and a half"),
+    pytest.param([WHOLE, HALF, NO_GPU], 4000, [1000, 1000], 0.25 * 2000 + 0.5 * 500 + 0.5 * 1000, id="too little cpu for the first pod"),
     pytest.param([WHOLE], 8000, [999, 500], 0, id="devices too small"),
-    pytest.param([HALF], 8000, [999, 500], 0.5 * 1499 + 1000, id="what is left over of a device counts for the next pod alone"),
+    pytest.param([HALF], 8000, [999, 500], 0.25 * 1499 + 1000, id="what is left over of a device counts for the next pod alone"),
     pytest.param([FOUR], 0, [1000] * 7, 7000 + 4000, id="pods of several devices, and none of cpu"),
     pytest.param([FOUR], 0, [1000] * 3, 0, id="too few devices"),
     pytest.param([OF_MODEL], 8000, [1000], 0, id="another model"),
