@@ -326,6 +326,9 @@ class Reservation:
     ) -> tuple[list[str], list[str]]:
         """Return what the node has too little of beside a reservation, and what else speaks against using it."""
         view = found.view(snapshot, row, self._args.ignores)
+        known = found.judged.get(info.uid)
+        if known is not None and known[0] is view.row:
+            return known[1]
         short: list[str] = []
         if not ("SkipReservationFitsNode" in self._handle.feature_gates and len(view.matched) == 1):
             short = view.short_beside(pod.requests, info)
@@ -337,6 +340,7 @@ class Reservation:
             refusal = self._peers_refuse(state, pod, info, snapshot, row)
             if refusal is not None:
                 told.append(f"Reservation(s) {refusal.message}")
+        found.judged[info.uid] = (view.row, (short, told))
         return short, told
 
     def _peers_refuse(

@@ -20,16 +20,29 @@ class NodeView:
 
     row: NodeRow
     matched: Sequence[ReservationInfo]
-    hidden: Sequence[PodInfo]
-    """The pods that were taken off the node to show what they hold as free."""
+    held: Mapping[str, int]
+    """What the matched reservations hold beside what their consumers use."""
     ignores: Callable[[str], bool]
     """Which extended resources are not looked at."""
 
+    @staticmethod
+    def of(
+        row: NodeRow, matched: Sequence[ReservationInfo], hidden: Sequence[PodInfo], ignores: Callable[[str], bool],
+    ) -> NodeView:
+        """Return the view of a row from which the pods `hidden` were taken to show what they hold as free."""
+        held = ResourceList()
+        for pod in hidden:
+            for name, amount in pod.requests.items():
+                held[name] += amount
+        for info in matched:
+            if info.consumers:
+                for name, amount in info.allocated(row).items():
+                    held[name] -= amount
+        return NodeView(row, matched, held, ignores)
+
     def requested(self, name: str) -> int:
         """Return what others hold: the pods there, and what is left of each matched reservation."""
-        hidden = sum(pod.requests[name] for pod in self.hidden)
-        used = sum(info.allocated(self.row)[name] for info in self.matched)
-        return self.row.requested[name] + hidden - used
+        return self.row.requested[name] + self.held.get(name, 0)
 
     def short(self, requests: Mapping[str, int], extra: Mapping[str, int]) -> list[str]:
         """Return the resources in which the node has too little, if `extra` of what others hold is free."""

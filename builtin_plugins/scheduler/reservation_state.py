@@ -27,7 +27,7 @@ class NodeReservations:
 
 @dataclass(slots=True)
 class ReservationState:
-    """What is known of one pod; only `nominated` is written after the pod was transformed."""
+    """What is known of one pod; after it was transformed, only what has been computed already is written down."""
 
     wanted: Wanted
     nodes: Mapping[str, NodeReservations] = field(default_factory=dict)
@@ -36,6 +36,10 @@ class ReservationState:
     """The view that the pod was shown."""
     reservation: ReservationInfo | None = None
     """What a reserve pod stands for."""
+    views: dict[int, NodeView] = field(default_factory=dict)
+    """Nodes by row, as they were looked at last."""
+    judged: dict[str, tuple[NodeRow, tuple[list[str], list[str]]]] = field(default_factory=dict)
+    """By reservation, the row that it was judged on last, and what that came to."""
 
     def of(self, snapshot: Snapshot, row: int) -> NodeReservations:
         """Return what is known of the node at a row."""
@@ -43,8 +47,11 @@ class ReservationState:
 
     def view(self, snapshot: Snapshot, row: int, ignores: Callable[[str], bool]) -> NodeView:
         """Return the node at a row, as the pod sees it."""
-        here = self.of(snapshot, row)
-        return NodeView(snapshot.row(row), here.matched, here.hidden, ignores)
+        at, known = snapshot.row(row), self.views.get(row)
+        if known is None or known.row is not at:
+            here = self.of(snapshot, row)
+            known = self.views[row] = NodeView.of(at, here.matched, here.hidden, ignores)
+        return known
 
     def is_freed(self, snapshot: Snapshot, row: int) -> bool:
         """Return whether pods are gone from a node that the pod was shown there: a what-if of a preemption."""

@@ -255,6 +255,8 @@ class ReservationInfo:
 
     def consumers_on(self, row: NodeRow | None = None) -> tuple[PodInfo, ...]:
         """Return its consumers; with a node's row, those that are on the node in that view."""
+        if not self.consumers:
+            return ()
         return tuple(pod for key, pod in self.consumers.items() if row is None or key in row.pods)
 
     def left(self, row: NodeRow | None = None) -> ResourceList:
