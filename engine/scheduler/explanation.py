@@ -17,6 +17,7 @@ from ..cel.clauses import Clause, Distance, alternatives, distance_of
 from ..cel.frame import Rows
 from ..cel.values import EvaluationError
 from ..cluster.edits import amount_unit
+from ..cluster.metrics import NANOSECONDS
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import NodeChange, Snapshot
 from ..compile.distances import distances_of
@@ -413,7 +414,25 @@ def _details(
 ) -> tuple[Finding, ...]:
     """Return how far a node is from passing, as its plugin tells it or as the rule's clauses do."""
     told = tuple(_amounts(refusal, reason))
+    if refusal.error is not None and refusal.error.reason == "NoMetric":
+        return (_metric(explained.snapshot, row),)
     return told or tuple(distances_of(_failing(explained, step.plugin, Point.FILTER, refusal.rule, row)))
+
+
+def _metric(snapshot: Snapshot, row: int) -> Finding:
+    """Return how old a node's metric is, beside the age at which it counts no more."""
+    metric, expiry = snapshot.row(row).metric, snapshot.cluster.metric_expiry / NANOSECONDS
+    if metric is None or metric.updated is None:
+        return Finding("distance", "it has no NodeMetric", facts={"what": "metricAge", "value": None})
+    age = (snapshot.now - metric.updated) / NANOSECONDS
+    if not expiry or age < expiry:
+        return Finding("distance", "its NodeMetric does not say that", facts={"what": "metricAge", "value": age})
+    text = f"its NodeMetric is {shown(age, 'seconds')} old, and counts below {shown(expiry, 'seconds')}"
+    return Finding(
+        "distance", f"{text}: over by {shown(age - expiry, 'seconds')}",
+        facts={"what": "metricAge", "value": age, "relation": "below", "limit": expiry, "difference": age - expiry,
+               "unit": "seconds"},
+    )
 
 
 def _amounts(refusal: Refusal, reason: str) -> Iterator[Finding]:

@@ -214,7 +214,7 @@ def test_a_node_that_nobody_measured_is_refused_with_the_error(run: Run, tmp_pat
     assert done.exit == 5
     assert (
         "    1  keep-off-hot-nodes (below-watermark): PolicyError: no metric of the node, or an expired one\n"
-        "       silent\n"
+        "       silent: it has no NodeMetric\n"
     ) in done.out
     assert done.out.endswith(
         "\nerrors\n"

@@ -113,6 +113,19 @@ def test_without_nodes_nothing_fits():
     assert "no node fits shop/p: 0 of 0 nodes pass" in explain_decision(looked_into([])).as_text()
 
 
+def test_a_metric_that_is_missing_or_too_old_is_told_with_its_age():
+    metric = {"kind": "NodeMetric", "metadata": {"name": "b"}, "status": {
+        "updateTime": "2026-01-02T11:56:40Z", "nodeMetric": {"nodeUsage": {"resources": {"memory": "2"}}}}}
+    fresh = {**metric, "metadata": {"name": "c"}, "status": {**metric["status"], "updateTime": "2026-01-02T12:00:00Z"}}
+    entries = plugins(filter=[{"name": "cool", "expression": "usage.cpu < 1000"}])
+    explained = looked_into([node("a"), node("b"), node("c"), metric, fresh], *entries)
+    assert [explain_node(explained, name, trials=0).as_text().splitlines()[6] for name in "abc"] == [
+        "           it has no NodeMetric",
+        "           its NodeMetric is 200 s old, and counts below 180 s: over by 20 s",
+        "           its NodeMetric does not say that",
+    ]
+
+
 class Mute:
     """Refuses all nodes, and cannot say why."""
 
