@@ -142,7 +142,7 @@ class Asking:
             kept = beside.filters(kept)
             rows = np.sort(np.concatenate((rows[~promised], kept)))
         self._rest = None
-        if len(rows) > _FEW and not self.exhaustive and not self.snapshot.patched:
+        if self._keeps(rows):
             return self._kept_filters(rows)
         everything = rows
         for active in self.profile.filters:
@@ -203,6 +203,12 @@ class Asking:
                     yield step_of(active, asked_again(active, self.state, self.pod, self.snapshot, refused), failed,
                                   asked, refused)
 
+    def _keeps(self, rows: Rows) -> bool:
+        """Whether answers that stand are worth their while: they are about all nodes of the cluster as it is."""
+        snapshot = self.snapshot
+        large = len(rows) > _FEW and snapshot.size >= snapshot.cluster.standing_from
+        return large and not self.exhaustive and not snapshot.patched
+
     def _of_cluster(self) -> Standing:
         if self._standing is None:
             self._standing = Standing(self.state, self.pod, self.snapshot)
@@ -247,7 +253,7 @@ class Asking:
                 return refusal, (), totals
         asked = [active for active in self.profile.scores if active.name not in idle]
         found: dict[int, Scored] = {}
-        if len(rows) > _FEW and not self.exhaustive and not self.snapshot.patched:
+        if self._keeps(rows):
             standing = self._of_cluster()
             kept = standing.keep(Point.SCORE, asked)
             totals += standing.totals(self.profile, kept)[rows]

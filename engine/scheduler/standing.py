@@ -36,9 +36,6 @@ _FEWEST: Final = 16
 _QUESTION: Final = Repeats.question.__name__
 _MANY: Final = 4
 """Where more than one row in so many changed, all are asked about: that is not slower."""
-_MANY_NODES: Final = 2048
-"""From so many nodes on scores are kept: of fewer, one pass over the columns of those that passed is faster than the
-rows that changed since the last such pod, one by one; and where the pod cannot be, an expression may fail."""
 
 _Booleans = NDArray[np.bool_]
 _Entry = TypeVar("_Entry", "_Column", "_Whole")
@@ -175,8 +172,6 @@ class Standing:
     def keep(self, point: Point, actives: Sequence[Active]) -> Kept:
         """Return the plugins that say what their answers hang on, with their answers about all nodes."""
         kept = Kept([], [], [], [], [])
-        if point is Point.SCORE and self._snapshot.size < _MANY_NODES:
-            return kept
         for place, active in enumerate(actives):
             ask = active.ask
             if not active.enforced or not has(ask, Repeats.question.__name__):

@@ -127,7 +127,8 @@ def test_kept_answers_are_those_that_plugins_would_give_if_they_were_asked_anew(
     compiled = compile_documents(load([Source("policies.yaml", POLICIES)]).documents, problems)
     problems.raise_errors()
     registry = Registry.of([*PLUGINS, *compiled], generation=1)
-    cluster = Cluster(each for number in range(NODES) for each in (node(number, random), metric(number, random, now)))
+    objects = (each for number in range(NODES) for each in (node(number, random), metric(number, random, now)))
+    cluster = Cluster(objects, standing_from=0)
     settings = Settings(read(Source("scheduler.yaml", CONFIGURATION), registry).profiles)
     scheduler = Scheduler(cluster, Live(registry), settings, clock=lambda: now)
     kinds = [Random(kind) for kind in range(4)]
@@ -160,9 +161,9 @@ class Counts:
         return Answer(passed, lambda row: Refusal("odd", f"{len(snapshot.pods(row))} pods"))
 
 
-def counting(count=NODES):
+def counting(count=NODES, standing_from=0):
     plugin = Counts()
-    cluster = Cluster(node(number, Random(number)) for number in range(count))
+    cluster = Cluster((node(number, Random(number)) for number in range(count)), standing_from=standing_from)
     registry = Registry.of([Plugin("Counts", Framework.SCHEDULER, (Point.FILTER,), lambda args, handle: plugin, "here", "1")], generation=1)
     return plugin, cluster, Scheduler(cluster, Live(registry))
 
@@ -196,10 +197,11 @@ def test_other_questions_are_kept_apart():
 
 
 def test_a_small_cluster_is_asked_as_it_is():
-    plugin, _, scheduler = counting(20)
-    for number in range(2):
-        scheduler.decide(pod(f"p{number}", Random(1)))
-    assert plugin.asked == [list(range(20))] * 2
+    for count, standing_from in ((20, 0), (NODES, NODES + 1)):
+        plugin, _, scheduler = counting(count, standing_from)
+        for number in range(2):
+            scheduler.decide(pod(f"p{number}", Random(1)))
+        assert plugin.asked == [list(range(count))] * 2
 
 
 def test_a_plugin_that_cannot_say_what_its_answer_hangs_on_is_asked_every_time():
