@@ -540,3 +540,27 @@ class Endpoints(Protocol):
     def endpoints(self) -> Mapping[str, Any]:
         """Return callables by path (`nodes/{name}`); each takes the path's parts and returns plain data or None."""
         ...
+
+
+# Work beside the decisions
+
+
+class Controller(Protocol):
+    """Looks at the cluster now and then, and writes what follows from it."""
+
+    name: str
+    period: int
+    """Nanoseconds between two runs."""
+
+    def run(self, now: int) -> None:
+        """Look, and write; `now` is in nanoseconds since the epoch. In the thread that decides, between decisions."""
+        ...
+
+
+@runtime_checkable
+class Controllers(Protocol):
+    """Has work beside the decisions (Koordinator's ControllerProvider)."""
+
+    def controllers(self) -> Sequence[Controller]:
+        """Return what is to be run; asked once."""
+        ...
