@@ -82,9 +82,9 @@ def edits_of(change: Change, pod: PodInfo, snapshot: Snapshot, row: int | None) 
         case ("limits", resource) | ("podInfo", "limits", resource):
             yield from request_edits(pod, resource, change.after, which="limits")
         case ("podInfo", "qosClass") if change.after in QOS_CLASSES:
-            yield replace(label_edit(pod.object, QOS_CLASS_LABEL, change.after, of_pod=True), size=_CLASS_SIZE)
+            yield qos_edit(pod, str(change.after))
         case ("podInfo", "priorityBand") if change.after in PRIORITY_BANDS:
-            yield _with_band(pod, str(change.after))
+            yield band_edit(pod, str(change.after))
         case ("podInfo", "priority") if isinstance(change.after, int):
             yield _pod_field(pod, ("spec", "priority"), change)
         case ("pod", *rest) if tuple(rest[:2]) not in _FIXED_POD and rest[0] in ("metadata", "spec"):
@@ -231,7 +231,13 @@ def label_edit(item: Json, key: str, value: object, *, of_pod: bool = False) -> 
     return Edit(text, 0.4, node=NodeChange(node=changed), facts=facts)
 
 
-def _with_band(pod: PodInfo, band: str) -> Edit:
+def qos_edit(pod: PodInfo, name: str) -> Edit:
+    """Return the edit that gives the pod another QoS class."""
+    return replace(label_edit(pod.object, QOS_CLASS_LABEL, name, of_pod=True), size=_CLASS_SIZE)
+
+
+def band_edit(pod: PodInfo, band: str) -> Edit:
+    """Return the edit that puts the pod into another priority band: by its label if it has one, else by its class."""
     labels = (pod.object.get("metadata") or {}).get("labels") or {}
     if PRIORITY_CLASS_LABEL in labels:
         return replace(label_edit(pod.object, PRIORITY_CLASS_LABEL, band, of_pod=True), size=_CLASS_SIZE)

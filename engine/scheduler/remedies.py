@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
 from ..cel.clauses import alternatives, changes_of
-from ..cluster.edits import Edit, edits_of, may_vary
+from ..cluster.edits import Edit, band_edit, edits_of, may_vary, qos_edit
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Snapshot
 from ..compile import Rule
 from ..compile.scheduling import DocumentScheduler
+from ..documents import PodMatch
+from ..kubernetes.vocabulary import BE, LS, LSE, LSR, PRIORITY_BANDS
 from ..plugins import CycleState, Remedies
 from ..points import Point
 from .cycle import filter_nodes
@@ -190,3 +192,23 @@ def document_edits(failing: Failing, pod: PodInfo, snapshot: Snapshot) -> Iterat
             seen.add(key)
             for change in changes_of(clause, bindings, may_vary):
                 yield from edits_of(change, pod, snapshot, row)
+    yield from _out_of_its_match(failing.plugin.compiled.spec.match.pods, pod)
+
+
+def _out_of_its_match(match: PodMatch | None, pod: PodInfo) -> Iterator[Edit]:
+    """Yield the other class of a kind that a document is not about: the next lower one."""
+    if match is None:
+        return
+    if match.priority_classes is not None:
+        band = _next_lower(tuple(PRIORITY_BANDS), pod.priority_band, match.priority_classes)
+        if band is not None:
+            yield band_edit(pod, band)
+    if match.qos_classes is not None:
+        name = _next_lower((LSE, LSR, LS, BE), pod.qos_class, match.qos_classes)
+        if name is not None:
+            yield qos_edit(pod, name)
+
+
+def _next_lower(order: tuple[str, ...], name: str, taken: Container[str]) -> str | None:
+    lower = order[order.index(name) + 1:] if name in order else ()
+    return next((each for each in lower if each not in taken), None)

@@ -119,6 +119,13 @@ def test_a_full_node_gives_up_a_pod():
     ]
 
 
+def test_a_pod_of_another_class_is_none_that_the_document_is_about():
+    rule = document("usage.cpu < 1000", match={"pods": {"priorityClasses": ["koord-prod", "koord-mid"]}})
+    assert found([node(), metric()], pod(), rule)[:1] == [["were of the priority class koord-batch"]]
+    rule = document("usage.cpu < 1000", match={"pods": {"qosClasses": ["LS"]}})
+    assert ["had the label koordinator.sh/qosClass=BE"] in found([node(), metric()], pod(), rule)
+
+
 def test_several_refusals_need_several_changes():
     rule = document("podInfo.qosClass == 'BE'", "requests.cpu <= 500")
     assert found([node(unschedulable=True)], pod(), rule, most=1) == [[
