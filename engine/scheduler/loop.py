@@ -14,6 +14,7 @@ from ..plugins import AfterError, BeforeError, Client, Count, Depends, Hinted, N
 from ..points import Code, Enforcement, Point, Refusal
 from ..registry import Live
 from .asking import guarded
+from .controllers import ControllerRuns
 from .cycle import Scheduler, Settings
 from .monitor import Monitor
 from .profile import Active, Profile
@@ -54,6 +55,7 @@ class SchedulingLoop:
         self._tell = concluded
         self._generation = live.registry.generation
         self._held: dict[str, QueuedPod] = {}
+        self._controllers = ControllerRuns()
         names = frozenset(profile.name for profile in self.scheduler.profiles)
         follow(cluster, lambda name: not name or name in names)
         cluster.listen(self._note)
@@ -63,6 +65,7 @@ class SchedulingLoop:
     def schedule_one(self) -> Verdict | None:
         """Decide about the next pod and carry that out; None where no pod is to be tried now."""
         self.scheduler.settle()
+        self._controllers.run(self.scheduler.profiles, self._clock())
         registry = self._live.registry
         if registry.generation != self._generation:
             self._generation = registry.generation

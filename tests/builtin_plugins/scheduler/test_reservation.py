@@ -505,3 +505,14 @@ def test_endpoints_tell_of_the_reservations_of_a_node():
 def test_arguments_that_cannot_be_are_refused_with_their_place(args, complaint):
     with pytest.raises(ValueError, match=complaint):
         check_args(args)
+
+
+def test_a_reservation_that_is_used_once_is_used_up_with_its_first_pod():
+    loop, cluster, clock = start(node(cpu="4"), reservation(on="", cpu="3", once=True), pod("mine", "1"))
+    [*loop.schedule_all()]
+    for _ in range(3):
+        clock.now += 60 * SECOND
+        [*loop.schedule_all()]
+    status = cluster.object("Reservation", "r")["status"]
+    assert (status["phase"], [owner["name"] for owner in status["currentOwners"]]) == ("Succeeded", ["mine"])
+    assert cluster.snapshot().requested("cpu").tolist() == [1000]
