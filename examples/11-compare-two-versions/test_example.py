@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine import cli
+from koordpolicy.engine.documents import read, read_file, to_plain
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]
@@ -34,3 +38,21 @@ def test_the_markdown_is_as_shown_and_the_budget_is_exceeded(capsys: pytest.Capt
     budgets = ("--max-moved", "10%", "--max-pending", "0", "--max-evicted", "2")
     assert cli.main(["diff", *SETS, "--output", "markdown", *budgets], builtins) == 6
     assert capsys.readouterr().out == (HERE / "pull-request.md").read_text(encoding="utf-8")
+
+
+def test_the_workflow_compares_the_work_tree_with_the_base_branch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(HERE / "old", "policies")
+    shutil.copy(PROJECT / "examples" / "cluster" / "cluster.yaml", "cluster.yaml")
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@example.com")
+    for words in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "Begin"), ("update-ref", "refs/remotes/origin/main", "HEAD")):
+        subprocess.run([*git, *words], check=True)
+    shutil.copytree(HERE / "new", "policies", dirs_exist_ok=True)
+    steps = to_plain(read(read_file(HERE / "github.yaml"))[0])["jobs"]["diff"]["steps"]
+    (line,) = (each["run"] for each in steps if each.get("name") == "Compare")
+    command = shlex.split(line.replace("${{ github.base_ref }}", "main").partition(" > ")[0])
+    assert cli.main(command[1:], builtins) == 6
+    shown, want = (text.splitlines()[4:] for text in (capsys.readouterr().out, (HERE / "pull-request.md").read_text("utf-8")))
+    assert shown == want

@@ -272,3 +272,47 @@ def test_files_of_a_commit_are_read_whole_whatever_is_in_them(run: Run, reposito
     subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "-m", "even"], cwd=repository, check=True)
     done = run("diff", "main:policies", "policies", "--cluster", cluster)
     assert (done.exit, "nothing changes" in done.out) == (0, True)
+
+
+def test_a_pod_of_the_trace_that_is_in_the_cluster_already_is_refused(run: Run, trace: Path, sets: dict[str, Path]):
+    taken = pod("p1", "1", "cool")
+    taken["metadata"]["namespace"] = "default"
+    dump = write_dump(trace / "taken.json", [node("cool"), taken])
+    done = run("diff", sets["free"], sets["strict"], "--trace", trace, "--cluster", dump)
+    assert (done.exit, done.out, done.err) == (3, "", "koord-policy: the pod `default/p1` of the trace is in the cluster already\n")
+
+
+def test_a_limit_takes_the_first_pods_by_priority(run: Run, sets: dict[str, Path], tmp_path: Path):
+    dump = write_dump(tmp_path / "c.json", [node("cool"), node("hot"), pod("low", "1"), pod("high", "1", priority=10)])
+    done = run("diff", sets["free"], sets["strict"], "--cluster", dump, "--limit", "1", "--output", "json")
+    assert [each["pod"] for each in done.json["difference"]["moved"]] == ["shop/high"]
+
+
+@pytest.mark.parametrize(("options", "told"), [
+    (("--trace", "nowhere"), "there is no file `nowhere`"), (("--limit", "0"), "`0` is no whole number above 0"),
+    (("--hot", "200"), "`200` is no percentage from 1 to 100"), (("--top", "-1"), "`-1` is no whole number above 0"),
+    (("--descheduler-config", "nowhere"), "there is no file `nowhere`"), (("--profile", "nope"), "no policy names the profile `nope`"),
+    (("--max-moved",), "expected one argument"), (("--max-move", "1"), "did you mean `--max-moved`?"),
+])
+def test_other_options_that_are_wrong_are_usage_errors(
+    run: Run, sets: dict[str, Path], cluster: Path, options: tuple[str, ...], told: str,
+):
+    done = run("diff", sets["free"], sets["strict"], "--cluster", cluster, *options)
+    assert (done.exit, done.out) == (2, "")
+    assert told in done.err
+
+
+def test_the_configuration_of_the_descheduler_says_what_runs(run: Run, sets: dict[str, Path], tmp_path: Path):
+    config = tmp_path / "descheduler.yaml"
+    config.write_text("apiVersion: descheduler/v1alpha2\nkind: DeschedulerConfiguration\nprofiles:\n- name: p\n", encoding="utf-8")
+    (sets["strict"] / "drain.yaml").write_text(
+        "apiVersion: policy.koordinator.sh/v1alpha2\nkind: DeschedulerPlugin\nmetadata: {name: drain}\nspec:\n  type: Balance\n"
+        "  profiles: [q]\n  nodes: {source: usage.cpu > 0}\n  criteria: [{name: c, expression: 'true', message: m}]\n", encoding="utf-8",
+    )
+    owned = pod("web-1", "1", "cool")
+    owned["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "web", "uid": "u"}]
+    dump = write_dump(tmp_path / "c.json", [node("cool"), node("hot"), metric("cool", "1"), metric("hot", "1"), owned])
+    for name, evicted in (("p", 0), ("q", 1)):
+        config.write_text(config.read_text(encoding="utf-8").replace("name: p", f"name: {name}"), encoding="utf-8")
+        done = run("diff", sets["free"], sets["strict"], "--cluster", dump, "--descheduler-config", config, "--output", "json")
+        assert (done.err, done.json["difference"]["counts"]["nowEvicted"]) == ("", evicted)
