@@ -76,8 +76,11 @@ class Serving:
     def begin(self, live: Live, reloader: Reloader) -> None:
         """Serve under what this reloader puts in force."""
         loop, stop, ready = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
+        # Taken out when it is needed: aiohttp remembers the handlers of servers that have ended, and with them `load`.
+        given = [reloader]
 
         def load() -> Loaded:
+            reloader = given.pop()
             reloader.begin(time.monotonic())
             cluster = Cluster(_node(number) for number in range(NODES))
             counters = Counters()
