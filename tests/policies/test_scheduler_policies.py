@@ -41,7 +41,7 @@ def node(name, *, zone="", cpu="10", memory="10Gi", gpus=0, images=(), taints=()
     labels = {"topology.kubernetes.io/zone": zone} if zone else {}
     return {
         "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {"taints": list(taints)},
-        "status": {"allocatable": allocatable, "images": [{"names": [each], "sizeBytes": 500 * MB} for each in images]},
+        "status": {"allocatable": allocatable, "images": [{"names": [f"{each}:latest"], "sizeBytes": 500 * MB} for each in images]},
     }
 
 
@@ -163,19 +163,19 @@ def test_a_pod_goes_to_the_zone_that_it_prefers():
 
 def test_nodes_that_have_the_images_come_first():
     cluster = Cluster([node("a"), node("b", images=["app"]), node("c", images=["app", "sidecar"])])
-    verdict = decide(cluster, pod(images=("app", "sidecar")), "image-locality")
-    assert (verdict.node, scores(verdict, "image-locality")) == ("c", {"a": 0, "b": 11, "c": 24})
+    verdict = decide(cluster, pod(images=("app", "sidecar")), "image-locality", profile="documents")
+    assert (verdict.node, scores(verdict, "image-locality")) == ("c", {"a": 0, "b": 15, "c": 24})
 
 
 @pytest.mark.parametrize(("having", "score"), [(1, 2), (5, 23), (10, 48)])
 def test_an_image_that_few_nodes_have_draws_less(having, score):
     cluster = Cluster([node(f"n{number}", images=["app"] if number < having else []) for number in range(10)])
-    verdict = decide(cluster, pod(), "image-locality")
+    verdict = decide(cluster, pod(), "image-locality", profile="documents")
     assert scores(verdict, "image-locality") == {f"n{number}": score if number < having else 0 for number in range(10)}
 
 
 def test_nobody_prefers_a_node_for_images_that_are_nowhere():
-    verdict = decide(Cluster([node("a"), node("b", images=["other"])]), pod(), "image-locality")
+    verdict = decide(Cluster([node("a"), node("b", images=["other"])]), pod(), "image-locality", profile="documents")
     assert scores(verdict, "image-locality") == {"a": 0, "b": 0}
 
 
