@@ -1,15 +1,13 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.cluster.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.plugins import CycleState
+from koordpolicy.engine.plugins import BeforePreFilter, Changed, CycleState
 from koordpolicy.engine.points import Code, Point
+from tests.fake_framework import FakeFramework
 
 GPU = "nvidia.com/gpu"
 MODEL = {"alibabacloud.com/gpu-card-model": "T4"}
@@ -61,23 +59,31 @@ CLUSTER = (
     *volume("near", "west", "near"), *volume("far", "east", "far"),
     {"kind": "CSINode", "metadata": {"name": "east"}, "spec": {"drivers": [{"name": "disks", "allocatable": {"count": 1}}]}},
     pod("here", {"alibabacloud.com/gpu-count": "1"}, nodeName="taken"),
+    {"kind": "Reservation", "metadata": {"name": "kept", "uid": "kept"},
+     "spec": {"owners": [{}], "allocatePolicy": "Restricted", "allocateOnce": False, "template": {"spec": {"containers": [
+         {"name": "main", "resources": {"requests": {"cpu": "1"}}}]}}},
+     "status": {"phase": "Available", "nodeName": "west", "allocatable": {"cpu": "1"}}},
     metric("small", "1"), metric("taken", "0"), metric("other", "4"), metric("tainted", "4", ""),
 )
 PODS = (
     pod(), pod(nodeName="small"), pod(nodeSelector={"zone": "z"}), pod(annotations={"alibabacloud.com/gpu-count": "1"}),
     pod(annotations={"alibabacloud.com/gpu-count": "1", "alibabacloud.com/gpu-card-model": "A100"}),
     pod(labels={"app": "web"}, port=80, topologySpreadConstraints=[SPREAD], affinity=APART, **claiming("near")),
-    pod(affinity=NEAR),
+    pod(affinity=NEAR), pod(annotations={"scheduling.koordinator.sh/reservation-affinity": "{}"}, cpu="2"),
 )
 
 
 @pytest.mark.parametrize("plugin", [plugin for plugin in PLUGINS if Point.FILTER in plugin.points], ids=lambda plugin: plugin.name)
 def test_codes_and_reasons_of_many_nodes_are_those_of_each_of_them(plugin):
-    snapshot = Cluster(CLUSTER).snapshot()
-    instance = plugin.make(plugin.check_args({}), SimpleNamespace(seed=0, peers=lambda _: ()))
+    framework = FakeFramework(*CLUSTER)
+    snapshot = framework.snapshot()
+    instance = plugin.make(plugin.check_args({}), framework.handle())
     refusing = False
     for each in PODS:
-        answer = instance.filter(CycleState(), PodInfo.of(each), snapshot, np.arange(snapshot.size))
+        state, item, shown = CycleState(), PodInfo.of(each), snapshot
+        if isinstance(instance, BeforePreFilter) and isinstance(changed := instance.before_pre_filter(state, item, snapshot), Changed):
+            shown = changed.snapshot or snapshot
+        answer = instance.filter(state, item, shown, framework.rows)
         refused = np.flatnonzero(~answer.passed)
         if not len(refused):
             continue
