@@ -119,7 +119,7 @@ def gpu_worth(node, pod, typical):
     after = [free - pod.gpu_milli if minor in devices else free for minor, free in enumerate(node.free)]
     loss = worth(node.cpu, node.free, node.model, typical) - worth(node.cpu - pod.cpu_milli, after, node.model, typical) - pod.gpu_total
     if pod.gpus and set(node.free) == {1000}:
-        loss += 12.5 * (len(node.free) - pod.gpus)
+        loss += 15 * (len(node.free) - pod.gpus)
     # Which of two sums of the same numbers is larger is not what this is about.
     return int(min(100, max(0, 75 - round(loss, 6) / 40))), devices
 
