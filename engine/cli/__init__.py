@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..registry import Plugin
 
 COMMANDS: Final = {
+    "new": "begin a plugin: a policy with its test, or a distribution with a Python plugin",
     "lint": "check policy files: YAML, schema, types and cost of every expression",
     "test": "run the unit tests of policies, with coverage and mutants",
     "simulate": "replay a trace of pods over a cluster under a set of policies",

@@ -242,10 +242,10 @@ def _profile(asking: Asking) -> Profile:
         if plugin is not None and plugin.profiles is not None and name not in plugin.profiles:
             raise FixtureError(f"`{plugin.name}` is not active in the profile `{name}`")
 
-        def handle(profile: str) -> Handle:
+        def handle(profile: str, plugin: str) -> Handle:
             snapshot = asking.world().cluster.snapshot
             return Handle(profile, lambda: snapshot(asking.now), lambda: asking.now,
-                          logging.getLogger("koordpolicy.testing"), seed=asking.seed)
+                          logging.getLogger(f"koordpolicy.testing.{plugin}"), seed=asking.seed)
 
         kept[key] = Profile.of(ProfileSpec(name, args=args), registry, Adoption({}, threading.Lock(), handle))
     profile: Profile = kept[key]

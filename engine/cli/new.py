@@ -1,0 +1,93 @@
+"""Begin a plugin: a policy document with its unit test or, with --python, a distribution with a Python plugin.
+
+What is written works as it is: its tests pass, and every part of it is there to be changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import keyword
+import re
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Final
+
+from ..documents import Kind
+from .exits import Exit, Stop
+from .terminal import write
+
+if TYPE_CHECKING:
+    from . import Builtins
+
+EXAMPLES = """\
+examples:
+  koord-policy new scheduler keep-off-busy-nodes --out policies
+  koord-policy new descheduler remove-failed-pods
+  koord-policy new scheduler spread-owners --python
+
+exit codes: 0 written, 2 usage, also where a file is there already: nothing is written then
+"""
+
+_TEMPLATES: Final = Path(__file__).parent / "templates"
+_KINDS: Final = {"scheduler": Kind.SCHEDULER, "qos": Kind.QOS, "descheduler": Kind.DESCHEDULER}
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LONGEST: Final = 63
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.add_argument("framework", choices=tuple(_KINDS), help="which framework will ask the plugin")
+    parser.add_argument("name", metavar="NAME", help="the plugin's name: small letters, digits and `-`")
+    parser.add_argument("--python", action="store_true", help="a plugin in Python, as a distribution of its own")
+    parser.add_argument("--out", metavar="DIR", type=Path, default=Path(),
+                        help="where to write (default: here); with --python a folder of the plugin's name in it")
+
+
+def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001 - every command is run like this
+    """Run the command; see the module."""
+    name = options.name
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST:
+        raise Stop(f"`{name}` cannot be a plugin's name: write at most {_LONGEST} small letters, digits and `-`, such "
+                   "as `keep-off-busy-nodes`")
+    if options.python and (name[0].isdigit() or keyword.iskeyword(name.replace("-", "_"))):
+        raise Stop(f"`{name}` cannot be a module of Python: begin with a letter, and take no reserved word")
+    files = contents(options.framework, name, python=options.python)
+    folder = options.out / name if options.python else options.out
+    there = [folder / file for file in files if (folder / file).exists()]
+    if there:
+        raise Stop(f"`{there[0]}` is there already: take another name, or another place with `--out DIR`")
+    for file, content in files.items():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(content, encoding="utf-8")
+        except OSError as error:
+            raise Stop(f"`{folder / file}` cannot be written: {error.strerror}") from None
+        write(str(folder / file))
+    for line in _next_steps(folder, name, python=options.python):
+        write(line)
+    return Exit.OK
+
+
+def contents(framework: str, name: str, *, python: bool) -> dict[str, str]:
+    """Return the files of a new plugin by name."""
+    module = name.replace("-", "_")
+    words = {
+        "name": name, "module": module, "Class": "".join(word.capitalize() for word in module.split("_")),
+        "schema": f"schemas/{_KINDS[framework].value}.json",
+    }
+    kept = {"plugin.py": f"{module}.py", "test_plugin.py": f"test_{module}.py", "policy.yaml": f"{name}.yaml",
+            "policy.test.yaml": f"{name}.test.yaml"}
+    found = {}
+    for path in sorted((_TEMPLATES / (f"python-{framework}" if python else framework)).glob("*.tmpl")):
+        file = path.name.removesuffix(".tmpl")
+        found[kept.get(file, file)] = Template(path.read_text(encoding="utf-8")).substitute(words)
+    return found
+
+
+def _next_steps(folder: Path, name: str, *, python: bool) -> tuple[str, ...]:
+    if python:
+        return ("", f"next: pip install -e '{folder}[dev]' && pytest {folder}")
+    return (
+        "", f"next: koord-policy lint {folder / name}.yaml && koord-policy test {folder / name}.test.yaml",
+        f"completion in an editor: koord-policy schema --all --out {folder / 'schemas'}",
+    )

@@ -1,0 +1,460 @@
+"""What tests of Python plugins are made of: objects, a cluster, a framework that decides nothing, and whole decisions.
+
+This is the public kit, imported as `koordpolicy.testing`; its fixtures are in `koordpolicy.testing.fixtures`. Times are
+nanoseconds since the epoch, and nothing here looks at a clock: `FakeClock` says what time it is.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ..cel.frame import Rows
+from ..cluster.changes import Event
+from ..cluster.pods import PodInfo, canonical_amount
+from ..cluster.snapshot import Cluster, Snapshot
+from ..compile import compile_documents
+from ..documents import load_paths
+from ..plugins import Handle
+from ..points import Refusal
+from ..registry import Live, Plugin, Registry
+from ..scheduler.cycle import Scheduler, Settings
+from ..scheduler.verdict import Verdict
+from ..source import Problems
+
+SECOND: Final = 1_000_000_000
+NOW: Final = 1_767_225_600 * SECOND
+"""The first moment of the year 2026, in UTC: what time it is in tests that do not say."""
+
+Json = Mapping[str, Any]
+
+
+# Objects, as the API server serves them
+
+
+def node(
+    name: str = "node", *, cpu: str = "32", memory: str = "64Gi", pods: str = "110",
+    labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None,
+    taints: Sequence[Json] = (), allocatable: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return a Node; `allocatable` adds further resources (`{"nvidia.com/gpu": "8"}`)."""
+    amounts = {"cpu": cpu, "memory": memory, "pods": pods, **(allocatable or {})}
+    return {
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": dict(labels or {}), "annotations": dict(annotations or {})},
+        "spec": {"taints": list(taints)} if taints else {},
+        "status": {"capacity": amounts, "allocatable": amounts},
+    }
+
+
+def pod(
+    name: str = "pod", *, namespace: str = "default", node: str = "", cpu: str = "1", memory: str = "1Gi",
+    labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None, priority: int | None = None,
+    requests: Mapping[str, str] | None = None, **spec: Any,
+) -> dict[str, Any]:
+    """Return a Pod with one container; `node` is where it runs, `requests` adds resources, `spec` further fields."""
+    container = {"name": "main", "resources": {"requests": {"cpu": cpu, "memory": memory, **(requests or {})}}}
+    full: dict[str, Any] = {"containers": [container], **spec}
+    if node:
+        full["nodeName"] = node
+    if priority is not None:
+        full["priority"] = priority
+    return {
+        "apiVersion": "v1", "kind": "Pod", "spec": full,
+        "metadata": {
+            "name": name, "namespace": namespace, "uid": f"uid-of-{namespace}-{name}", "labels": dict(labels or {}),
+            "annotations": dict(annotations or {}),
+        },
+    }
+
+
+def node_metric(
+    name: str = "node", *, cpu: str = "1", memory: str = "1Gi", at: int = NOW,
+    pods: Mapping[str, Mapping[str, str]] | None = None,
+) -> dict[str, Any]:
+    """Return a NodeMetric that was taken `at`; `pods` maps `namespace/name` to what the pod used."""
+    of_pods = [
+        {"namespace": key.partition("/")[0], "name": key.partition("/")[2], "podUsage": {"resources": dict(used)}}
+        for key, used in (pods or {}).items()
+    ]
+    stamp = datetime.fromtimestamp(at // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": name},
+        "status": {"updateTime": stamp, "nodeMetric": {"nodeUsage": {"resources": {"cpu": cpu, "memory": memory}}},
+                   "podsMetric": of_pods},
+    }
+
+
+class FakeClock:
+    """Tells the time that it was set to, in nanoseconds since the epoch."""
+
+    def __init__(self, now: int = NOW) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        """Return the time."""
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Let so many seconds pass."""
+        self.now += round(seconds * SECOND)
+
+
+# A framework that decides nothing
+
+
+class FakeFramework:
+    """A cluster, and the plugins that are made over it: every change is told to them at once.
+
+    What plugins do is there to be looked at: `waiting.allowed`, `queue.activated`, `client.bound`, `counted`.
+    """
+
+    def __init__(
+        self, *objects: Json, clock: Callable[[], int] | None = None, feature_gates: Collection[str] = (),
+        profile: str = "koord-scheduler",
+    ) -> None:
+        self.clock = clock or FakeClock()
+        self.cluster = Cluster()
+        self.profile = profile
+        self.feature_gates = frozenset(feature_gates)
+        self.plugins: list[Any] = []
+        self.counted: dict[str, float] = {}
+        """What plugins counted, by name."""
+        self.waiting = FakeWaiting()
+        self.queue = FakeQueue(self.cluster)
+        self.nominator = FakeNominator()
+        self.client = FakeClient(self)
+        self._told: list[tuple[frozenset[str], Callable[[Event], None]]] = []
+        self.cluster.listen(self._tell)
+        for item in objects:
+            self.cluster.upsert(item)
+
+    def make(self, factory: Callable[[Json, Handle], Any], args: Json | None = None) -> Any:
+        """Return a plugin made as the scheduler makes it: from its arguments and a handle."""
+        made = factory(args or {}, self.handle(getattr(factory, "__name__", "plugin")))
+        self.plugins.append(made)
+        return made
+
+    def handle(self, name: str = "plugin") -> Handle:
+        """Return a handle whose every part is this framework's."""
+
+        def count(name: str, amount: float = 1, /, **labels: str) -> None:  # noqa: ARG001 - they are not looked at
+            self.counted[name] = self.counted.get(name, 0) + amount
+
+        def peers(capability: Any) -> Any:
+            return tuple(plugin for plugin in self.plugins if isinstance(plugin, capability))
+
+        return Handle(
+            self.profile, self.snapshot, self.clock, logging.getLogger(name), count=count, events=self,
+            waiting=self.waiting, queue=self.queue, nominator=self.nominator, client=self.client, peers=peers,
+            feature_gates=self.feature_gates,
+        )
+
+    # What plugins see
+
+    def snapshot(self) -> Snapshot:
+        """Return the cluster as it is; valid until it changes."""
+        return self.cluster.snapshot(self.clock())
+
+    @property
+    def rows(self) -> Rows:
+        """The row numbers of all nodes."""
+        return np.arange(len(self.cluster.names), dtype=np.intp)
+
+    def row(self, name: str) -> int:
+        """Return the row number of a node."""
+        return self.cluster.index[name]
+
+    def pod(self, key: str) -> PodInfo:
+        """Return a pod by `namespace/name`, or by the name of one in `default`."""
+        found = self.cluster.pod(key if "/" in key else f"default/{key}")
+        assert found is not None, f"there is no pod `{key}`"
+        return found
+
+    # What happens
+
+    def upsert(self, item: Json) -> None:
+        """Add an object to the cluster, or change it."""
+        self.cluster.upsert(item)
+
+    def delete(self, kind: str, key: str) -> None:
+        """Remove an object."""
+        self.cluster.delete(kind, key)
+
+    def assume(self, pod: PodInfo, node: str) -> None:
+        """Place a pod, as the scheduler does once it is reserved."""
+        self.cluster.assume(pod, node)
+
+    def forget(self, pod: PodInfo) -> None:
+        """Take back what `assume` did."""
+        self.cluster.forget(pod.key)
+
+    def on(self, kinds: Collection[str], callback: Callable[[Event], None]) -> None:
+        """Tell what is known, nodes first and pods last, and from now on all that changes (see `plugins.Events`)."""
+        for kind in sorted(kinds, key=lambda each: (each == "Pod", each != "Node", each)):
+            for key, item in list(self.cluster.objects(kind).items()):
+                callback(Event(kind, key, None, item, None, self.cluster.pod(key) if kind == "Pod" else None))
+        self._told.append((frozenset(kinds), callback))
+
+    def _tell(self, event: Event) -> None:
+        for kinds, callback in self._told:
+            if event.kind in kinds:
+                callback(event)
+
+
+class FakeWaiting:
+    """The pods that a permit holds: a test adds keys to `held`; what happens to them is noted."""
+
+    def __init__(self) -> None:
+        self.held: list[str] = []
+        self.allowed: list[str] = []
+        self.rejected: dict[str, str] = {}
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the keys of the pods that wait."""
+        return tuple(self.held)
+
+    def allow(self, key: str, plugin: str) -> bool:  # noqa: ARG002 - one plugin holds them
+        """Let a pod go on."""
+        if key not in self.held:
+            return False
+        self.held.remove(key)
+        self.allowed.append(key)
+        return True
+
+    def reject(self, key: str, plugin: str, message: str) -> bool:  # noqa: ARG002 - one plugin holds them
+        """Send a pod back."""
+        if key not in self.held:
+            return False
+        self.held.remove(key)
+        self.rejected[key] = message
+        return True
+
+
+class FakeQueue:
+    """The pods without a node wait in it; activations are noted."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.activated: list[str] = []
+
+    def activate(self, keys: Collection[str]) -> None:
+        """Note that these pods are to be tried."""
+        self.activated.extend(sorted(keys))
+
+    def pods(self) -> tuple[PodInfo, ...]:
+        """Return all pods that wait."""
+        return self._cluster.pending
+
+
+class FakeNominator:
+    """Which pod was promised which node, by the pod's key."""
+
+    def __init__(self) -> None:
+        self.promises: dict[str, tuple[PodInfo, str]] = {}
+
+    def nominated(self, node: str) -> tuple[PodInfo, ...]:
+        """Return who was promised the node."""
+        return tuple(pod for pod, promised in self.promises.values() if promised == node)
+
+    def nominate(self, pod: PodInfo, node: str) -> None:
+        """Promise a node."""
+        self.promises[pod.key] = (pod, node)
+
+    def withdraw(self, pod: PodInfo) -> None:
+        """Take a promise back."""
+        self.promises.pop(pod.key, None)
+
+
+class FakeClient:
+    """The API server: what is written is noted; it fails as often as there are `failures`."""
+
+    def __init__(self, framework: FakeFramework) -> None:
+        self._framework = framework
+        self.patches: list[tuple[Json, Json]] = []
+        self.bound: dict[str, str] = {}
+        self.evicted: dict[str, str] = {}
+        self.failures: list[OSError] = []
+        self.answer: Json | None = None
+        """What `patch` returns."""
+
+    def patch(self, original: Json, modified: Json) -> Json | None:
+        """Note a patch."""
+        self._fail()
+        self.patches.append((copy.deepcopy(original), copy.deepcopy(modified)))
+        return self.answer
+
+    def bind(self, pod: PodInfo, node: str) -> None:
+        """Note a binding."""
+        self._fail()
+        self.bound[pod.key] = node
+
+    def evict(self, pod: PodInfo, reason: str) -> None:
+        """Note an eviction."""
+        self._fail()
+        self.evicted[pod.key] = reason
+
+    def delete(self, item: Json) -> None:
+        """Delete an object from the cluster."""
+        self._fail()
+        metadata = item["metadata"]
+        namespace = metadata.get("namespace")
+        self._framework.delete(item["kind"], f"{namespace}/{metadata['name']}" if namespace else metadata["name"])
+
+    def _fail(self) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+
+
+class FakeEvictor:
+    """What a descheduling plugin is given (see `plugins.Evictor`); everything that it says is noted.
+
+    `vetoes` maps pod keys to why they must stay; `limit` is how many pods may go in all.
+    """
+
+    def __init__(self, vetoes: Mapping[str, str] | None = None, limit: int | None = None) -> None:
+        self.vetoes = dict(vetoes or {})
+        self.limit = limit
+        self.evicted: dict[str, str] = {}
+        self.kept: dict[str, str] = {}
+        self.observed: dict[str, str] = {}
+        self.failures: list[tuple[str, str, str]] = []
+
+    def filter(self, pod: PodInfo) -> Refusal | None:
+        """Return why the pod must stay, or None."""
+        return Refusal("veto", self.vetoes[pod.key]) if pod.key in self.vetoes else None
+
+    def pre_eviction_filter(self, pod: PodInfo) -> Refusal | None:  # noqa: ARG002 - nothing stops a pod just now
+        """Return None."""
+        return None
+
+    def evict(self, pod: PodInfo, reason: str, *, rule: str = "") -> bool:  # noqa: ARG002 - the reason is noted
+        """Note an eviction, unless there were enough."""
+        if self.limit is not None and len(self.evicted) >= self.limit:
+            return False
+        self.evicted[pod.key] = reason
+        return True
+
+    def keep(self, pod: PodInfo, refusal: Refusal, *, rule: str = "") -> None:  # noqa: ARG002
+        """Note that a candidate stays."""
+        self.kept[pod.key] = refusal.message
+
+    def observe(self, node: str, role: str, message: str = "") -> None:  # noqa: ARG002
+        """Note what a node was found to be."""
+        self.observed[node] = role
+
+    def fail(self, rule: str, subject: str, message: str) -> None:
+        """Note that a rule failed."""
+        self.failures.append((rule, subject, message))
+
+    def node_limit_exceeded(self, node: str) -> bool:  # noqa: ARG002 - there is one limit for all
+        """Return whether no more pods may go."""
+        return self.limit is not None and len(self.evicted) >= self.limit
+
+    def is_leaving(self, pod: PodInfo) -> bool:
+        """Return whether the pod was evicted already."""
+        return pod.key in self.evicted
+
+
+class FakeReadings:
+    """One node at one moment, as a QoS plugin is shown it (see `plugins.Readings`); usages are quantities.
+
+    What nobody measured is the error `NoMetric`. All statistics and windows of a usage are the one that is given.
+    """
+
+    def __init__(
+        self, node: Json, *, usage: Mapping[str, str] | None = None, pods: Iterable[Json] = (),
+        pod_usage: Mapping[str, Mapping[str, str]] | None = None, files: Mapping[str, str] | None = None,
+        objects: Iterable[Json] = (), now: int = NOW,
+    ) -> None:
+        self.node = node
+        self.now = now
+        self.pods = tuple(map(PodInfo.of, pods))
+        self.files: Mapping[str, str] = dict(files or {})
+        self._usage = _amounts(usage or {})
+        self._of_pods = {key: _amounts(used) for key, used in (pod_usage or {}).items()}
+        self._objects = {each["kind"]: each for each in objects}
+
+    def object(self, kind: str) -> Json | None:
+        """Return the object of that kind, if there is one."""
+        return self._objects.get(kind)
+
+    def node_usage(self, resource: str, statistic: str = "last", window: int = 0) -> float:  # noqa: ARG002
+        """Return what the node uses."""
+        return _measured(self._usage, resource, "the node")
+
+    def pod_usage(self, key: str, resource: str, statistic: str = "last", window: int = 0) -> float:  # noqa: ARG002
+        """Return what a pod uses."""
+        return _measured(self._of_pods.get(key, {}), resource, f"the pod `{key}`")
+
+    def application_usage(
+        self, name: str, resource: str, statistic: str = "last", window: int = 0,  # noqa: ARG002
+    ) -> float:
+        """Return what a host application uses: nobody measures any."""
+        return _measured({}, resource, f"the application `{name}`")
+
+
+def _amounts(quantities: Mapping[str, str]) -> dict[str, float]:
+    return {name: canonical_amount(name, quantity, name) for name, quantity in quantities.items()}
+
+
+def _measured(amounts: Mapping[str, float], resource: str, of_what: str) -> float:
+    from ..cel.values import EvaluationError  # noqa: PLC0415 - only where something is missing
+
+    if resource not in amounts:
+        raise EvaluationError(f"nobody measured `{resource}` of {of_what}", reason="NoMetric")
+    return amounts[resource]
+
+
+# Whole decisions
+
+
+def schedule(
+    asked: Json, *objects: Json, plugins: Iterable[Plugin] = (), policies: Iterable[str | Path] = (),
+    settings: Settings | None = None, now: int = NOW,
+) -> Verdict:
+    """Return what is decided about a pod in a cluster of these objects, by these plugins and policy files alone.
+
+    Raises:
+        PolicyError: an object or a policy is invalid.
+    """
+    problems = Problems()
+    loaded = load_paths(list(policies), source_name="policies")
+    problems.extend(loaded.problems)
+    compiled = compile_documents(loaded.documents, problems)
+    problems.raise_errors()
+    live = Live(Registry.of([*plugins, *compiled], generation=1))
+    scheduler = Scheduler(Cluster(objects), live, settings, clock=lambda: now)
+    try:
+        return scheduler.decide(PodInfo.of(asked), exhaustive=True)
+    finally:
+        scheduler.close()
+
+
+def assert_placed(verdict: Verdict, *nodes: str) -> None:
+    """Check that the pod got a node: one of these, if any are named."""
+    assert verdict.node is not None, verdict.summary()
+    assert not nodes or verdict.node in nodes, f"{verdict.summary()}, not on {' or '.join(nodes)}; {verdict.best(5)}"
+
+
+def assert_refused(verdict: Verdict, node: str, *, by: str = "", rule: str = "", message: str = "") -> None:
+    """Check that a node was refused: by that plugin and rule, with that message, as far as they are given."""
+    found = [(plugin, refusal.rule, refusal.message) for plugin, refusal in verdict.why_not(node)]
+    if verdict.refusal is not None:
+        plugin, _, refusal = verdict.refusal
+        found.append((plugin, refusal.rule, refusal.message))
+    wanted = (by, rule, message)
+    fits = [each for each in found if all(want in ("", got) for want, got in zip(wanted, each, strict=True))]
+    assert fits, f"{node} was refused by {found or 'nobody'}, and that is not {wanted}"
+
+
+def assert_scored(verdict: Verdict, plugin: str, **scores: int) -> None:
+    """Check what a plugin gave nodes, by name with `_` for `-`; compares all nodes that are named at once."""
+    found = {name: verdict.score_of(name.replace("_", "-")).get(plugin) for name in scores}
+    assert found == scores, f"`{plugin}` gave {found}, not {scores}"

@@ -1,0 +1,41 @@
+"""The public kit for tests of Python plugins; what is in it, and how to use it, says docs/plugins.md."""
+
+from koordpolicy.engine.testing.kit import (
+    NOW,
+    SECOND,
+    FakeClient,
+    FakeClock,
+    FakeEvictor,
+    FakeFramework,
+    FakeNominator,
+    FakeQueue,
+    FakeReadings,
+    FakeWaiting,
+    assert_placed,
+    assert_refused,
+    assert_scored,
+    node,
+    node_metric,
+    pod,
+    schedule,
+)
+
+__all__ = [
+    "NOW",
+    "SECOND",
+    "FakeClient",
+    "FakeClock",
+    "FakeEvictor",
+    "FakeFramework",
+    "FakeNominator",
+    "FakeQueue",
+    "FakeReadings",
+    "FakeWaiting",
+    "assert_placed",
+    "assert_refused",
+    "assert_scored",
+    "node",
+    "node_metric",
+    "pod",
+    "schedule",
+]

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from koordpolicy.__main__ import builtins
+from koordpolicy.engine import cli
+
+FRAMEWORKS = ("scheduler", "qos", "descheduler")
+
+
+def run(*arguments):
+    return cli.main(["new", *map(str, arguments)], builtins)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_new_policy_is_valid_and_its_tests_pass(framework, tmp_path, capsys):
+    assert run(framework, "my-policy", "--out", tmp_path / "made") == 0
+    assert sorted(path.name for path in (tmp_path / "made").iterdir()) == ["my-policy.test.yaml", "my-policy.yaml"]
+    out = capsys.readouterr().out
+    assert f"koord-policy test {tmp_path}/made/my-policy.test.yaml" in out
+    assert cli.main(["lint", str(tmp_path / "made")], builtins) == 0
+    assert cli.main(["test", str(tmp_path / "made"), "--require-tests"], builtins) == 0
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_new_python_plugin_passes_its_own_tests_and_can_be_offered(framework, tmp_path):
+    assert run(framework, "my-plugin", "--python", "--out", tmp_path) == 0
+    folder = tmp_path / "my-plugin"
+    assert sorted(path.name for path in folder.iterdir()) == ["README.md", "my_plugin.py", "pyproject.toml", "test_my_plugin.py"]
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(folder), str(folder)],
+        env=environment, capture_output=True, text=True, check=False, cwd=folder,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_nothing_is_written_over(framework, tmp_path, capsys):
+    (tmp_path / "mine.yaml").write_text("mine")
+    assert run(framework, "mine", "--out", tmp_path) == 2
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("mine.yaml", "mine")]
+    assert "is there already: take another name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "options", "message"), [
+    ("Busy", (), "`Busy` cannot be a plugin's name: write at most 63 small letters"),
+    ("a" * 64, (), "cannot be a plugin's name"),
+    ("../up", (), "`../up` cannot be a plugin's name"),
+    ("1st", ("--python",), "`1st` cannot be a module of Python"),
+    ("import", ("--python",), "`import` cannot be a module of Python"),
+])
+def test_a_name_that_cannot_be_is_refused(name, options, message, tmp_path, capsys):
+    assert run("scheduler", name, *options, "--out", tmp_path) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
