@@ -54,7 +54,7 @@ from .device_share_devices import Claim, Holding, Holdings, Limits, NodeDevices,
 from .device_share_requests import GPU_TYPE, DeviceRequest, DeviceRequestError, read_request, wants_devices
 from .device_share_templates import templates_of
 from .hints import node_came_or_changed, pod_left
-from .kept_outcomes import KeptOutcomes, refuse_one_by_one
+from .kept_outcomes import KeptOutcomes, Trials, refuse_one_by_one, score_one_by_one
 from .reservation_holdings import RESTRICTED as RESTRICTED_RESERVATION
 from .reservation_holdings import (
     Reserved,
@@ -164,8 +164,7 @@ class DeviceShare:
             on = self._on(state, snapshot, row, wanted)
             return None if on is None else self._try(on)
 
-        kept = self._outcomes.of(snapshot, wanted.kind) if self._alone(state, wanted) else None
-        refuse_one_by_one(refusals, snapshot, tried, attempt, kept)
+        refuse_one_by_one(refusals, snapshot, tried, attempt, self._trials(self._outcomes, state, snapshot, wanted))
         return refusals.answer()
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Skip | None:  # noqa: ARG002
@@ -181,17 +180,17 @@ class DeviceShare:
         asked = np.zeros(snapshot.size, np.bool_)
         asked[rows] = True
         asked &= self._devices.of(snapshot).facts[:, 0] != 0
-        kept = self._scores.of(snapshot, wanted.kind) if self._alone(state, wanted) else None
-        if kept is not None:
+
+        def score(row: int) -> int:
+            return self._score(state, pod, snapshot, row, wanted)
+
+        chosen = affinities_of(state).rows(snapshot)
+        if chosen:  # there it hangs on the NUMA nodes too
             own = np.zeros(snapshot.size, np.bool_)
-            own[[*snapshot.patched, *affinities_of(state).rows(snapshot)]] = True
-            known = asked & ~own
-            for row in np.flatnonzero(known & ~kept.known).tolist():
-                kept.note(row, self._score(state, pod, snapshot, row, wanted))
-            raw[known] = kept.numbers[known]
-            asked &= own
-        for row in np.flatnonzero(asked).tolist():
-            raw[row] = self._score(state, pod, snapshot, row, wanted)
+            own[chosen] = True
+            score_one_by_one(raw, snapshot, asked & own, score, None)
+            asked &= ~own
+        score_one_by_one(raw, snapshot, asked, score, self._trials(self._scores, state, snapshot, wanted))
         return Scores(normalize_by_max(raw, rows, HIGHEST_SCORE), raw={"": raw})
 
     def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
@@ -408,6 +407,23 @@ class DeviceShare:
     def _alone(self, state: CycleState, wanted: PodDevices) -> bool:
         """Whether nothing but the node and the kind of the pod decides."""
         return wanted.designated is None and wanted.templates is None and not anything_restored(state)
+
+    def _trials(
+        self, outcomes: KeptOutcomes, state: CycleState, snapshot: Snapshot, wanted: PodDevices,
+    ) -> Trials | None:
+        """Return what is known of pods of the same kind; None where more than node and kind decides."""
+        if not self._alone(state, wanted):
+            return None
+
+        def alike(row: int) -> Hashable:
+            holdings = self._holdings.at(snapshot, row)
+            labels = labels_of(snapshot.node(row))
+            return (
+                id(self._devices.at(snapshot, row)), None if holdings is None else holdings.likeness,
+                *(labels.get(path[-1]) for path in _LABELS),
+            )
+
+        return Trials(outcomes.of(snapshot, wanted.kind), alike)
 
     # What is held on a node
 
@@ -654,7 +670,7 @@ class _OnNode:
 
 def _devices_of(snapshot: Snapshot, row: int) -> NodeDevices | None:
     device = snapshot.object("Device", snapshot.names[row])
-    return None if device is None else NodeDevices.of(device)
+    return None if device is None else NodeDevices.shared(device)
 
 
 def _gpus(allocation: Allocation) -> frozenset[int]:

@@ -6,7 +6,8 @@ one bit per minor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -97,12 +98,23 @@ class NodeDevices:
     tree: Scope | None = None
 
     @staticmethod
+    def shared(device: Mapping[str, Any]) -> NodeDevices:
+        """Read a Device object without the ids of its devices: objects that say the same otherwise are one."""
+        labels = labels_of(device)
+        return _shared(json.dumps({
+            "devices": [
+                {name: value for name, value in entry.items() if name != "id"} for entry in _entries(device)
+                if isinstance(entry, Mapping)
+            ],
+            "labels": {name: labels.get(name) for name in (GPU_PARTITION_POLICY_LABEL, WELL_PLANNED_LABEL)},
+            "partitions": annotations_of(device).get(GPU_PARTITIONS_ANNOTATION),
+        }, default=str))
+
+    @staticmethod
     def of(device: Mapping[str, Any]) -> NodeDevices:
         """Read a Device object; what cannot be read of it counts as absent."""
         found: dict[str, dict[int, DeviceInfo]] = {}
-        spec = device.get("spec")
-        entries = spec.get("devices") if isinstance(spec, Mapping) else None
-        for entry in entries if isinstance(entries, list) else ():
+        for entry in _entries(device):
             info = _info(entry)
             if info is not None:
                 found.setdefault(str(entry.get("type")), {})[info.minor] = info
@@ -127,6 +139,20 @@ class NodeDevices:
     def has_functions(self, device_type: str) -> bool:
         """Whether any device of the type has virtual functions."""
         return any(info.functions for info in self.of_type(device_type).values())
+
+
+@lru_cache(maxsize=4_096)
+def _shared(text: str) -> NodeDevices:
+    said = json.loads(text)
+    annotations = {} if said["partitions"] is None else {GPU_PARTITIONS_ANNOTATION: said["partitions"]}
+    metadata = {"labels": said["labels"], "annotations": annotations}
+    return NodeDevices.of({"spec": {"devices": said["devices"]}, "metadata": metadata})
+
+
+def _entries(device: Mapping[str, Any]) -> Sequence[Any]:
+    spec = device.get("spec")
+    entries = spec.get("devices") if isinstance(spec, Mapping) else None
+    return entries if isinstance(entries, list) else ()
 
 
 def partitions_of(devices: NodeDevices, node: Mapping[str, Any]) -> tuple[Partitions | None, bool]:
@@ -247,6 +273,19 @@ class Holdings:
             for uid, claim in together.items()
         }
         return Holdings(pods, remaining, together)
+
+    @property
+    def likeness(self) -> Hashable:
+        """What decides about trials on a node: the sums of what is held."""
+        if not self.pods and not self.reservations:
+            return ()
+        amounts, functions = _sum(self.holders())
+        return (
+            tuple((each, minor, tuple(sorted(held.items()))) for each, of_type in sorted(amounts.items())
+                  for minor, held in sorted(of_type.items())),
+            tuple((each, minor, tuple(sorted(buses))) for each, of_minor in sorted(functions.items())
+                  for minor, buses in sorted(of_minor.items())),
+        )
 
     def holders(self, given_back: Iterable[str] = ()) -> list[Holding]:
         """Return all that holds anything, without these reservations."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -42,6 +43,18 @@ class Outcomes:
         """Take note of a row's number."""
         self.known[row] = True
         self.numbers[row] = number
+
+    def learn(self, rows: Rows, compute: Callable[[int], int], alike: Callable[[int], Hashable]) -> None:
+        """Take note of the numbers of rows: those that are alike are computed once."""
+        first: dict[Hashable, int] = {}
+        for row in rows.tolist():
+            known = first.setdefault(alike(row), row)
+            if known == row:
+                self.note(row, compute(row))
+                continue
+            self.note(row, int(self.numbers[known]))
+            if known in self.affinities:
+                self.affinities[row] = self.affinities[known]
 
     def number_of(self, refusal: Refusal | None) -> int:
         """Return the number that stands for a refusal; 0 for none."""
@@ -86,21 +99,46 @@ class KeptOutcomes:
         return outcomes
 
 
-def refuse_one_by_one(
-    refusals: RowRefusals, snapshot: Snapshot, tried: _Booleans, attempt: Callable[[int], Refusal | None],
-    kept: Outcomes | None,
-) -> None:
-    """Refuse the rows, as far as they are open, for which a trial returns why; without `kept` all of them are tried."""
-    asked = tried & refusals.open
-    if kept is not None:
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """What is known of trials of pods of one kind, and what says of two rows that the same would come of them."""
+
+    outcomes: Outcomes
+    alike: Callable[[int], Hashable]
+
+    def numbers(
+        self, snapshot: Snapshot, asked: _Booleans, compute: Callable[[int], int],
+    ) -> tuple[_Booleans, _Booleans]:
+        """Learn what is not known of the rows; return those that are known now, and those that an overlay changes."""
         overlaid = np.zeros(len(asked), np.bool_)
         overlaid[list(snapshot.patched)] = True
-        kept_rows = asked & ~overlaid
-        for row in np.flatnonzero(kept_rows & ~kept.known).tolist():
-            kept.note(row, kept.number_of(attempt(row)))
-        kept.refuse(refusals, kept_rows)
-        asked &= overlaid
+        known = asked & ~overlaid
+        self.outcomes.learn(np.flatnonzero(known & ~self.outcomes.known), compute, self.alike)
+        return known, asked & overlaid
+
+
+def refuse_one_by_one(
+    refusals: RowRefusals, snapshot: Snapshot, tried: _Booleans, attempt: Callable[[int], Refusal | None],
+    trials: Trials | None,
+) -> None:
+    """Refuse the open rows for which a trial returns why; without `trials` all of them are tried."""
+    asked = tried & refusals.open
+    if trials is not None:
+        outcomes = trials.outcomes
+        known, asked = trials.numbers(snapshot, asked, lambda row: outcomes.number_of(attempt(row)))
+        outcomes.refuse(refusals, known)
     for row in np.flatnonzero(asked).tolist():
         refusal = attempt(row)
         if refusal is not None:
             refusals.refuse_row(row, refusal)
+
+
+def score_one_by_one(
+    values: NDArray[np.int64], snapshot: Snapshot, asked: _Booleans, score: Callable[[int], int], trials: Trials | None,
+) -> None:
+    """Write the scores of the rows; without `trials` each of them is computed."""
+    if trials is not None:
+        known, asked = trials.numbers(snapshot, asked, score)
+        values[known] = trials.outcomes.numbers[known]
+    for row in np.flatnonzero(asked).tolist():
+        values[row] = score(row)

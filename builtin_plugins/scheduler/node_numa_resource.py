@@ -49,7 +49,7 @@ from koordpolicy.engine.scheduler.topology import (
 
 from .allocation_scoring import MOST_ALLOCATED
 from .annotations import annotations_of, is_hinted, json_object, text_in, write_annotation
-from .kept_outcomes import KeptOutcomes, Outcomes, refuse_one_by_one
+from .kept_outcomes import KeptOutcomes, Trials, refuse_one_by_one, score_one_by_one
 from .node_numa_resource_allocation import (
     NOT_ENOUGH_CPUS,
     Claim,
@@ -270,7 +270,10 @@ class NodeNUMAResource:
         by_zone[rows] = True
         by_zone &= ~nothing & ((policy != 0) | bool(request.numa_policy))
         if by_zone.any():
-            self._score_zones(state, pod, snapshot, request, values, by_zone)
+            score_one_by_one(
+                values, snapshot, by_zone, lambda row: self._zone_score(state, pod, snapshot, row, request),
+                self._trials(self._scores, state, pod, snapshot, request),
+            )
         values[nothing] = 0
         return Scores(values)
 
@@ -610,23 +613,23 @@ class NodeNUMAResource:
         tried: _Booleans,
     ) -> None:
         """Try nodes one by one, as far as it is not known what comes of that for a pod of the same kind."""
-        kept = self._kept(self._outcomes, state, pod, snapshot, request)
+        trials = self._trials(self._outcomes, state, pod, snapshot, request)
 
         def attempt(row: int) -> Refusal | None:
             refusal = self._try(state, pod, snapshot, row, request)
             affinity = affinity_of(state, snapshot, row)
-            if kept is not None and affinity is not None and row not in snapshot.patched:
-                kept.affinities[row] = affinity
+            if trials is not None and affinity is not None and row not in snapshot.patched:
+                trials.outcomes.affinities[row] = affinity
             return refusal
 
-        refuse_one_by_one(refusals, snapshot, tried, attempt, kept)
-        if kept is not None and kept.affinities:
-            affinities_of(state).note_known(snapshot, kept.affinities)
+        refuse_one_by_one(refusals, snapshot, tried, attempt, trials)
+        if trials is not None and trials.outcomes.affinities:
+            affinities_of(state).note_known(snapshot, trials.outcomes.affinities)
 
-    def _kept(
+    def _trials(
         self, outcomes: dict[frozenset[Path], KeptOutcomes], state: CycleState, pod: PodInfo, snapshot: Snapshot,
         request: NumaRequest,
-    ) -> Outcomes | None:
+    ) -> Trials | None:
         """Return what is known of pods of the same kind; None where more than node and kind decides."""
         if anything_restored(state):
             return None
@@ -642,7 +645,16 @@ class NodeNUMAResource:
             paths |= found[1]
         if paths not in outcomes:
             outcomes[paths] = KeptOutcomes(paths)
-        return outcomes[paths].of(snapshot, tuple(kinds))
+        alone = paths == _OUTCOME_PATHS
+
+        def alike(row: int) -> Hashable:
+            held = self._allocations.at(snapshot, row)
+            if not alone or held is None:
+                return row
+            at = snapshot.row(row)
+            return held.likeness, tuple(sorted(at.requested.items())), tuple(sorted(at.allocatable.items()))
+
+        return Trials(outcomes[paths].of(snapshot, tuple(kinds)), alike)
 
     def _providers(self, state: CycleState) -> Sequence[TopologyHints]:
         """Return who has topology hints; whoever asks this plugin outside a framework has no peers."""
@@ -705,24 +717,6 @@ class NodeNUMAResource:
             asked["cpu"] = amplified.astype(np.int64)
         values = scorer.scores(requested, {name: snapshot.allocatable(name) for name in names}, asked)
         return np.zeros(snapshot.size, np.int64) if values is None else values
-
-    def _score_zones(  # noqa: PLR0917
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, request: NumaRequest, values: NDArray[np.int64],
-        by_zone: _Booleans,
-    ) -> None:
-        """Write the scores of the zones that the pod would get, as far as they are not known of the same kind."""
-        kept = self._kept(self._scores, state, pod, snapshot, request)
-        asked = by_zone
-        if kept is not None:
-            overlaid = np.zeros(snapshot.size, np.bool_)
-            overlaid[list(snapshot.patched)] = True
-            for row in np.flatnonzero(by_zone & ~overlaid & ~kept.known).tolist():
-                kept.note(row, self._zone_score(state, pod, snapshot, row, request))
-            known = by_zone & ~overlaid
-            values[known] = kept.numbers[known]
-            asked = by_zone & overlaid
-        for row in np.flatnonzero(asked).tolist():
-            values[row] = self._zone_score(state, pod, snapshot, row, request)
 
     def _zone_score(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int, request: NumaRequest,

@@ -5,7 +5,7 @@ All of it is derived of the pods that a snapshot shows on the node, so that what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -144,6 +144,16 @@ class NodeAllocation:
         holders = {claim.holder for claim in claims.values()}
         pods = {key: allocation for key, allocation in self.pods.items() if key not in holders}
         return _allocation(self.topology, pods, {**self.claims, **claims})
+
+    @property
+    def likeness(self) -> Hashable:
+        """What decides about trials on a node: that of two nodes is the same where the same would come of them."""
+        if not self.pods and not self.reservations:
+            return self.topology.likeness
+        taken = tuple((number, each.count, each.exclusive) for number, each in sorted(self.taken.items()))
+        used = tuple((node, tuple(sorted(amounts.items()))) for node, amounts in sorted(self.used().items()))
+        states = tuple(sorted((node, state.value) for node, state in self.states().items()))
+        return self.topology.likeness, taken, used, states
 
     @property
     def bound(self) -> int:

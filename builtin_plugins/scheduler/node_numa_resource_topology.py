@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -64,6 +64,12 @@ class NodeTopology:
     strategy: str = ""
     ratio: float = 1.0
     node_ratio: float = 1.0
+
+    @property
+    def likeness(self) -> Hashable:
+        """What decides about trials on a node; cpus that are listed in the same words are the same."""
+        zones = tuple((node, tuple(amounts.items())) for node, amounts in self.zones.items())
+        return id(self.cpus), self.reserved, zones, self.policy, self.bind, self.strategy, self.ratio
 
     @property
     def facts(self) -> tuple[float, ...]:

@@ -574,14 +574,14 @@ KINDS = [
     {"rdma": 50}, {"gpu": 100, "rdma": 20, "annotations": {JOINT: TOGETHER}},
     {"rdma": 1, "annotations": {HINT: {"rdma": {"vfSelector": {}}}}},
 ]
-STEPS = st.lists(st.tuples(st.sampled_from(range(len(KINDS))), st.integers(0, 2), st.booleans()), max_size=12)
+STEPS = st.lists(st.tuples(st.sampled_from(range(len(KINDS))), st.integers(0, 4), st.booleans()), max_size=12)
 
 
 def clusters():
     return [
         node("a"), device(*GPUS, nic(0, vfs=2), name="a"),
         node("b"), device(*TREE, nic(0, numa=0, pcie="0", vfs=1), nic(1, numa=1, pcie="0"), name="b"),
-        node("c"),
+        node("c"), *(item for name in "de" for item in (node(name), device(*TREE, nic(0, numa=0, pcie="0"), name=name))),
     ]
 
 
@@ -603,7 +603,7 @@ def test_nothing_is_given_twice_and_kept_answers_are_those_of_a_plugin_that_know
             fresh.upsert({**held.object, "metadata": {**metadata, "annotations": annotations},
                           "spec": {**held.object["spec"], "nodeName": where}})
         stranger = fresh.make(NAME)
-        assert passed == [passes(stranger, asked, fresh.snapshot(), each) is None for each in range(3)]
+        assert passed == [passes(stranger, asked, fresh.snapshot(), each) is None for each in range(5)]
         assert scores == stranger.score(CycleState(), asked, fresh.snapshot(), fresh.rows).values.tolist()
         found = place(framework, plugin, asked, row)
         if isinstance(found, dict):
@@ -612,7 +612,7 @@ def test_nothing_is_given_twice_and_kept_answers_are_those_of_a_plugin_that_know
                 plugin.forget_pod(asked)
                 framework.cluster.forget(asked.key)
                 placed.pop(asked.key)
-    for name in "ab":
+    for name in "abde":
         used, functions = {}, []
         for _, where, found in placed.values():
             for device_type, entries in found.items() if where == name else ():

@@ -410,13 +410,14 @@ KINDS = [
     {"cpu": "2", "numa": {"numaTopologyPolicy": "SingleNUMANode"}, "memory": "20Gi"},
     {"cpu": "3", "spec": {"preferredCPUExclusivePolicy": "PCPULevel"}}, {"cpu": "500m", "qos": ""},
 ]
-STEPS = st.lists(st.tuples(st.sampled_from(range(len(KINDS))), st.integers(0, 3), st.booleans()), max_size=12)
+STEPS = st.lists(st.tuples(st.sampled_from(range(len(KINDS))), st.integers(0, 5), st.booleans()), max_size=12)
 
 
 def clusters():
     return [
         node("a"), topology("a"), node("b", labels=SINGLE), topology("b"),
         node("c", ratio=1.5), topology("c", policies=["Restricted"]), node("d"),
+        node("e", labels=SINGLE), topology("e"), node("f", labels=SINGLE), topology("f"),  # like b
     ]
 
 
@@ -439,7 +440,7 @@ def test_nothing_is_given_twice_and_kept_answers_are_those_of_a_plugin_that_know
                 fresh.upsert({**held.object, "metadata": metadata, "spec": {**held.object["spec"], "nodeName": where}})
                 assert key == held.key
             stranger = fresh.make(NAME)
-            assert passed == [passes(stranger, asked, fresh.snapshot(), each) is None for each in range(4)]
+            assert passed == [passes(stranger, asked, fresh.snapshot(), each) is None for each in range(6)]
             assert plugin.score(state, asked, snapshot, framework.rows).values.min() >= 0
         found = place(framework, plugin, asked, row)
         if isinstance(found, dict):
@@ -449,7 +450,7 @@ def test_nothing_is_given_twice_and_kept_answers_are_those_of_a_plugin_that_know
                 plugin.forget_pod(asked)
                 framework.cluster.forget(asked.key)
                 placed.pop(asked.key)
-    for name in "abc":
+    for name in "abcef":
         sets = [parse_cpus(each.get("cpuset", "")) for _, where, each in placed.values() if where == name]
         together = 0
         for cpus in sets:
