@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -74,14 +74,16 @@ class NodeVolumeLimits:
         return (pod_left(event) or node_came_or_changed(event) or event.kind in (CSI_NODE, *_KINDS)
                 or is_of(event, pod))
 
-    def _held_on(self, snapshot: Snapshot) -> NDArray[np.object_]:
+    def _held_on(self, snapshot: Snapshot) -> Sequence[Volumes]:
         def compute(view: Snapshot, some: Rows) -> Any:
             found = np.empty(len(some), np.object_)
             for place, row in enumerate(some.tolist()):
                 found[place] = _together([_volumes_of(pod, view) for pod in view.pods(row)])
             return found
 
-        return self._held.answer(snapshot, None, compute, tuple(snapshot.version_of(kind) for kind in _KINDS))
+        held: Any = self._held.answer(snapshot, None, compute, tuple(snapshot.version_of(kind) for kind in _KINDS))
+        found: Sequence[Volumes] = held
+        return found
 
     def _limits_for(self, driver: str, snapshot: Snapshot) -> NDArray[np.int64]:
         """Return the limit per node, -1 for none."""

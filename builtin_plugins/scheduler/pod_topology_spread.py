@@ -131,7 +131,8 @@ class PodTopologySpread:
                 if not found.complete:
                     chosen = found.present if chosen is None else chosen & found.present
         scored = rows if chosen is None else rows[chosen[rows]]
-        total = np.zeros(snapshot.size)
+        total: NDArray[np.float64] = np.zeros(snapshot.size)
+        part: NDArray[np.float64]
         pods = pod_counts(snapshot)
         for constraint in constraints:
             found = domains(snapshot, constraint.topology_key)
@@ -209,7 +210,7 @@ def _question(pod: PodInfo, constraint: Constraint) -> tuple[Hashable, Weight]:
 
 def _part(counts: Counts, size: int, constraint: Constraint) -> NDArray[np.float64]:
     """Return what a constraint adds to the scores, where there are `size` domains."""
-    return counts * math.log(size + 2) + (constraint.max_skew - 1)
+    return counts.astype(np.float64) * math.log(size + 2) + (constraint.max_skew - 1)
 
 
 def _least(sums: Counts, in_use: _Booleans, min_domains: int) -> int:

@@ -59,11 +59,11 @@ class Domains:
             return values if self.complete and among is None else np.where(chosen, values, 0)
         return self.of_nodes(self.sums(values, among))
 
-    def of_nodes(self, values: _Integers) -> _Integers:
+    def of_nodes(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return for each node what stands for its domain, 0 where it lacks the label."""
         if not self.complete:
             values = np.append(values, 0)  # what a code of -1 reads
-        found: _Integers = values[self.codes]
+        found: NDArray[Any] = values[self.codes]
         return found
 
     def number(self, rows: Rows) -> int:
