@@ -1,18 +1,13 @@
-"""What changed: which rows when, so that results can be kept between decisions, and the events that tell of objects."""
+"""Which rows changed when: what lets results be kept between decisions and recomputed for a few rows only."""
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from ..cel.frame import Rows
-
-if TYPE_CHECKING:
-    from .pods import PodInfo
 
 _LONGEST = 8_192
 _NONE: Rows = np.empty(0, dtype=np.intp)
@@ -63,20 +58,3 @@ def changed_rows(logs: Iterable[Log], since: int) -> Rows | None:
             return None
         found.update(rows)
     return np.array(sorted(found), dtype=np.intp) if found else _NONE
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something changed in the cluster: an object came (`old` is None), changed, or went (`new` is None).
-
-    Of pods, `old_pod` and `new_pod` hold what the cluster knew and knows, with the node that they are on; `assumed` is
-    true where the scheduler itself placed the pod or took that back.
-    """
-
-    kind: str
-    key: str
-    old: Mapping[str, Any] | None = None
-    new: Mapping[str, Any] | None = None
-    old_pod: PodInfo | None = None
-    new_pod: PodInfo | None = None
-    assumed: bool = False

@@ -18,7 +18,8 @@ from ..cel.encoding import Absent, KeptPaths, key_of, value_at
 from ..cel.frame import Codes, Frame, Numbers, Rows
 from ..cel.values import EvaluationError
 from ..source import PolicyError, Problem
-from .changes import Event, Log, changed_rows
+from .changes import Log, changed_rows
+from .events import Event
 from .metrics import NANOSECONDS, NodeMetric, Unmeasured, unmeasured
 from .pods import DeviceRequest, PodInfo, ResourceList, json_kind, mapping_at, text_at
 from .rows import NodeRow, allocatable_of, bound_devices, devices_of, model_of

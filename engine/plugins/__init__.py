@@ -6,7 +6,7 @@ entries by `python_plugin`; those of other distributions are found by `discover`
 may call, made by `cel_function`.
 """
 
-from ..cluster.changes import Event
+from ..cluster.events import Event
 from ..points import Question
 from .descheduling import (
     Balance,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, runtime_checkab
 if TYPE_CHECKING:
     import logging
 
-    from ..cluster.changes import Event
+    from ..cluster.events import Event
     from ..cluster.pods import PodInfo
     from ..cluster.snapshot import Snapshot
 

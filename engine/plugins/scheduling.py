@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from ..cluster.changes import Event
+from ..cluster.events import Event
 
 if TYPE_CHECKING:
     from ..cel.checked import Path

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterator
 
-from ..cluster.changes import Event
+from ..cluster.events import Event
 from ..cluster.snapshot import Cluster
 
 _LOG = logging.getLogger(__name__)

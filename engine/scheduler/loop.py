@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..cluster.changes import Event
+from ..cluster.events import Event
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Cluster
 from ..plugins import AfterError, BeforeError, Client, Count, Depends, Hinted, NextPod, QueuedPod

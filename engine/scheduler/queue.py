@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from ..cel.checked import Path
 from ..cel.encoding import key_of, value_at
-from ..cluster.changes import Event
+from ..cluster.events import Event
 from ..cluster.pods import PodInfo
 from ..plugins import QueuedPod
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from ..cluster.changes import Event
+from ..cluster.events import Event
 from ..cluster.pods import PodInfo, ResourceList, mapping_at, resource_list
 from ..cluster.rows import NodeRow
 from ..cluster.snapshot import Cluster

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..cel.frame import Rows
-from ..cluster.changes import Event
+from ..cluster.events import Event
 from ..cluster.pods import PodInfo, canonical_amount
 from ..cluster.snapshot import Cluster, Snapshot
 from ..compile import compile_documents

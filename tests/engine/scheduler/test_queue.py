@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordpolicy.engine.cluster.changes import Event
+from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.scheduler.queue import SECOND, PathHint, SchedulingQueue, any_change
 

@@ -1,0 +1,27 @@
+"""What changes in the cluster, told object by object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .pods import PodInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something changed in the cluster: an object came (`old` is None), changed, or went (`new` is None).
+
+    Of pods, `old_pod` and `new_pod` hold what the cluster knew and knows, with the node that they are on; `assumed` is
+    true where the scheduler itself placed the pod or took that back.
+    """
+
+    kind: str
+    key: str
+    old: Mapping[str, Any] | None = None
+    new: Mapping[str, Any] | None = None
+    old_pod: PodInfo | None = None
+    new_pod: PodInfo | None = None
+    assumed: bool = False
