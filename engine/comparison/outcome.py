@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, Final
 
 import numpy as np
@@ -475,6 +476,7 @@ class _Look:
     causes: list[Cause] = field(default_factory=list)
     _numbers: dict[Cause, int] = field(default_factory=dict)
     _said: dict[str, _Said] = field(default_factory=dict)
+    _columns: dict[bytes, NDArray[Any]] = field(default_factory=dict)
 
     def at(self, pods: Sequence[PodInfo], progress: _Progress) -> tuple[tuple[Shape, ...], tuple[Misfit, ...]]:
         """Return the kinds of pods that wait and that run, and the running ones whose node would refuse them."""
@@ -512,8 +514,16 @@ class _Look:
             if step.enforcement is not Enforcement.ENFORCE:
                 for cause, rows in self._by_cause(step):
                     watched[cause] = watched.get(cause, 0) + len(rows)
+        refused_by, totals = self._shared(refused_by), self._shared(totals)
         keys = tuple(pod.key for pod in group)
         return Shape(first.key, keys, profile.name, bool(first.node_name), refused_by, totals, best, watched)
+
+    def _shared(self, column: NDArray[Any]) -> NDArray[Any]:
+        """Return the column that was kept first of those with this content.
+
+        Where a policy tells every pod apart there are as many kinds as pods, and most of them fare alike.
+        """
+        return self._columns.setdefault(blake2b(column.tobytes(), digest_size=16).digest(), column)
 
     def _ask_without(self, pods: Mapping[str, PodInfo], pod: PodInfo, refused_by: NDArray[np.int16]) -> None:
         """Ask about the nodes that these pods are on, without them."""
