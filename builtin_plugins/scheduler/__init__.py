@@ -175,7 +175,7 @@ KOORDINATOR_PLUGINS: Final[Mapping[Point, Enabled]] = {
 defaults are disabled. It names all plugins, also those that are not among the built-ins (yet)."""
 
 _WEIGHTS: Final[Mapping[str, int]] = {
-    name: weight for enabled in reversed(DEFAULT_PLUGINS.values()) for name, weight in enabled
+    name: 1 for enabled in DEFAULT_PLUGINS.values() for name, _ in enabled
 } | dict(DEFAULT_PLUGINS[Point.SCORE])
 
 PLUGINS: Final[tuple[Plugin, ...]] = tuple(

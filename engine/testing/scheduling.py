@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ import numpy as np
 from ..cel.observed import NO_ROW
 from ..cel.values import EvaluationError
 from ..compile import CompiledScheduler
+from ..compile.programs import Rule
 from ..compile.scheduling import DocumentScheduler
 from ..documents import SchedulerSpec, ScoreExpectation, Wanted
 from ..plugins import CycleState, Handle
-from ..points import Answer, Framework, Scores
+from ..points import Answer, Framework, Refusal, Scores
 from ..registry import Plugin
 from ..reload.instances import Adoption
 from ..scheduler.cycle import decide, tie_break
@@ -34,11 +36,12 @@ def run_points(asking: Asking, plugin: Plugin) -> None:
     pod, snapshot = asking.pod(world), world.cluster.snapshot(world.now)
     spec = compiled.document.spec
     assert isinstance(spec, SchedulerSpec)
-    for expected, rules, ask, point in (
+    asked: tuple[tuple[Any, tuple[Rule, ...], Callable[[], Refusal | None], str], ...] = (
         (case.pre_enqueue, compiled.pre_enqueue, lambda: scheduler.pre_enqueue(pod, snapshot), "preEnqueue"),
         (case.pre_filter, (*compiled.pre_enqueue, *compiled.pre_filter),
          lambda: scheduler.pre_filter(state, pod, snapshot), "preFilter"),
-    ):
+    )
+    for expected, rules, ask, point in asked:
         if expected is None:
             continue
         if not rules:
