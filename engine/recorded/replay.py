@@ -231,6 +231,8 @@ class _Replay:
             if pod.reasons is None:
                 pod.reasons = verdict.reasons()
             return
+        if pod.left:  # while a permit held it
+            return
         pod.node, pod.since = verdict.node, self._now
         pod.stays += 1
         if pod.ran is None:
@@ -268,8 +270,8 @@ class _Replay:
         self._cycles += 1
         result = run_cycle(self._profiles, self._cluster.snapshot(self._now), limits=told.limits, dry_run=True,
                            node_selector=told.node_selector)
-        for failure in result.failures:
-            self._descheduler_errors[f"`{failure.plugin}`: {failure.message}"] = None
+        errors = [f"`{failure.plugin}`: {failure.message}" for failure in result.failures]
+        self._descheduler_errors.update(dict.fromkeys([*errors, *filter(None, [result.error])]))
         for outcome in result.evicted:
             self.evict(outcome.pod, outcome.plugin, outcome.rule, outcome.reason)
         self._push(self._now + self._descheduling.interval_s * SECOND, _Kind.DESCHEDULE)
@@ -299,9 +301,9 @@ class _Replay:
         metadata, created = item["metadata"], pod.stay.created * SECOND
         if pod.stay.qos in _QOS_CLASSES:
             metadata["labels"] = {_QOS_LABEL: pod.stay.qos}
-        if pod.evicted is not None or pod.stays > 1:
+        if evictions := pod.stays // 2:
             # Whoever comes back is another pod under the same name, as from a StatefulSet.
-            metadata["uid"] = f"{metadata['uid']}-{(pod.stays + 1) // 2}"
+            metadata["uid"] = f"{metadata['uid']}-{evictions}"
         # Who comes back has somebody who brings him back; descheduler filters protect pods without an owner.
         metadata["ownerReferences"] = [_owner(pod.stay.pod.name)]
         metadata["creationTimestamp"] = str(Timestamp(created))

@@ -37,7 +37,7 @@ def run(*stays, nodes=ONE_NODE, text="", **options):
     plugins = compile_documents(load([Source("policy.yaml", text)])) if text else ()
     live = Live(Registry.of([*SCHEDULER, *DESCHEDULER, *plugins], generation=1))
     result = replay(Recording(tuple(nodes), stays), live, clock=lambda: 0.0, **options)
-    assert (result.errors, result.descheduler_errors) == ((), ())
+    assert result.errors == ()
     return result
 
 
@@ -102,10 +102,17 @@ def test_whom_the_descheduler_evicts_goes_back_to_the_queue():
     nodes = (TraceNode("a", 4000, 1024, 0), TraceNode("b", 2000, 1024, 0))
     result = run(stay("first", 2, 0, 400), stay("big", 4, 10, 300), nodes=nodes, text=EVICT,
                  descheduling=Descheduling(default(), 60))
+    assert result.descheduler_errors == ()
     assert result.evictions == (Eviction(60.0, "first", "a", "move-along", "chosen", "chosen", 0.0),)
     assert pending(result) == [(0, 1, 0), (10, 1, 1), (60, 2, 0), (300, 1, 0), (400, 0, 0)]
     assert (result.waits, result.waits_again) == (Waits(2, 25.0, 0.0, 50.0, 50.0, 50.0, 50.0), Waits(1, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
     assert result.cycles == 7
+
+
+def test_what_keeps_the_descheduler_from_its_work_is_told_once():
+    result = run(stay("first", 2, 0, 400), text=EVICT, descheduling=Descheduling(default(), 60))
+    assert (result.cycles, result.evictions) == (7, ())
+    assert result.descheduler_errors == ("the cluster size is 0 or 1 meaning eviction causes service disruption or degradation",)
 
 
 def test_who_is_evicted_may_wait_for_long():
@@ -119,6 +126,15 @@ def test_who_is_evicted_may_wait_for_long():
         (60.0, 290.0), (360.0, 0.0), (420.0, 0.0), (480.0, 0.0), (540.0, 0.0), (600.0, 0.0), (660.0, 0.0),
     ]
     assert (in_parts.end, pending(in_parts)[-1]) == (690 * S, (690, 0, 0))
+
+
+def test_who_comes_back_has_devices_of_his_own_and_gives_them_back():
+    nodes = tuple(TraceNode(name, 4000, 1024, 1, "T4") for name in "ab")
+    stays = stay("first", 1, 0, 100, gpu=600), stay("second", 1, 70, 90, gpu=600), stay("third", 1, 80, 120, gpu=400)
+    result = run(*stays, nodes=nodes, text=EVICT, descheduling=Descheduling(default(), 60))
+    assert [each.again for each in result.evictions] == [0.0]
+    assert (result.waits, result.never_ran) == (Waits(3, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), ())
+    assert [(step.time / S, step.used.gpu) for step in result.steps] == [(0, 600), (70, 1200), (80, 1600), (90, 1000), (100, 400), (120, 0)]
 
 
 def test_the_qos_class_of_the_list_is_a_label_of_the_pod():
