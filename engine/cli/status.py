@@ -102,6 +102,11 @@ def _show_comparison(what: str, found: Mapping[str, Any]) -> None:
 
 def describe(example: Mapping[str, Any]) -> str:
     """Return one difference of decisions in a line."""
-    changes = [f"{sign}{', '.join(example[key])}" for key, sign in (("lost", "-"), ("gained", "+")) if example[key]]
+    pod, count = example["pod"], example["nodes"]
+    nodes = f"{count} node{'' if count == 1 else 's'}"
     why = f": {'; '.join(example['why'])}" if example["why"] else ""
-    return f"{example['pod']} at {example['verb']}: {example['nodes']} nodes, {' '.join(changes)}{why}"
+    if example["verb"] == "prioritize":
+        return (f"{pod}: {nodes} with another priority, best {', '.join(example['lost'])}, would be "
+                f"{', '.join(example['gained'])}{why}")
+    changes = [f"{sign}{', '.join(example[key])}" for key, sign in (("lost", "-"), ("gained", "+")) if example[key]]
+    return f"{pod}: {nodes} filtered otherwise, {' '.join(changes)}{why}"

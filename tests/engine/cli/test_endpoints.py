@@ -7,6 +7,8 @@ import socket
 
 import pytest
 
+from koordpolicy.engine.cli.status import describe
+
 from .test_scheduler_extender import document, dump, policies, question, serving  # noqa: F401
 from .test_scheduler_shadow import TOKEN, compared, decide, shadow, shadowed, token  # noqa: F401
 
@@ -88,6 +90,11 @@ def test_status_shows_what_runs_and_its_exit_code_whether_that_is_well(run, serv
     assert found.json[0]["status"]["policies"]["generation"] == 1
 
 
+def test_other_priorities_are_described_by_the_best_nodes():
+    assert describe({"verb": "prioritize", "pod": "shop/p", "nodes": 2, "lost": ["a"], "gained": ["b", "c"], "why": []}) == (
+        "shop/p: 2 nodes with another priority, best a, would be b, c")
+
+
 def test_a_rollback_is_told_with_what_it_brought_back(run, server, policies, token):
     edit(server, policies, document(9000), 2)
     done = run("rollback", "--endpoint", server.url, "--token-file", token)
@@ -112,7 +119,7 @@ def test_a_promotion_says_why_not_and_then_promotes(run, shadowed, shadow, polic
     done = run("promote", "--decisions", 2, *words)
     assert (done.exit, done.out.splitlines()) == (6, [
         "not promoted: 1 of 2 decisions differ, and at most 0.1 % may",
-        "  shop/p at filter: 1 nodes, -two: would be refused by small-enough: 2000m is too much"])
+        "  shop/p: 1 node filtered otherwise, -two: would be refused by small-enough: 2000m is too much"])
     done = run("promote", "--decisions", 2, "--max-differences", "50%", "--hash", "abcdef", *words)
     assert (done.exit, "is in the shadow" in done.out) == (5, True)
     digest = run("hash", shadow).out.strip()
