@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
+
 from koordpolicy.engine.cel.checked import Path
 from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import PodInfo
@@ -28,13 +30,13 @@ from koordpolicy.engine.plugins import (
     Skip,
     Wait,
 )
-from koordpolicy.engine.points import Code, Refusal
+from koordpolicy.engine.points import HIGHEST_SCORE, Code, Refusal, Scores
 from koordpolicy.engine.scheduler.reservations import reserve_pod_of
 
 from .coscheduling_args import ONCE_SATISFIED, check_args, convert, default_args
 from .coscheduling_controller import PodGroupStatus
 from .coscheduling_gangs import STRICT, Gang, GangGroup, Gangs, gang_of, summary
-from .coscheduling_network import network_spec, plan, topology_of
+from .coscheduling_network import by_closeness, network_spec, plan, topology_of
 from .coscheduling_preemption import JobPreemption, fit_error
 
 _GROUP_ID: Final = "bind-gang-group-id"
@@ -64,6 +66,10 @@ class GangCycle:
 
 class RootCause:
     """The key of the cycle state for whether the pod itself is why it fails, and not another of its gang."""
+
+
+class NetworkOrder:
+    """The key of the cycle state for the rows by closeness to the other members, the closest first."""
 
 
 class Coscheduling:
@@ -240,6 +246,27 @@ class Coscheduling:
             return Refusal("gang", f'Gang "{gang_id}" gets rejected due to pod is unschedulable')
         return Refusal("gang", "")
 
+    def pre_score(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
+    ) -> Refusal | Skip | None:
+        """Put the nodes in order by how close they are to the other members, where the gang wants that."""
+        gang = self.gangs.get(gang_of(pod)) if self._network and gang_of(pod) else None
+        topology = topology_of(snapshot) if gang is not None else None
+        if gang is None or topology is None or network_spec(self.gangs, self.gangs.group(gang)) is None:
+            return SKIP
+        members = self.gangs.members(self.gangs.group(gang))
+        placed = [each for gang in members for each in (*gang.waiting.values(), *gang.bound.values())]
+        state[NetworkOrder] = by_closeness(topology, snapshot, rows, placed)
+        return None
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+        """Prefer the nodes that come first in that order: the first has 100, the last 0."""
+        values = np.zeros(snapshot.size, np.int64)
+        order: list[int] = state.get(NetworkOrder, [])
+        for place, row in enumerate(order):
+            values[row] = HIGHEST_SCORE - HIGHEST_SCORE * place // max(1, len(order) - 1)
+        return Scores(values)
+
     def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
         """Take nothing."""
 
@@ -281,7 +308,6 @@ class Coscheduling:
     ) -> None:
         """Write down with how many others the pod is bound."""
         self._mark(pod, draft)
-        return None
 
     def pre_bind_reservation(
         self, state: CycleState, reservation: dict[str, Any], node: str,  # noqa: ARG002
@@ -292,7 +318,7 @@ class Coscheduling:
             self._mark(pod, reservation)
         return None
 
-    def post_bind(self, state: CycleState, pod: PodInfo, node: str) -> None:
+    def post_bind(self, state: CycleState, pod: PodInfo, node: str) -> None:  # noqa: ARG002
         """Take note that a member is bound."""
         gang = self.gangs.get(gang_of(pod))
         if gang is not None:

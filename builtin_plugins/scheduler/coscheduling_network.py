@@ -209,3 +209,35 @@ def _fill(place: _Place, wanted: int, spec: NetworkSpec) -> list[int]:
         if many > 0:
             rows += _fill(child, many, spec)
     return rows
+
+
+def by_closeness(
+    layers: Sequence[Layer], snapshot: Snapshot, rows: Rows, placed: Iterable[PodInfo],
+) -> list[int]:
+    """Return rows in the order in which a late member should come to them: closest to the most others first.
+
+    Nodes are compared from the lowest layer up: how many members are on the node, below its switch, and so on.
+    """
+    counts: dict[tuple[str, ...], int] = {}
+    for pod in placed:
+        row = snapshot.index.get(pod.node_name)
+        if row is not None:
+            for place in _places(layers, snapshot, row):
+                counts[place] = counts.get(place, 0) + 1
+
+    def order(row: int) -> tuple[tuple[int, ...], int]:
+        return tuple(-counts.get(place, 0) for place in reversed(_places(layers, snapshot, row))), row
+
+    return sorted(rows.tolist(), key=order)
+
+
+def _places(layers: Sequence[Layer], snapshot: Snapshot, row: int) -> list[tuple[str, ...]]:
+    """Return the paths of a node's places from the top layer down to itself."""
+    labels = labels_of(snapshot.node(row))
+    path: tuple[str, ...] = ()
+    found = []
+    for layer in layers:
+        if layer.label_keys:
+            path = (*path, next((str(labels[key]) for key in layer.label_keys if labels.get(key)), ""))
+            found.append(path)
+    return [*found, (*path, snapshot.names[row])]

@@ -20,7 +20,7 @@ from koordpolicy.engine.points import Refusal
 
 from .annotations import is_reserve_pod, labels_of
 from .coscheduling_gangs import GangGroup, Gangs, gang_of
-from .preemption import ineligible
+from .default_preemption import ineligible
 
 _DISABLED: Final = "scheduling.koordinator.sh/disable-preemptible"
 
@@ -96,8 +96,8 @@ class JobPreemption:
         if all(member.key != pod.key for member in members):
             return "no pending pods"
         for member in members:
-            if why := ineligible(member, snapshot, self._handle.nominator):
-                return why
+            if why := ineligible(member, snapshot, refused):
+                return why.replace("due to a ", "due to ")  # upstream's words here
         rows = refused.resolvable()
         if not len(rows):
             return "no nodes available"

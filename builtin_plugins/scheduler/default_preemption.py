@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -73,50 +73,60 @@ class DefaultPreemption:
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Refused,  # noqa: ARG002
     ) -> Nomination | Refusal:
         """Return the node where the fewest and least important pods have to go, or why that helps nowhere."""
-        ineligible = _ineligible(pod, snapshot, refused)
-        if ineligible:
-            return Refusal("eligible", f"preemption: {ineligible}")
-        candidates, failures = self._candidates(pod, snapshot, refused)
-        if not candidates:
-            return Refusal("candidates", f"preemption: {_summary(failures, snapshot.size)}")
-        best = pick(candidates)
-        return Nomination(snapshot.names[best.row], best.victims)
-
-    def _candidates(
-        self, pod: PodInfo, snapshot: Snapshot, refused: Refused,
-    ) -> tuple[list[Candidate], dict[str, int]]:
-        """Return what was found, and, where that is nothing, for how many nodes which reason stands."""
-        rows = refused.resolvable().tolist()
-        failures: dict[str, int] = {}
-        if not rows:
-            return [], failures
-        budgets = [Budget(item) for item in snapshot.objects(_BUDGET).values()]
-        wanted = min(max(len(rows) * self._percentage // 100, self._absolute), len(rows))
-        start = self._random.randrange(len(rows))
-        breaking: list[Candidate] = []
-        clean: list[Candidate] = []
-        for row in rows[start:] + rows[:start]:
-            found = select_victims(pod, snapshot, refused, row, budgets)
-            if isinstance(found, str):
-                failures[found] = failures.get(found, 0) + 1
-                continue
-            (breaking if found.violations else clean).append(found)
-            # Candidates that break budgets are no reason to stop before there is one that breaks none.
-            if clean and len(clean) + len(breaking) >= wanted:
-                break
-        return clean + breaking, failures
+        return make_room(
+            pod, snapshot, refused, percentage=self._percentage, absolute=self._absolute,
+            start=self._random.randrange(snapshot.size or 1),
+        )
 
 
-def select_victims(
+def make_room(
+    pod: PodInfo, snapshot: Snapshot, refused: Refused, *, may_take: Callable[[PodInfo], bool] | None = None,
+    percentage: int = _PERCENTAGE, absolute: int = _ABSOLUTE, start: int = 0,
+) -> Nomination | Refusal:
+    """Return the node where the fewest and least important pods have to go, or why that helps nowhere.
+
+    `may_take` says which pods may be victims; without it, those of lower priority. At least `percentage` of the nodes
+    and `absolute` nodes are tried, from the row `start` on.
+    """
+    why = ineligible(pod, snapshot, refused)
+    if why:
+        return Refusal("eligible", f"preemption: {why}")
+    rows = refused.resolvable().tolist()
+    failures: dict[str, int] = {}
+    budgets = [Budget(item) for item in snapshot.objects(_BUDGET).values()]
+    wanted = min(max(len(rows) * percentage // 100, absolute), len(rows))
+    start %= len(rows) or 1
+    breaking: list[Candidate] = []
+    clean: list[Candidate] = []
+    for row in rows[start:] + rows[:start]:
+        found = select_victims(pod, snapshot, refused, row, budgets, may_take)
+        if isinstance(found, str):
+            failures[found] = failures.get(found, 0) + 1
+            continue
+        (breaking if found.violations else clean).append(found)
+        # Candidates that break budgets are no reason to stop before there is one that breaks none.
+        if clean and len(clean) + len(breaking) >= wanted:
+            break
+    if not clean and not breaking:
+        return Refusal("candidates", f"preemption: {_summary(failures, snapshot.size)}")
+    best = pick(clean + breaking)
+    return Nomination(snapshot.names[best.row], best.victims)
+
+
+def select_victims(  # noqa: PLR0917 - a pod, a node, and who may go
     pod: PodInfo, snapshot: Snapshot, refused: Refused, row: int, budgets: Sequence[Budget] = (),
+    may_take: Callable[[PodInfo], bool] | None = None,
 ) -> Candidate | str:
     """Return who would have to go from a node so that the pod fits, or why nothing helps.
 
-    All pods of lower priority go at first; then as many as possible come back, those that would break their disruption
-    budgets first, the more important before the others.
+    All pods that `may_take` allows (without it, those of lower priority) go at first; then as many as possible come
+    back, those that would break their disruption budgets first, the more important before the others.
     """
     node = snapshot.names[row]
-    possible = [each for each in snapshot.row(row).pods.values() if each.priority < pod.priority]
+    possible = [
+        each for each in snapshot.row(row).pods.values()
+        if (each.priority < pod.priority if may_take is None else may_take(each))
+    ]
     if not possible:
         return _NO_VICTIMS
     possible.sort(key=importance)
@@ -201,7 +211,7 @@ def split_by_budgets(pods: Sequence[PodInfo], budgets: Sequence[Budget]) -> tupl
     return violating, others
 
 
-def _ineligible(pod: PodInfo, snapshot: Snapshot, refused: Refused) -> str:
+def ineligible(pod: PodInfo, snapshot: Snapshot, refused: Refused) -> str:
     """Return why the pod may not preempt others, or an empty text."""
     if (pod.object.get("spec") or {}).get("preemptionPolicy") == "Never":
         return _NEVER

@@ -18,11 +18,11 @@ from koordpolicy.engine.kubernetes.vocabulary import PREEMPTIBLE_LABEL, QUOTA_NA
 from koordpolicy.engine.plugins import SKIP, CycleState, Event, Handle, Nomination, OnlyNodes, Refused, Skip
 from koordpolicy.engine.points import Code, Refusal
 
+from .default_preemption import make_room
 from .elastic_quota_amounts import added, exceeded, masked, printed, subtracted
 from .elastic_quota_args import check_args, convert, default_args
 from .elastic_quota_controllers import QuotaStatus, RevokeOverused
 from .elastic_quota_tree import DEFAULT, ROOT, SYSTEM, QuotaSpec, QuotaTree, summary
-from .preemption import preempt
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _RESERVE_POD: Final = "scheduling.koordinator.sh/reserve-pod"
@@ -192,7 +192,7 @@ class ElasticQuota:
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Refused,  # noqa: ARG002
     ) -> Nomination | Refusal | None:
         """Make room by taking away pods of the same quota with a lower priority."""
-        return preempt(pod, snapshot, refused, lambda victim: self.can_preempt(pod, victim), self._handle.nominator)
+        return make_room(pod, snapshot, refused, may_take=lambda victim: self.can_preempt(pod, victim))
 
     def can_preempt(self, pod: PodInfo, victim: PodInfo) -> bool:
         """Return whether a pod may take the place of another: of lower priority, preemptible, in the same quota."""

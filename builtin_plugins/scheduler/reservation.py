@@ -48,7 +48,7 @@ from koordpolicy.engine.scheduler.reservations import (
 )
 
 from .annotations import SCHEDULING_HINT_ANNOTATIONS, annotations_of, json_object, labels_of, write_annotation
-from .preemption import CandidateLimits, preempt
+from .default_preemption import make_room
 from .reservation_args import check_args, convert, default_args
 from .reservation_cache import ReservationCache
 from .reservation_controller import ReservationStatus
@@ -359,9 +359,10 @@ class Reservation:
     ) -> Nomination | Refusal | None:
         """Make room, where that is asked for; else say what was wrong with the reservations."""
         if self._args.preempts:
-            limits = CandidateLimits(self._args.candidates_percentage, self._args.candidates_absolute)
-            return preempt(pod, snapshot, refused, lambda victim: _may_take(pod, victim), self._handle.nominator,
-                           limits=limits)
+            return make_room(
+                pod, snapshot, refused, may_take=lambda victim: _may_take(pod, victim),
+                percentage=self._args.candidates_percentage, absolute=self._args.candidates_absolute,
+            )
         found: ReservationState | None = state.get(ReservationState)
         if found is None or is_reserve_pod(pod):
             return None

@@ -302,6 +302,16 @@ def test_a_gang_that_must_stay_together_and_does_not_fit_is_refused_with_the_num
     assert refusal.message.startswith("no candidate topology nodes can accommodate job, desiredOfferSlot: 3, spine/s1: 4")
 
 
+def test_late_members_are_drawn_to_where_the_others_are():
+    nodes = [node("a", spine="s1", block="b1"), node("b", spine="s1", block="b2"), node("c", spine="s2", block="b3")]
+    wanted = group(network_topology_spec=json.dumps({"gatherStrategy": [{"layer": "block", "strategy": "PreferGather"}]}))
+    framework = FakeFramework(*nodes, TOPOLOGY, wanted, pod("here", nodeName="b"), pod("late"))
+    plugin, state, snapshot = framework.make("Coscheduling", awareNetworkTopology=True), CycleState(), framework.snapshot()
+    assert plugin.pre_score(state, framework.pod("default/late"), snapshot, framework.rows) is None
+    assert plugin.score(state, framework.pod("default/late"), snapshot, framework.rows).values.tolist() == [50, 100, 0]
+    assert framework.make("Coscheduling").pre_score(state, framework.pod("default/late"), snapshot, framework.rows) is SKIP
+
+
 def test_the_phase_of_a_pod_group_follows_its_pods():
     framework = FakeFramework(node("a"), group(least=2), pod("p1", nodeName="a"), pod("p2"))
     plugin = framework.make("Coscheduling")
