@@ -59,8 +59,7 @@ class InterPodAffinity:
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
         self._hard_weight = args.get("hardPodAffinityWeight", 1)
         self._ignores_existing = args.get("ignorePreferredTermsOfExistingPods", False)
-        self._known: dict[Kind, _About] = {}
-        self._version: Hashable = None
+        self._known: dict[tuple[Kind, Hashable], _About] = {}
         self._refusals = (
             Refusal(_RULES[0], _AFFINITY, Code.UNRESOLVABLE), Refusal(_RULES[1], _ANTI_AFFINITY),
             Refusal(_RULES[2], _EXISTING),
@@ -199,32 +198,28 @@ class InterPodAffinity:
 
     def _about(self, pods: PodsSeen, kind: Kind) -> _About:
         version = pods.terms_version, pods.namespaces_version
-        if version != self._version or len(self._known) >= _MOST_KINDS:
-            self._known.clear()
-            self._version = version
-        found = self._known.get(kind)
+        found = self._known.get((kind, version))
         if found is None:
-            found = self._known[kind] = self._find_about(pods, kind)
+            if len(self._known) >= _MOST_KINDS:
+                self._known.clear()
+            found = self._known[kind, version] = self._find_about(pods, kind)
         return found
 
     def _find_about(self, pods: PodsSeen, kind: Kind) -> _About:
         apart: dict[str, dict[AffinityTerms, int]] = {}
         drawing: dict[str, dict[AffinityTerms, int]] = {}
-        labels_of = pods.namespace_labels
-
-        def note(found: dict[str, dict[AffinityTerms, int]], terms: Iterable[AffinityTerm],
-                 weight: Callable[[AffinityTerm], int]) -> None:
-            for term in terms:
-                amount = weight(term)
-                if amount and term.takes(kind.namespace, kind.labels, labels_of):
+        namespace, labels, labels_of = kind.namespace, kind.labels, pods.namespace_labels
+        hard = self._hard_weight
+        for of in pods.affine():
+            counted = [(apart, term, 1) for term in of.required_anti_affinity]
+            if hard:
+                counted += [(drawing, term, hard) for term in of.required_affinity]
+            counted += [(drawing, term, term.weight) for term in of.preferred_affinity]
+            counted += [(drawing, term, -term.weight) for term in of.preferred_anti_affinity]
+            for found, term, amount in counted:
+                if term.takes(namespace, labels, labels_of):
                     by_terms = found.setdefault(term.topology_key, {})
                     by_terms[of] = by_terms.get(of, 0) + amount
-
-        for of in pods.affine():
-            note(apart, of.required_anti_affinity, lambda _: 1)
-            note(drawing, of.required_affinity, lambda _: self._hard_weight)
-            note(drawing, of.preferred_affinity, lambda term: term.weight)
-            note(drawing, of.preferred_anti_affinity, lambda term: -term.weight)
         return _About(apart, drawing)
 
 

@@ -85,6 +85,8 @@ class PodCounts:
         self._seen: dict[int, tuple[Mapping[str, Any], Kind]] = {}
         self._order: list[Kind] = []
         self._columns: dict[Hashable, _Column] = {}
+        self.seen: PodsSeen | None = None
+        """What was last looked at: several plugins look at one snapshot, one after the other."""
         self.terms_version = 0
         """Grows whenever the terms that some running pod has may have become others."""
 
@@ -157,6 +159,11 @@ class PodCounts:
         else:
             del self._affine[kind.terms]
             self.terms_version += 1
+
+    @property
+    def version(self) -> int:
+        """Another one whenever pods have come or gone."""
+        return self._stamp
 
     def kind_of(self, pod: PodInfo) -> Kind:
         """Return the kind of a pod, wherever it runs; it is one and the same for pods that agree."""
@@ -249,11 +256,12 @@ class PodCounts:
 class PodsSeen:
     """The pods as one snapshot shows them; an overlay is seen as it is, and nothing is kept of it."""
 
-    __slots__ = ("_counts", "_moved", "_snapshot")
+    __slots__ = ("_counts", "_moved", "snapshot", "version")
 
     def __init__(self, counts: PodCounts, snapshot: Snapshot) -> None:
         self._counts = counts
-        self._snapshot = snapshot
+        self.snapshot = snapshot
+        self.version = counts.version
         self._moved = counts.moved(snapshot) if snapshot.patched else []
 
     def kind_of(self, pod: PodInfo) -> Kind:
@@ -309,14 +317,14 @@ class PodsSeen:
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         """Return a namespace's labels; where its object is not known, the one that every namespace has."""
-        item = self._snapshot.object("Namespace", namespace)
+        item = self.snapshot.object("Namespace", namespace)
         labels = (item.get("metadata") or {}).get("labels") if item is not None else None
         return labels or {_NAMESPACE_LABEL: namespace}
 
     @property
     def namespaces_version(self) -> int:
         """Grows whenever a namespace may have other labels."""
-        return self._snapshot.version_of("Namespace")
+        return self.snapshot.version_of("Namespace")
 
 
 def pod_counts(snapshot: Snapshot) -> PodsSeen:
@@ -326,4 +334,7 @@ def pod_counts(snapshot: Snapshot) -> PodsSeen:
     if not isinstance(counts, PodCounts):
         counts = kept[PodCounts] = PodCounts(snapshot.size)
     counts.follow(snapshot)
-    return PodsSeen(counts, snapshot)
+    seen = counts.seen
+    if seen is None or seen.snapshot is not snapshot or seen.version != counts.version:
+        seen = counts.seen = PodsSeen(counts, snapshot)
+    return seen
