@@ -35,6 +35,7 @@ from koordpolicy.engine.scheduler.topology import affinities_of, affinity_of, ma
 
 from .allocation_scoring import AllocationScorer
 from .annotations import annotations_of, is_hinted, labels_of, write_annotation
+from .device_share_adaption import GATE, ISOLATION_LABEL, AdaptionError, Bound, adapt
 from .device_share_allocation import (
     NO_TEMPLATE,
     Allocation,
@@ -66,12 +67,12 @@ from .reservation_holdings import (
     note_restored,
     restored_on,
 )
+from .reservation_status import RESIZE
 from .row_refusals import RowRefusals
 
 if TYPE_CHECKING:
     from koordpolicy.engine.plugins import Event
 
-ISOLATION_LABEL: Final = "koordinator.sh/gpu-isolation-provider"
 HINT_SCORE: Final = 500
 """What a topology hint counts that leaves the choice of devices as it would be anyway: more than those of cpus."""
 
@@ -83,6 +84,7 @@ _LABELS: Final = tuple(
     )
 )
 _OUTCOME_PATHS: Final = _HOLDING_PATHS | frozenset(_LABELS)
+_RESIZE_GATE: Final = "ResizePod"
 _NO_ISOLATION: Final = Refusal("isolation", "GPUIsolationProviderHAMICore not found on the node", Code.ERROR)
 _TOO_FEW_ON_NUMA: Final = Refusal("numa", "Insufficient NUMA Scoped Devices", Code.UNRESOLVABLE)
 _NOT_ON_NUMA: Final = Refusal("numa", "Designated Allocation Lack NUMA Node ID")
@@ -231,7 +233,14 @@ class DeviceShare:
     def pre_bind_reservation(self, state: CycleState, reservation: dict[str, Any], node: str) -> Refusal | None:
         """Write down which devices the Reservation got."""
         found = state.get(Grant)
-        return self._write(reservation, found, node) if isinstance(found, Grant) else None
+        if not isinstance(found, Grant):
+            return None
+        refusal = self._write(reservation, found, node)
+        if refusal is None and found.node == node and _RESIZE_GATE in self._handle.feature_gates:
+            write_annotation(reservation, RESIZE, {"resources": {
+                name: _quantity(name, amount) for name, amount in sorted(_summed(found.allocation).items())
+            }})
+        return refusal
 
     def resize_pod(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> PodInfo | Refusal | None:
         """Let a pod that stands for a Reservation request all of the devices that it gets."""
@@ -242,14 +251,7 @@ class DeviceShare:
         found = self._allocated(pod, on, self._nominee(state, pod, snapshot, row))
         if isinstance(found, Refusal):
             return found
-        requests = ResourceList(pod.requests)
-        for given in found[0].values():
-            totals = ResourceList()
-            for each in given:
-                for name, amount in each.resources.items():
-                    totals[name] += amount
-            requests.update(totals)
-        return replace(pod, requests=requests)
+        return replace(pod, requests=ResourceList({**pod.requests, **_summed(found[0])}))
 
     # Reservations
 
@@ -538,6 +540,11 @@ class DeviceShare:
             device_type: [_entry(devices, device_type, each) for each in given]
             for device_type, given in grant.allocation.items()
         })
+        if GATE in self._handle.feature_gates:
+            try:
+                adapt(Bound(item, grant.allocation, node, snapshot, self._handle.now()), self._handle.client)
+            except (AdaptionError, OSError) as error:
+                return Refusal("adaption", str(error), Code.ERROR)
         return None
 
     def _describe(self, name: str) -> Any:
@@ -671,6 +678,15 @@ class _OnNode:
 def _devices_of(snapshot: Snapshot, row: int) -> NodeDevices | None:
     device = snapshot.object("Device", snapshot.names[row])
     return None if device is None else NodeDevices.shared(device)
+
+
+def _summed(allocation: Allocation) -> ResourceList:
+    total = ResourceList()
+    for given in allocation.values():
+        for each in given:
+            for name, amount in each.resources.items():
+                total[name] += amount
+    return total
 
 
 def _gpus(allocation: Allocation) -> frozenset[int]:

@@ -624,3 +624,87 @@ def test_nothing_is_given_twice_and_kept_answers_are_those_of_a_plugin_that_know
                     functions += [each["busID"] for each in (entry.get("extension") or {}).get("vfs", ())]
         assert max(used.values(), default=0) <= 100
         assert len(functions) == len(set(functions))
+
+
+# Feature gates
+
+
+def bound_to(vendor, model="M", *, requests, labels=None, gates=("DevicePluginAdaption",), node_notes=None, template=False):
+    entry = gpu(0)
+    entry["resources"] |= {"huawei.com/npu-core": "8", "huawei.com/npu-cpu": "7"}
+    kinds = {"node.koordinator.sh/gpu-vendor": vendor, "node.koordinator.sh/gpu-model": model}
+    host = {**node(), "metadata": {"name": "n", "labels": kinds, "annotations": node_notes or {}}}
+    framework = FakeFramework(host, device(entry, gpu(1), labels=kinds), TEMPLATES, gates=gates, now=7_000_000_000_000)
+    plugin, state = framework.make(NAME), CycleState()
+    asked = npu_pod("2") if template else pod("p", labels=labels, **requests)
+    assert plugin.pre_filter(state, asked, framework.snapshot()) is None
+    assert plugin.reserve(state, asked, framework.snapshot(), 0) is None
+    draft = json.loads(json.dumps(asked.object))
+    refusal = plugin.pre_bind(state, asked, draft, "n")
+    draft["metadata"]["annotations"].pop(ALLOCATED)
+    return refusal, draft["metadata"], framework
+
+
+GENERAL = {"scheduling.koordinator.sh/bind-timestamp": "7000000000000", "scheduling.koordinator.sh/gpu-minors": "0"}
+PREDICATE = {"predicate-time": "7000000000000"}
+
+
+@pytest.mark.parametrize(("vendor", "model", "requests", "expected"), [
+    ("nvidia", "M", {"gpu": 100}, {}),
+    ("huawei", "910B", {"gpu": 100}, {**PREDICATE, "huawei.com/npu-core": "0"}),
+    ("huawei", "Ascend-310P3-300I-DUO", {"gpu": 100}, {**PREDICATE, "huawei.com/Ascend310P": "Ascend310P-0"}),
+    ("huawei", "310P", None, {**PREDICATE, "huawei.com/npu-core": "0-vir02"}),
+    ("cambricon", "M", {"gpu": 50}, {"CAMBRICON_DSMLU_ASSIGHED": "false", "CAMBRICON_DSMLU_PROFILE": "0_50_160"}),
+    ("metax", "M", {"gpu": 50}, {
+        "metax-tech.com/gpu-devices-allocated": '[[{"uuid":"GPU-0","compute":50,"vRam":40960}]]'}),
+])
+def test_device_plugins_of_vendors_find_what_they_want_where_the_gate_is_on(vendor, model, requests, expected):
+    refusal, metadata, _ = bound_to(vendor, model, requests=requests, template=requests is None)
+    assert (refusal, metadata["annotations"]) == (None, {**GENERAL, **expected})
+    if requests is not None:
+        assert bound_to(vendor, model, requests=requests, gates=())[1]["annotations"] == {}
+
+
+def test_a_pod_isolated_by_hami_is_labelled_with_its_node():
+    _, metadata, _ = bound_to("nvidia", requests={"gpu": 100}, labels={K + "gpu-isolation-provider": "HAMi-core"})
+    assert metadata["labels"]["hami.io/vgpu-node"] == "n"
+
+
+@pytest.mark.parametrize(("lock", "message"), [
+    (None, None), ("1970-01-01T01:50:00Z,default,gone", None), ("1970-01-01T00:00:00Z,default,p", None),
+    ("1970-01-01T01:56:00Z,default,here", 'node "n" has been locked'), ("now", 'invalid node lock value "now"'),
+])
+def test_a_node_is_locked_for_device_plugins_that_tell_pods_apart_by_time(lock, message):
+    notes = {} if lock is None else {"hami.io/mutex.lock": lock}
+    entry = pod_object("here")
+    framework = FakeFramework(
+        {**node(), "metadata": {"name": "n", "annotations": notes}}, entry,
+        device(gpu(0), labels={"node.koordinator.sh/gpu-vendor": "metax"}), gates=("DevicePluginAdaption",),
+        now=7_000_000_000_000)
+    plugin, state, asked = framework.make(NAME), CycleState(), pod("p", gpu=50)
+    plugin.pre_filter(state, asked, framework.snapshot())
+    plugin.reserve(state, asked, framework.snapshot(), 0)
+    refusal = plugin.pre_bind(state, asked, {"metadata": {"name": "p", "namespace": "default"}}, "n")
+    if message is None:
+        (_, locked), = framework.client.patches
+        assert (refusal, locked["metadata"]["annotations"]) == (None, {
+            "hami.io/mutex.lock": "1970-01-01T01:56:40Z,default,p"})
+    else:
+        assert (refusal.code, refusal.message[: len(message)], framework.client.patches) == (Code.ERROR, message, [])
+
+
+def test_what_a_device_plugin_cannot_do_is_an_error():
+    for requests, message in (({"gpu": 200}, "multiple gpu share is not supported on device side"),
+                              ({"gpu_memory": "1Gi"}, "gpu core resource is required")):
+        assert bound_to("cambricon", requests=requests)[0].message == message
+
+
+def test_a_reservation_says_what_it_holds_where_the_gate_for_that_is_on():
+    framework = FakeFramework(node(), device(*GPUS), gates=("ResizePod",))
+    plugin, state, asked = framework.make(NAME), CycleState(), pod(gpu=50)
+    plugin.pre_filter(state, asked, framework.snapshot())
+    plugin.reserve(state, asked, framework.snapshot(), 0)
+    draft = {"metadata": {"name": "r"}}
+    assert plugin.pre_bind_reservation(state, draft, "n") is None
+    assert json.loads(draft["metadata"]["annotations"]["scheduling.koordinator.sh/reservation-resize-allocatable"]) == {
+        "resources": {K + "gpu-core": "50", K + "gpu-memory": "40Gi", K + "gpu-memory-ratio": "50"}}
