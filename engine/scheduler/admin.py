@@ -27,6 +27,7 @@ MOST_DIFFERENCES: Final = 0.001
 """Which part of them may differ, unless told otherwise."""
 
 _LARGEST_TOKEN: Final = 4096
+_MOST_DECISIONS: Final = 1_000_000_000
 _EXAMPLES: Final = 5
 
 
@@ -83,8 +84,8 @@ class Wish:
         if unknown:
             raise ValueError(f"`{unknown[0][:80]}` is no field: there are `decisions`, `maxDifferences` and `hash`")
         decisions, part = data.get("decisions", DECISIONS), data.get("maxDifferences", MOST_DIFFERENCES)
-        if not isinstance(decisions, int) or isinstance(decisions, bool) or decisions < 1:
-            raise ValueError("`decisions` must be a whole number above 0")
+        if not isinstance(decisions, int) or isinstance(decisions, bool) or not 0 < decisions <= _MOST_DECISIONS:
+            raise ValueError(f"`decisions` must be a whole number from 1 to {_MOST_DECISIONS}")
         if isinstance(part, bool) or not isinstance(part, int | float) or not 0 <= part <= 1:
             raise ValueError("`maxDifferences` must be a number from 0 to 1")
         wanted = data.get("hash", "")

@@ -134,8 +134,10 @@ def test_a_shadow_that_differs_too_often_is_not_promoted(shadowed, shadow, polic
 
 
 @pytest.mark.parametrize(("body", "reason"), [
-    ({"decisions": 0}, "`decisions` must be a whole number above 0"),
-    ({"decisions": True}, "`decisions` must be a whole number above 0"),
+    ({"decisions": 0}, "`decisions` must be a whole number from 1 to 1000000000"),
+    ({"decisions": True}, "`decisions` must be a whole number from 1 to 1000000000"),
+    ({"decisions": 10**400}, "`decisions` must be a whole number from 1 to 1000000000"),
+    ({"maxDifferences": float("nan")}, "`maxDifferences` must be a number from 0 to 1"),
     ({"maxDifferences": 2}, "`maxDifferences` must be a number from 0 to 1"),
     ({"maxDifferences": "1%"}, "`maxDifferences` must be a number from 0 to 1"),
     ({"hash": 1}, "`hash` must be a text"),
@@ -280,3 +282,15 @@ def test_an_empty_shadow_is_not_promoted(shadowed, shadow, policies):
     status, answer = post(shadowed, "/promote", {"decisions": 1, "maxDifferences": 1})
     assert (status, answer["error"]) == (409, "there is no valid set in the shadow: its directory holds no policies")
     assert (policies / "policy.yaml").exists()
+
+
+@pytest.mark.parametrize("body", [b"{", b"[" * 50_000, b"\xff", b"9" * 5_000])
+def test_what_is_no_json_is_refused(shadowed, body):
+    shadowed.connection.request("POST", "/promote", body, {"Authorization": f"Bearer {TOKEN}"})
+    response = shadowed.connection.getresponse()
+    assert (response.status, json.loads(response.read())) == (400, {"error": "the body is no JSON"})
+
+
+def test_a_rollback_to_something_endless_is_told_shortly(shadowed):
+    status, answer = post(shadowed, "/rollback", {"to": "\ud800" * 10_000})
+    assert (status, answer["code"], len(answer["error"]) < 400) == (409, "no-such-generation", True)
