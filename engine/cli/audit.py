@@ -87,7 +87,7 @@ def _show(found: Audit) -> None:
         findings = [each for each in found.findings if each.level is level]
         if findings:
             heading(title)
-            table(["policy", "rule", "found", "", "such as"], [_finding_row(each) for each in findings])
+            table(["policy", "rule", "finding", "what was found"], [_finding_row(each) for each in findings])
     heading("what each policy is about")
     table(["policy", "framework", "pods", "nodes", "rules: asked, refused, failed (pairs of a pod and a node)"],
           [_coverage_row(each, found) for each in found.policies])
@@ -97,8 +97,8 @@ def _show(found: Audit) -> None:
 
 
 def _finding_row(each: Finding) -> list[str]:
-    examples = ", ".join(each.examples)
-    return [each.policy or "-", each.rule, each.what.value, readable(each.message), readable(examples)]
+    examples = f" (such as {', '.join(each.examples)})" if each.examples else ""
+    return [each.policy or "-", each.rule, each.what.value, readable(each.message + examples)]
 
 
 def _coverage_row(each: Coverage, found: Audit) -> Sequence[Any]:
