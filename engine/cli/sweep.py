@@ -123,12 +123,12 @@ def _check_paths(options: argparse.Namespace) -> None:
             raise Stop(f"`--{name} {path}`: the name must end with {' or '.join(endings)}")
         if not path.absolute().parent.is_dir():
             raise Stop(f"`--{name} {path}`: there is no directory `{path.parent}`")
-    for path in filter(None, (options.trace, options.nodes)):
-        if not path.exists():
-            raise Stop(f"there is no file or directory `{path}`")
-    for path in options.policies:
-        if not Path(path).exists():
-            raise Stop(f"there is no file or directory `{path}`: name the policies with `--policies PATH`")
+    for given in (options.trace, options.nodes):
+        if given is not None and not given.exists():
+            raise Stop(f"there is no file or directory `{given}`")
+    for text in options.policies:
+        if not Path(text).exists():
+            raise Stop(f"there is no file or directory `{text}`: name the policies with `--policies PATH`")
 
 
 def _replays(axes: Sequence[Axis], options: argparse.Namespace, builtins: Builtins) -> Replays:

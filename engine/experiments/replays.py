@@ -45,7 +45,9 @@ FIGURES: Final[Mapping[str, str]] = {
     "errors": "kinds of errors in plugins and expressions",
     "pods_per_second": "arrivals over the time that the replay took",
 }
-CURVES: Final = ("cpu_alloc_pct", "memory_alloc_pct", "gpu_alloc_pct", "frag_amount_pct", "frag_ratio_pct")
+CURVES: Final[tuple[str, ...]] = (
+    "cpu_alloc_pct", "memory_alloc_pct", "gpu_alloc_pct", "frag_amount_pct", "frag_ratio_pct",
+)
 """By whole percent of load, from 0 on."""
 
 _EVERY: Final = "*"
@@ -197,7 +199,7 @@ def run(task: Replay) -> Outcome:
     except (PolicyError, ValueError) as error:
         raise NotRun(str(error)) from None
     found = result.curves()
-    curves = dict(zip(CURVES, (_plain(each) for each in (
+    curves: dict[str, list[float | None]] = dict(zip(CURVES, (_plain(each) for each in (
         found.cpu, found.memory, found.gpu, found.fragmented_of_cluster, found.fragmented_of_idle)), strict=True))
     last = {name: curve[-1] if curve else None for name, curve in curves.items()}
     figures = {"arrivals": result.arrivals, "failed": result.failed, "load_pct": result.highest_load, **last,

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from ..cluster.snapshot import Cluster
 from ..comparison.outcome import HOT_PERCENT, outcome
+from ..points import Framework
+from ..registry import Registry
 from ..scheduler.cycle import TIE_BREAKS, Settings
 from ..scheduler.profile import ProfileSpec
 from ..source import PolicyError, did_you_mean
@@ -53,7 +55,6 @@ class Question:
     objects: Packed
     now: int
     builtins: Builtins = field(repr=False)
-    profile: str
 
 
 class Snapshots:
@@ -61,7 +62,7 @@ class Snapshots:
 
     def __init__(
         self, axes: Sequence[Axis], objects: Iterable[Mapping[str, Any]], *, now: int, builtins: Builtins,
-        policies: Sequence[str] = (), profile: str = ProfileSpec().name,
+        policies: Sequence[str] = (),
     ) -> None:
         """`objects` are the cluster's; `now` is the moment of all decisions, in nanoseconds since the epoch.
 
@@ -72,7 +73,7 @@ class Snapshots:
         self.axes = tuple(axes)
         for axis in axes:
             _check(axis)
-        self._now, self._builtins, self._profile = now, builtins, profile
+        self._now, self._builtins = now, builtins
         given = list(objects)
         self._objects = Packed.of(given, json.dumps(given, sort_keys=True, default=str))
         every = Texts.read(policies)
@@ -81,11 +82,11 @@ class Snapshots:
 
     def task(self, point: Point) -> Question:
         """Return the experiment at a point."""
-        return Question(point, self._texts[point.get(_POLICY)], self._objects, self._now, self._builtins, self._profile)
+        return Question(point, self._texts[point.get(_POLICY)], self._objects, self._now, self._builtins)
 
     def inputs(self, point: Point) -> str:
         """Return a fingerprint of all but the point that decides what its experiment comes to."""
-        return f"{self._texts[point.get(_POLICY)].digest}/{self._objects.digest}/{self._now}/{self._profile}"
+        return f"{self._texts[point.get(_POLICY)].digest}/{self._objects.digest}/{self._now}"
 
     def check(self, points: Iterable[Point]) -> None:
         """Compile what the points ask for.
@@ -115,9 +116,9 @@ def run(task: Question) -> Outcome:
     seed, hot = point.get(_SEED, 0), point.get(_HOT, HOT_PERCENT)
     assert isinstance(seed, int)
     assert isinstance(hot, int)
-    settings = Settings((ProfileSpec(task.profile),), str(point.get(_TIE_BREAK, TIE_BREAKS[0])), seed)
     try:
         registry = registry_of(task.texts, task.builtins, tuple(params_of(point).items()))
+        settings = Settings(_profiles(registry), str(point.get(_TIE_BREAK, TIE_BREAKS[0])), seed)
         found = outcome(registry, cluster, now=task.now, settings=settings, hot_percent=hot).summary
     except (PolicyError, ValueError) as error:
         raise NotRun(str(error)) from None
@@ -134,6 +135,13 @@ def run(task: Question) -> Outcome:
         },
         "errors": found.faults,
     }, {}, time.perf_counter() - start)
+
+
+def _profiles(registry: Registry) -> tuple[ProfileSpec, ...]:
+    """Return the default profile, and those that policies name: pods choose among them by their `schedulerName`."""
+    default = ProfileSpec()
+    named = {name for plugin in registry.of_framework(Framework.SCHEDULER) for name in plugin.profiles or ()}
+    return default, *(ProfileSpec(name) for name in sorted(named - {default.name}))
 
 
 _CHECKS: Final[Mapping[str, tuple[Callable[[Value], bool], str]]] = {

@@ -44,6 +44,25 @@ def test_policies_may_be_an_axis_of_their_own():
     found.check(points(found.axes))
 
 
+def test_policies_of_other_profiles_decide_about_the_pods_that_name_those(tmp_path):
+    (tmp_path / "gate.yaml").write_text("""\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: gate}
+spec:
+  profiles: [gpu-scheduler]
+  params: {open: true}
+  filter: [{name: gate, expression: params.open}]
+""")
+    objects = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {},
+                "status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "10"}}}]
+    objects += [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "shop"},
+                 "spec": {"schedulerName": name, "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+                for name in ("default-scheduler", "gpu-scheduler")]
+    found = Snapshots([parse("params.open=true,false")], objects, now=NOW, builtins=builtins, policies=[str(tmp_path)])
+    assert [snapshots.run(found.task(point)).figures["pending"] for point in points(found.axes)] == [0, 1]
+
+
 @pytest.mark.parametrize(("axis", "message"), [
     ("param.cpuPercent=1", "there is no axis `param.cpuPercent` over a cluster: "),
     ("hotPercent=0", "`hotPercent=0`: expected a whole percentage from 1 to 100"),
