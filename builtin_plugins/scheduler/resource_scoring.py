@@ -23,7 +23,9 @@ LEAST: Final = "LeastAllocated"
 MOST: Final = "MostAllocated"
 RATIO: Final = "RequestedToCapacityRatio"
 STRATEGIES: Final = (LEAST, MOST, RATIO)
-DEFAULT_RESOURCES: Final[tuple[Mapping[str, Any], ...]] = ({"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1})
+DEFAULT_RESOURCES: Final[tuple[Mapping[str, Any], ...]] = (
+    {"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1},
+)
 
 _HIGHEST_SHAPE_SCORE: Final = 10
 
@@ -137,14 +139,14 @@ def score_of(strategy: Mapping[str, Any]) -> Score:
 
 
 def least_allocated(used: _Integers, capacity: _Integers) -> _Integers:
-    """Return the share in percent that stays free; 0 where more is used than there is."""
+    """Return the share in percent that stays free; 0 where more is used than there is, or there is nothing."""
     free = np.maximum(capacity - used, 0)
     scores: _Integers = free * HIGHEST_SCORE // np.maximum(capacity, 1)
     return scores
 
 
 def most_allocated(used: _Integers, capacity: _Integers) -> _Integers:
-    """Return the share in percent that is used; 100 where more is used than there is."""
+    """Return the share in percent that is used; 100 where more is used than there is, 0 where there is nothing."""
     scores: _Integers = np.minimum(used, capacity) * HIGHEST_SCORE // np.maximum(capacity, 1)
     return scores
 
@@ -153,11 +155,12 @@ def _weighted(
     used: Sequence[_Integers], capacity: Sequence[_Integers], weights: Sequence[int],
     score: Callable[[_Integers, _Integers], _Integers],
 ) -> _Integers:
-    total, sum_of_weights = np.zeros_like(used[0]), np.zeros_like(used[0])
+    total: Any = 0
+    sum_of_weights: Any = 0
     for requested, allocatable, weight in zip(used, capacity, weights, strict=True):
-        there = allocatable != 0
-        total += np.where(there, score(requested, allocatable) * weight, 0)
-        sum_of_weights += there * weight
+        total = total + score(requested, allocatable) * weight
+        # Where all nodes have a resource, and that is the rule, its weight is one number.
+        sum_of_weights = sum_of_weights + (weight if allocatable.all() else (allocatable != 0) * weight)
     found: _Integers = total // np.maximum(sum_of_weights, 1)
     return found
 
