@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.plugins import SKIP, CycleState, Handle, Skip
 from koordpolicy.engine.points import Code, Refusal
 from koordpolicy.engine.scheduler.args import no_args
@@ -24,9 +23,6 @@ class DefaultPreBind:
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
         self._client = handle.client
-
-    def pre_bind(self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str) -> Refusal | None:
-        """Leave the draft as it is: this plugin is listed at preBind so that its patch is made there."""
 
     def apply_patch(
         self, state: CycleState, original: Mapping[str, Any], modified: Mapping[str, Any],  # noqa: ARG002

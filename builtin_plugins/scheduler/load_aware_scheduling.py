@@ -37,6 +37,7 @@ _USAGE: Final = frozenset({("estimated",)})
 _CAPACITY: Final = frozenset({("allocatable",), ("node", "metadata", "annotations", RAW_ALLOCATABLE_ANNOTATION)})
 _THRESHOLDS: Final = frozenset({("node", "metadata", "annotations", USAGE_THRESHOLDS_ANNOTATION)})
 _READ: Final = _METRIC | _USAGE | _CAPACITY | _THRESHOLDS
+_NEVER_EXPIRES: Final = 2**63 - 1
 _EXPIRED: Final = "node(s) nodeMetric expired"
 
 _Integers = NDArray[np.int64]
@@ -110,16 +111,13 @@ class LoadAwareScheduling:
         self._metrics = KeptColumns(_METRIC, 3, _metric_row)
         self._capacity = KeptColumns(_CAPACITY, len(self._names), self._capacity_row)
         self._usages: dict[Query, KeptColumns] = {}
+        self._expires: tuple[int, int] | None = None
         self._weights = np.array([self._args.resource_weights.get(name, 0) for name in self._names], np.int64)
         self._dominant = self._args.dominant_weight
 
     def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:
         """Return what the answers hang on: what the pod is expected to use, and whose use counts; until one expires."""
-        present, _, expired = self._metric_columns(snapshot)
-        updated = self._metrics.of(snapshot)[:, 2]
-        lifetime = self._args.expiration_seconds * NANOSECONDS
-        fresh = updated[present & ~expired]
-        epoch = int(fresh.min()) + lifetime if len(fresh) else 0
+        epoch = self._epoch(snapshot)
         asks = () if point is Point.FILTER and _is_of_daemon_set(pod) else self._cache.estimate(pod)
         return Question((pod.priority_band == PROD, *asks), _READ, epoch)
 
@@ -243,6 +241,16 @@ class LoadAwareScheduling:
             np.copyto(load.percent, used / np.maximum(capacity, 1) * 100, where=compared)
             np.copyto(load.bound, threshold + 0.5, where=compared)
             load.aggregated[here] = bool(query.statistic)
+
+    def _epoch(self, snapshot: Snapshot) -> int:
+        """Return the time at which the next metric expires: until then no answer changes by itself."""
+        stamp = snapshot.frame({}).stamp(_METRIC)
+        if self._expires is None or self._expires[0] != stamp or snapshot.now >= self._expires[1]:
+            present, _, expired = self._metric_columns(snapshot)
+            fresh = self._metrics.of(snapshot)[:, 2][present & ~expired]
+            lifetime = self._args.expiration_seconds * NANOSECONDS
+            self._expires = stamp, int(fresh.min()) + lifetime if len(fresh) else _NEVER_EXPIRES
+        return self._expires[1]
 
     def _metric_columns(self, snapshot: Snapshot) -> tuple[_Booleans, _Booleans, _Booleans]:
         """Return which nodes have a NodeMetric, which have it filled in, and which metrics are expired."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from .pods import PodInfo
@@ -26,6 +28,7 @@ def pod_facts(pod: PodInfo) -> dict[str, Any]:
     }
 
 
-def pod_values(pod: PodInfo) -> dict[str, Any]:
-    """Return the variables that are about a pod, by name."""
+@lru_cache(maxsize=64)
+def pod_values(pod: PodInfo) -> Mapping[str, Any]:
+    """Return the variables that are about a pod, by name; many ask this of one pod, one after the other."""
     return {"pod": pod.object, "podInfo": pod_facts(pod), "requests": pod.requests, "limits": pod.limits}

@@ -20,6 +20,7 @@ from ..source import Problem
 from .descheduling import Balance, Deschedule, EvictionFilter, PreEvictionFilter
 from .qos import Strategy
 from .scheduling import (
+    ApplyPatch,
     Bind,
     Filter,
     FilterNode,
@@ -27,6 +28,7 @@ from .scheduling import (
     PostBind,
     PostFilter,
     PreBind,
+    PreBindReservation,
     PreEnqueue,
     PreFilter,
     PreScore,
@@ -52,7 +54,7 @@ PROTOCOLS: Final[Mapping[Point, tuple[type, ...]]] = {
     Point.SCORE: (Score, ScoreNode),
     Point.RESERVE: (Reserve,),
     Point.PERMIT: (Permit,),
-    Point.PRE_BIND: (PreBind,),
+    Point.PRE_BIND: (PreBind, PreBindReservation, ApplyPatch),
     Point.BIND: (Bind,),
     Point.POST_BIND: (PostBind,),
     Point.STRATEGY: (Strategy,),

@@ -163,7 +163,7 @@ class Asking:
         """Do what `filters` does, with the answers that stand."""
         actives = [each for each in self.profile.filters if each.name not in self.skipped]
         standing = self._of_cluster()
-        kept = standing.keep(Point.FILTER, actives)
+        kept = standing.keep(Point.FILTER, actives, self.profile.repeating[Point.FILTER])
         # By row: where the first filter stands that refuses it.
         first = standing.first_refusals(self.profile, kept)[rows]
         errors = {place: errors_among(column, rows) for place, column in zip(kept.places, kept.columns, strict=True)
@@ -255,7 +255,7 @@ class Asking:
         found: dict[int, Scored] = {}
         if self._keeps(rows):
             standing = self._of_cluster()
-            kept = standing.keep(Point.SCORE, asked)
+            kept = standing.keep(Point.SCORE, asked, self.profile.repeating[Point.SCORE])
             totals += standing.totals(self.profile, kept)[rows]
             for place, active, column in zip(kept.places, kept.actives, kept.columns, strict=True):
                 found[place] = scored(active, Scores(column.values.astype(np.int64), errors_among(column, rows)))

@@ -13,13 +13,15 @@ from typing import Any
 from ..cel.values import EvaluationError
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Cluster
-from ..plugins import ApplyPatch, Client, CycleState, PreBindReservation, Skip
+from ..plugins import ApplyPatch, Client, CycleState, PreBind, PreBindReservation, Skip, methods_of
 from ..points import Code, Point, Refusal
 from ..reload.instances import Lease
 from .asking import guarded
 from .profile import Active, Profile
-from .rowwise import describe
+from .rowwise import describe, has
 from .verdict import Failure, Verdict
+
+_WRITES = methods_of(PreBind)
 
 
 class ReserveFor:
@@ -153,7 +155,9 @@ def bind(held: Bound, pod: PodInfo, cluster: Cluster, client: Client, feature_ga
             message = f"the reservation `{reservation}` is gone"
             held.refuse("Reservation", Point.PRE_BIND, Refusal("", message, Code.ERROR))
             return
-        _prepare(held, pod, original, node, reserves=reservation is not None)
+        # Where nobody writes into the draft there is nothing to send: then it is not even made.
+        if reservation is not None or any(has(each.ask, *_WRITES) for each in profile.at[Point.PRE_BIND]):
+            _prepare(held, pod, original, node, reserves=reservation is not None)
     if held.refusal is None:
         _bind(held, pod, node, client)
     if held.refusal is None:
@@ -183,7 +187,7 @@ def _prepare(held: Bound, pod: PodInfo, original: Mapping[str, Any], node: str, 
                 return
     else:
         for active in held.profile.at[Point.PRE_BIND]:
-            if _stopped(held, active, active.ask.pre_bind, held.state, pod, draft, node):
+            if has(active.ask, *_WRITES) and _stopped(held, active, active.ask.pre_bind, held.state, pod, draft, node):
                 return
     for active in held.profile.having(ApplyPatch):
         answer = guarded(held.failures, active, Point.PRE_BIND, active.ask.apply_patch, held.state, original, draft)

@@ -23,6 +23,7 @@ from ..plugins import (
     BeforeScore,
     FilterNode,
     PreBindReservation,
+    Repeats,
     ScoreNode,
     methods_of,
 )
@@ -111,6 +112,10 @@ class Profile:
         self.at = at
         self.made = made
         self._having: dict[type, tuple[Active, ...]] = {}
+        self.repeating = {point: frozenset(
+            each.name for each in found if each.enforced and has(each.ask, *methods_of(Repeats))
+        ) for point, found in at.items()}
+        """By point, which plugins may say what their answers hang on, so that these are kept."""
 
     @classmethod
     def of(cls, spec: ProfileSpec, registry: Registry, instances: Adoption) -> Profile:
@@ -274,4 +279,6 @@ def _asked(instance: Any, point: Point) -> Any:
         return RowwiseFilter(instance)
     if point is Point.SCORE and has(instance, *methods_of(ScoreNode)) and not has(instance, "score"):
         return RowwiseScore(instance)
-    return instance if has(instance, *methods_of(PROTOCOLS[point][0])) else None
+    if point is Point.FILTER or point is Point.SCORE:
+        return instance if has(instance, *methods_of(PROTOCOLS[point][0])) else None
+    return instance if any(has(instance, *methods_of(each)) for each in PROTOCOLS[point]) else None

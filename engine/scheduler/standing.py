@@ -22,10 +22,9 @@ from ..cel.frame import Rows
 from ..cel.values import EvaluationError
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import NodeFrame, Snapshot
-from ..plugins import CycleState, Question, Repeats
+from ..plugins import CycleState, Question
 from ..points import HIGHEST_SCORE, Answer, Code, Errors, Point, Refusal, Scores
 from .profile import Active
-from .rowwise import has
 from .verdict import Filtered
 
 _KEPT: Final = "standing answers"
@@ -33,7 +32,6 @@ _PLUGIN_BYTES: Final = 8 * 1024 * 1024
 _PROFILE_BYTES: Final = 32 * 1024 * 1024
 """Of the columns of one plugin, and of those that a profile's plugins come to together."""
 _FEWEST: Final = 16
-_QUESTION: Final = Repeats.question.__name__
 _MANY: Final = 4
 """Where more than one row in so many changed, all are asked about: that is not slower."""
 
@@ -169,13 +167,16 @@ class Standing:
         self._store = store
         self._everything = np.arange(snapshot.size, dtype=np.intp)
 
-    def keep(self, point: Point, actives: Sequence[Active]) -> Kept:
-        """Return the plugins that say what their answers hang on, with their answers about all nodes."""
+    def keep(self, point: Point, actives: Sequence[Active], among: frozenset[str]) -> Kept:
+        """Return the plugins that say what their answers hang on, with their answers about all nodes.
+
+        Only those `among` these names are asked for it.
+        """
         kept = Kept([], [], [], [], [])
         for place, active in enumerate(actives):
-            ask = active.ask
-            if not active.enforced or not has(ask, Repeats.question.__name__):
+            if active.plugin.name not in among:
                 continue
+            ask = active.ask
             try:
                 question = ask.question(point, self._pod, self._snapshot)
                 if question is None:
