@@ -33,7 +33,7 @@ from koordpolicy.engine.kubernetes.vocabulary import (
 )
 from koordpolicy.engine.plugins import SKIP, CycleState, Handle, Skip, TopologyHint, TopologyHints
 from koordpolicy.engine.points import Answer, Code, Refusal, Scores
-from koordpolicy.engine.scheduler.kept import KeptRows
+from koordpolicy.engine.scheduler.kept import KeptRows, RowValues
 from koordpolicy.engine.scheduler.reservations import is_reserve_pod
 from koordpolicy.engine.scheduler.topology import (
     EXCLUSIVE_REQUIRED,
@@ -119,6 +119,7 @@ _NOTHING_NOMINATED: Final = Refusal("reservation", "no nominated reservation")
 _DEFAULT: Final = "Default"
 _CPUSET_POLICIES: Final = (FULL_PCPUS, SPREAD_BY_PCPUS)
 _ALIGNING_POLICIES: Final = ("Restricted", "SingleNUMANode")
+_ALIGNING_CODES: Final = tuple(policy_code(policy) for policy in _ALIGNING_POLICIES)
 
 _Booleans = NDArray[np.bool_]
 
@@ -203,6 +204,7 @@ class NodeNUMAResource:
             _ALLOCATION_PATHS, self._allocation_of, lambda held: (0 if held is None else held.bound,), 1)
         self._outcomes: dict[frozenset[Path], KeptOutcomes] = {}
         self._scores: dict[frozenset[Path], KeptOutcomes] = {}
+        self._whole = KeptOutcomes(_OUTCOME_PATHS)
         self._granted: dict[str, Grant] = {}
 
     def start(self) -> None:
@@ -226,28 +228,13 @@ class NodeNUMAResource:
         if request is None:
             return refusals.answer()
         topologies = self._topologies.of(snapshot)
-        policy, bind, valid, cpus_per_core, _, _ = topologies.facts.T
-        if request.numa_policy:
-            refusals.refuse((policy != 0) & (policy != policy_code(request.numa_policy)), _NOT_MATCHING)
         if request.designated is not None:
-            refuse_one_by_one(refusals, snapshot, np.ones(snapshot.size, np.bool_), lambda row: self._failure(
-                self._allocated(state, pod, snapshot, row, request)), None)
+            self._refuse_designated(refusals, state, pod, snapshot, request, topologies.facts)
             return refusals.answer()
-        binding = _binding(request, bind)
-        if not request.bind and request.milli_cpu % 1000:
-            refusals.refuse(binding, _NOT_INTEGER)
-        self._refuse_amplified(refusals, request, snapshot, topologies.facts, binding)
-        refusals.refuse(binding & (valid == 0), _INVALID_TOPOLOGY)
-        required = np.where(bind != 0, bind, bind_code(request.required) if request.required else 0)
-        if request.required:
-            refusals.refuse(binding & (required != bind_code(request.required)), _CONFLICT)
-        uneven = request.cpus % np.maximum(cpus_per_core, 1) != 0
-        refusals.refuse(binding & (required == bind_code(FULL_PCPUS)) & uneven, _NOT_ALIGNED)
-        effective = np.where(policy != 0, policy, policy_code(request.numa_policy))
-        aligning = np.isin(effective, [policy_code(each) for each in _ALIGNING_POLICIES])
-        tried = aligning | (binding & (required != 0) & (effective == 0))
-        if (tried & refusals.open).any():
-            self._try_all(state, pod, snapshot, request, refusals, tried)
+        # Only pods that want something special have to do with nodes that have nothing special.
+        asked = rows if request.bind or request.numa_policy else topologies.present
+        if len(asked):
+            self._refuse(refusals, state, pod, snapshot, request, asked, topologies.facts[asked])
         return refusals.answer()
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Skip | None:  # noqa: ARG002
@@ -259,22 +246,27 @@ class NodeNUMAResource:
         request = self._request(state, pod)
         if request is None:
             return Scores(np.zeros(snapshot.size, np.int64))
-        facts = self._topologies.of(snapshot).facts
-        policy, bind, valid, _, _, node_ratio = facts.T
-        binding = _binding(request, bind)
-        nothing = (binding & (valid == 0)) | np.isnan(node_ratio)
-        if not request.bind and request.milli_cpu % 1000:
-            nothing |= binding
-        values = self._node_scores(request, snapshot, facts, binding)
-        by_zone = np.zeros(snapshot.size, np.bool_)
-        by_zone[rows] = True
-        by_zone &= ~nothing & ((policy != 0) | bool(request.numa_policy))
-        if by_zone.any():
-            score_one_by_one(
-                values, snapshot, by_zone, lambda row: self._zone_score(state, pod, snapshot, row, request),
-                self._trials(self._scores, state, pod, snapshot, request),
-            )
-        values[nothing] = 0
+        topologies = self._topologies.of(snapshot)
+        values = self._node_scores(request, snapshot, topologies, rows)
+        special = rows if request.bind or request.numa_policy else topologies.present
+        if len(special):
+            policy, bind, valid, _, _, node_ratio = topologies.facts[special].T
+            binding = _binding(request, bind)
+            nothing = (binding & (valid == 0)) | np.isnan(node_ratio)
+            if not request.bind and request.milli_cpu % 1000:
+                nothing |= binding
+            by_zone = np.zeros(snapshot.size, np.bool_)
+            by_zone[special] = ~nothing & ((policy != 0) | bool(request.numa_policy))
+            if special is not rows:
+                asked = np.zeros(snapshot.size, np.bool_)
+                asked[rows] = True
+                by_zone &= asked
+            if by_zone.any():
+                score_one_by_one(
+                    values, snapshot, by_zone, lambda row: self._zone_score(state, pod, snapshot, row, request),
+                    self._trials(self._scores, state, pod, snapshot, request),
+                )
+            values[special[nothing]] = 0
         return Scores(values)
 
     def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
@@ -606,7 +598,39 @@ class NodeNUMAResource:
     def _failure(self, found: PodAllocation | Refusal | None) -> Refusal | None:
         return found if isinstance(found, Refusal) else None
 
-    # Filtering one by one
+    # Filtering
+
+    def _refuse_designated(  # noqa: PLR0917 - what a decision consists of, and where the answer goes
+        self, refusals: RowRefusals, state: CycleState, pod: PodInfo, snapshot: Snapshot, request: NumaRequest,
+        facts: NDArray[np.float64],
+    ) -> None:
+        refusals.refuse(_contradict(request, facts), _NOT_MATCHING)
+        refuse_one_by_one(refusals, snapshot, np.ones(snapshot.size, np.bool_), lambda row: self._failure(
+            self._allocated(state, pod, snapshot, row, request)), None)
+
+    def _refuse(  # noqa: PLR0917
+        self, refusals: RowRefusals, state: CycleState, pod: PodInfo, snapshot: Snapshot, request: NumaRequest,
+        asked: Rows, facts: NDArray[np.float64],
+    ) -> None:
+        """Refuse rows by their facts, and try those for which these do not tell."""
+        policy, bind, valid, cpus_per_core, _, _ = facts.T
+        refusals.refuse_at(asked, _contradict(request, facts), _NOT_MATCHING)
+        binding = _binding(request, bind)
+        if not request.bind and request.milli_cpu % 1000:
+            refusals.refuse_at(asked, binding, _NOT_INTEGER)
+        self._refuse_amplified(refusals, request, snapshot, asked, facts[:, 5], binding)
+        refusals.refuse_at(asked, binding & (valid == 0), _INVALID_TOPOLOGY)
+        required = np.where(bind != 0, bind, bind_code(request.required) if request.required else 0)
+        if request.required:
+            refusals.refuse_at(asked, binding & (required != bind_code(request.required)), _CONFLICT)
+        uneven = request.cpus % np.maximum(cpus_per_core, 1) != 0
+        refusals.refuse_at(asked, binding & (required == bind_code(FULL_PCPUS)) & uneven, _NOT_ALIGNED)
+        effective = np.where(policy != 0, policy, policy_code(request.numa_policy))
+        aligning = (effective == _ALIGNING_CODES[0]) | (effective == _ALIGNING_CODES[1])
+        tried = np.zeros(snapshot.size, np.bool_)
+        tried[asked] = aligning | (binding & (required != 0) & (effective == 0))
+        if (tried & refusals.open).any():
+            self._try_all(state, pod, snapshot, request, refusals, tried)
 
     def _try_all(  # noqa: PLR0917 - what a decision consists of, and where the answer goes
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, request: NumaRequest, refusals: RowRefusals,
@@ -679,44 +703,60 @@ class NodeNUMAResource:
         demand = Demand(list(topology.zones), request.policy_on(topology), request.exclusively, held.states())
         return admit(state, pod, snapshot, row, providers=self._providers(state), demand=demand)
 
-    def _refuse_amplified(
-        self, refusals: RowRefusals, request: NumaRequest, snapshot: Snapshot, facts: NDArray[np.float64],
+    def _refuse_amplified(  # noqa: PLR0917
+        self, refusals: RowRefusals, request: NumaRequest, snapshot: Snapshot, asked: Rows, ratio: NDArray[np.float64],
         binding: _Booleans,
     ) -> None:
         """Refuse nodes with amplified cpu on which bound cpus, which count more, leave too little."""
-        ratio = facts[:, 5]
         if not request.milli_cpu or not (ratio != 1).any():
             return
-        refusals.refuse(np.isnan(ratio), _INVALID_RATIO)
+        refusals.refuse_at(asked, np.isnan(ratio), _INVALID_RATIO)
         amplified = ratio > 1
         if not amplified.any():
             return
-        requested = snapshot.requested("cpu")
-        bound = self._allocations.of(snapshot).facts[:, 0] * 1000
+        requested = snapshot.requested("cpu")[asked]
+        bound = self._allocations.of(snapshot).facts[asked, 0] * 1000
         counted = np.where(
             (bound > 0) & (bound <= requested), requested - bound + np.ceil(bound * np.maximum(ratio, 1)), requested)
         wanted = np.where(binding, np.ceil(request.milli_cpu * np.maximum(ratio, 1)), request.milli_cpu)
-        refusals.refuse(amplified & (wanted > snapshot.allocatable("cpu") - counted), _INSUFFICIENT_AMPLIFIED)
+        short = wanted > snapshot.allocatable("cpu")[asked] - counted
+        refusals.refuse_at(asked, amplified & short, _INSUFFICIENT_AMPLIFIED)
 
     # Scores
 
     def _node_scores(
-        self, request: NumaRequest, snapshot: Snapshot, facts: NDArray[np.float64], binding: _Booleans,
+        self, request: NumaRequest, snapshot: Snapshot, topologies: RowValues[NodeTopology | None], rows: Rows,
     ) -> NDArray[np.int64]:
-        """Return the scores of whole nodes."""
+        """Return the scores of whole nodes; those of rows that did not change since the last such pod are known."""
+        known = self._whole.of(snapshot, request.kind)
+        unknown = rows[~known.known[rows]]
+        if len(unknown) and not snapshot.patched:
+            known.numbers[unknown] = self._whole_scores(request, snapshot, topologies, unknown)
+            known.known[unknown] = True
+        values = known.numbers.copy()
+        if snapshot.patched:
+            unknown = np.union1d(unknown, np.array(list(snapshot.patched), dtype=np.intp))
+            values[unknown] = self._whole_scores(request, snapshot, topologies, unknown)
+        return values
+
+    def _whole_scores(
+        self, request: NumaRequest, snapshot: Snapshot, topologies: RowValues[NodeTopology | None], rows: Rows,
+    ) -> NDArray[np.int64]:
         scorer = self._args.scorer
-        ratio = facts[:, 4]
         names = [name for name in scorer.weights if scorer.counts(name, request.requests)]
-        requested = {name: snapshot.requested(name) for name in names}
-        asked = {name: np.full(snapshot.size, request.requests[name], np.int64) for name in names}
-        if "cpu" in names and request.milli_cpu and (ratio > 1).any():
-            bound = self._allocations.of(snapshot).facts[:, 0] * 1000
-            extra = np.where(ratio > 1, np.ceil(bound * ratio) - bound, 0).astype(np.int64)
-            requested["cpu"] = requested["cpu"] + extra
-            amplified = np.where(binding & (ratio > 1), np.ceil(request.milli_cpu * ratio), request.milli_cpu)
-            asked["cpu"] = amplified.astype(np.int64)
-        values = scorer.scores(requested, {name: snapshot.allocatable(name) for name in names}, asked)
-        return np.zeros(snapshot.size, np.int64) if values is None else values
+        requested = {name: snapshot.requested(name)[rows] for name in names}
+        asked = {name: np.full(len(rows), request.requests[name], np.int64) for name in names}
+        if "cpu" in names and request.milli_cpu and len(topologies.present):
+            ratio = topologies.facts[rows, 4]
+            if (ratio > 1).any():
+                bound = self._allocations.of(snapshot).facts[rows, 0] * 1000
+                extra = np.where(ratio > 1, np.ceil(bound * ratio) - bound, 0)
+                requested["cpu"] = requested["cpu"] + extra.astype(np.int64)
+                binding = _binding(request, topologies.facts[rows, 1])
+                amplified = np.where(binding & (ratio > 1), np.ceil(request.milli_cpu * ratio), request.milli_cpu)
+                asked["cpu"] = amplified.astype(np.int64)
+        values = scorer.scores(requested, {name: snapshot.allocatable(name)[rows] for name in names}, asked)
+        return np.zeros(len(rows), np.int64) if values is None else values
 
     def _zone_score(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int, request: NumaRequest,
@@ -764,6 +804,14 @@ def sum_of_cpus(sets: Any) -> int:
     for each in sets:
         cpus |= each
     return cpus
+
+
+def _contradict(request: NumaRequest, facts: NDArray[np.float64]) -> _Booleans:
+    """Return which nodes have another NUMA policy than the pod."""
+    policy = facts[:, 0]
+    if not request.numa_policy:
+        return np.zeros(len(policy), np.bool_)
+    return (policy != 0) & (policy != policy_code(request.numa_policy))
 
 
 def _binding(request: NumaRequest, bind: NDArray[np.float64]) -> _Booleans:

@@ -29,6 +29,14 @@ class RowRefusals:
             self._which[refused] = self._number(refusal)
             self.open &= ~refused
 
+    def refuse_at(self, rows: Rows, mask: _Booleans, refusal: Refusal) -> None:
+        """Refuse those of the rows that a mask of as many names, as far as they are open."""
+        refused = rows[mask]
+        refused = refused[self.open[refused]]
+        if len(refused):
+            self._which[refused] = self._number(refusal)
+            self.open[refused] = False
+
     def refuse_row(self, row: int, refusal: Refusal) -> None:
         """Refuse one row."""
         if self.open[row]:

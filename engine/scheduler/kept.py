@@ -69,6 +69,22 @@ class RowValues(Generic[_Value]):
     values: list[_Value]
     facts: NDArray[np.float64]
     """What the values come down to, float64[nodes, width]."""
+    _present: NDArray[np.intp] | None = None
+
+    @property
+    def present(self) -> NDArray[np.intp]:
+        """The rows whose value is not None, ascending."""
+        if self._present is None:
+            rows = [row for row, value in enumerate(self.values) if value is not None]
+            self._present = np.array(rows, dtype=np.intp)
+        return self._present
+
+    def write(self, row: int, value: _Value, facts: Sequence[float]) -> None:
+        """Write one row; for who keeps the values."""
+        if (value is None) is not (self.values[row] is None):
+            self._present = None
+        self.values[row] = value
+        self.facts[row] = facts
 
 
 class KeptRows(Generic[_Value]):
@@ -94,11 +110,11 @@ class KeptRows(Generic[_Value]):
         kept = self._of_cluster(snapshot)
         if not snapshot.patched:
             return kept
-        values, facts = kept.values.copy(), kept.facts.copy()
+        shown = RowValues(kept.values.copy(), kept.facts.copy(), kept.present)
         for row in snapshot.patched:
-            values[row] = self._of_overlay(snapshot, row)
-            facts[row] = self._facts(values[row])
-        return RowValues(values, facts)
+            value = self._of_overlay(snapshot, row)
+            shown.write(row, value, self._facts(value))
+        return shown
 
     def at(self, snapshot: Snapshot, row: int) -> _Value:
         """Return the value of one row."""
@@ -139,8 +155,8 @@ class KeptRows(Generic[_Value]):
             if self._forgotten:
                 changed.update(base.index[name] for name in self._forgotten if name in base.index)
             for row in changed:
-                kept.values[row] = self._compute(base, row)
-                kept.facts[row] = self._facts(kept.values[row])
+                value = self._compute(base, row)
+                kept.write(row, value, self._facts(value))
         else:
             values = [self._compute(base, row) for row in range(base.size)]
             facts: NDArray[np.float64] = np.zeros((base.size, self._width))
