@@ -10,8 +10,8 @@ evaluated over: a framework puts `compiled.params` and what `aggregates` yielded
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..documents import (
@@ -182,3 +182,22 @@ class CompiledDescheduler:
 
 Compiled: TypeAlias = CompiledScheduler | CompiledQoS | CompiledDescheduler
 """The programs of a document of any kind."""
+
+
+_TEXTS = frozenset(("document", "spec"))
+
+
+def with_programs(holder: Any, change: Callable[[Program], Program]) -> Any:
+    """Return a holder of programs (or a tuple of them, or a program) with what `change` makes of each in its place."""
+    from ..cel.program import Program  # noqa: PLC0415 - who only reads documents does not wait for it
+
+    if isinstance(holder, Program):
+        return change(holder)
+    if isinstance(holder, tuple):
+        return tuple(with_programs(each, change) for each in holder)
+    if is_dataclass(holder) and type(holder).__module__ == __name__:
+        return replace(holder, **{  # type: ignore[type-var]
+            each.name: with_programs(getattr(holder, each.name), change) for each in fields(holder)
+            if each.name not in _TEXTS
+        })
+    return holder

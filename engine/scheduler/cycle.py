@@ -265,6 +265,8 @@ class Scheduler:
         self.trouble: tuple[str, ...] = ()
         """What went wrong when plugins of earlier generations were closed."""
         self.debug = Debug()
+        self.watch: Callable[[Profile], Profile] | None = None
+        """Where it is given, pods are placed by what it returns for their profile: see `measuring`."""
         self.nominations = Nominations()
         self.client: Client = OwnCluster(cluster) if client is None else client
         self.waiting = WaitingRoom(clock)
@@ -323,6 +325,8 @@ class Scheduler:
         self.settle()
         snapshot = self.cluster.snapshot(self._clock())
         profile, state = self.profile_of(pod), CycleState()
+        if self.watch is not None:
+            profile = self.watch(profile)
         if self.debug.trace:
             profile = traced(profile, lambda asked: _log_asked(pod, asked))
         verdict = decide(profile, pod, snapshot, tie_break=self._tie_break, state=state, nominations=self.nominations)

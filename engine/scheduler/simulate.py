@@ -21,6 +21,7 @@ from ..cluster.trace import DEVICE, TracePod, Workload
 from ..registry import Live
 from .cycle import Scheduler, Settings
 from .fragmentation import Fragmentation, TypicalPod
+from .measuring import Meter
 from .verdict import Failure, Verdict
 
 
@@ -220,13 +221,14 @@ class Result:
 
 def simulate(
     workload: Workload, live: Live, settings: Settings | None = None, *, clock: Callable[[], float],
-    progress: Callable[[int], None] | None = None, typical: Sequence[TypicalPod] = (),
+    progress: Callable[[int], None] | None = None, typical: Sequence[TypicalPod] = (), meter: Meter | None = None,
 ) -> Result:
     """Replay a workload under the plugins of a registry and return what came of it.
 
     `clock` tells seconds, for the speed alone: nothing that is decided depends on it. `progress` is told every hundred
     arrivals how many there were. Where `typical` pods are given (`fragmentation.typical_pods` of the trace as it was
-    recorded), fragmentation is measured after each arrival.
+    recorded), fragmentation is measured after each arrival. `meter` measures what the decisions cost, and slows them
+    down a little.
 
     Raises:
         PolicyError: a plugin cannot be made, or the trace's nodes are malformed.
@@ -242,7 +244,8 @@ def simulate(
     read = _Reader()
     start = clock()
     for number, pod in enumerate(workload.pods):
-        verdict = scheduler.schedule(read.pod(pod))
+        info = read.pod(pod)
+        verdict = scheduler.schedule(info) if meter is None else meter.schedule(scheduler, info)
         arrived += pod.gpu_total
         if verdict.node is None:
             failures.add(pod, verdict)

@@ -34,43 +34,63 @@ _HIDDEN: Final = frozenset((Repeats.question.__name__,))
 """A plugin that is traced is asked itself every time: kept answers would leave nothing to see."""
 
 
-class _Traced:
-    """A plugin whose every answer is recorded; it has the methods that the plugin has."""
+class Watched:
+    """A plugin of which every answer is told; it has the methods that the plugin has, but for those that are hidden.
 
-    def __init__(self, plugin: str, instance: Any, record: Record, timer: Callable[[], float]) -> None:
-        self._plugin = plugin
+    `tell` is given the method, the seconds, the answer (or what was raised, and then true) and the arguments.
+    """
+
+    def __init__(
+        self, instance: Any, tell: Callable[[str, float, Any, bool, tuple[Any, ...]], None],
+        timer: Callable[[], float], hidden: frozenset[str] = frozenset(),
+    ) -> None:
         self._instance = instance
-        self._record = record
+        self._tell = tell
         self._timer = timer
+        self._hidden = hidden
 
     def __getattr__(self, name: str) -> Any:
-        if name in _HIDDEN:
+        if name in self._hidden:
             raise AttributeError(name)
         found = getattr(self._instance, name)
         if not callable(found) or name.startswith("_"):
             return found
+        tell, timer = self._tell, self._timer
 
         def ask(*arguments: Any) -> Any:
-            begun = self._timer()
+            begun = timer()
             try:
                 answer = found(*arguments)
             except BaseException as error:
-                self._record(Asked(self._plugin, name, f"raised {describe(error)}", self._timer() - begun))
+                tell(name, timer() - begun, error, True, arguments)
                 raise
-            self._record(Asked(self._plugin, name, _in_words(answer, arguments), self._timer() - begun))
+            tell(name, timer() - begun, answer, False, arguments)
             return answer
 
         return ask
 
 
-def traced(profile: Profile, record: Record, *, timer: Callable[[], float] = time.perf_counter) -> Profile:
-    """Return the profile with plugins that are the same and tell `record` of everything that they are asked."""
+def watched(profile: Profile, watch: Callable[[Active], Any]) -> Profile:
+    """Return the profile with what `watch` makes of each plugin in its place."""
 
     def wrap(active: Active) -> Active:
-        return Active(active.plugin, active.weight, _Traced(active.name, active.ask, record, timer))
+        return Active(active.plugin, active.weight, watch(active))
 
     at: dict[Point, tuple[Active, ...]] = {point: tuple(map(wrap, found)) for point, found in profile.at.items()}
     return Profile(profile.name, profile.generation, at, tuple(map(wrap, profile.made)))
+
+
+def traced(profile: Profile, record: Record, *, timer: Callable[[], float] = time.perf_counter) -> Profile:
+    """Return the profile with plugins that are the same and tell `record` of everything that they are asked."""
+
+    def trace(active: Active) -> Watched:
+        def tell(method: str, seconds: float, answer: Any, raised: bool, arguments: tuple[Any, ...]) -> None:
+            result = f"raised {describe(answer)}" if raised else _in_words(answer, arguments)
+            record(Asked(active.name, method, result, seconds))
+
+        return Watched(active.ask, tell, timer, _HIDDEN)
+
+    return watched(profile, trace)
 
 
 def _in_words(answer: object, arguments: tuple[Any, ...]) -> str:

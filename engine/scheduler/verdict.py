@@ -167,7 +167,7 @@ class Verdict:
         counts: dict[str, int] = {}
         for step in self.filters:
             if step.enforcement is Enforcement.ENFORCE:
-                for reason, rows in _in_fixed_words(step, step.refused).items():
+                for reason, rows in in_fixed_words(step, step.refused).items():
                     counts[reason] = counts.get(reason, 0) + len(rows)
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
@@ -300,7 +300,8 @@ def _by_reason(step: Filtered) -> Mapping[str, Rows]:
     return {reason: np.array(rows, dtype=np.intp) for reason, rows in groups.items()}
 
 
-def _in_fixed_words(step: Filtered, rows: Rows) -> Mapping[str, Rows]:
+def in_fixed_words(step: Filtered, rows: Rows) -> Mapping[str, Rows]:
+    """Return which of the rows a filter refused for which reason; what differs from node to node goes by the rule's."""
     if len(rows) and step.answer.brief is not None:
         return step.answer.brief(rows)
     return _by_reason(step)

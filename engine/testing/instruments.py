@@ -68,16 +68,7 @@ def _camel(name: str) -> str:
 
 def instrumented(holder: Any, observer: Observer) -> Any:
     """Return compiled programs (see `compile.programs`) with observed ones in their place."""
-    if isinstance(holder, Program):
-        return ObservedProgram(holder.checked, observer)
-    if isinstance(holder, tuple):
-        return tuple(instrumented(each, observer) for each in holder)
-    if is_dataclass(holder) and type(holder).__module__ == holders.__name__:
-        return dataclasses.replace(holder, **{  # type: ignore[type-var]
-            each.name: instrumented(getattr(holder, each.name), observer) for each in dataclasses.fields(holder)
-            if each.name not in ("document", "spec")
-        })
-    return holder
+    return holders.with_programs(holder, lambda program: ObservedProgram(program.checked, observer))
 
 
 def programs_of(holder: Any) -> Iterator[Program]:

@@ -1,0 +1,202 @@
+"""What decisions cost and why pods found no node, measured while they are made: for reports.
+
+The plugins of a profile are replaced by ones that look at a clock, the expressions of documents too. What is decided
+stays the same, answers that are kept between decisions are kept as ever, and who does not measure pays nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ..cel.program import Program
+from ..cel.timed import Spent, TimedProgram
+from ..cluster.pods import PodInfo
+from ..compile.programs import CompiledScheduler, with_programs
+from ..compile.scheduling import DocumentScheduler, one_line
+from ..points import Enforcement
+from .cycle import Scheduler
+from .profile import Active, Profile
+from .tracing import Watched, watched
+from .verdict import Verdict, in_fixed_words
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """Who refused: a plugin and its rule, or where it has none its reason."""
+
+    plugin: str
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """A pod that found no node: the how manieth it was to be decided about (from 0), and by whom how many nodes."""
+
+    number: int
+    nodes: Mapping[Blame, int]
+    """Where it was refused before any node was looked at, that one refused all."""
+
+
+@dataclass(slots=True)
+class PluginCost:
+    """What a plugin cost: how often each of its methods was called, and the seconds of all calls together."""
+
+    calls: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ExpressionCost:
+    """What an expression of a document cost; `rows` and `errors` as `/status` counts them."""
+
+    plugin: str
+    point: str
+    """Its key in the document."""
+    rule: str
+    text: str
+    rows: int
+    errors: int
+    calls: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured: seconds are those of one thread, and of decisions only."""
+
+    decisions: int
+    seconds: float
+    """Of all decisions together."""
+    plugins: Mapping[str, PluginCost]
+    """The most expensive first, with those that were never asked."""
+    expressions: tuple[ExpressionCost, ...]
+    """Likewise."""
+    unplaced: tuple[Unplaced, ...]
+    reasons: Mapping[Blame, str]
+    """In what words each refused first."""
+
+
+class Meter:
+    """Measures the decisions that a scheduler makes through it. For one thread; `timer` tells seconds."""
+
+    def __init__(self, timer: Callable[[], float]) -> None:
+        self._timer = timer
+        self._deciding = False
+        self._decisions = 0
+        self._seconds = 0.0
+        self._profiles: dict[Profile, Profile] = {}
+        self._plugins: dict[str, PluginCost] = {}
+        self._documents: dict[DocumentScheduler, DocumentScheduler] = {}
+        self._unplaced: list[Unplaced] = []
+        self._reasons: dict[Blame, str] = {}
+        self._rules: dict[tuple[str, str], Blame] = {}
+
+    def schedule(self, scheduler: Scheduler, pod: PodInfo) -> Verdict:
+        """Do what `scheduler.schedule` does."""
+        scheduler.watch = self._watched
+        self._deciding, begun = True, self._timer()
+        try:
+            verdict = scheduler.schedule(pod)
+        finally:
+            self._seconds += self._timer() - begun
+            # Whoever reads the reasons of a verdict asks plugins again: that is no part of deciding.
+            self._deciding = False
+        if verdict.node is None:
+            self._unplaced.append(Unplaced(self._decisions, self._blamed(verdict)))
+        self._decisions += 1
+        return verdict
+
+    def measured(self) -> Measured:
+        """Return what was measured until now."""
+        expressions = [
+            each for document, timed in self._documents.items() for each in _expressions(document.name, timed)
+        ]
+        return Measured(
+            self._decisions, self._seconds,
+            dict(sorted(self._plugins.items(), key=lambda item: (-item[1].seconds, item[0]))),
+            tuple(sorted(expressions, key=lambda each: (-each.seconds, each.plugin, each.point, each.rule))),
+            tuple(self._unplaced), dict(self._reasons),
+        )
+
+    def _watched(self, profile: Profile) -> Profile:
+        known = self._profiles.get(profile)
+        if known is None:
+            known = self._profiles[profile] = watched(profile, self._watch)
+        return known
+
+    def _watch(self, active: Active) -> Watched:
+        cost = self._plugins.setdefault(active.name, PluginCost())
+
+        def tell(method: str, seconds: float, *_: object) -> None:
+            if self._deciding:
+                cost.calls[method] += 1
+                cost.seconds += seconds
+
+        return Watched(self._timed(active.ask), tell, self._timer)
+
+    def _timed(self, instance: object) -> object:
+        if not isinstance(instance, DocumentScheduler):
+            return instance
+        known = self._documents.get(instance)
+        if known is None:
+            compiled: CompiledScheduler = with_programs(instance.compiled, self._timed_program)
+            known = self._documents[instance] = DocumentScheduler(compiled, instance.params)
+        return known
+
+    def _timed_program(self, program: Program) -> Program:
+        return TimedProgram(program.checked, self._timer, _WhileDeciding(self))
+
+    @property
+    def deciding(self) -> bool:
+        """Whether a decision is being made right now."""
+        return self._deciding
+
+    def _blamed(self, verdict: Verdict) -> Mapping[Blame, int]:
+        if verdict.refusal is not None:
+            plugin, _, refusal = verdict.refusal
+            blame = Blame(plugin, refusal.rule or refusal.message)
+            self._reasons.setdefault(blame, refusal.message)
+            return {blame: verdict.size}
+        found: Counter[Blame] = Counter()
+        for step in verdict.filters:
+            if step.enforcement is not Enforcement.ENFORCE or not len(step.refused):
+                continue
+            for reason, rows in in_fixed_words(step, step.refused).items():
+                known = self._rules.get((step.plugin, reason))
+                if known is None:
+                    rule = step.answer.explain(int(rows[0])).rule
+                    known = self._rules[step.plugin, reason] = Blame(step.plugin, rule or reason)
+                    self._reasons.setdefault(known, reason)
+                found[known] += len(rows)
+        return found
+
+
+class _WhileDeciding(Spent):
+    """Counts what is spent on decisions."""
+
+    __slots__ = ("_meter",)
+
+    def __init__(self, meter: Meter) -> None:
+        super().__init__()
+        self._meter = meter
+
+    def add(self, rows: int, seconds: float) -> None:
+        """Count a call, if it is part of a decision."""
+        if self._meter.deciding:
+            super().add(rows, seconds)
+
+
+def _expressions(plugin: str, timed: DocumentScheduler) -> list[ExpressionCost]:
+    found = []
+    named = [(each.point, each.rule, each.program, each.failed) for each in timed.evaluations.values()]
+    for aggregate in timed.compiled.aggregates:
+        parts = (("aggregates", aggregate.program), ("aggregates.groupBy", aggregate.group_by))
+        named += [(point, aggregate.name, program, 0) for point, program in parts if program is not None]
+    for point, rule, program, failed in named:
+        if isinstance(program, TimedProgram):
+            spent = program.spent
+            found.append(ExpressionCost(plugin, point, rule, one_line(program.source.text), spent.rows, failed,
+                                        spent.calls, spent.seconds))
+    return found
