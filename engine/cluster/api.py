@@ -47,6 +47,15 @@ RESOURCES: Final = (
     Resource("Node", "", "v1", "nodes", required=True),
     Resource("Pod", "", "v1", "pods", required=True),
     Resource("Namespace", "", "v1", "namespaces"),
+    Resource("Service", "", "v1", "services"),
+    Resource("ReplicationController", "", "v1", "replicationcontrollers"),
+    Resource("ReplicaSet", "apps", "v1", "replicasets"),
+    Resource("StatefulSet", "apps", "v1", "statefulsets"),
+    Resource("PersistentVolume", "", "v1", "persistentvolumes"),
+    Resource("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims"),
+    Resource("StorageClass", "storage.k8s.io", "v1", "storageclasses"),
+    Resource("CSINode", "storage.k8s.io", "v1", "csinodes"),
+    Resource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
     Resource("PriorityClass", "scheduling.k8s.io", "v1", "priorityclasses"),
     Resource("NodeMetric", "slo.koordinator.sh", "v1alpha1", "nodemetrics"),
     Resource("NodeSLO", "slo.koordinator.sh", "v1alpha1", "nodeslos"),
@@ -181,6 +190,14 @@ def _request(client: Any, resource: Resource) -> Callable[..., Any]:
             listing = apis.CoreV1Api(client).list_pod_for_all_namespaces
         case "Namespace":
             listing = apis.CoreV1Api(client).list_namespace
+        case "PersistentVolume":
+            listing = apis.CoreV1Api(client).list_persistent_volume
+        case "PersistentVolumeClaim":
+            listing = apis.CoreV1Api(client).list_persistent_volume_claim_for_all_namespaces
+        case "Service":
+            listing = apis.CoreV1Api(client).list_service_for_all_namespaces
+        case "ReplicationController":
+            listing = apis.CoreV1Api(client).list_replication_controller_for_all_namespaces
         case _:
             # Any group's objects can be asked for as a custom resource's: the path is the same.
             listing = functools.partial(apis.CustomObjectsApi(client).list_cluster_custom_object, resource.group,

@@ -132,7 +132,10 @@ def test_kinds_that_are_absent_or_forbidden_are_left_out_with_a_note(cluster: Fa
 def test_every_kind_that_the_engine_knows_is_asked_for(cluster: FakeCluster) -> None:
     load(None, configuration_file=cluster.kubeconfig, note=lambda text: None)
     assert cluster.asked == [
-        "/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces", "/apis/scheduling.k8s.io/v1/priorityclasses",
+        "/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces", "/api/v1/services", "/api/v1/replicationcontrollers",
+        "/apis/apps/v1/replicasets", "/apis/apps/v1/statefulsets", "/api/v1/persistentvolumes",
+        "/api/v1/persistentvolumeclaims", "/apis/storage.k8s.io/v1/storageclasses", "/apis/storage.k8s.io/v1/csinodes",
+        "/apis/policy/v1/poddisruptionbudgets", "/apis/scheduling.k8s.io/v1/priorityclasses",
         "/apis/slo.koordinator.sh/v1alpha1/nodemetrics", "/apis/slo.koordinator.sh/v1alpha1/nodeslos",
         "/apis/scheduling.koordinator.sh/v1alpha1/devices", "/apis/scheduling.koordinator.sh/v1alpha1/reservations",
         "/apis/scheduling.koordinator.sh/v1alpha1/podmigrationjobs",
