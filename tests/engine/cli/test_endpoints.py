@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import socket
+import ssl
 
 import pytest
 
 from koordpolicy.engine.cli.status import describe
 
-from .test_scheduler_extender import document, dump, policies, question, serving  # noqa: F401
+from .test_scheduler_extender import certificates, document, dump, policies, question, serving  # noqa: F401
 from .test_scheduler_shadow import TOKEN, compared, decide, shadow, shadowed, token  # noqa: F401
 
 
@@ -188,3 +189,21 @@ def test_a_name_stands_for_all_of_its_addresses(run, server):
     port = server.url.rpartition(":")[2]
     done = run("reload", "--wait", "abcdef", "--endpoints", f"dns+http://127.0.0.1:{port}", "--timeout", "0")
     assert done.out.startswith(f"{server.url}: runs ")
+
+
+def test_servers_are_asked_over_tls_with_a_certificate_of_ones_own(run, policies, dump, certificates, tmp_path):
+    folder, context, clients, _ = certificates
+    clients.issue_cert("someone@example.com").private_key_and_cert_chain_pem.write_to_path(tmp_path / "mine.pem")
+    options = ("--tls-cert", folder / "tls.crt", "--tls-key", folder / "tls.key", "--client-ca", folder / "ca.crt")
+    with serving("--policies", policies, "--cluster", dump, *options, context=context(clients)) as client:
+        assert client.url.startswith("https://")
+        authority = tmp_path / "server-ca.pem"
+        authority.write_text("\n".join(ssl.DER_cert_to_PEM_cert(each) for each in context(clients).get_ca_certs(binary_form=True)))
+        words = ("status", "--endpoint", client.url)
+        done = run(*words, "--ca", authority, "--cert", tmp_path / "mine.pem")
+        assert (done.exit, "generation 1, hash" in done.out) == (0, True)
+        done = run(*words)
+        assert (done.exit, "cannot be reached: " in done.out) == (6, True)
+        done = run(*words, "--ca", authority)
+        assert (done.exit, "cannot be reached: " in done.out) == (6, True)
+    assert run(*words, "--ca", policies / "policy.yaml").exit == 2

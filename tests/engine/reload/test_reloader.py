@@ -939,3 +939,19 @@ def test_nothing_is_published_over_what_somebody_else_has_just_changed(
     reloader.publish(str(policies), {"a.yaml": b"plugin three"}, over=live.registry.digest)
     serve(reloader, time)
     assert names(live) == ["three"]
+
+
+def test_a_restart_does_not_bring_back_what_failed_too_often(tmp_path: Path, live: Live, time: Time) -> None:
+    policies, state = write(tmp_path / "p", a="plugin one"), tmp_path / "state"
+    reloader = begun(live, time, policies, state_dir=state, max_error_rate=0.1, first_decisions=10)
+    reloader.observe(1, 10, 0)
+    time.run(reloader, 2)
+    write(policies, a="plugin two")
+    time.run(reloader, 2)
+    reloader.observe(2, 10, 9)
+    time.run(reloader, 2)
+    assert (names(live), reloader.status().history[1].failed) == (
+        ["one"], "9 of the first 10 decisions under generation 2 had failing expressions")
+    again = Live()
+    reloader = begun(again, time, policies, state_dir=state, max_error_rate=0.1, first_decisions=10)
+    assert (names(again), reloader.status().healthy) == (["one"], False)
