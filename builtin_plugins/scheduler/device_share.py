@@ -52,7 +52,7 @@ from .device_share_allocation import (
 )
 from .device_share_args import check_args, convert
 from .device_share_devices import Claim, Holding, Holdings, Limits, NodeDevices, holding_in, pool_of
-from .device_share_requests import GPU_TYPE, DeviceRequest, DeviceRequestError, read_request, wants_devices
+from .device_share_requests import GPU_TYPE, DeviceRequestError, WantedDevices, read_request, wants_devices
 from .device_share_templates import templates_of
 from .hints import node_came_or_changed, pod_left
 from .kept_outcomes import KeptOutcomes, Trials, refuse_one_by_one, score_one_by_one
@@ -97,7 +97,7 @@ class PodDevices:
     `templates` are those that suit the pod, or None where it needs none; `designated` is what it has to get again.
     """
 
-    request: DeviceRequest
+    request: WantedDevices
     templates: Templates | None = None
     designated: Holding | None = None
     needs_reservation: bool = False
@@ -554,7 +554,7 @@ class DeviceShare:
         holdings = None if row is None else self._holdings.at(snapshot, row)
         if devices is None or holdings is None:
             return None
-        everything = DeviceRequest(dict.fromkeys(devices.devices, ResourceList()))
+        everything = WantedDevices(dict.fromkeys(devices.devices, ResourceList()))
         pool = pool_of(devices, holdings, everything, Limits())
         return {
             "total": {

@@ -37,8 +37,8 @@ from .device_share_requests import (
     SAME_PCIE,
     SCOPE_LEVELS,
     WHOLE,
-    DeviceRequest,
     GpuRequest,
+    WantedDevices,
 )
 
 Templates = Mapping[str, Mapping[str, ResourceList]]
@@ -95,7 +95,7 @@ class Demand:
     counts: Mapping[str, int]
 
 
-def demand_on(devices: NodeDevices, request: DeviceRequest, *, plan_others: bool = True) -> Demand | Refusal:
+def demand_on(devices: NodeDevices, request: WantedDevices, *, plan_others: bool = True) -> Demand | Refusal:
     """Return what a pod wants on a node, or why it has nothing of the kind.
 
     Without `plan_others` the types that follow the primary one wait until the node is chosen, where that is well
@@ -170,7 +170,7 @@ def holding_of(allocation: Allocation, reservation: str = "") -> Holding:
 
 
 def _plain_demand(
-    devices: NodeDevices, request: DeviceRequest, device_type: str,
+    devices: NodeDevices, request: WantedDevices, device_type: str,
 ) -> tuple[ResourceList, int] | Refusal:
     """Return what of each RDMA or FPGA device, and of how many."""
     amounts = request.requests[device_type]
@@ -193,7 +193,7 @@ class Choosing:
 
     node: Mapping[str, Any]
     devices: NodeDevices
-    request: DeviceRequest
+    request: WantedDevices
     demand: Demand
     pool: Pool
     wishes: Wishes

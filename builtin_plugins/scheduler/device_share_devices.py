@@ -24,7 +24,7 @@ from koordpolicy.engine.kubernetes.vocabulary import (
 from koordpolicy.engine.scheduler.reservations import allocated_uid, is_reserve_pod
 
 from .annotations import annotations_of, json_object, labels_of
-from .device_share_requests import DEPRECATED, GPU_TYPE, SCOPE_LEVELS, TYPES, DeviceRequest
+from .device_share_requests import DEPRECATED, GPU_TYPE, SCOPE_LEVELS, TYPES, WantedDevices
 
 GPU_PARTITIONS_ANNOTATION: Final = "scheduling.koordinator.sh/gpu-partitions"
 WELL_PLANNED_LABEL: Final = "node.koordinator.sh/secondary-device-well-planned"
@@ -321,7 +321,7 @@ class Pool:
     """GPUs that somebody uses, or that must not be looked at although somebody does."""
 
 
-def pool_of(devices: NodeDevices, holdings: Holdings, request: DeviceRequest, limits: Limits) -> Pool:
+def pool_of(devices: NodeDevices, holdings: Holdings, request: WantedDevices, limits: Limits) -> Pool:
     """Return the devices that a pod may get within limits, and by its own selectors."""
     used, functions = _sum(holdings.holders(limits.given_back))
     total: dict[str, dict[int, ResourceList]] = {}
@@ -511,6 +511,6 @@ def _parse(text: str) -> Holding:
     return Holding(amounts, functions)
 
 
-def types_of(request: DeviceRequest) -> list[str]:
+def types_of(request: WantedDevices) -> list[str]:
     """Return the types that a pod asks for, in the order in which they are allocated."""
     return [device_type for device_type in TYPES if device_type in request.requests]

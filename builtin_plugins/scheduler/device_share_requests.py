@@ -98,7 +98,7 @@ class PartitionWish:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceRequest:
+class WantedDevices:
     """What a pod wants of devices, the same for all nodes; `kind` is what pods have in common that get the same.
 
     `requests` are by type, converted. `joint` are the types to allocate together, the first decides where.
@@ -125,7 +125,7 @@ class DeviceRequest:
 _NO_HINT: Final = DeviceHint()
 
 
-def read_request(pod: PodInfo) -> DeviceRequest | None:
+def read_request(pod: PodInfo) -> WantedDevices | None:
     """Return what devices the pod asks for; None for none.
 
     Raises:
@@ -138,7 +138,7 @@ def read_request(pod: PodInfo) -> DeviceRequest | None:
     hints = _hints(annotations)
     joint, scope = _joint(annotations, requests, hints)
     gpu = gpu_request(requests[GPU_TYPE]) if GPU_TYPE in requests else None
-    return DeviceRequest(
+    return WantedDevices(
         requests, gpu, hints, joint, scope, _partition(annotations) if gpu is not None else None,
         (
             tuple((name, tuple(sorted(amounts.items()))) for name, amounts in requests.items()),

@@ -811,7 +811,8 @@ def _contradict(request: NumaRequest, facts: NDArray[np.float64]) -> _Booleans:
     policy = facts[:, 0]
     if not request.numa_policy:
         return np.zeros(len(policy), np.bool_)
-    return (policy != 0) & (policy != policy_code(request.numa_policy))
+    contradicting: _Booleans = (policy != 0) & (policy != policy_code(request.numa_policy))
+    return contradicting
 
 
 def _binding(request: NumaRequest, bind: NDArray[np.float64]) -> _Booleans:
