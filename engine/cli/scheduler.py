@@ -110,12 +110,12 @@ def schedule_pending(
 
     loop = SchedulingLoop(cluster, live, settings, clock=lambda: now, concluded=conclude)
     loop.scheduler.debug = debug or Debug()
-    gated = loop.gated_verdicts()
     with progress("scheduling", len(loop.queue)) as done:
         verdicts = []
         for number, verdict in enumerate(loop.schedule_all(), start=1):
             verdicts.append(verdict)
             done(number)
+    gated = loop.gated_verdicts()
     loop.close()
     return [concluded.get(verdict.pod.key, verdict) for verdict in verdicts] + list(gated)
 

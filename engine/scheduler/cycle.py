@@ -293,8 +293,12 @@ class Scheduler:
         return tuple(force.profiles.values())
 
     def profile_of(self, pod: PodInfo) -> Profile:
-        """Return the profile that decides about a pod: the one it names (`spec.schedulerName`), else the first."""
+        """Return the profile that decides about a pod: the one it names (`spec.schedulerName`), else the first.
+
+        Only in the thread that decides: its plugins hear first of what they have not heard yet.
+        """
         self._refresh()
+        self._events.settle()
         named = self._force.profiles.get(str((pod.object.get("spec") or {}).get("schedulerName", "")))
         return named or next(iter(self._force.profiles.values()))
 
@@ -306,9 +310,8 @@ class Scheduler:
 
     def decide(self, pod: PodInfo, *, exhaustive: bool = False) -> Verdict:
         """Decide about a pod and change nothing; see `decide`."""
-        self._events.settle()
-        snapshot = self.cluster.snapshot(self._clock())
-        return decide(self.profile_of(pod), pod, snapshot, tie_break=self._tie_break, exhaustive=exhaustive,
+        profile = self.profile_of(pod)
+        return decide(profile, pod, self.cluster.snapshot(self._clock()), tie_break=self._tie_break, exhaustive=exhaustive,
                       nominations=self.nominations)
 
     def schedule(self, pod: PodInfo, *, explained: bool = False) -> Verdict:

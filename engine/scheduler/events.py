@@ -38,7 +38,8 @@ class EventHub:
         self._lock = threading.Lock()
         self._new: list[tuple[Subscriber, frozenset[str], Callable[[Event], None]]] = []
         self._by_kind: dict[str, list[tuple[Subscriber, Callable[[Event], None]]]] = {}
-        self._listening = False
+        # From the beginning: plugins hear of a change before the queue asks them what it means.
+        cluster.listen(self._publish)
 
     def subscriber(self) -> Subscriber:
         """Return a new subscriber."""
@@ -65,9 +66,6 @@ class EventHub:
             return
         with self._lock:
             new, self._new = self._new, []
-        if not self._listening:
-            self._listening = True
-            self._cluster.listen(self._publish)
         for subscriber, kinds, callback in new:
             for event in self._present(kinds):
                 _call(callback, event)

@@ -58,6 +58,7 @@ class SchedulingLoop:
         self._controllers = ControllerRuns()
         names = frozenset(profile.name for profile in self.scheduler.profiles)
         follow(cluster, lambda name: not name or name in names)
+        self.scheduler.settle()  # plugins that let pods wait must know first what there is
         cluster.listen(self._note)
         for pod in cluster.pending:
             self._enqueue(pod)

@@ -31,6 +31,7 @@ profiles:
 - plugins:
     multiPoint: {enabled: [{name: LoadAwareScheduling}]}
 """
+_GANGS: Final = _CONFIGURATION.replace("LoadAwareScheduling}", "LoadAwareScheduling}, {name: Coscheduling}")
 _SHAPES: Final = 50
 _WARM_UP: Final = 1_000
 
@@ -41,6 +42,7 @@ def main() -> Iterator[Figure]:
     yield Figure("5,000 nodes, plain pods", plain, "pods/s", 2_000, more_is_better=True)
     for kind in ("anti-affinity", "spreading"):
         yield Figure(f"5,000 nodes, {kind}", measure(5_000, 3_000, kind), "pods/s", 500, more_is_better=True)
+    yield Figure("5,000 nodes, gang of 1,000", gang(5_000, 1_000), "s", 2.0)
     large = measure(100_000, 3_000, "")
     yield Figure("100,000 nodes, plain pods", large, "pods/s")
     yield Figure("of that at 5,000 nodes", large / plain, "", 1 / 3, more_is_better=True)
@@ -65,7 +67,24 @@ def measure(nodes: int, pods: int, kind: str) -> float:
     return pods / seconds
 
 
-def loop_over(cluster: Cluster, start: int) -> SchedulingLoop:
+def gang(nodes: int, size: int) -> float:
+    """Return how many seconds it takes until all pods of a gang are bound, none before the last one has its node."""
+    cluster, start = cluster_of(nodes)
+    loop = loop_over(cluster, start, _GANGS)
+    cluster.upsert({"kind": "PodGroup", "metadata": {"name": "gang", "namespace": "shop"}, "spec": {"minMember": size}})
+    shape = _shape(0, Random(1), "")
+    shape = {**shape, "labels": {"pod-group.scheduling.sigs.k8s.io": "gang"}}
+    for number in range(size):
+        cluster.upsert(_pod(number, shape))
+    started = time.perf_counter()
+    verdicts = list(loop.schedule_all())
+    seconds = time.perf_counter() - started
+    assert [verdict.waiting for verdict in verdicts] == [True] * (size - 1) + [False], verdicts[-1].summary()
+    assert not loop.scheduler.waiting.keys()
+    return seconds
+
+
+def loop_over(cluster: Cluster, start: int, configuration: str = _CONFIGURATION) -> SchedulingLoop:
     """Return a scheduling loop over a cluster with all of the plugins; each look at its clock is 0.1 ms later."""
     problems = Problems()
     compiled = compile_documents(load([Source("ten.yaml", documents())]).documents, problems)
@@ -77,8 +96,8 @@ def loop_over(cluster: Cluster, start: int) -> SchedulingLoop:
         moment[0] += 100_000
         return moment[0]
 
-    configuration = read(Source("scheduler.yaml", _CONFIGURATION), registry)
-    return SchedulingLoop(cluster, Live(registry), Settings(configuration.profiles), clock=clock)
+    profiles = read(Source("scheduler.yaml", configuration), registry).profiles
+    return SchedulingLoop(cluster, Live(registry), Settings(profiles), clock=clock)
 
 
 def _shape(number: int, random: Random, kind: str) -> Mapping[str, Any]:
