@@ -71,6 +71,7 @@ class ElasticQuota:
         self.trees: dict[str, QuotaTree] = {"": self._new_tree()}
         self._tree_of: dict[str, str] = {}
         self.pods: dict[str, Counted] = {}
+        self._by_quota: dict[tuple[str, str], dict[str, None]] = {}
         self._nodes: dict[str, ResourceList] = {}
         handle.events.on(("Node", "ElasticQuota", "Pod"), self._on_event)
 
@@ -192,7 +193,15 @@ class ElasticQuota:
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Refused,  # noqa: ARG002
     ) -> Nomination | Refusal | None:
         """Make room by taking away pods of the same quota with a lower priority."""
-        return make_room(pod, snapshot, refused, may_take=lambda victim: self.can_preempt(pod, victim))
+        found = self.quota_of(pod)
+        spared = found is None or (self._args.spare_default and found[1] == DEFAULT)
+        same = () if found is None or spared else (self.pods[key] for key in self._by_quota.get(found, ()))
+        victims = {
+            each.pod.key for each in same if each.assigned and not each.fixed and each.pod.priority < pod.priority
+        }
+        if not victims:  # no node has to be looked at to know that
+            return Refusal("preemption", "preemption: no pod of the same quota may be preempted")
+        return make_room(pod, snapshot, refused, may_take=lambda victim: victim.key in victims)
 
     def can_preempt(self, pod: PodInfo, victim: PodInfo) -> bool:
         """Return whether a pod may take the place of another: of lower priority, preemptible, in the same quota."""
@@ -220,22 +229,24 @@ class ElasticQuota:
         self._assign(pod.key, assigned=False)
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
-        """Return whether an event may have made room in the pod's quota; without `enableQueueHint` any may have."""
-        if not self._args.queue_hint:
-            return True
+        """Return whether an event may have made room: a quota or a node that changed, or a pod that leaves its node.
+
+        With `enableQueueHint`, only where that is on the path of the pod's own quota.
+        """
+        left = event.old_pod is not None and bool(event.old_pod.node_name) and (
+            event.new_pod is None or not event.new_pod.node_name)
+        if event.kind not in ("Node", "ElasticQuota") and not left:
+            return False
         found = self.quota_of(pod)
-        if found is None or found[0] not in self.trees:
-            return True
-        if event.kind == "Node":
-            return event.new is not None
-        path = {quota.name for quota in self.trees[found[0]].path(found[1])}
+        if event.kind == "Node" or not self._args.queue_hint or found is None or found[0] not in self.trees:
+            return event.new is not None or event.kind != "Node"
+        tree = self.trees[found[0]]
+        path = {quota.name for quota in tree.path(found[1])}
         if event.kind == "ElasticQuota":
             return any(item is not None and item["metadata"]["name"] in path for item in (event.old, event.new))
-        if event.kind == "Pod" and event.old_pod is not None and (event.new_pod is None or not event.new_pod.node_name):
-            theirs = self.quota_of(event.old_pod)
-            return theirs is not None and theirs[0] == found[0] and any(
-                quota.name in path for quota in self.trees[theirs[0]].path(theirs[1]))
-        return False
+        theirs = self.quota_of(event.old_pod) if event.old_pod is not None else None
+        return theirs is not None and theirs[0] == found[0] and any(
+            quota.name in path for quota in tree.path(theirs[1]))
 
     # What is counted
 
@@ -322,6 +333,7 @@ class ElasticQuota:
             return
         self._uncount(pod.key)
         self.pods[pod.key] = Counted(pod, found[1], found[0], request, fixed, False)
+        self._by_quota.setdefault(found, {})[pod.key] = None
         self.trees[found[0]].ask(found[1], request, fixed=fixed)
         self._assign(pod.key, assigned=assigned)
 
@@ -330,6 +342,7 @@ class ElasticQuota:
             return
         self._assign(key, assigned=False)
         counted = self.pods.pop(key)
+        del self._by_quota[counted.tree, counted.quota][key]
         if counted.tree in self.trees:
             self.trees[counted.tree].ask(counted.quota, _negative(counted.request), fixed=counted.fixed)
 

@@ -88,6 +88,13 @@ class Reservation:
         if event.kind == "Pod" and event.new is None and event.old_pod is not None:
             self.forget_nomination(event.old_pod)
 
+    def may_help(self, event: Event, pod: PodInfo) -> bool:  # noqa: ARG002
+        """Return whether an event may let a refused pod find a place: a reservation or node changed, or a pod left."""
+        if event.kind == "Pod":
+            return event.old_pod is not None and bool(event.old_pod.node_name) and (
+                event.new_pod is None or not event.new_pod.node_name)
+        return event.kind in ("Reservation", "Node") and event.new is not None
+
     # What the pod is shown
 
     def before_pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Changed | Refusal | None:
