@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -38,35 +38,56 @@ class ImageLocality:
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Score the nodes."""
         images = tuple(_images_of(pod))
-        if snapshot.patched and any(row.node is not snapshot.cluster.rows[index].node
-                                    for index, row in snapshot.patched.items()):
-            return Scores(_scores(_Images(snapshot), images))
         cluster = snapshot.cluster
-        frame = Snapshot(cluster, snapshot.now).frame({})
-        stamp = frame.stamp(_PATHS)
-        kept = frame.kept.get(self)
-        if not isinstance(kept, tuple) or kept[0] != stamp:
-            kept = frame.kept[self] = (stamp, _Images(Snapshot(cluster, snapshot.now)), {})
-        _, held, by_shape = kept
-        values = by_shape.get(images)
+        if any(row.node is not cluster.rows[index].node for index, row in snapshot.patched.items()):
+            held = _Images(snapshot.size)
+            held.write(range(snapshot.size), snapshot)
+            return Scores(_scores(held, images))
+        kept = cluster.kept.get(self)
+        if not isinstance(kept, _Images):
+            kept = cluster.kept[self] = _Images(snapshot.size)
+        kept.follow(Snapshot(cluster, snapshot.now))
+        values = kept.scores.get(images)
         if values is None:
-            if len(by_shape) >= _MOST_SHAPES:
-                by_shape.clear()
-            values = by_shape[images] = _scores(held, images)
+            if len(kept.scores) >= _MOST_SHAPES:
+                kept.scores.clear()
+            values = kept.scores[images] = _scores(kept, images)
         return Scores(values)
 
 
 class _Images:
-    """Which nodes have which image, and how large it is there."""
+    """Which nodes have which image, how large it is there, and the scores that follow for pods' images."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.nodes = snapshot.size
+    def __init__(self, nodes: int) -> None:
+        self.nodes = nodes
         self.sizes: dict[str, dict[int, int]] = {}
-        for row in range(snapshot.size):
+        self.scores: dict[tuple[str, ...], NDArray[np.int64]] = {}
+        self._names: list[tuple[str, ...]] = [()] * nodes
+        self._stamp = -1
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """Take over what changed on the nodes."""
+        frame = snapshot.frame({})
+        stamp = frame.stamp(_PATHS)
+        if stamp != self._stamp:
+            changed = frame.changed(_PATHS, self._stamp) if self._stamp >= 0 else None
+            self.write(range(self.nodes) if changed is None else changed.tolist(), snapshot)
+            self.scores.clear()
+            self._stamp = stamp
+
+    def write(self, rows: Iterable[int], snapshot: Snapshot) -> None:
+        """Take over the images of some nodes."""
+        for row in rows:
+            for name in self._names[row]:
+                del self.sizes[name][row]
+            found: dict[str, int] = {}
             for image in (snapshot.node(row).get("status") or {}).get("images") or ():
                 size = image.get("sizeBytes")
                 for name in image.get("names") or ():
-                    self.sizes.setdefault(name, {})[row] = size if isinstance(size, int) else 0
+                    found[name] = size if isinstance(size, int) else 0
+            for name, size in found.items():
+                self.sizes.setdefault(name, {})[row] = size
+            self._names[row] = tuple(found)
 
 
 def _scores(held: _Images, images: tuple[str, ...]) -> NDArray[np.int64]:

@@ -84,7 +84,11 @@ def test_images_count_by_size_and_by_the_share_of_the_nodes_that_have_them(kit):
     assert kit.scores(plugin, with_images("app:latest", "other"), cluster)["b"] == both
     assert kit.scores(plugin, with_images("other", init=["app"]), cluster)["b"] == both
     cluster.upsert(imaged(kit, "b", app=2 * GIB))
-    assert kit.scores(plugin, with_images("app"), cluster)["b"] == 100
+    assert kit.scores(plugin, with_images("app"), cluster) == {"a": half, "b": 100, "c": 0, "d": 0}
+    cluster.upsert(kit.node("b"))
+    assert kit.scores(plugin, with_images("app", "other"), cluster)["b"] == 0
+    view = cluster.snapshot().overlay({"b": NodeChange(node=imaged(kit, "b", app=2 * GIB))})
+    assert plugin.score(CycleState(), with_images("app"), view, kit.rows(view)).values.tolist() == [half, 100, 0, 0]
 
 
 def test_a_registry_with_a_port_is_no_tag(kit):
@@ -228,6 +232,18 @@ def test_the_selector_of_the_controller_counts_too(kit):
                        labelled("other", "b", hash="1"), labelled("mine", "c", app="web", hash="1")])
     found = kit.scores(kit.make("PodTopologySpread"), PodInfo.of(labelled("new", owner=owner, app="web", hash="1")), cluster)
     assert found["a"] == found["b"] > found["c"]
+
+
+def test_only_pods_with_the_same_values_count_for_keys_that_must_match(kit):
+    constraint = {"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
+                  "labelSelector": {"matchLabels": {"app": "web"}}, "matchLabelKeys": ["version", "absent"]}
+    cluster = Cluster([*spread_nodes(kit), labelled("old", "c", app="web", version="1"), labelled("one", "a", app="web", version="2")])
+    new = labelled("new", app="web", version="2")
+    new["spec"]["topologySpreadConstraints"] = [constraint]
+    plugin = kit.make("PodTopologySpread")
+    assert kit.passed(plugin, PodInfo.of(new), cluster) == ["c"]
+    new["metadata"]["labels"].pop("version")
+    assert kit.passed(plugin, PodInfo.of(new), cluster) == ["a", "b", "c"]
 
 
 def test_default_constraints_may_be_a_profiles_own(kit):
