@@ -311,8 +311,8 @@ class Scheduler:
     def decide(self, pod: PodInfo, *, exhaustive: bool = False) -> Verdict:
         """Decide about a pod and change nothing; see `decide`."""
         profile = self.profile_of(pod)
-        return decide(profile, pod, self.cluster.snapshot(self._clock()), tie_break=self._tie_break, exhaustive=exhaustive,
-                      nominations=self.nominations)
+        return decide(profile, pod, self.cluster.snapshot(self._clock()), tie_break=self._tie_break,
+                      exhaustive=exhaustive, nominations=self.nominations)
 
     def schedule(self, pod: PodInfo, *, explained: bool = False) -> Verdict:
         """Decide about a pod, reserve what it needs on the node, assume it there, and bind it.
