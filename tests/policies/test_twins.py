@@ -181,7 +181,7 @@ def test_load_keeps_pods_off_alike_where_the_metrics_show_all_pods(cluster, thos
     snapshot = cluster.snapshot()
     for name, usage in zip(snapshot.names, usages, strict=False):
         if usage is not None:
-            cluster.upsert(metric(name, *usage, [pod.name for pod in snapshot.pods(snapshot.index[name])]))
+            cluster.upsert(metric(name, usage[0], usage[1], [pod.name for pod in snapshot.pods(snapshot.index[name])]))
     wanted = [{"resources": {"requests": each, "limits": limits}} for each in those]
     same(cluster, PodInfo.of(make_pod("new", wanted)), "LoadAwareScheduling",
          {**LOAD, "usageThresholds": {"cpu": threshold, "memory": 95}}, {"thresholds": {"cpu": threshold, "memory": 95}})
