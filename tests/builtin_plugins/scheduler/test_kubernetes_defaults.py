@@ -11,7 +11,6 @@ from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
 from koordpolicy.engine.plugins import SKIP, CycleState, Event, Handle, OnlyNodes, QueuedPod
 from koordpolicy.engine.plugins.lifecycle import Nothing
 from koordpolicy.engine.points import Code, Point
-from koordpolicy.engine.scheduler.pod_counts import PodCounts, pod_counts
 
 TABLE = {plugin.name: plugin for plugin in PLUGINS}
 GIB = 1024 ** 3
@@ -299,47 +298,6 @@ def test_preferences_of_running_pods_may_be_left_out(kit):
     assert kit.scores(kit.make("InterPodAffinity"), new, cluster) == {"a": 0, "b": 100, "c": 0}
     ignoring = kit.make("InterPodAffinity", ignorePreferredTermsOfExistingPods=True)
     assert ignoring.pre_score(CycleState(), new, snapshot, kit.rows(snapshot)) is SKIP
-
-
-# Counts of pods
-
-
-def test_columns_follow_pods_of_thousands_of_kinds_and_through_other_nodes():
-    cluster = Cluster([{"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": {}}} for name in "ab"])
-
-    def count(app="web"):
-        return pod_counts(cluster.snapshot()).column(app, lambda kind: int(kind.labels.get("app") == app)).tolist()
-
-    assert count() == [0, 0]
-    for turn in range(3):
-        cluster.upsert(labelled(f"w{turn}", "a", app="web"))
-        cluster.upsert(labelled(f"d{turn}", "b", app="db"))
-    cluster.upsert(labelled("w0", "a", app="db"))
-    assert count() == [2, 0]
-    for turn in range(4_200):
-        cluster.upsert(labelled("x", "ab"[turn % 2], app="web", version=str(turn)))
-        if turn % 1000 == 0:
-            assert count() == [3, 0]
-        pod_counts(cluster.snapshot())
-    assert (count(), count("db")) == ([2, 1], [1, 3])
-    cluster.delete("Pod", "default/x")
-    assert (count(), count("db")) == ([2, 0], [1, 3])
-    cluster.upsert({"kind": "Node", "metadata": {"name": "0"}, "status": {"allocatable": {}}})
-    assert count() == [0, 2, 0]
-
-
-def test_columns_that_nobody_asks_for_give_way():
-    cluster = Cluster([{"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": {}}} for name in "ab"])
-    counts = PodCounts(2, most_bytes=1)
-
-    def count(question):
-        counts.follow(cluster.snapshot())
-        return counts.column(question, lambda kind: int(kind.labels.get("app") == "web")).tolist()
-
-    for turn in range(100):
-        assert count(turn) == count("always") == [turn, 0]
-        cluster.upsert(labelled(f"p{turn}", "a", app="web"))
-    assert count(0) == [100, 0]
 
 
 # The constants for component configurations
