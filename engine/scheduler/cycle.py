@@ -330,11 +330,9 @@ class Scheduler:
         profile, state = self.profile_of(pod), CycleState()
         if self.watch is not None:
             profile = self.watch(profile)
-        if self.debug.trace:
-            profile = traced(profile, lambda asked: _log_asked(pod, asked))
-        verdict = decide(profile, pod, snapshot, tie_break=self._tie_break, state=state, nominations=self.nominations)
-        if self.debug.top_scores or self.debug.filters:
-            _log_verdict(verdict, self.debug)
+        verdict = decide(self.watched(profile, pod), pod, snapshot, tie_break=self._tie_break, state=state,
+                         nominations=self.nominations)
+        self.log(verdict)
         if explained or verdict.nomination is not None:  # who has to go changes what there is to explain
             verdict = verdict.explained()
         if verdict.node is None:
@@ -362,6 +360,15 @@ class Scheduler:
             self._undo(held, pod)
         self.settle()
         return held.outcome()
+
+    def watched(self, profile: Profile, pod: PodInfo) -> Profile:
+        """Return the profile as it is asked about a pod: with `debug.trace`, one that writes down what it is asked."""
+        return traced(profile, lambda asked: _log_asked(pod, asked)) if self.debug.trace else profile
+
+    def log(self, verdict: Verdict) -> None:
+        """Write to the log what `debug` asks for; to be called before the cluster changes."""
+        if self.debug.top_scores or self.debug.filters:
+            _log_verdict(verdict, self.debug)
 
     def settle(self) -> None:
         """Carry out what has become of waiting pods, and tell plugins of changes that they have not heard of yet."""

@@ -389,7 +389,8 @@ class Extender:
     def _filter(self, question: Question) -> Reply:
         unusable, snapshot, rows, places = self._look_up(question)
         profile = self._pin(question.pod)
-        verdict = filter_nodes(profile, question.pod, snapshot, among=rows)
+        verdict = filter_nodes(self._scheduler.watched(profile, question.pod), question.pod, snapshot, among=rows)
+        self._scheduler.log(verdict)
         self._seen = Seen(profile, snapshot, rows, verdict)
         if not len(verdict.passed):
             self._unpin(question.pod)
@@ -413,7 +414,8 @@ class Extender:
         _, snapshot, rows, places = self._look_up(question)
         profile, pinned = self._pinned(question.pod)
         try:
-            verdict = score_nodes(profile, question.pod, snapshot, among=rows)
+            verdict = score_nodes(self._scheduler.watched(profile, question.pod), question.pod, snapshot, among=rows)
+            self._scheduler.log(verdict)
         finally:
             self._unpin(question.pod)
         assert verdict.totals is not None

@@ -38,6 +38,8 @@ from .admin import Refused, Token, Wish, judge, refusal
 from .counters import Counters, evaluations_of, expressions_of
 from .extender import Extender, Malformed, Record, Verb
 from .inquiry import UnknownSubjectError, answer_inquiry, read_inquiry
+from .services import FLAGS, UnknownPathError, switched
+from .services import answer as answer_service
 from .shadow import Result
 
 DEFAULT_MAX_BODY: Final = 64 * 1024 * 1024
@@ -273,6 +275,8 @@ class Server:
         app.router.add_get("/status", self._status)
         app.router.add_get("/explain", self._explain)
         app.router.add_post("/explain", self._explain)
+        app.router.add_get("/apis/v1/{path:.*}", self._services)
+        app.router.add_put("/debug/flags/{flag}", self._switch)
         app.router.add_post("/promote", self._promote)
         app.router.add_post("/rollback", self._roll_back)
         async with AsyncExitStack() as open_ports:
@@ -387,6 +391,18 @@ class Server:
         _LOG.warning("rolled back on request: generation %d is %s again", past.generation, past.restored)
         return web.json_response({"restored": past.restored, "generation": past.generation, "hash": past.digest})
 
+    async def _switch(self, request: web.Request) -> web.Response:
+        loaded, value = await self._admitted(request)
+        scheduler = loaded.extender.scheduler
+        try:
+            scheduler.debug = switched(scheduler.debug, request.match_info["flag"], json.dumps(value).strip('"'))
+        except UnknownPathError as error:
+            return _refuse(404, str(error))
+        except ValueError as error:
+            return _refuse(400, str(error))
+        _LOG.warning("switched on request: %s", scheduler.debug)
+        return web.json_response({letter: getattr(scheduler.debug, name) for letter, (name, _) in FLAGS.items()})
+
     async def _admitted(self, request: web.Request) -> tuple[Loaded, Any]:
         """Return what a request of somebody who may change things is about, and its body."""
         if self._token is None:
@@ -450,6 +466,21 @@ class Server:
         finally:
             self._explaining = False
         return web.Response(text=finding.as_text() + "\n") if inquiry.text else web.json_response(finding.to_json())
+
+    async def _services(self, request: web.Request) -> web.Response:
+        loaded = self._loaded
+        if loaded is None:
+            return _refuse(503, "policies and cluster are not loaded yet")
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.run_in_executor(
+                self._decider, answer_service, loaded.extender.scheduler, request.path.rstrip("/"), dict(request.query),
+            )
+        except UnknownPathError as error:
+            return _refuse(404, str(error))
+        except ValueError as error:
+            return _refuse(400, str(error))
+        return web.json_response(found, dumps=partial(json.dumps, default=str))
 
     async def _status(self, request: web.Request) -> web.Response:
         loaded = self._loaded

@@ -281,9 +281,22 @@ def test_a_body_that_is_too_large_is_answered_with_413(policies, dump):
             413, {"error": f"the body has more than {MEBIBYTE} bytes, which is all that is taken (`--max-body`)"})
 
 
+def test_services_tell_what_is_known_of_nodes_and_plugins(client):
+    assert client("GET", "/apis/v1/__services__") == (200, {"GET": ["/apis/v1/__services__", "/apis/v1/nodes/{nodeName}"]})
+    status, node = client("GET", "/apis/v1/nodes/eight")
+    assert (status, node["name"], node["pods"]) == (200, "eight", [])
+    assert client("GET", "/apis/v1/nodes/eigth") == (404, {"error": "there is no node `eigth`: did you mean `eight`?"})
+    assert client("GET", "/apis/v1/plugins/None/x")[0] == 404
+
+
+def test_flags_are_switched_only_by_those_who_may(client):
+    assert client("PUT", "/debug/flags/s", b"5") == (
+        403, {"error": "nothing can be changed over HTTP: start the server with `--admin-token-file`"})
+
+
 def test_unknown_paths_and_wrong_methods_are_told_what_there_is(client):
     assert client("GET", "/nothing") == (
-        404, {"error": "there is no `/nothing`: ask /explain, /filter, /healthz, /metrics, /prioritize, /promote, /readyz, /rollback, /status"})
+        404, {"error": "there is no `/nothing`: ask /apis/v1/{path}, /debug/flags/{flag}, /explain, /filter, /healthz, /metrics, /prioritize, /promote, /readyz, /rollback, /status"})
     assert client("POST", "/bind", b"{}")[0] == 404
     assert client("GET", "/filter") == (405, {"error": "`/filter` takes POST, not GET"})
     assert client("DELETE", "/status") == (405, {"error": "`/status` takes GET, HEAD, not DELETE"})
