@@ -137,6 +137,11 @@ class PodInfo:
             self.priority_band, self.qos_class, self.kubernetes_qos, node_name, self.gpu,
         )
 
+    def unbound(self) -> PodInfo:
+        """Return this pod as it was before it had a node; its object names none either."""
+        spec = {key: value for key, value in self.object["spec"].items() if key != "nodeName"}
+        return PodInfo.of({**self.object, "spec": spec}) if self.node_name else self
+
 
 def json_kind(value: object) -> str:
     """Return what JSON calls a value, with its article, for messages."""

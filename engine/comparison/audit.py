@@ -30,7 +30,7 @@ from ..registry import Live, Plugin, Registry
 from ..scheduler.cycle import Scheduler, Settings
 from ..scheduler.profile import Profile
 from ..testing.instruments import compiled_of, programs_of
-from .outcome import Outcome, Scorer, outcome, unbound
+from .outcome import Outcome, Scorer, outcome
 from .shapes import Reading, shapes_of
 
 FEW_PERCENT: Final = 1.0
@@ -264,7 +264,7 @@ class _Auditor:
         rows = np.arange(self._snapshot.size, dtype=np.intp)
         asked: set[str] = set()
         for number, group in enumerate(groups, start=1):
-            pod = unbound(group[0])
+            pod = group[0].unbound()
             profile = scheduler.profile_of(pod).name
             asked.add(profile)
             for name, instance in instances[profile].items():

@@ -493,7 +493,7 @@ class _Look:
         return tuple(shapes), tuple(misfits)
 
     def _shape(self, group: tuple[PodInfo, ...]) -> Shape:
-        first, pod = group[0], unbound(group[0])
+        first, pod = group[0], group[0].unbound()
         profile = self.scheduler.profile_of(pod)
         verdict = filter_nodes(profile, pod, self.snapshot)
         self.faults.add_verdict(verdict)
@@ -501,7 +501,9 @@ class _Look:
         if first.node_name:
             # One of the replicas on each node: without it the node is what any of those there would meet.
             there = {pod.node_name: pod for pod in reversed(group)}
-            alone = [there] if self.reading.asks_alone(pod) else [{node: other} for node, other in there.items()]
+            alone = [there] if self.reading.asks_alone(pod, self.snapshot) else [
+                {node: other} for node, other in there.items()
+            ]
             for each in alone:
                 self._ask_without(each, pod, refused_by)
         passed = np.flatnonzero(refused_by == ELIGIBLE)
@@ -602,12 +604,6 @@ class _Look:
 def _part(progress: _Progress, start: float, end: float) -> _Progress:
     """Return what is told the done part of something that takes the whole from `start` to `end`."""
     return lambda part: progress(start + (end - start) * part)
-
-
-def unbound(pod: PodInfo) -> PodInfo:
-    """Return the pod as it was before it had a node."""
-    spec = {key: value for key, value in pod.object["spec"].items() if key != "nodeName"}
-    return PodInfo.of({**pod.object, "spec": spec}) if pod.node_name else pod
 
 
 def _placed(verdict: Verdict, faults: _Faults) -> Placement:

@@ -16,7 +16,9 @@ from ..cel.checked import Path
 from ..cel.encoding import value_at
 from ..cluster.facts import pod_facts
 from ..cluster.pods import PodInfo
+from ..cluster.snapshot import Snapshot
 from ..compile import CompiledScheduler
+from ..plugins import SKIP, CycleState
 from ..registry import Plugin
 from ..scheduler.profile import Profile
 from ..testing.instruments import compiled_of, programs_of
@@ -28,8 +30,13 @@ _LOCAL: Final = frozenset((
     "ElasticQuota", "Coscheduling",
 ))
 """Built-in plugins whose word about a node hangs on that node and the pod alone, or on no node at all."""
-_OF_NEIGHBOURS: Final = frozenset(("PodTopologySpread", "InterPodAffinity"))
-"""Built-in plugins that look at other nodes where the pod says so."""
+_OF_AFFINITY: Final = "InterPodAffinity"
+"""The built-in plugin that looks at other nodes where the pod's affinity says so."""
+_OF_SPREAD: Final = "PodTopologySpread"
+"""The built-in plugin that looks at other nodes where it does not skip the pod: its arguments may say so, too."""
+_OF_NEIGHBOURS: Final = frozenset((_OF_AFFINITY, _OF_SPREAD))
+_OF_CLAIMS: Final = frozenset(("NodeVolumeLimits", "VolumeBinding"))
+"""Built-in plugins that look at the volumes which a pod claims."""
 _READ_OF_ANNOTATIONS: Final = ("koordinator.sh", "alibabacloud.com")
 """Domains of the annotations that built-in plugins and the rows of nodes read."""
 _CONTAINERS: Final = ("initContainers", "containers")
@@ -50,12 +57,18 @@ class Reading:
     """Whether a plugin may read anything of a pod."""
     local: bool
     """Whether what is said about a node hangs on that node alone and the pod, unless that looks at others itself."""
-    neighbours: bool
-    """Whether pods may look at others, by affinity to them or constraints of their spread."""
+    affinity: bool
+    """Whether pods may look at others by their affinity to them."""
+    spreads: tuple[Any, ...]
+    """The plugins that look at others unless they skip the pod."""
+    claims: bool
+    """Whether a plugin looks at the volumes that pods claim."""
 
-    def asks_alone(self, pod: PodInfo) -> bool:
+    def asks_alone(self, pod: PodInfo, snapshot: Snapshot) -> bool:
         """Whether what is said of a node about this pod does not hang on what is on other nodes."""
-        return self.local and not (self.neighbours and _looks_at_others(pod))
+        if not self.local or (self.affinity and _is_drawn_or_kept_apart(pod)):
+            return False
+        return all(_skips(plugin, pod, snapshot) for plugin in self.spreads)
 
     @classmethod
     def of(cls, profiles: Iterable[Profile]) -> Reading:
@@ -69,9 +82,11 @@ class Reading:
                 for program in programs_of(compiled_of(plugin, {})):
                     paths.update(path for path in program.checked.reads if path[0] in _OF_POD)
         everything = any(not each.source and each.origin != _BUILT_IN for each in (checks | others).values())
-        neighbours = not _OF_NEIGHBOURS.isdisjoint(checks)
+        spreads = tuple(each.ask for of in profiles for each in of.filters
+                        if each.name == _OF_SPREAD and not each.plugin.source)
         local = all(_is_local(plugin) for name, plugin in checks.items() if name not in _OF_NEIGHBOURS or plugin.source)
-        return cls(frozenset(paths), everything, local, neighbours)
+        return cls(frozenset(paths), everything, local, _OF_AFFINITY in checks, spreads,
+                   not _OF_CLAIMS.isdisjoint(checks))
 
 
 def _is_local(plugin: Plugin) -> bool:
@@ -82,10 +97,16 @@ def _is_local(plugin: Plugin) -> bool:
     return plugin.origin == _BUILT_IN and plugin.name in _LOCAL
 
 
-def _looks_at_others(pod: PodInfo) -> bool:
-    spec = pod.object["spec"]
-    affinity = spec.get("affinity") or {}
-    return bool(spec.get("topologySpreadConstraints") or affinity.get("podAffinity") or affinity.get("podAntiAffinity"))
+def _is_drawn_or_kept_apart(pod: PodInfo) -> bool:
+    affinity = pod.object["spec"].get("affinity") or {}
+    return bool(affinity.get("podAffinity") or affinity.get("podAntiAffinity"))
+
+
+def _skips(plugin: Any, pod: PodInfo, snapshot: Snapshot) -> bool:
+    try:
+        return plugin.pre_filter(CycleState(), pod, snapshot) is SKIP
+    except Exception:  # the border between framework and plugin: where it is asked in earnest, that is told
+        return False
 
 
 def shapes_of(pods: Iterable[PodInfo], reading: Reading) -> list[tuple[PodInfo, ...]]:
@@ -96,7 +117,7 @@ def shapes_of(pods: Iterable[PodInfo], reading: Reading) -> list[tuple[PodInfo, 
     paths = sorted(path for path in reading.paths if not _is_known(path))
     groups: dict[object, list[PodInfo]] = {}
     for pod in pods:
-        key = pod.key if reading.everything else _key(pod, paths)
+        key = pod.key if reading.everything else _key(pod, paths, claims=reading.claims)
         groups.setdefault(key, []).append(pod)
     return [tuple(group) for group in groups.values()]
 
@@ -106,9 +127,9 @@ def _is_known(path: Path) -> bool:
     return path[:3] in _KNOWN_OF_POD or (path[0] == "podInfo" and len(path) > 1 and path[1] != "name")
 
 
-def _key(pod: PodInfo, paths: Iterable[Path]) -> bytes | str:
+def _key(pod: PodInfo, paths: Iterable[Path], *, claims: bool) -> bytes | str:
     try:
-        parts = _parts(pod, paths)
+        parts = [*_parts(pod, paths), *(_claims(pod) if claims else ())]
     except (AttributeError, TypeError):
         return pod.key  # malformed where nobody reads it: a kind of its own
     try:
@@ -134,6 +155,17 @@ def _parts(pod: PodInfo, paths: Iterable[Path]) -> list[object]:
         values = {"pod": pod.object, "podInfo": pod_facts(pod)}
         parts += [repr(value_at(values[path[0]], path[1:])) for path in paths]
     return parts
+
+
+def _claims(pod: PodInfo) -> list[object]:
+    """Return the claims of a pod; one that is made for the pod (an ephemeral volume) is nobody else's."""
+    found: list[object] = []
+    for volume in pod.object["spec"].get("volumes") or ():
+        if volume.get("ephemeral") is not None:
+            found.append((pod.name, volume.get("name")))
+        elif volume.get("persistentVolumeClaim"):
+            found.append(volume["persistentVolumeClaim"])
+    return found
 
 
 def _without(value: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:

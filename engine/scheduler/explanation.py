@@ -74,14 +74,8 @@ def look_into(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, rule: TieBr
     row = snapshot.index.get(pod.node_name)
     if row is not None and pod.key in snapshot.row(row).pods:
         snapshot = snapshot.overlay({pod.node_name: NodeChange(remove=[pod.key])})
-    return Explained(decide(profile, unbound(pod), snapshot, tie_break=rule, exhaustive=True), profile, snapshot,
+    return Explained(decide(profile, pod.unbound(), snapshot, tie_break=rule, exhaustive=True), profile, snapshot,
                      pod.node_name)
-
-
-def unbound(pod: PodInfo) -> PodInfo:
-    """Return the pod as it was before it had a node."""
-    spec = {key: value for key, value in pod.object["spec"].items() if key != "nodeName"}
-    return PodInfo.of({**pod.object, "spec": spec}) if pod.node_name else pod
 
 
 def explain_decision(explained: Explained, *, best: int = 5, trials: int = MOST_TRIALS) -> Finding:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
-from koordpolicy.engine.comparison.outcome import ELIGIBLE, Outcome, outcome, unbound
+from koordpolicy.engine.comparison.outcome import ELIGIBLE, Outcome, outcome
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.registry import Live, Registry
@@ -61,7 +61,7 @@ def one_by_one(registry: Registry, cluster: Cluster, chosen: Settings) -> dict[s
         found[key] = {}
         for name in snapshot.names:
             # Other nodes are asked about with the pod where it is, unless a policy looks at all of them.
-            verdict = decide(scheduler.profile_of(each), unbound(each), own if name == each.node_name else snapshot)
+            verdict = decide(scheduler.profile_of(each), each.unbound(), own if name == each.node_name else snapshot)
             refused = [step.plugin for step in verdict.filters if step.enforcement.value == "Enforce"
                        and snapshot.index[name] in step.refused]
             if verdict.refusal is not None:

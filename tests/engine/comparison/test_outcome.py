@@ -176,3 +176,43 @@ def test_whoever_a_pod_of_higher_priority_would_drive_out_is_told_and_stays(poli
         ("shop/low", "a", "scheduler", "preemption"),
     ]
     assert (found.placements["shop/high"].node, cluster.pod("shop/low") is not None) == (None, True)
+
+
+def test_pods_that_claim_different_volumes_are_of_two_kinds_where_volumes_are_looked_at(policies: Policies):
+    def claim(name: str) -> dict[str, object]:
+        return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]}
+
+    objects = [node("a", zone="a"), node("b", zone="b"), pod("db-0", **claim("of-a")), pod("db-1", **claim("of-b"))]
+    for zone in "ab":
+        objects += [
+            {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": f"of-{zone}", "namespace": "shop"},
+             "spec": {"volumeName": f"volume-{zone}"}, "status": {"phase": "Bound"}},
+            {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"volume-{zone}"}, "spec": {
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
+                    {"key": "zone", "operator": "In", "values": [zone]},
+                ]}]}},
+            }},
+        ]
+    how = Settings((ProfileSpec(enabled=(Choice("VolumeBinding"),)),))
+    found = outcome(policies(), Cluster(objects), now=NOW, settings=how)
+    assert refusals(found) == {"shop/db-0": {"b": "volumes"}, "shop/db-1": {"a": "volumes"}}
+    assert [each.pods for each in outcome(policies(), Cluster(objects), now=NOW).shapes] == [("shop/db-0", "shop/db-1")]
+
+
+def test_pods_that_are_spread_by_the_plugins_arguments_are_taken_off_their_nodes_one_by_one(policies: Policies):
+    # Zone `b` has one pod more than `a`, which is allowed: without all of one kind at once it would have too many.
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "web", "namespace": "shop"},
+             "spec": {"selector": {"matchLabels": {"app": "web"}}}}
+    pods = [pod(name, on=on, labels={"app": "web"}) for name, on in (("web-0", "a"), ("web-1", "b"), ("web-2", "b"))]
+    for each in pods:
+        each["metadata"]["ownerReferences"] = [
+            {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "owner", "controller": True},
+        ]
+    spread = {"defaultingType": "List", "defaultConstraints": [
+        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"},
+    ]}
+    how = Settings((ProfileSpec(enabled=(Choice("PodTopologySpread", args=spread),)),))
+    cluster = Cluster([node("a", zone="a"), node("b", zone="b"), owner, *pods])
+    found = outcome(policies(), cluster, now=NOW, settings=how)
+    assert found.misfits == ()
+    assert [each.pods for each in found.shapes] == [("shop/web-0", "shop/web-1", "shop/web-2")]
