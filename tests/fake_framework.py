@@ -45,16 +45,12 @@ class FakeFramework:
         old, old_pod = self.cluster.object(item["kind"], key), self._pod(item["kind"], key)
         self.cluster.upsert(item)
         self._tell(Event(item["kind"], key, old, item, old_pod, self._pod(item["kind"], key)))
-        if item["kind"] == "Reservation":
-            self.reserve_pods.changed(key, item)
 
     def delete(self, kind: str, key: str) -> None:
         """Remove an object."""
         old, old_pod = self.cluster.object(kind, key), self._pod(kind, key)
         self.cluster.delete(kind, key)
         self._tell(Event(kind, key, old, None, old_pod, None))
-        if kind == "Reservation":
-            self.reserve_pods.changed(key, None)
 
     def assume(self, pod: PodInfo, node: str) -> None:
         """Place a pod, as the scheduler does before it asks to reserve."""
@@ -74,6 +70,7 @@ class FakeFramework:
         for kinds, callback in self.told:
             if event.kind in kinds:
                 callback(event)
+        self.reserve_pods.on_event(event)
 
     # What plugins are given
 

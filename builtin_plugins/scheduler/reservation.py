@@ -110,7 +110,8 @@ class Reservation:
                 return Refusal("node-affinity", "pod affinity terms conflict", Code.UNRESOLVABLE)
             found = self._of_pod(pod, wanted, snapshot)
         state[ReservationState] = found
-        shown, found.nodes = restored(snapshot, found.nodes)
+        shown, found.nodes = restored(snapshot, found.nodes, self.cache.unsettled())
+        found.usable = {node: here for node, here in found.nodes.items() if here.matched or here.candidates}
         found.shown = shown or snapshot
         if not found.nodes:
             return None
@@ -230,7 +231,7 @@ class Reservation:
         if is_reserve_pod(pod) or is_operating_pod(pod):
             others = self._filter_reserve_pod(found, pod, snapshot, rows, refusals) or others
         if others is not None:
-            spared = {snapshot.index[node] for node, here in found.nodes.items() if here.matched}
+            spared = {snapshot.index[node] for node, here in found.usable.items() if here.matched}
             if others.message == OTHER_NODE:
                 spared = {snapshot.index.get(str(annotations_of(pod.object).get(RESERVATION_NODE)), -1)}
             for row in rows.tolist():
@@ -289,7 +290,7 @@ class Reservation:
         self, state: CycleState, found: ReservationState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
         refusals: dict[int, Refusal],
     ) -> None:
-        asked = {snapshot.index[node] for node, here in found.nodes.items() if here.matched}
+        asked = {snapshot.index[node] for node, here in found.usable.items() if here.matched}
         asked |= set(snapshot.patched) | set(found.shown.patched if found.shown is not None else ())
         for row in sorted(asked & set(rows.tolist())):
             refusal = self._judge(state, found, pod, snapshot, row)
@@ -471,7 +472,7 @@ class Reservation:
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Refusal | Skip | None:
         """Choose a reservation per node; `SKIP` where there is nothing to choose."""
         found: ReservationState | None = state.get(ReservationState)
-        if found is None or found.wanted.ignored or not found.nodes:
+        if found is None or found.wanted.ignored or not found.usable:
             return SKIP
         if is_reserve_pod(pod) and (found.reservation is None or PreAllocation.of(found.reservation) is None):
             return SKIP
@@ -517,10 +518,7 @@ class Reservation:
     @staticmethod
     def _rows_with_reservations(found: ReservationState, snapshot: Snapshot, rows: Rows) -> list[int]:
         asked = set(rows.tolist())
-        return sorted(
-            row for node, here in found.nodes.items()
-            if (here.matched or here.candidates) and (row := snapshot.index[node]) in asked
-        )
+        return sorted(row for node in found.usable if (row := snapshot.index[node]) in asked)
 
     # Reserve and bind
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +18,8 @@ from koordpolicy.engine.scheduler.reservations import (
     is_reserve_pod,
     matches_owners,
 )
+
+from .reservation_state import NodeReservations
 
 
 class ReservationCache:
@@ -35,6 +37,10 @@ class ReservationCache:
         self._consumers: dict[str, dict[str, PodInfo]] = {}
         self._uses: dict[str, str] = {}
         self._assumed: dict[str, str] = {}
+        self._assuming: dict[str, int] = {}
+        """How many pods are about to use a reservation, by uid."""
+        self._operating: dict[str, None] = {}
+        self._shared: Mapping[str, NodeReservations] | None = None
 
     # Reading
 
@@ -58,12 +64,30 @@ class ReservationCache:
         """Return the nodes with reservations."""
         return tuple(self._by_node)
 
-    def shared(self) -> Iterator[ReservationInfo]:
-        """Yield the available reservations that somebody uses."""
-        for uid, consumers in self._consumers.items():
+    def shared(self) -> Mapping[str, NodeReservations]:
+        """Return, by node, the available reservations that somebody uses, all as unmatched ones."""
+        if self._shared is None:
+            by_node: dict[str, list[ReservationInfo]] = {}
+            for uid, consumers in self._consumers.items():
+                info = self._infos.get(uid)
+                if consumers and info is not None and info.is_available:
+                    by_node.setdefault(info.node, []).append(info)
+            self._shared = {
+                node: NodeReservations(unmatched=tuple(infos)) for node, infos in sorted(by_node.items())
+            }
+        return self._shared
+
+    def unsettled(self) -> Mapping[str, Collection[str]]:
+        """Return, by node, the uids of those whose pod on the node still asks for what consumers use.
+
+        That is so until the consumers' objects say that they use it; and always of a pod that acts as a reservation.
+        """
+        found: dict[str, set[str]] = {}
+        for uid in (*self._assuming, *self._operating):
             info = self._infos.get(uid)
-            if consumers and info is not None and info.is_available:
-                yield info
+            if info is not None and info.consumers:
+                found.setdefault(info.node, set()).add(uid)
+        return found
 
     def owned_by(self, pod: PodInfo) -> Iterator[ReservationInfo]:
         """Yield the reservations that a pod is an owner of and may still use."""
@@ -88,12 +112,14 @@ class ReservationCache:
 
     def assume(self, pod: PodInfo, uid: str) -> None:
         """Take note that a pod is about to use a reservation."""
+        self._settle(pod.key)
         self._assumed[pod.key] = uid
+        self._assuming[uid] = self._assuming.get(uid, 0) + 1
         self._use(pod, uid)
 
     def forget(self, pod: PodInfo) -> None:
         """Take back what was assumed."""
-        uid = self._assumed.pop(pod.key, None)
+        uid = self._settle(pod.key)
         if uid is not None and self._uses.get(pod.key) == uid:
             self._leave(pod.key)
 
@@ -126,7 +152,7 @@ class ReservationCache:
         if pod is None or not pod.node_name:
             # A pod that only waits again is let go by who assumed it.
             if pod is None or event.key not in self._assumed:
-                self._assumed.pop(event.key, None)
+                self._settle(event.key)
                 self._leave(event.key)
             if event.old_pod is not None and is_operating_pod(event.old_pod):
                 self._drop(event.old_pod.uid or event.key)
@@ -135,14 +161,25 @@ class ReservationCache:
             return
         if is_operating_pod(pod):
             self._put(ReservationInfo.of_operating_pod(pod))
+            self._operating[pod.uid or pod.key] = None
         uid = allocated_uid(pod.object)
         if uid:
-            self._assumed.pop(pod.key, None)
+            self._settle(pod.key)
             self._use(pod, uid)
         elif pod.key in self._uses:
             self._use(pod, self._uses[pod.key])
 
+    def _settle(self, key: str) -> str | None:
+        """Forget that a pod was assumed to use a reservation; return its uid."""
+        uid = self._assumed.pop(key, None)
+        if uid is not None:
+            self._assuming[uid] -= 1
+            if not self._assuming[uid]:
+                del self._assuming[uid]
+        return uid
+
     def _put(self, info: ReservationInfo) -> None:
+        self._shared = None
         before = self._infos.get(info.uid)
         consumers = self._consumers.setdefault(info.uid, {})
         if before is not None and _place(before) != _place(info):
@@ -166,6 +203,8 @@ class ReservationCache:
                     del index[key]
 
     def _drop(self, uid: str) -> None:
+        self._shared = None
+        self._operating.pop(uid, None)
         info = self._infos.pop(uid, None)
         if info is not None:
             self._detach(info)
@@ -175,12 +214,14 @@ class ReservationCache:
             self._consumers.pop(uid, None)
 
     def _use(self, pod: PodInfo, uid: str) -> None:
+        self._shared = None
         if self._uses.get(pod.key) != uid:
             self._leave(pod.key)
         self._uses[pod.key] = uid
         self._consumers.setdefault(uid, {})[pod.key] = pod
 
     def _leave(self, key: str) -> None:
+        self._shared = None
         uid = self._uses.pop(key, None)
         if uid is not None:
             consumers = self._consumers[uid]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from koordpolicy.engine.cluster.pods import PodInfo, ResourceList
+from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.rows import NodeRow
 from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
 from koordpolicy.engine.scheduler.reservations import ReservationInfo
@@ -16,7 +16,10 @@ from .reservation_matching import Counts, Wanted
 
 @dataclass(frozen=True, slots=True)
 class NodeReservations:
-    """The reservations of one node, as they are to a pod, and the pods that were taken off the node for it."""
+    """The reservations of one node, as they are to a pod, and the pods that were taken off the node for it.
+
+    Those that hold a reservation ask for all of it here, whatever consumers use.
+    """
 
     matched: tuple[ReservationInfo, ...] = ()
     unmatched: tuple[ReservationInfo, ...] = ()
@@ -41,6 +44,9 @@ class ReservationState:
     judged: dict[str, tuple[NodeRow, tuple[list[str], list[str]]]] = field(default_factory=dict)
     """By reservation, the row that it was judged on last, and what that came to."""
 
+    usable: Mapping[str, NodeReservations] = field(default_factory=dict)
+    """Of `nodes`, those with something for this pod."""
+
     def of(self, snapshot: Snapshot, row: int) -> NodeReservations:
         """Return what is known of the node at a row."""
         return self.nodes.get(snapshot.names[row], _NOTHING)
@@ -64,54 +70,42 @@ class ReservationState:
 _NOTHING = NodeReservations()
 
 
-def restored(snapshot: Snapshot, nodes: Mapping[str, NodeReservations]) -> tuple[
-    Snapshot | None, Mapping[str, NodeReservations],
-]:
+def restored(
+    snapshot: Snapshot, nodes: Mapping[str, NodeReservations], unsettled: Mapping[str, Collection[str]],
+) -> tuple[Snapshot | None, Mapping[str, NodeReservations]]:
     """Return the view in which matched reservations are free, or None where nothing differs, and who was hidden for it.
 
     The pods that hold matched reservations, and candidates, are taken off their nodes. One that holds an unmatched
-    reservation keeps only what its consumers do not use: they are on the node themselves.
+    reservation keeps only what its consumers leave: they are on the node themselves. That is so already but for those
+    that are `unsettled`: uids by node.
     """
     changes: dict[str, NodeChange] = {}
-    found: dict[str, NodeReservations] = {}
+    found = dict(nodes)
     for node, here in nodes.items():
+        if not here.matched and not here.candidates and node not in unsettled:
+            continue
         row = snapshot.row(snapshot.index[node])
-        hidden = tuple(pod for pod in (*(info.pod for info in here.matched), *here.candidates) if pod.key in row.pods)
-        hidden = tuple(row.pods[pod.key] for pod in hidden)
-        shrunk = tuple(shrunken(row.pods[info.pod.key], info, row)
-                       for info in here.unmatched if info.pod.key in row.pods)
+        hidden = tuple(
+            pod for pod in (*(info.pod for info in here.matched), *here.candidates) if pod.key in row.pods)
+        shrunk = [info.remaining(row) for info in here.unmatched
+                  if info.uid in unsettled.get(node, ()) and info.pod.key in row.pods]
         found[node] = replace(here, hidden=hidden)
         if hidden or shrunk:
             changes[node] = NodeChange(remove=[pod.key for pod in hidden], add=shrunk)
     return snapshot.overlay(changes) if changes else None, found
 
 
-def shrunken(pod: PodInfo, info: ReservationInfo, row: NodeRow) -> PodInfo:
-    """Return the pod that holds a reservation, with what its consumers leave of it."""
-    allocated = info.allocated(row)
-    requests = ResourceList({name: max(0, amount - allocated[name]) for name, amount in pod.requests.items()})
-    gpu = pod.gpu
-    for consumer in info.consumers_on(row):
-        if gpu is not None and consumer.gpu is not None:
-            left = gpu.total - consumer.gpu.total
-            # Whole devices that are left, where there are any: which ones is known to the device plugins only.
-            gpu = replace(gpu, count=left // gpu.share) if left >= gpu.share else None
-    return replace(pod, requests=requests, gpu=gpu)
-
-
 def involved(
-    matched: Iterable[ReservationInfo], shared: Iterable[ReservationInfo], snapshot: Snapshot,
+    matched: Iterable[ReservationInfo], shared: Mapping[str, NodeReservations], snapshot: Snapshot,
 ) -> dict[str, NodeReservations]:
-    """Return, by node, what a pod may use there, and what others use of the rest."""
-    by_node: dict[str, tuple[list[ReservationInfo], list[ReservationInfo]]] = {}
-    usable = {}
+    """Return, by node, what a pod may use there, and what others use of the rest (`shared`: of all of them)."""
+    by_node: dict[str, dict[str, ReservationInfo]] = {}
     for info in matched:
-        usable[info.uid] = info
-        by_node.setdefault(info.node, ([], []))[0].append(info)
-    for info in shared:
-        if info.uid not in usable:
-            by_node.setdefault(info.node, ([], []))[1].append(info)
-    return {
-        node: NodeReservations(tuple(mine), tuple(others)) for node, (mine, others) in sorted(by_node.items())
-        if node in snapshot.index
-    }
+        by_node.setdefault(info.node, {})[info.uid] = info
+    found = {node: here for node, here in shared.items() if node in snapshot.index}
+    for node, mine in sorted(by_node.items()):
+        if node in snapshot.index:
+            others = shared[node].unmatched if node in shared else ()
+            found[node] = NodeReservations(
+                tuple(mine.values()), tuple(info for info in others if info.uid not in mine))
+    return found

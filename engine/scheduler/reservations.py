@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -266,6 +266,17 @@ class ReservationInfo:
             name: max(0, amount - allocated[name] - self.reserved[name]) for name, amount in self.allocatable.items()
         })
 
+    def remaining(self, row: NodeRow | None = None) -> PodInfo:
+        """Return the pod that holds its place, asking for what its consumers leave and for nothing else."""
+        allocated = self.allocated(row)
+        left = {name: max(0, amount - allocated[name]) for name, amount in self.pod.requests.items()}
+        container = {"name": _FAKE_CONTAINER, "resources": {"requests": written(left)}}
+        spec = {key: value for key, value in self.pod.object["spec"].items()
+                if key not in ("initContainers", "overhead", "resources")}
+        ports = [port for each in spec["containers"] for port in each.get("ports") or ()]
+        spec["containers"] = [{**container, "ports": ports} if ports else container]
+        return PodInfo.of({**self.pod.object, "spec": spec}).on(self.pod.node_name)
+
     @staticmethod
     def of(item: Json, consumers: Mapping[str, PodInfo] = _NONE) -> ReservationInfo:
         """Read a Reservation.
@@ -365,11 +376,12 @@ def _json(annotations: Json, name: str) -> Json:
 
 
 class ReservePods:
-    """Keeps the pods that stand for Reservations in step with the objects.
+    """Keeps the pods that stand for Reservations in step with the objects, and with those that use them.
 
     A Reservation without a node waits as a pod without one, where its scheduler is one of `ours`; an available one
-    holds its place as a pod on the node; one that ended or cannot be used has no pod. `upsert` and `delete` change the
-    cluster: what follows from pods that come, move and go follows for these too.
+    holds its place as a pod on the node; one that ended or cannot be used has no pod. The pod on the node asks for what
+    consumers leave of the reservation, for they are on the node themselves. `upsert` and `delete` change the cluster:
+    what follows from pods that come, move and go follows for these too.
     """
 
     def __init__(
@@ -379,29 +391,64 @@ class ReservePods:
         self._upsert = upsert
         self._delete = delete
         self._ours = ours
+        self._infos: dict[str, ReservationInfo] = {}
         self._pods: dict[str, PodInfo] = {}
+        self._names: dict[str, str] = {}
+        self._consumers: dict[str, dict[str, PodInfo]] = {}
 
-    def changed(self, name: str, item: Json | None) -> None:
-        """Take note that the Reservation of this name is as `item` now, or gone (None)."""
-        new = None if item is None else self._wanted(item)
+    def on_event(self, event: Event) -> None:
+        """Take note of a Reservation or a pod that came, changed or went."""
+        if event.kind == "Reservation":
+            self._changed(event.key, event.new)
+        elif event.kind == "Pod":
+            before = "" if event.old_pod is None or not event.old_pod.node_name else allocated_uid(event.old_pod.object)
+            after = "" if event.new_pod is None or not event.new_pod.node_name else allocated_uid(event.new_pod.object)
+            if before and before != after:
+                self._consumers.get(before, {}).pop(event.key, None)
+                self._fit(before)
+            if after and event.new_pod is not None:
+                self._consumers.setdefault(after, {})[event.key] = event.new_pod
+                self._fit(after)
+
+    def _changed(self, name: str, item: Json | None) -> None:
+        info = None if item is None else self._wanted(item)
         old = self._pods.get(name)
-        if old is not None and (new is None or _is_another(old, new)):
+        if old is not None and (info is None or _is_another(old, info.pod)):
             # Another uid or node is another pod: what was known of the old one must not stay.
-            del self._pods[name]
+            del self._pods[name], self._infos[name]
+            self._names.pop(old.uid, None)
             self._delete(old.key)
-        if new is not None and (old is None or old.object != new.object):
-            self._pods[name] = new
-            self._upsert(new.object)
+        if info is not None:
+            self._infos[name] = info
+            self._names[info.uid] = name
+            self._fit(info.uid)
 
-    def _wanted(self, item: Json) -> PodInfo | None:
+    def _wanted(self, item: Json) -> ReservationInfo | None:
         status = item.get("status") or {}
-        pod = None if status.get("phase") in ENDED else reserve_pod_of(item)
-        if pod is None:
+        if status.get("phase") in ENDED:
             return None
+        try:
+            info = ReservationInfo.of(item)
+        except ValueError:
+            return None  # what cannot be read holds nothing
         if status.get("nodeName"):
-            return pod if status.get("phase") == AVAILABLE else None
-        scheduler = str((pod.object.get("spec") or {}).get("schedulerName", ""))
-        return pod if not problem_of(item) and self._ours(scheduler) else None
+            return info if status.get("phase") == AVAILABLE else None
+        scheduler = str((info.pod.object.get("spec") or {}).get("schedulerName", ""))
+        return info if not problem_of(item) and self._ours(scheduler) else None
+
+    def _fit(self, uid: str) -> None:
+        """Let the pod of a reservation ask for what its consumers leave."""
+        name = self._names.get(uid)
+        if name is None:
+            if not self._consumers.get(uid):
+                self._consumers.pop(uid, None)
+            return
+        info, consumers = self._infos[name], self._consumers.get(uid, {})
+        pod = replace(info, consumers=consumers).remaining() if consumers and info.pod.node_name else info.pod
+        known = self._pods.get(name)
+        if known is None or known.object != pod.object:
+            self._pods[name] = pod
+            self._upsert(pod.object)
 
 
 def _is_another(old: PodInfo, new: PodInfo) -> bool:
@@ -414,11 +461,7 @@ def follow(cluster: Cluster, ours: Callable[[str], bool] = lambda _: True) -> No
     `ours` says which schedulers' Reservations wait here to be decided about.
     """
     pods = ReservePods(cluster.upsert, lambda key: cluster.delete("Pod", key), ours)
-
-    def on_event(event: Event) -> None:
-        if event.kind == "Reservation":
-            pods.changed(event.key, event.new)
-
-    cluster.listen(on_event)
-    for name, item in list(cluster.objects("Reservation").items()):
-        pods.changed(name, item)
+    cluster.listen(pods.on_event)
+    for kind in ("Pod", "Reservation"):
+        for key, item in list(cluster.objects(kind).items()):
+            pods.on_event(Event(kind, key, None, item, None, cluster.pod(key) if kind == "Pod" else None))

@@ -128,8 +128,15 @@ def _restore(case: Case) -> Mapping[str, Any]:
     found, _, state, _, shown, _ = _begun(case)
     names = {name for key in ("before", "podRequested", "nodeRequested") for name in case["expect"].get(key) or ()}
     hidden = state[ReservationState].of(shown, 0).hidden
+    row = found.snapshot().row(0)
+    # What consumers use is taken off the pods that hold reservations from the beginning, and not here.
+    whole = [info.pod for each in [state[ReservationState].of(shown, 0)] for info in (*each.matched, *each.unmatched)]
     totals = {
-        "before": found.snapshot().row(0).requested, "nodeRequested": shown.row(0).requested,
+        "before": {
+            name: row.requested[name] + sum(pod.requests[name] - row.pods[pod.key].requests[name] for pod in whole)
+            for name in names
+        },
+        "nodeRequested": shown.row(0).requested,
         "podRequested": {
             name: shown.row(0).requested[name] + sum(pod.requests[name] for pod in hidden) for name in names
         },

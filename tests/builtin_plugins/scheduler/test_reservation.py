@@ -100,10 +100,17 @@ def test_what_is_reserved_is_free_for_its_owners_and_taken_for_all_others():
 
 def test_what_consumers_use_is_not_counted_twice():
     objects = [node(), reservation(cpu="4"), pod("c", "3", uses="r", nodeName="n")]
-    framework, _, _, _, others = begin(pod(app="other"), *objects)
-    assert framework.snapshot().requested("cpu").tolist() == [7000]
-    assert others.requested("cpu").tolist() == [4000]
+    framework, plugin, _, _, others = begin(pod(app="other"), *objects)
+    assert (framework.snapshot().requested("cpu").tolist(), others.patched) == ([4000], {})
     assert begin(pod(), *objects)[4].requested("cpu").tolist() == [3000]
+    # One that has its node, and whose object does not say yet what it uses:
+    framework.upsert(pod("late", "1"))
+    late = framework.pod("default/late")
+    plugin.cache.assume(late, "uid-r")
+    framework.assume(late, "n")
+    assert framework.snapshot().requested("cpu").tolist() == [5000]
+    changed = plugin.before_pre_filter(CycleState(), PodInfo.of(pod(app="other")), framework.snapshot())
+    assert changed.snapshot.requested("cpu").tolist() == [4000]
 
 
 def test_consumers_that_use_more_than_was_reserved_count_with_all_they_use():

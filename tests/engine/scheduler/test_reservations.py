@@ -144,3 +144,17 @@ def test_reservations_that_cannot_be_used_or_are_anothers_do_not_wait():
     assert state(cluster) == {}
     cluster.upsert(reservation({"spec": {"schedulerName": "mine", "containers": [container()]}}))
     assert state(cluster) == {"default/u": ""}
+
+
+def test_what_consumers_use_is_taken_off_the_pod_that_holds_the_place():
+    cluster = Cluster([node("a"), reservation(status={"phase": "Available", "nodeName": "a"})])
+    follow(cluster)
+    consumer = {
+        "kind": "Pod", "metadata": {"name": "c", "annotations": {PREFIX + "reservation-allocated": '{"name": "r", "uid": "u"}'}},
+        "spec": {"nodeName": "a", "containers": [container(cpu="3", memory="1Gi")]},
+    }
+    cluster.upsert(consumer)
+    assert cluster.snapshot().requested("cpu").tolist() == [4000]
+    assert cluster.pod("default/u").requests == {"cpu": 1000}
+    cluster.delete("Pod", "default/c")
+    assert (cluster.snapshot().requested("cpu").tolist(), cluster.pod("default/u").requests) == ([4000], {"cpu": 4000})
