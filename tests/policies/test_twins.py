@@ -202,3 +202,15 @@ def test_the_profile_that_asks_for_twins_gets_all_of_them():
     assert not set(TWINS) & set(profile.plugins())
 
 
+
+
+def test_a_copy_under_the_built_ins_name_takes_its_place(tmp_path):
+    text = (POLICIES / "taint-toleration.yaml").read_text()
+    text = text.replace("name: taint-toleration", "name: TaintToleration").replace("  profiles: [documents]\n", "  replaces: true\n")
+    (tmp_path / "own.yaml").write_text(text)
+    problems = Problems()
+    plugins = compile_documents(load_paths([tmp_path], source_name="own").of(Kind.SCHEDULER), problems)
+    assert problems.found == []
+    live = Live(Registry.of([*PLUGINS, *plugins], generation=1))
+    profile = Scheduler(Cluster(), live, Settings((ProfileSpec(),))).profiles[0]
+    assert [each.plugin.origin for each in profile.filters if each.name == "TaintToleration"] == [plugins[0].origin]
