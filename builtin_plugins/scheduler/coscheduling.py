@@ -85,7 +85,7 @@ class Coscheduling:
         self.cycle: GangCycle | None = None
         self._network = self._args.network
         self._preemption = JobPreemption(handle) if self._args.preempts else None
-        handle.events.on(("PodGroup", "Pod", "Reservation"), self._on_event)
+        handle.events.on(("PodGroup", "Pod"), self._on_event)
 
     # The queue
 
@@ -332,21 +332,11 @@ class Coscheduling:
                 self._activate(self.gangs.group(self.gangs.set_pod_group(event.key, event.new)))
             else:
                 self._deleted(event.key)
-        elif event.kind == "Reservation":
-            self._on_reservation(event)
         elif event.new_pod is not None:
             if not event.assumed:
                 self._added(event.new_pod, bound=bool(event.new_pod.node_name))
         elif event.old_pod is not None and event.new is None:
             self._removed(event.old_pod)
-
-    def _on_reservation(self, event: Event) -> None:
-        old = None if event.old is None else reserve_pod_of(event.old)
-        new = None if event.new is None else reserve_pod_of(event.new)
-        if new is not None and gang_of(new):
-            self._added(new, bound=bool(new.node_name))
-        elif new is None and old is not None and gang_of(old):
-            self._removed(old)
 
     def _added(self, pod: PodInfo, *, bound: bool) -> None:
         gang = self.gangs.add(pod, bound=bound)
