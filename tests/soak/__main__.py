@@ -34,7 +34,7 @@ from koordpolicy.engine.scheduler.server import Loaded, Server
 from koordpolicy.engine.scheduler.shadow import Shadow
 
 from .course import Course
-from .world import Broken, resident
+from .world import Broken, give_back, resident
 
 NODES = 200
 BULK_EVERY = 4
@@ -239,10 +239,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         asker.start()
         try:
             for cycle in itertools.count():
-                if time.monotonic() - began >= options.minutes * 60:
-                    break
                 bulk = (course.bulk,) if cycle < WARM_UP or cycle % BULK_EVERY == 0 else ()
                 for phase in (*course.phases(), *bulk):
+                    if time.monotonic() - began >= options.minutes * 60:
+                        break
                     start, asker.phase = time.monotonic(), phase.__name__
                     course.run(phase)
                     phases += 1
@@ -252,12 +252,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
                               f"{resident() / 1e6:7.1f} MB  {course.generations.alive} documents in memory")
                     serving.check()
                     asker.check()
-                asker.phase = _RESTING
-                gc.collect()
-                resting.append(resident())
-                _tell(f"cycle {cycle + 1}: {(time.monotonic() - began) / 60:5.1f} min, {resting[-1] / 1e6:.1f} MB, "
-                      f"{course.live.swaps} sets put in force, {asker.calls} decisions, "
-                      f"{course.generations.alive} documents in memory, {threading.active_count()} threads")
+                else:
+                    asker.phase = _RESTING
+                    gc.collect()
+                    before = resident()
+                    give_back()
+                    resting.append(resident())
+                    _tell(f"cycle {cycle + 1}: {(time.monotonic() - began) / 60:5.1f} min, {resting[-1] / 1e6:.1f} MB "
+                          f"({before / 1e6:.1f} MB with what is free), {course.live.swaps} sets put in force, "
+                          f"{asker.calls} decisions, {course.generations.alive} documents in memory, "
+                          f"{threading.active_count()} threads")
+                    continue
+                break
         except Broken as error:
             broken = str(error)
         finally:
