@@ -12,7 +12,7 @@ from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.plugins import CycleState, Handle
-from koordpolicy.engine.points import HIGHEST_SCORE, Scores
+from koordpolicy.engine.points import HIGHEST_SCORE, Point, Question, Scores
 from koordpolicy.engine.scheduler.args import no_args
 
 _PATHS: Final = frozenset({("node", "status", "images")})
@@ -53,6 +53,10 @@ class ImageLocality:
                 kept.scores.clear()
             values = kept.scores[images] = _scores(kept, images)
         return Scores(values)
+
+    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
+        """Return what the scores hang on: the pod's images, and who has which image in the whole cluster."""
+        return Question(tuple(_images_of(pod)), frozenset(), snapshot.frame({}).stamp(_PATHS))
 
 
 class _Images:

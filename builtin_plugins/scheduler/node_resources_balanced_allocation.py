@@ -12,8 +12,7 @@ from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.plugins import SKIP, CycleState, Handle, Skip
-from koordpolicy.engine.points import HIGHEST_SCORE, Scores
-from koordpolicy.engine.scheduler.shapes import ShapeColumns
+from koordpolicy.engine.points import HIGHEST_SCORE, Point, Question, Scores
 
 from .resource_scoring import DEFAULT_RESOURCES, Resource, allocations, read_resources
 from .strict_args import read_args
@@ -33,7 +32,6 @@ class NodeResourcesBalancedAllocation:
         self._resources = tuple(
             Resource(each["name"], each["weight"]) for each in args.get("resources") or DEFAULT_RESOURCES
         )
-        self._scores = ShapeColumns(_PATHS, np.int64)
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -56,15 +54,15 @@ class NodeResourcesBalancedAllocation:
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Score the nodes: 100 where all shares would be equal, less the further they lie apart."""
-        if self._is_best_effort(pod):
-            return Scores(np.zeros(snapshot.size, np.int64))
+        scores = np.zeros(snapshot.size, np.int64)
+        if not self._is_best_effort(pod):
+            used, capacity, _ = allocations(snapshot, rows, self._resources, pod.requests, Snapshot.requested)
+            scores[rows] = _balance(used, capacity)
+        return Scores(scores)
 
-        def compute(view: Snapshot, some: Rows) -> Any:
-            used, capacity, _ = allocations(view, some, self._resources, pod.requests, Snapshot.requested)
-            return _balance(used, capacity)
-
-        shape = tuple(pod.requests[each.name] for each in self._resources)
-        return Scores(self._scores.answer(snapshot, shape, compute))
+    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
+        """Return what the scores hang on: what the pod requests of the resources, and what nodes have and hold."""
+        return Question(tuple(pod.requests[each.name] for each in self._resources), _PATHS)
 
     def _is_best_effort(self, pod: PodInfo) -> bool:
         return not any(pod.requests[each.name] for each in self._resources)

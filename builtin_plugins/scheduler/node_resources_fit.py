@@ -16,7 +16,6 @@ from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.plugins import CycleState, Event, Handle
 from koordpolicy.engine.points import Answer, Code, Point, Question, Refusal, Scores
-from koordpolicy.engine.scheduler.shapes import ShapeColumns
 
 from .hints import is_of, node_came_or_changed, pod_left
 from .nonzero_requested import NonZeroRequested, nonzero_requests
@@ -45,8 +44,6 @@ class NodeResourcesFit:
         self._resources = tuple(Resource(each["name"], each["weight"]) for each in strategy["resources"])
         self._score = score_of(strategy)
         self._nonzero = NonZeroRequested()
-        self._passed = ShapeColumns(_PATHS, np.bool_)
-        self._scores = ShapeColumns(_PATHS, np.int64)
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -63,14 +60,11 @@ class NodeResourcesFit:
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
         """Refuse nodes where a request exceeds what is free (allocatable less the requests of the pods there)."""
         wanted = self._wanted(pod)
-
-        def compute(view: Snapshot, some: Rows) -> Any:
-            fits = view.pod_count[some] < view.allocatable(_PODS)[some]
-            for name, amount in wanted:
-                fits &= view.allocatable(name)[some] - view.requested(name)[some] >= amount
-            return fits
-
-        passed = self._passed.answer(snapshot, tuple(wanted), compute)
+        fits = snapshot.pod_count[rows] < snapshot.allocatable(_PODS)[rows]
+        for name, amount in wanted:
+            fits &= snapshot.allocatable(name)[rows] - snapshot.requested(name)[rows] >= amount
+        passed = np.ones(snapshot.size, np.bool_)
+        passed[rows] = fits
 
         def explain(row: int) -> Refusal:
             return _explain(wanted, snapshot, row)
@@ -92,19 +86,17 @@ class NodeResourcesFit:
         cpu, memory = nonzero_requests(pod)
         requests = {**pod.requests, "cpu": cpu, "memory": memory}
 
-        def compute(view: Snapshot, some: Rows) -> Any:
-            used, capacity, weights = allocations(view, some, self._resources, requests, self._nonzero.of)
-            return self._score(used, capacity, weights) if used else np.zeros(len(some), np.int64)
-
-        shape = tuple(requests.get(each.name, 0) for each in self._resources)
-        return Scores(self._scores.answer(snapshot, shape, compute))
+        scores = np.zeros(snapshot.size, np.int64)
+        used, capacity, weights = allocations(snapshot, rows, self._resources, requests, self._nonzero.of)
+        if used:
+            scores[rows] = self._score(used, capacity, weights)
+        return Scores(scores)
 
     def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
         """Return what the answers hang on: what the pod requests, and what the node has and holds."""
         if point is Point.FILTER:
             return Question(tuple(self._wanted(pod)), _PATHS)
-        return Question((nonzero_requests(pod), tuple(pod.requests.get(each.name, 0) for each in self._resources)),
-                        _PATHS)
+        return Question((nonzero_requests(pod), tuple(pod.requests[each.name] for each in self._resources)), _PATHS)
 
     def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield, for what is short: a smaller request, fewer pods on the node, a larger node."""

@@ -15,7 +15,7 @@ from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.kubernetes.selectors import Json, tolerates, untolerated
 from koordpolicy.engine.plugins import CycleState, Event, Handle
-from koordpolicy.engine.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
+from koordpolicy.engine.points import HIGHEST_SCORE, Answer, Code, Point, Question, Refusal, Scores
 from koordpolicy.engine.scheduler.args import no_args
 from koordpolicy.engine.scheduler.distinct import DistinctAnswers
 from koordpolicy.engine.scheduler.normalize import normalize_by_max
@@ -87,6 +87,10 @@ class TaintToleration:
         if found is None:
             found = kept[1][most] = normalize_by_max(counts, rows, HIGHEST_SCORE, reverse=True)
         return found
+
+    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question | None:  # noqa: ARG002
+        """Return what the filter's answers hang on: the tolerations."""
+        return Question(_question(pod), _PATHS) if point is Point.FILTER else None
 
     def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield that the pod could tolerate the taint, and that the node could lose it, if people set it."""
