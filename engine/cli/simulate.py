@@ -16,15 +16,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from koordpolicy import __version__
+
 from ..cluster import trace as traces
 from ..experiments.replays import with_typical_pods
 from ..points import Framework
 from ..scheduler.cycle import TIE_BREAKS, Settings
 from ..scheduler.fragmentation import typical_pods
+from ..scheduler.measuring import Measured, Meter
 from ..scheduler.profile import Choice, ProfileSpec
 from ..scheduler.simulate import Failed, Result, simulate
 from .composition import add_policies, check_enabled, count, live_of, tell_idle
 from .exits import Exit, Stop
+from .pages import check_page, write_page
 from .terminal import add_output, heading, progress, table, write, write_json
 
 if TYPE_CHECKING:
@@ -37,6 +41,7 @@ examples:
   koord-policy simulate --trace openb_pod_list_default.csv --enable FragmentationGradient
   koord-policy simulate --trace openb_pod_list_default.csv --enable RandomScore --enable 'GpuShare={select: random}'
   koord-policy simulate --trace pods.csv --nodes nodes.csv --policies my-policies/ --limit 1000 --output json
+  koord-policy simulate --trace openb/ --policies policies/trace/best-fit --report report.html
 
 The same seed gives the same workload as the public simulator, and with `--tie-break first` the same figures.
 """
@@ -65,6 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fragmentation", action=argparse.BooleanOptionalAction, default=True,
                         help="measure after each arrival how much idle GPU the next pods could not use (default: yes)")
     parser.add_argument("--limit", type=count, metavar="N", help="stop after so many pods")
+    parser.add_argument("--report", metavar="FILE", type=Path,
+                        help="a page (.html) with curves, a map of the nodes, who refused pods, and what took how "
+                             "long; measuring slows the replay down a little")
     add_output(parser)
 
 
@@ -85,6 +93,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
             raise Stop(f"there is no file `{path}`")
     if options.nodes is None and not (beside := _folder(options.trace) / traces.NODE_LIST).exists():
         raise Stop(f"there is no list of nodes `{beside}` beside the pods: name one with `--nodes`")
+    check_page(options.report)
     live = live_of(options.policies, builtins)
     recorded = traces.load(options.trace, options.nodes)
     workload = traces.generate(recorded, seed=options.seed, tune=options.tune)
@@ -97,9 +106,13 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     check_enabled(enabled, plugins)
     tell_idle(live.registry, {profile.name}, enabled)
     settings = Settings((profile,), tie_break=options.tie_break, seed=options.seed)
+    # Processor time: what else runs on the machine is no fault of a plugin.
+    meter = Meter(time.thread_time) if options.report is not None else None
     with progress("replaying", len(workload.pods)) as done:
         result = simulate(workload, live, settings, clock=time.perf_counter, progress=done,
-                          typical=typical if options.fragmentation else ())
+                          typical=typical if options.fragmentation else (), meter=meter)
+    if meter is not None:
+        _write_report(options, workload, result, meter.measured())
     if options.output == "json":
         write_json(_json(result, options))
     else:
@@ -129,6 +142,16 @@ def choice_of(text: str) -> Choice:
     if not name or not isinstance(args, dict):
         raise Stop(f"`--enable {text}` is no plugin with arguments: write PLUGIN or PLUGIN={{name: value}}")
     return Choice(name, args=args)
+
+
+def _write_report(options: argparse.Namespace, workload: traces.Workload, result: Result, measured: Measured) -> None:
+    from ..reports.simulation import Replayed, simulation_page  # noqa: PLC0415 - as above
+
+    by = [*map(str, options.policies), *options.enable]
+    about = (f"koord-policy {__version__}, by {', '.join(by) if by else 'the built-in plugins'}; seed {options.seed}, "
+             f"requests tuned to {options.tune:g}, ties: {options.tie_break}")
+    title = f"Replay of {options.trace}"
+    write_page(options.report, simulation_page(Replayed(title, about, workload, result, measured)))
 
 
 def _json(result: Result, options: argparse.Namespace) -> dict[str, Any]:

@@ -6,26 +6,12 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
+from ..reports.page import page as framed
 from .axes import Axis, Value, show
 from .plots import svg
 from .shown import Manner, Summary, panels, summary
 from .sweep import Swept
 
-_STYLE: Final = """
-:root { color-scheme: light; }
-body { font: 15px/1.5 system-ui, sans-serif; color: #1f2430; background: #fff; max-width: 76rem; margin: 2rem auto;
-  padding: 0 1.5rem; }
-h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2.25rem 0 .5rem; }
-p.about, dt { color: #5a6172; } p.about { margin: 0 0 1.5rem; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .9rem .3rem 0; text-align: left; border-bottom: 1px solid #e4e7ee; vertical-align: bottom; }
-th { font-weight: 600; } td.number, th.number { text-align: right; } td small { color: #7a8194; }
-td.best { font-weight: 700; }
-.wide { overflow-x: auto; } svg { max-width: 100%; height: auto; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1.25rem; margin: .5rem 0; }
-dt { font-family: ui-monospace, monospace; font-size: .85rem; } dd { margin: 0; }
-p.missing { background: #fff4e5; padding: .6rem .9rem; }
-"""
 _HIGHER_IS_BETTER: Final = frozenset({"gpu_alloc_pct"})
 _MOST_FAILED: Final = 20
 _POLICY: Final = "policy"
@@ -38,20 +24,16 @@ def page(swept: Swept, axes: Sequence[Axis], manner: Manner, *, title: str, abou
         ModuleNotFoundError: matplotlib is not installed.
     """
     found = summary(swept.finished, manner)
-    parts = [f"<h1>{escape(title)}</h1>", f'<p class="about">{escape(about)}</p>', _varied(axes)]
+    parts = [_varied(axes)]
     if swept.failed:
         parts.append(_missing(swept))
     if swept.finished:
         parts += ["<h2>Means</h2>", _means(found, manner)]
         for number, (heading, drawn) in enumerate(panels(swept.finished, manner).items()):
             parts.append(f"<h2>{escape(f'Workload {heading}' if heading else 'Overview')}</h2>")
-            parts.append(svg(drawn, name=f"plot-{number}"))
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width">\n'
-        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n" + "\n".join(parts)
-        + "\n</body>\n</html>\n"
-    )
+            # Drawn in black on white, by day and by night.
+            parts.append(f'<div class="drawn">{svg(drawn, name=f"plot-{number}")}</div>')
+    return framed(title, about, parts)
 
 
 def _varied(axes: Sequence[Axis]) -> str:

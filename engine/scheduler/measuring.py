@@ -24,10 +24,11 @@ from .verdict import Verdict, in_fixed_words
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Who refused: a plugin and its rule, or where it has none its reason."""
+    """Who refused and why: a plugin, the rule that it names (or nothing), and the words of the rule."""
 
     plugin: str
     rule: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,6 @@ class Measured:
     expressions: tuple[ExpressionCost, ...]
     """Likewise."""
     unplaced: tuple[Unplaced, ...]
-    reasons: Mapping[Blame, str]
-    """In what words each refused first."""
 
 
 class Meter:
@@ -90,8 +89,8 @@ class Meter:
         self._plugins: dict[str, PluginCost] = {}
         self._documents: dict[DocumentScheduler, DocumentScheduler] = {}
         self._unplaced: list[Unplaced] = []
-        self._reasons: dict[Blame, str] = {}
-        self._rules: dict[tuple[str, str], Blame] = {}
+        self._known: dict[tuple[str, str], Blame] = {}
+        """By plugin and by the reason, or by the rule of what refused a pod as a whole."""
 
     def schedule(self, scheduler: Scheduler, pod: PodInfo) -> Verdict:
         """Do what `scheduler.schedule` does."""
@@ -117,7 +116,7 @@ class Meter:
             self._decisions, self._seconds,
             dict(sorted(self._plugins.items(), key=lambda item: (-item[1].seconds, item[0]))),
             tuple(sorted(expressions, key=lambda each: (-each.seconds, each.plugin, each.point, each.rule))),
-            tuple(self._unplaced), dict(self._reasons),
+            tuple(self._unplaced),
         )
 
     def _watched(self, profile: Profile) -> Profile:
@@ -156,19 +155,18 @@ class Meter:
     def _blamed(self, verdict: Verdict) -> Mapping[Blame, int]:
         if verdict.refusal is not None:
             plugin, _, refusal = verdict.refusal
-            blame = Blame(plugin, refusal.rule or refusal.message)
-            self._reasons.setdefault(blame, refusal.message)
-            return {blame: verdict.size}
+            # Its words may differ from pod to pod: the first ones stand for the rule.
+            first = Blame(plugin, refusal.rule, refusal.message)
+            return {self._known.setdefault((plugin, refusal.rule or refusal.message), first): verdict.size}
         found: Counter[Blame] = Counter()
         for step in verdict.filters:
             if step.enforcement is not Enforcement.ENFORCE or not len(step.refused):
                 continue
             for reason, rows in in_fixed_words(step, step.refused).items():
-                known = self._rules.get((step.plugin, reason))
+                known = self._known.get((step.plugin, reason))
                 if known is None:
                     rule = step.answer.explain(int(rows[0])).rule
-                    known = self._rules[step.plugin, reason] = Blame(step.plugin, rule or reason)
-                    self._reasons.setdefault(known, reason)
+                    known = self._known[step.plugin, reason] = Blame(step.plugin, rule, reason)
                 found[known] += len(rows)
         return found
 

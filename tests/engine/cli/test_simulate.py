@@ -84,3 +84,24 @@ def test_a_plugin_that_does_not_exist_cannot_be_enabled(run: Run, trace: Path):
     assert (done.exit, done.err) == (2, (
         "koord-policy: `--enable`: there is no plugin `FragmentationGradien`: did you mean `FragmentationGradient`?\n"
     ))
+
+
+def test_a_report_is_written_beside_the_same_output(run: Run, trace: Path, tmp_path: Path):
+    arguments = ("simulate", "--trace", trace, "--tune", "0", "--output", "json")
+    plain, done = run(*arguments), run(*arguments, "--report", tmp_path / "out.html")
+    timed = ("seconds", "podsPerSecond")
+    assert (done.exit, done.err, {name: value for name, value in done.json.items() if name not in timed}) == (
+        0, "", {name: value for name, value in plain.json.items() if name not in timed})
+    text = (tmp_path / "out.html").read_text()
+    assert text.startswith("<!doctype html>")
+    assert f"<h1>Replay of {trace}</h1>" in text
+
+
+@pytest.mark.parametrize(("name", "message"), [
+    ("out.pdf", "`--report {}`: the name must end with .html or .htm"),
+    ("gone/out.html", "`--report {}`: there is no directory `{}`"),
+])
+def test_a_report_that_could_not_be_written_is_told_before_the_replay(run: Run, trace: Path, tmp_path: Path, name: str, message: str):
+    path = tmp_path / name
+    done = run("simulate", "--trace", trace, "--report", path)
+    assert (done.exit, done.out, done.err) == (2, "", f"koord-policy: {message.format(path, path.parent)}\n")
