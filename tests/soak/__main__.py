@@ -304,7 +304,8 @@ def _report(course: Course, asker: Asker, serving: Serving, resting: list[int], 
     for fault in faults:
         print(f"  NOT KEPT: {fault}")
     if not faults:
-        print("  everything held: no change missed, no set half applied, no decision held up, memory flat")
+        print(f"  everything held: no change missed, no set half applied, no decision held up"
+              f"{', memory flat' if quarter else ''}")
     return 1 if faults else 0
 
 
