@@ -334,7 +334,9 @@ class Coscheduling:
                 self._deleted(event.key)
         elif event.new_pod is not None:
             if not event.assumed:
-                self._added(event.new_pod, bound=bool(event.new_pod.node_name))
+                # A pod that waits has its node in this view of the cluster, but is not bound before its object says so.
+                bound = bool((event.new_pod.object.get("spec") or {}).get("nodeName"))
+                self._added(event.new_pod, bound=bound)
         elif event.old_pod is not None and event.new is None:
             self._removed(event.old_pod)
 

@@ -639,8 +639,8 @@ class Reservation:
         return (ReservationStatus(self._handle, self._args),)
 
     def endpoints(self) -> Mapping[str, Any]:
-        """Return what is known of a node's reservations (`nodeReservations/{nodeName}`)."""
-        return {"nodeReservations/{nodeName}": self._of_node}
+        """Return what is known of a node's reservations (`nodeReservations/{nodeName}`), and of how they are found."""
+        return {"nodeReservations/{nodeName}": self._of_node, "reservationSelectorIndex": self.cache.owners}
 
     def _of_node(self, nodeName: str) -> dict[str, Any]:  # noqa: N803 - the path's name
         return {"items": [_summary(info) for info in self.cache.on_node(nodeName)]}

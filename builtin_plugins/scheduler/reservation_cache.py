@@ -103,6 +103,17 @@ class ReservationCache:
         """Return the uid of the reservation that a pod uses, also of one that has no place yet; empty for none."""
         return self._uses.get(pod.key, "")
 
+    def owners(self, detail: str = "") -> dict[str, Any]:
+        """Return how many distinct owners there are, and with `detail` the reservations of each, as plain data."""
+        found: dict[str, Any] = {
+            "owners": len(self._by_owners), "reservations": sum(len(uids) for uids in self._by_owners.values()),
+        }
+        if detail == "true":
+            found["byOwners"] = {
+                owners: sorted(self._infos[uid].name for uid in uids) for owners, uids in self._by_owners.items()
+            }
+        return found
+
     def used_by(self, pod: PodInfo) -> ReservationInfo | None:
         """Return the reservation that a pod uses."""
         uid = self._uses.get(pod.key)

@@ -18,14 +18,11 @@ from ..points import Code, Point, Refusal
 from ..reload.instances import Lease
 from .asking import guarded
 from .profile import Active, Profile
+from .reservations import is_reserve_pod, reservation_of
 from .rowwise import describe, has
 from .verdict import Failure, Verdict
 
 _WRITES = methods_of(PreBind)
-
-
-class ReserveFor:
-    """The key of the cycle state under which a plugin says which Reservation a pod stands for (a reserve pod)."""
 
 
 @dataclass(slots=True)
@@ -141,7 +138,7 @@ def bind(held: Bound, pod: PodInfo, cluster: Cluster, client: Client, feature_ga
     node = held.verdict.node
     assert node is not None
     profile = held.profile
-    reservation = held.state.get(ReserveFor)
+    reservation = reservation_of(pod) if is_reserve_pod(pod) else None
     if profile.at[Point.PRE_BIND]:
         original: Mapping[str, Any] | None = pod.object
         if reservation is not None:

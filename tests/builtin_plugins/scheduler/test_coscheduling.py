@@ -103,6 +103,15 @@ def test_gangs_of_a_group_wait_for_each_other_and_not_for_ever(clock):
     assert placed(cluster) == {"p": "a", "q": "a"}
 
 
+def test_an_update_of_a_pod_that_waits_does_not_count_as_bound(clock):
+    loop, cluster = start(clock, node("a"), group(least=2, mode="NonStrict"), pod("p"), pod("q", cpu="9"))
+    [*loop.schedule_all()]
+    cluster.upsert({**pod("p"), "status": {"phase": "Pending"}})
+    plugin = next(active.ask for active in loop.scheduler.profiles[0].made if active.name == "Coscheduling")
+    gang = plugin.gangs.get("default/g")
+    assert (list(gang.waiting), gang.bound, plugin.gangs.group(gang).once_satisfied) == (["default/p"], {}, False)
+
+
 def test_who_waits_for_too_long_gives_its_node_back(clock):
     loop, cluster = start(clock, node("a"), group(least=2, seconds=10, mode="NonStrict"), pod("p"), pod("q", cpu="9"))
     [*loop.schedule_all()]

@@ -454,6 +454,24 @@ def test_a_deleted_reservation_leaves_its_place():
     assert cluster.snapshot().requested("cpu").tolist() == [0]
 
 
+def test_reservations_may_be_a_gang():
+    label = {"pod-group.scheduling.sigs.k8s.io": "g"}
+    spec = ProfileSpec(enabled=(Choice("Reservation"), Choice("Coscheduling"), Choice("DefaultPreBind")))
+    group = {"kind": "PodGroup", "metadata": {"name": "g", "namespace": "default"}, "spec": {"minMember": 2}}
+    both = [reservation(name, on="", cpu="3", labels=label) for name in ("r", "s")]
+    cluster, clock = Cluster([node(cpu="4"), group, *both]), Clock()
+    loop = SchedulingLoop(cluster, Live(Registry.of(PLUGINS, generation=1)), Settings(profiles=(spec,)), clock=clock)
+    [*loop.schedule_all()]
+    assert not any(cluster.object("Reservation", name).get("status", {}).get("nodeName") for name in ("r", "s"))
+    cluster.upsert(node("m", cpu="4"))
+    for _ in range(4):
+        clock.now += 20 * SECOND
+        [*loop.schedule_all()]
+    found = [cluster.object("Reservation", name) for name in ("r", "s")]
+    assert sorted(item["status"]["nodeName"] for item in found) == ["m", "n"]
+    assert found[0]["metadata"]["annotations"]["internal.scheduling.koordinator.sh/bind-gang-group-id"] == "default/g"
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["web", "other"]), st.integers(1, 4)), max_size=6), st.integers(1, 5),
        st.sampled_from(["", "Aligned", "Restricted"]))
@@ -496,7 +514,10 @@ def test_the_event_of_a_pod_is_cut_out_of_its_error():
 
 def test_endpoints_tell_of_the_reservations_of_a_node():
     framework = FakeFramework(node(), reservation(cpu="4"), pod("c", "1500m", uses="r", nodeName="n"))
-    item, = framework.make("Reservation").endpoints()["nodeReservations/{nodeName}"]("n")["items"]
+    endpoints = framework.make("Reservation").endpoints()
+    item, = endpoints["nodeReservations/{nodeName}"]("n")["items"]
+    assert endpoints["reservationSelectorIndex"](detail="true") == {
+        "owners": 1, "reservations": 1, "byOwners": {json.dumps(OWNERS, sort_keys=True): ["r"]}}
     assert (item["name"], item["kind"], item["allocated"], item["assignedPods"]) == (
         "r", "Reservation", {"cpu": "1500m"}, ["default/c"])
 
