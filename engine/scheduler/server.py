@@ -333,6 +333,8 @@ class Server:
                     body = await request.read()
             except TimeoutError:
                 return _refuse(408, f"the body did not arrive within {_BODY_SECONDS:g} s")
+            if self._loaded is not loaded:  # the server has begun to end while the body came
+                return _refuse(503, "the server ends")
             loop = asyncio.get_running_loop()
             answering: asyncio.Future[bytes] = loop.create_future()
             self._decider.submit(self._decide, loaded, verb, body, partial(_settle, loop, answering))
