@@ -79,8 +79,11 @@ def scale_minimums(
         sums = flexible if scaled[quota] else fixed
         for name, amount in amounts.items():
             sums[name] += amount
-    short = {name: max(0, total.get(name, 0) - fixed[name]) for name in names
-             if fixed[name] + flexible[name] > total.get(name, 0)}
+    short = {
+        name: max(0, total[name] - fixed[name]) for name in names
+        # Of what is not known at all nothing is known to be short.
+        if name in total and fixed[name] + flexible[name] > total[name]
+    }
     return {
         quota: ResourceList({
             name: amount if name not in short else short[name] * amount // flexible[name] if flexible[name] else 0
