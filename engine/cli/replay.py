@@ -17,6 +17,8 @@ from dataclasses import astuple, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from koordpolicy import __version__
+
 from ..cluster import trace as traces
 from ..descheduler import config
 from ..documents.specs import parse_duration
@@ -29,6 +31,7 @@ from ..scheduler.fragmentation import typical_pods
 from ..scheduler.profile import ProfileSpec
 from .composition import add_policies, check_enabled, count, live_of, need_file, tell_idle
 from .exits import Exit, Stop
+from .pages import check_page, write_page
 from .simulate import choice_of
 from .terminal import add_output, heading, progress, table, write, write_json
 
@@ -43,7 +46,7 @@ examples:
   koord-policy replay --trace openb_pod_list_default.csv --node-share 0.01
   koord-policy replay --trace openb_pod_list_default.csv --policies policies/trace/best-fit --stretch 60 --output json
   koord-policy replay --trace pods.csv --nodes nodes.csv --policies my-policies/ --descheduling-interval 10m
-  koord-policy replay --trace pods.csv --nodes nodes.csv --points 1000 --series use.csv
+  koord-policy replay --trace pods.csv --nodes nodes.csv --points 1000 --series use.csv --report report.html
 """
 
 _HOUR: Final = 3600
@@ -81,6 +84,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--points", type=count, default=60, metavar="N",
                         help="cut the time into so many spans, for the series (default: 60)")
     parser.add_argument("--series", metavar="FILE", type=Path, help="write the series as CSV")
+    parser.add_argument("--report", metavar="FILE", type=Path,
+                        help="a page (.html) with what was taken, who waited and for how long, over the time")
     add_output(parser)
 
 
@@ -121,6 +126,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     folder = options.trace if options.trace.is_dir() else options.trace.parent
     if options.nodes is None and not (beside := folder / traces.NODE_LIST).exists():
         raise Stop(f"there is no list of nodes `{beside}` beside the pods: name one with `--nodes`")
+    check_page(options.report)
     live = live_of(options.policies, builtins)
     recording = traces.load_recording(options.trace, options.nodes)
     typical = typical_pods(recording.pods)
@@ -139,6 +145,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     spans = result.series(options.points)
     if options.series is not None:
         _write_series(options.series, spans)
+    if options.report is not None:
+        _write_report(options, result, len(recording.nodes))
     if options.output == "json":
         write_json({**result.to_json(options.points), "run": _run_of(options, len(recording.nodes))})
     else:
@@ -161,6 +169,16 @@ def _descheduling(options: argparse.Namespace, live: Live) -> Descheduling | Non
 def _run_of(options: argparse.Namespace, nodes: int) -> dict[str, object]:
     return {"trace": str(options.trace), "nodes": nodes, "nodeShare": options.node_share, "stretch": options.stretch,
             "leave": options.leave, "tieBreak": options.tie_break, "seed": options.seed}
+
+
+def _write_report(options: argparse.Namespace, result: Result, nodes: int) -> None:
+    from ..reports.recording import recording_page  # noqa: PLC0415 - not every run writes one
+
+    by = [*map(str, options.policies), *options.enable]
+    about = (f"koord-policy {__version__}, by {', '.join(by) if by else 'the built-in plugins'}; {nodes:,} nodes "
+             f"(share {options.node_share:g}), stays stretched by {options.stretch:g}, pods leave: {options.leave}")
+    title = f"Recording of {options.trace}"
+    write_page(options.report, recording_page(title, about, result, options.points, _time))
 
 
 def _write_series(path: Path, spans: Iterable[Span]) -> None:

@@ -136,6 +136,8 @@ class Result:
     decisions: int
     seconds: float
     """How long the replay took, in real time."""
+    first_waits: Sequence[tuple[int, int]] = ()
+    """Of each pod that ran when it first had a node, and for how long it had waited by then; in nanoseconds."""
 
     @property
     def start(self) -> int:

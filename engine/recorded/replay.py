@@ -316,17 +316,18 @@ class _Replay:
 
     def _result(self, seconds: float) -> Result:
         pods = list(self._pods.values())
-        first = [pod.ran - pod.stay.created * SECOND for pod in pods if pod.ran is not None]
+        first = [(pod.ran, pod.ran - pod.stay.created * SECOND) for pod in pods if pod.ran is not None]
         never = [
             NeverRan(pod.stay.pod.name, ((pod.until if pod.left else self._now) - pod.stay.created * SECOND) / SECOND,
                      pod.left, pod.reasons or {})
             for pod in pods if pod.ran is None
         ]
         again = [round(each.again * SECOND) for each in self._evictions if each.again is not None]
+        waits = Waits.of([wait for _, wait in first])
         return Result(
-            self._capacity, len(pods), Waits.of(first), Waits.of(again), tuple(never), tuple(self._evictions),
+            self._capacity, len(pods), waits, Waits.of(again), tuple(never), tuple(self._evictions),
             self._cycles, self._steps, self._now, tuple(self._errors.values()), tuple(self._descheduler_errors),
-            self._decisions, seconds,
+            self._decisions, seconds, first,
         )
 
 

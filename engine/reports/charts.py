@@ -147,6 +147,8 @@ def _line(axes: _Axes, x: Sequence[float], values: Sequence[float]) -> str:
     for at, value in zip(x, values, strict=True):
         if _is(value):
             path.append(f"{'L' if drawing else 'M'}{axes.x(at):.1f} {axes.y(value):.1f}")
+            if not drawing:
+                path.append("h0")  # a point that stands alone is a dot
         drawing = _is(value)
     return "".join(path)
 

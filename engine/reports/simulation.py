@@ -19,8 +19,10 @@ from .page import bar, page, table, tiles
 _GIB: Final = 1024
 _MOST_POINTS: Final = 400
 """Of a curve over arrivals."""
-_SPANS: Final = 100
-"""The arrivals are cut into so many spans, for the refusals."""
+_MOST_SPANS: Final = 100
+_FEWEST_SPANS: Final = 12
+_PODS_PER_SPAN: Final = 10
+"""The arrivals are cut into spans, for the refusals: shares of a few pods would jump up and down."""
 _MOST_ROWS: Final = 20
 _MOST_TEXT: Final = 160
 _RESOURCES: Final = (
@@ -231,7 +233,7 @@ def _refusals(result: Result, measured: Measured) -> Iterator[str]:
 
 
 def _over_arrivals(measured: Measured, ordered: Sequence[Blame]) -> str:
-    spans = min(_SPANS, measured.decisions)
+    spans = min(measured.decisions, _MOST_SPANS, max(_FEWEST_SPANS, measured.decisions // _PODS_PER_SPAN))
     bounds = [measured.decisions * number // spans for number in range(spans + 1)]
     chosen = list(ordered[: SERIES - 1] if len(ordered) > SERIES else ordered)
     places = {blame: number for number, blame in enumerate(chosen)}
