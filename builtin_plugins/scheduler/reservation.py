@@ -415,10 +415,11 @@ class Reservation:
             return None
         if len(matched) == 1 and found.wanted.affinity is not None:
             return matched[0]
-        known = self._nominations.get(pod.key, {}).get(snapshot.names[row])
-        for info in matched:
-            if info.uid == known:
-                return info
+        # What it uses already comes first: then it is asked about after it was reserved.
+        for known in (self.cache.uses(pod), self._nominations.get(pod.key, {}).get(snapshot.names[row])):
+            for info in matched:
+                if info.uid == known:
+                    return info
         left = [info for info in matched if self.filter_nominated(state, pod, info, snapshot, row) is None]
         if len(left) < 2:
             return left[0] if left else None

@@ -310,6 +310,17 @@ def test_reserve_uses_the_reservation_and_unreserve_gives_it_back():
     assert (plugin.cache.used_by(info), dict(plugin.cache.get("uid-r").consumers)) == (None, {})
 
 
+def test_a_pod_that_uses_a_reservation_is_told_of_that_one_and_others_do_not_get_it():
+    _, plugin, state, info, snapshot = begin(pod(), node(), reservation(once=True), pod())
+    assert plugin.reserve(state, info, snapshot, 0) is None
+    plugin.forget_nomination(info)
+    assert plugin.nominate(state, info, snapshot, 0).name == "r"
+    late = CycleState()
+    other = PodInfo.of(pod("late"))
+    plugin.before_pre_filter(late, other, snapshot)
+    assert plugin.nominate(late, other, snapshot, 0) is None
+
+
 def test_unreserve_takes_the_note_off_a_pod_that_was_not_bound():
     noted = pod(uses="r")
     framework, plugin, state, info, snapshot = begin(pod(), node(), reservation(), noted)
