@@ -107,6 +107,8 @@ class Refusal:
     error: EvaluationError | None = None
     values: tuple[tuple[str, object], ...] = ()
     """Sub-expressions of the rule and what they were, as text and value, where that was asked for."""
+    brief: str = field(default="", compare=False)
+    """The message in fixed words, where it tells of this pod or node alone; empty where it does not."""
 
 
 Errors: TypeAlias = Mapping[str, Mapping[int, EvaluationError]]

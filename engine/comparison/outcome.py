@@ -25,7 +25,7 @@ from ..kubernetes.vocabulary import BE
 from ..points import HIGHEST_SCORE, Enforcement, Framework
 from ..registry import Live, Registry
 from ..scheduler.cycle import Scheduler, Settings, filter_nodes, score_nodes
-from ..scheduler.verdict import Filtered, Verdict
+from ..scheduler.verdict import Filtered, Verdict, in_fixed_words
 from .measured import NodeRound, qos_rounds
 from .shapes import Reading, shapes_of
 
@@ -33,6 +33,9 @@ HOT_PERCENT: Final = 65
 """From which share of its allocatable cpu on a node counts as hot, unless told otherwise (Koordinator's default
 threshold of load-aware scheduling)."""
 ELIGIBLE: Final = -1
+_MOST_CAUSES: Final = 30_000
+"""What a column of 16 bits can tell apart, less some for the plugins whose words did not fit."""
+_OTHERWISE: Final = "for one of too many reasons to tell them apart"
 
 _Progress = Callable[[float], None]
 _SPREAD: Final = ("cpu", "memory")
@@ -333,7 +336,7 @@ def outcome(
         else:
             look = _Look(scheduler, snapshot, Reading.of(scheduler.profiles), faults)
             shapes, misfits = look.at(pods, _part(progress, _ROUNDS, _SHAPES))
-            causes, scorers = tuple(look.causes), look.scorers()
+            causes, scorers = tuple(look.causes.found), look.scorers()
             _place(pods, scheduler, placements, faults, _part(progress, _SHAPES, 1.0))
             preempted = tuple(client.evictions)
         evictions = (*_of_cycle(cycle), *of_qos, *preempted)
@@ -465,6 +468,28 @@ class _Said:
     constant: int = 0
 
 
+class Causes:
+    """Causes by number, as columns hold them.
+
+    A plugin may say of every pod something else. Where there are `most` causes, what is new is told without its words.
+    """
+
+    def __init__(self, most: int = _MOST_CAUSES) -> None:
+        self._most = most
+        self._numbers: dict[Cause, int] = {}
+        self.found: list[Cause] = []
+        """The causes, each at its number."""
+
+    def number(self, cause: Cause) -> int:
+        """Return the number of a cause."""
+        if cause not in self._numbers and len(self.found) >= self._most:
+            cause = Cause(cause.plugin, cause.rule, _OTHERWISE)
+        if cause not in self._numbers:
+            self._numbers[cause] = len(self.found)
+            self.found.append(cause)
+        return self._numbers[cause]
+
+
 @dataclass(slots=True)
 class _Look:
     """Asks about every kind of pod on every node."""
@@ -473,8 +498,7 @@ class _Look:
     snapshot: Snapshot
     reading: Reading
     faults: _Faults
-    causes: list[Cause] = field(default_factory=list)
-    _numbers: dict[Cause, int] = field(default_factory=dict)
+    causes: Causes = field(default_factory=Causes)
     _said: dict[str, _Said] = field(default_factory=dict)
     _columns: dict[bytes, NDArray[Any]] = field(default_factory=dict)
 
@@ -555,7 +579,7 @@ class _Look:
         refused_by = np.full(self.snapshot.size, ELIGIBLE, np.int16)
         if verdict.refusal is not None:
             plugin, _, refusal = verdict.refusal
-            refused_by[:] = self._number(Cause(plugin, refusal.rule, refusal.message))
+            refused_by[:] = self.causes.number(Cause(plugin, refusal.rule, refusal.brief or refusal.message))
             return refused_by
         for step in reversed(verdict.filters):  # who refuses first has the last word
             if step.enforcement is Enforcement.ENFORCE:
@@ -564,33 +588,15 @@ class _Look:
         return refused_by
 
     def _by_cause(self, step: Filtered) -> Iterable[tuple[int, NDArray[np.intp]]]:
-        if not len(step.refused):
-            return
-        group = step.answer.brief or step.answer.reasons
-        if group is None:
-            explained: dict[str, list[int]] = {}
-            for row in step.refused.tolist():
-                explained.setdefault(step.answer.explain(row).message, []).append(row)
-            groups: Mapping[str, NDArray[np.intp]] = {
-                text: np.array(rows, np.intp) for text, rows in explained.items()
-            }
-        else:
-            groups = group(step.refused)
-        for reason, rows in groups.items():
+        for reason, rows in in_fixed_words(step, step.refused).items():
             rule = step.answer.explain(int(rows[0])).rule
-            yield self._number(Cause(step.plugin, rule, reason)), rows
-
-    def _number(self, cause: Cause) -> int:
-        if cause not in self._numbers:
-            self._numbers[cause] = len(self.causes)
-            self.causes.append(cause)
-        return self._numbers[cause]
+            yield self.causes.number(Cause(step.plugin, rule, reason)), rows
 
     def _misfits(self, group: tuple[PodInfo, ...], shape: Shape) -> Iterable[Misfit]:
         for pod in group:
             number = int(shape.refused_by[self.snapshot.index[pod.node_name]])
             if number != ELIGIBLE:
-                yield Misfit(pod.key, pod.node_name, self.causes[number])
+                yield Misfit(pod.key, pod.node_name, self.causes.found[number])
 
     def scorers(self) -> tuple[Scorer, ...]:
         """Return what the scorers said, in their order."""

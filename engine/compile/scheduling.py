@@ -534,7 +534,8 @@ def refusal_of(rule: Rule, frame: NodeFrame, row: int | None, error: EvaluationE
     if error is not None:
         return Refusal(rule.name, error.message, Code.ERROR, error, values_of(rule.program, frame, row))
     message = "" if rule.message_program is None else _written(rule.message_program, frame, row)
-    return Refusal(rule.name, message or message_of(rule), rule.code, values=values_of(rule.program, frame, row))
+    return Refusal(rule.name, message or message_of(rule), rule.code, values=values_of(rule.program, frame, row),
+                   brief=message_of(rule) if message else "")
 
 
 def one_line(text: str) -> str:

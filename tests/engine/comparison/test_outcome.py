@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.comparison.outcome import ELIGIBLE, Cause, Eviction, Fault, Misfit, Outcome, outcome
+from koordpolicy.engine.comparison.outcome import ELIGIBLE, Cause, Causes, Eviction, Fault, Misfit, Outcome, outcome
 from koordpolicy.engine.scheduler.cycle import Settings
 from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
 
@@ -216,3 +216,20 @@ def test_pods_that_are_spread_by_the_plugins_arguments_are_taken_off_their_nodes
     found = outcome(policies(), cluster, now=NOW, settings=how)
     assert found.misfits == ()
     assert [each.pods for each in found.shapes] == [("shop/web-0", "shop/web-1", "shop/web-2")]
+
+
+def test_pods_that_are_refused_in_words_of_their_own_are_refused_for_one_cause(policies: Policies):
+    whole = document("whole", "preFilter: [{name: team, expression: 'podInfo.name == \"x\"', message: no team, "
+                              "messageExpression: \"podInfo.name + ' has no team'\"}]")
+    found = outcome(policies(whole), Cluster([node("a"), pod("web-1"), pod("web-2"), pod("web-3", on="a")]), now=NOW)
+    assert found.causes == (Cause("whole", "team", "no team"),)
+    assert found.misfits == (Misfit("shop/web-3", "a", Cause("whole", "team", "no team")),)
+    assert found.placements["shop/web-1"].reasons == {"web-1 has no team": 1}
+
+
+def test_more_causes_than_can_be_told_apart_are_one_for_each_rule():
+    causes = Causes(most=2)
+    words = ["a", "b", "c", "a", "d"]
+    assert [causes.number(Cause("p", "r", each)) for each in words] == [0, 1, 2, 0, 2]
+    assert causes.number(Cause("p", "other", "e")) == 3
+    assert [each.reason for each in causes.found] == ["a", "b", *["for one of too many reasons to tell them apart"] * 2]
