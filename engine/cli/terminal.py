@@ -56,8 +56,14 @@ def warn(text: str) -> None:
 def _console() -> Console:
     from rich.console import Console  # noqa: PLC0415 - 40 ms that only commands with tables pay
 
+    class Piped(Console):
+        """Says that nobody reads any more, as all else that writes does; rich would end the process with 1."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
     terminal = sys.stdout.isatty()
-    return Console(highlight=False, markup=False, emoji=False, soft_wrap=False, width=None if terminal else _PIPE_WIDTH)
+    return Piped(highlight=False, markup=False, emoji=False, soft_wrap=False, width=None if terminal else _PIPE_WIDTH)
 
 
 def heading(text: str) -> None:

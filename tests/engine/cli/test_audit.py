@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,6 +33,15 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "policies", write_dump(tmp_path / "cluster.json", [
         node("cool"), node("hot"), metric("cool", "1"), metric("hot", "3"), pod("web-1", "1", "cool"), pod("web-2", "1"),
     ])
+
+
+def test_a_reader_of_tables_that_stops_early_is_told_like_the_signal_and_in_silence(files: tuple[Path, Path]):
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, "-m", "koordpolicy", "audit", files[0], "--cluster", files[1]],
+                          stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_findings_and_what_each_policy_is_about_are_printed(run: Run, files: tuple[Path, Path]):
