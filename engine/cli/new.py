@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import keyword
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Final
@@ -32,6 +33,7 @@ _TEMPLATES: Final = Path(__file__).parent / "templates"
 _KINDS: Final = {"scheduler": Kind.SCHEDULER, "qos": Kind.QOS, "descheduler": Kind.DESCHEDULER}
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _LONGEST: Final = 63
+_NO_TEXTS: Final = frozenset(("null", "true", "false"))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,8 +51,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     if not _NAME.fullmatch(name) or len(name) > _LONGEST:
         raise Stop(f"`{name}` cannot be a plugin's name: write at most {_LONGEST} small letters, digits and `-`, such "
                    "as `keep-off-busy-nodes`")
-    if options.python and (name[0].isdigit() or keyword.iskeyword(name.replace("-", "_"))):
-        raise Stop(f"`{name}` cannot be a module of Python: begin with a letter, and take no reserved word")
+    if options.python and not _is_free(options.framework, name):
+        raise Stop(f"`{name}` cannot be a module of Python: begin with a letter, and take no reserved word and nothing "
+                   "that can be imported already")
     files = contents(options.framework, name, python=options.python)
     folder = options.out / name if options.python else options.out
     there = [folder / file for file in files if (folder / file).exists()]
@@ -61,18 +64,36 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
             folder.mkdir(parents=True, exist_ok=True)
             (folder / file).write_text(content, encoding="utf-8")
         except OSError as error:
-            raise Stop(f"`{folder / file}` cannot be written: {error.strerror}") from None
+            why = "it is no directory" if folder.exists() and not folder.is_dir() else error.strerror
+            raise Stop(f"nothing can be written to `{folder}`: {why}") from None
         write(str(folder / file))
     for line in _next_steps(folder, name, python=options.python):
         write(line)
     return Exit.OK
 
 
+def _is_free(framework: str, name: str) -> bool:
+    """Whether a module and its class may be called like this, beside what they import."""
+    module = name.replace("-", "_")
+    template = (_TEMPLATES / f"python-{framework}" / "plugin.py.tmpl").read_text(encoding="utf-8")
+    imported = {word for line in template.splitlines() if line.startswith(("from ", "import "))
+                for word in re.findall(r"\w+", line)}
+    words = (module, _class_name(module))
+    return not (name[0].isdigit() or any(map(keyword.iskeyword, words)) or words[1] in imported
+                or find_spec(module) is not None)
+
+
+def _class_name(module: str) -> str:
+    return "".join(word.capitalize() for word in module.split("_"))
+
+
 def contents(framework: str, name: str, *, python: bool) -> dict[str, str]:
     """Return the files of a new plugin by name."""
     module = name.replace("-", "_")
     words = {
-        "name": name, "module": module, "Class": "".join(word.capitalize() for word in module.split("_")),
+        "name": name, "module": module, "Class": _class_name(module),
+        # What YAML would not read as a text (`123`, `null`) is quoted.
+        "text": name if name[0].isalpha() and name not in _NO_TEXTS else f'"{name}"',
         "schema": f"schemas/{_KINDS[framework].value}.json",
     }
     kept = {"plugin.py": f"{module}.py", "test_plugin.py": f"test_{module}.py", "policy.yaml": f"{name}.yaml",

@@ -26,6 +26,18 @@ def test_a_new_policy_is_valid_and_its_tests_pass(framework, tmp_path, capsys):
     assert cli.main(["test", str(tmp_path / "made"), "--require-tests"], builtins) == 0
 
 
+@pytest.mark.parametrize("name", ["null", "123", "1e3", "0x1f"])
+def test_a_name_that_yaml_would_take_for_something_else_stays_a_name(name, tmp_path):
+    assert run("scheduler", name, "--out", tmp_path) == 0
+    assert cli.main(["test", str(tmp_path), "--require-tests"], builtins) == 0
+
+
+def test_a_file_is_no_place_for_a_new_policy(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert run("scheduler", "mine", "--out", tmp_path / "file") == 2
+    assert capsys.readouterr().err == f"koord-policy: nothing can be written to `{tmp_path}/file`: it is no directory\n"
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_new_python_plugin_passes_its_own_tests_and_can_be_offered(framework, tmp_path):
     assert run(framework, "my-plugin", "--python", "--out", tmp_path) == 0
@@ -53,6 +65,10 @@ def test_nothing_is_written_over(framework, tmp_path, capsys):
     ("../up", (), "`../up` cannot be a plugin's name"),
     ("1st", ("--python",), "`1st` cannot be a module of Python"),
     ("import", ("--python",), "`import` cannot be a module of Python"),
+    ("none", ("--python",), "`none` cannot be a module of Python"),
+    ("json", ("--python",), "`json` cannot be a module of Python"),
+    ("numpy", ("--python",), "`numpy` cannot be a module of Python"),
+    ("framework", ("--python",), "`framework` cannot be a module of Python"),
 ])
 def test_a_name_that_cannot_be_is_refused(name, options, message, tmp_path, capsys):
     assert run("scheduler", name, *options, "--out", tmp_path) == 2
