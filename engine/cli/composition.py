@@ -99,7 +99,7 @@ def settings_of(
         for line in dict.fromkeys(line for each in registries for line in _idle(each, asked, ())):
             warn(line)
     elif options.profile not in known:
-        raise Stop(f"no policy names the profile `{options.profile}`: {_one_of(options.profile, known)}")
+        raise Stop(f"no policy names the profile `{options.profile}`: {one_of(options.profile, known)}")
     else:
         names = (options.profile,)
     profiles = tuple(ProfileSpec(name) for name in names)
@@ -120,7 +120,7 @@ def _configured(options: argparse.Namespace, registry: Registry, cluster: Cluste
         if not profiles:
             names = [profile.name for profile in found.profiles]
             raise Stop(f"no profile of `{options.config}` is called `{options.profile}`: "
-                       f"{_one_of(options.profile, names)}")
+                       f"{one_of(options.profile, names)}")
     pods = cluster.objects("Pod").values()
     asked = {profiles[0].name, *(str((pod.get("spec") or {}).get("schedulerName")) for pod in pods)}
     tell_idle(registry, asked & {profile.name for profile in profiles})
@@ -162,11 +162,13 @@ def check_enabled(
     known = {plugin.name for plugin in plugins if plugin.framework is framework}
     for name in names:
         if name not in known:
-            raise Stop(f"`--enable`: there is no plugin `{name}`: {_one_of(name, known)}")
+            raise Stop(f"`--enable`: there is no plugin `{name}`: {one_of(name, known)}")
 
 
-def _one_of(word: str, known: Collection[str]) -> str:
-    return did_you_mean(word, known) or f"there are {', '.join(f'`{name}`' for name in sorted(known))}"
+def one_of(word: str, known: Collection[str]) -> str:
+    """Return what a word that is not known may be meant as: one that is like it, or all that there are."""
+    names = ", ".join(f"`{name}`" for name in sorted(known))
+    return did_you_mean(word, known) or f"there {'is' if len(known) == 1 else 'are'} {names or 'none'}"
 
 
 def need_file(path: Path, wanted: str) -> None:
@@ -192,12 +194,20 @@ def load_documents(paths: Sequence[str | Path]) -> Documents:
     """Read policy files and directories.
 
     Raises:
-        Stop: a path does not exist.
+        Stop: a path does not exist, or what it holds is named twice.
     """
     loaded = Documents()
+    read: dict[Path, str | Path] = {}
     for path in paths:
         if not Path(path).exists():
-            raise Stop(f"there is no file or directory `{path}`: name the policies with `--policies PATH`")
+            raise Stop(f"there is no file or directory `{path}` to read policies from")
+        place = Path(path).resolve()
+        for other, name in read.items():
+            if place == other or other in place.parents or place in other.parents:
+                inner, outer = (path, name) if other in place.parents else (name, path)
+                raise Stop(f"`{path}` is named twice: once is enough" if place == other else
+                           f"`{inner}` is in `{outer}`, which is named too: name one of them")
+        read[place] = path
         loaded += load_paths([path], source_name=str(path))
     return loaded
 

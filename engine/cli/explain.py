@@ -29,6 +29,7 @@ from .composition import (
     moment_of,
     need_file,
     node_of,
+    one_of,
     pod_of,
     registry_of,
     settings_of,
@@ -58,14 +59,21 @@ with --eviction: the pod stays)
 """
 
 
+_DEFAULTS: Final = {"best": 5, "tie_break": "first", "seed": 0}
+"""What options are where nobody names them; of all others that is None."""
+_OF_SCHEDULING: Final = frozenset(("node", "profile", "config", *_DEFAULTS))
+_OF_EVICTION: Final = frozenset(("config", "cycles"))
+_OF_QOS: Final = frozenset(("replay", "at", "plugin", "enable", "feature_gates"))
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     parser.add_argument("pod", metavar="POD", nargs="?", help="namespace/name, or the name alone where that is enough")
     add_cluster(parser, required=False)
     add_policies(parser)
     parser.add_argument("--node", metavar="NAME", help="explain this node only, plugin by plugin")
-    parser.add_argument("--best", type=count, default=5, metavar="N",
-                        help="show the scores of so many nodes (default: 5)")
+    parser.add_argument("--best", type=count, default=_DEFAULTS["best"], metavar="N",
+                        help=f"show the scores of so many nodes (default: {_DEFAULTS['best']})")
     add_choice(parser)
     eviction = parser.add_argument_group("eviction", "why the pod is still there, plugin by plugin")
     eviction.add_argument("--eviction", action="store_true",
@@ -120,18 +128,13 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     return Exit.OK if verdict.scheduled else Exit.IMPOSSIBLE
 
 
-_OF_SCHEDULING: Final = frozenset(("node", "profile", "config"))
-_OF_EVICTION: Final = frozenset(("config", "cycles"))
-_OF_QOS: Final = frozenset(("replay", "at", "plugin", "enable", "feature_gates"))
-
-
 def _only(options: argparse.Namespace, what: str, own: frozenset[str]) -> None:
     """Refuse options that mean nothing to what is explained."""
     foreign = (_OF_SCHEDULING | _OF_EVICTION | _OF_QOS) - own
     if own is _OF_QOS:
-        foreign |= {"pod", "cluster"}
+        foreign |= {"pod", "cluster", "now"}
     for name in sorted(foreign):
-        if getattr(options, name) is not None:
+        if getattr(options, name) != _DEFAULTS.get(name):
             shown = "a pod" if name == "pod" else f"`--{name.replace('_', '-')}`"
             raise Stop(f"{shown} means nothing to {what if ' ' in what else f'`{what}`'}")
 
@@ -174,13 +177,12 @@ def _explain_qos(options: argparse.Namespace, builtins: Builtins) -> int:
         raise Stop(f"`--at`: {error}") from None
     if at is not None and at < 0:
         raise Stop("`--at` counts from the start of the recording: it cannot be negative")
-    registry = registry_of(options.policies, builtins)
+    registry = registry_of(options.policies, builtins, Framework.QOS)
     enable = options.enable or []
     check_enabled(enable, registry.plugins.values(), Framework.QOS)
     if options.plugin is not None and (Framework.QOS, options.plugin) not in registry.plugins:
         known = [plugin.name for plugin in registry.of_framework(Framework.QOS)]
-        raise Stop(f"there is no QoS plugin `{options.plugin}`: "
-                   f"{did_you_mean(options.plugin, known) or f'there are {len(known)}'}")
+        raise Stop(f"there is no QoS plugin `{options.plugin}`: {one_of(options.plugin, known)}")
     recording = load(options.replay)
     if options.qos not in recording.nodes:
         hint = did_you_mean(options.qos, recording.nodes) or f"it has {', '.join(sorted(recording.nodes)[:5])}"

@@ -40,6 +40,9 @@ def test_a_node_that_was_not_adjusted_is_explained(run: Run):
     (("--qos", "worker-1", "--replay", RECORDING, "--plugin", "BECPUSupress"),
      "there is no QoS plugin `BECPUSupress`: did you mean `BECPUSuppress`?"),
     (("web-101", "--qos", "worker-1"), "a pod means nothing to `--qos`"),
+    (("--qos", "worker-1", "--now", "2026-01-01T00:00:00Z"), "`--now` means nothing to `--qos`"),
+    (("--qos", "worker-1", "--best", "3"), "`--best` means nothing to `--qos`"),
+    (("web-101", "--cluster", CLUSTER, "--eviction", "--tie-break", "random"), "`--tie-break` means nothing to `--eviction`"),
     (("web-101", "--cluster", CLUSTER, "--at", "5s"), "`--at` means nothing to a scheduling decision"),
     (("web-101", "--cluster", CLUSTER, "--eviction", "--node", "general-01"), "`--node` means nothing to `--eviction`"),
     (("web-101", "--cluster", CLUSTER, "--cycles", "3"), "`--cycles` means nothing to a scheduling decision"),
@@ -47,6 +50,14 @@ def test_a_node_that_was_not_adjusted_is_explained(run: Run):
 def test_what_cannot_be_asked_is_a_usage_error(run: Run, arguments: tuple[object, ...], message: str):
     done = run("explain", *arguments)
     assert (done.exit, done.out, done.err) == (2, "", f"koord-policy: {message}\n")
+
+
+def test_policies_that_are_about_no_qos_are_not_passed_over_in_silence(run: Run):
+    policies = ROOT / "policies" / "descheduler"
+    done = run("explain", "--qos", "worker-1", "--replay", RECORDING, "--policies", policies)
+    assert (done.exit, done.err) == (
+        0, f"warning: there is no QoSPlugin in `{policies}`: only built-in plugins decide\n",
+    )
 
 
 def test_what_is_said_to_a_pipe_has_no_colour(run: Run):

@@ -110,8 +110,17 @@ def test_missing_paths_are_usage_errors(run: Run, dump: Path, tmp_path: Path):
         ("--cluster", dump, "--policies", tmp_path / "empty"),
     )] == [
         f"koord-policy: there is no file or directory `{tmp_path}/gone`: `--cluster` takes a dump, or kube[:CONTEXT]\n",
-        f"koord-policy: there is no file or directory `{tmp_path}/gone`: name the policies with `--policies PATH`\n",
+        f"koord-policy: there is no file or directory `{tmp_path}/gone` to read policies from\n",
         f"koord-policy: there is no policy document in `{tmp_path}/empty`\n",
+    ]
+
+
+def test_policies_that_are_named_twice_are_a_usage_error(run: Run, dump: Path, policies: Path):
+    assert [run("scheduler", "--cluster", dump, "--policies", one, "--policies", other).err for one, other in (
+        (policies, policies), (policies, policies / "hot.yaml"), (policies / "hot.yaml", policies),
+    )] == [
+        f"koord-policy: `{policies}` is named twice: once is enough\n",
+        *[f"koord-policy: `{policies}/hot.yaml` is in `{policies}`, which is named too: name one of them\n"] * 2,
     ]
 
 
