@@ -55,6 +55,8 @@ class GangCycle:
     group: tuple[str, ...]
     first: str
     attempted: dict[str, None] = field(default_factory=dict)
+    offered: dict[str, None] = field(default_factory=dict)
+    """The members that were named as the next pod."""
     failure: str = ""
     """Why a member found no node; empty as long as all did."""
     root_cause: str = ""
@@ -122,8 +124,10 @@ class Coscheduling:
                 self._finish(cycle, f"gang `{gang_id}` was deleted")
                 return None
             if not cycle.failure:
-                for key in gang.pending:
-                    if key not in cycle.attempted:
+                for key, pod in gang.pending.items():
+                    # Offered once: one that is not in this queue must not stand in the way of the others.
+                    if key not in cycle.offered and key not in cycle.attempted and _may_be_tried(pod):
+                        cycle.offered[key] = None
                         return key
         self._finish(cycle, "all pending pods is already been attempted")
         return None
@@ -491,6 +495,11 @@ class Coscheduling:
 def _is_done(gang: Gang, group: GangGroup) -> bool:
     """Whether nothing more is asked of a gang: its group was satisfied once, and that is enough for it."""
     return gang.spec is not None and gang.spec.match_policy == ONCE_SATISFIED and group.once_satisfied
+
+
+def _may_be_tried(pod: PodInfo) -> bool:
+    spec, metadata = pod.object.get("spec") or {}, pod.object["metadata"]
+    return not spec.get("schedulingGates") and not metadata.get("deletionTimestamp")
 
 
 def _refuse(message: str) -> Refusal:

@@ -152,6 +152,15 @@ def test_the_others_follow_the_first_pod_and_a_failure_ends_the_cycle_of_all():
     assert (plugin.next_pod(), plugin.cycle) == (None, None)
 
 
+def test_members_that_may_not_be_tried_are_not_the_next_pod_and_nobody_is_twice():
+    gated, leaving = pod("p2", schedulingGates=[{"name": "wait"}]), pod("p3")
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    framework = FakeFramework(group(least=1), pod("p1"), gated, leaving, pod("p4"), pod("p5"))
+    plugin = framework.make("Coscheduling")
+    plugin.before_pre_filter(CycleState(), framework.pod("default/p1"), framework.snapshot())
+    assert [plugin.next_pod() for _ in range(3)] == ["default/p4", "default/p5", None]
+
+
 def test_pods_that_were_not_tried_are_told_why_where_that_is_asked_for():
     framework = FakeFramework(group(), pod("p1"), pod("p2"), gates={"GangPendingPodsConditionPatch"})
     plugin = framework.make("Coscheduling")
