@@ -153,7 +153,8 @@ class Coscheduling:
         if refusal is not None:
             return refusal
         cycle = self.cycle
-        if cycle is None or cycle.group != group.ids:
+        # Who comes again after a failure begins anew, also where nobody asks for the next pod.
+        if cycle is None or cycle.group != group.ids or (cycle.failure and pod.key in cycle.attempted):
             cycle = self.cycle = GangCycle(group.ids, pod.key)
             group.representative = ""
             if self._network and network_spec(self.gangs, group) is not None and topology_of(snapshot) is None:

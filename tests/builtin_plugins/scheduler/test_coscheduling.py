@@ -152,6 +152,17 @@ def test_the_others_follow_the_first_pod_and_a_failure_ends_the_cycle_of_all():
     assert (plugin.next_pod(), plugin.cycle) == (None, None)
 
 
+def test_a_member_that_comes_again_after_a_failure_begins_another_cycle():
+    framework = FakeFramework(group(), pod("p1"), pod("p2"))
+    plugin, snapshot = framework.make("Coscheduling"), framework.snapshot()
+    first, second = framework.pod("default/p1"), framework.pod("default/p2")
+    plugin.before_pre_filter(CycleState(), first, snapshot)
+    plugin.give_up(first, lambda: "no room")
+    assert plugin.before_pre_filter(CycleState(), second, snapshot).code is Code.UNRESOLVABLE
+    assert plugin.before_pre_filter(CycleState(), first, snapshot) is None
+    assert plugin.before_pre_filter(CycleState(), second, snapshot) is None
+
+
 def test_members_that_may_not_be_tried_are_not_the_next_pod_and_nobody_is_twice():
     gated, leaving = pod("p2", schedulingGates=[{"name": "wait"}]), pod("p3")
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
