@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import asyncio
+import json
+
+from koordpolicy.engine.scheduler.extender import Verb
+from koordpolicy.engine.scheduler.server import Loaded, Server
+
+
+class Arriving:
+    """A request whose body comes when the server has just begun to end."""
+
+    content_length = 2
+
+    def __init__(self, server):
+        self.server = server
+
+    async def read(self):
+        self.server._loaded = None
+        return b"{}"
+
+
+def test_a_call_whose_body_comes_while_the_server_ends_is_told_so():
+    class Extender:
+        def answer(self, verb, body):
+            raise AssertionError("what was closed must not decide")
+
+    server = Server(lambda: None)
+    server._loaded = Loaded(Extender(), None)
+    answer = asyncio.run(server._answer(Verb.FILTER, Arriving(server)))
+    assert (answer.status, json.loads(answer.body)) == (503, {"error": "the server ends"})
