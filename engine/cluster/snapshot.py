@@ -37,6 +37,7 @@ _NEVER: Final = -(2**62)
 
 _Integers = NDArray[np.int64]
 _Booleans = NDArray[np.bool_]
+_Memo = dict[object, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,7 @@ class Cluster:
         self._fresh_from = self._fresh_until = 0
         self._now = 0
         self._listeners: tuple[Callable[[Event], None], ...] = ()
+        self._memo: tuple[int, _Memo] = (-1, {})
         self._apply: Mapping[str, Callable[[str, Mapping[str, Any]], None]] = {
             "Node": self._upsert_node, "Pod": self._upsert_pod, "NodeMetric": self._upsert_metric,
             "Device": self._upsert_device,
@@ -214,6 +216,15 @@ class Cluster:
         """Return what a decision at `now` (ns since the epoch) sees; it is valid until the cluster changes."""
         self._keep_time(now)
         return Snapshot(self, now)
+
+    @property
+    def memo(self) -> _Memo:
+        """What was found out about the cluster as it is at this moment; another one after every change."""
+        version, memo = self._memo
+        if version != self.version:
+            memo = {}
+            self._memo = self.version, memo
+        return memo
 
     def listen(self, listener: Callable[[Event], None]) -> None:
         """Call back after every change from now on, in the thread that makes it; an exception is that thread's."""
@@ -885,7 +896,11 @@ class NodeFrame:
 
     def stamp(self, paths: frozenset[Path]) -> int:
         """Return a number that grows whenever a row may have changed at one of the ROW paths."""
-        return max((log.last for log in self._cluster.logs(paths)), default=0)
+        memo = self._cluster.memo
+        found: int | None = memo.get(paths)
+        if found is None:
+            found = memo[paths] = max((log.last for log in self._cluster.logs(paths)), default=0)
+        return found
 
     def changed(self, paths: frozenset[Path], since: int) -> Rows | None:
         """Return the rows that changed at one of the paths since that stamp; None if that is not known any more."""

@@ -42,6 +42,14 @@ class KeptColumns:
 
     def _of_cluster(self, snapshot: Snapshot) -> NDArray[np.int64]:
         cluster = snapshot.cluster
+        memo = cluster.memo
+        values: NDArray[np.int64] | None = memo.get(self)
+        if values is None:
+            values = memo[self] = self._up_to_date(snapshot)
+        return values
+
+    def _up_to_date(self, snapshot: Snapshot) -> NDArray[np.int64]:
+        cluster = snapshot.cluster
         frame = Snapshot(cluster, snapshot.now).frame({})
         stamp = frame.stamp(self._paths)
         found = frame.kept.get(self)
