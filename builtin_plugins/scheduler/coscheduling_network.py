@@ -132,7 +132,7 @@ def _tree(
     layers: Sequence[Layer], snapshot: Snapshot, rows: Rows, members: Sequence[PodInfo], there: Mapping[str, int],
 ) -> _Place:
     root = _Place("", "")
-    for row in rows.tolist():
+    for row in map(int, rows.tolist()):
         labels = labels_of(snapshot.node(row))
         place, known = root, True
         for layer in layers:

@@ -501,7 +501,7 @@ class Reservation:
         if is_reserve_pod(pod):
             chosen = self._takeovers.get(pod.key, {})
             return {row: HIGHEST_SCORE // (1 + len(chosen.get(snapshot.names[row], Choice()).pods))
-                    for row in rows.tolist()} if chosen else {}
+                    for row in map(int, rows.tolist())} if chosen else {}
         here = self._rows_with_reservations(found, snapshot, rows)
         orders = [(info.order, row) for row in here for info in found.of(snapshot, row).matched if info.order > 0]
         preferred = min(orders)[1] if orders else -1

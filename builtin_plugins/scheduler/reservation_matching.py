@@ -156,7 +156,7 @@ def named_nodes(pod: PodInfo) -> frozenset[str] | None:
         names: set[str] | None = None
         for each in term.get("matchFields") or ():
             if each.get("key") == "metadata.name" and each.get("operator") == "In":
-                values = set(each.get("values") or ())
+                values: set[str] = set(each.get("values") or ())
                 names = values if names is None else names & values
         if names is None:
             return None
