@@ -229,12 +229,14 @@ class ElasticQuota:
         self._assign(pod.key, assigned=False)
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
-        """Return whether an event may have made room: a quota or a node that changed, or a pod that leaves its node.
+        """Return whether an event may have made room: a quota, a node or the pod itself that changed, a pod that left.
 
         With `enableQueueHint`, only where that is on the path of the pod's own quota.
         """
         left = event.old_pod is not None and bool(event.old_pod.node_name) and (
             event.new_pod is None or not event.new_pod.node_name)
+        if event.kind == "Pod" and event.key == pod.key:
+            return event.old != event.new
         if event.kind not in ("Node", "ElasticQuota") and not left:
             return False
         found = self.quota_of(pod)

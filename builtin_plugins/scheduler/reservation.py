@@ -88,11 +88,13 @@ class Reservation:
         if event.kind == "Pod" and event.new is None and event.old_pod is not None:
             self.forget_nomination(event.old_pod)
 
-    def may_help(self, event: Event, pod: PodInfo) -> bool:  # noqa: ARG002
-        """Return whether an event may let a refused pod find a place: a reservation or node changed, or a pod left."""
+    def may_help(self, event: Event, pod: PodInfo) -> bool:
+        """Return whether an event may let a refused pod find a place.
+
+        That is a reservation, a node or the pod itself that changed, or another pod that left.
+        """
         if event.kind == "Pod":
-            return event.old_pod is not None and bool(event.old_pod.node_name) and (
-                event.new_pod is None or not event.new_pod.node_name)
+            return (event.key == pod.key and event.old != event.new) or _left(event)
         return event.kind in ("Reservation", "Node") and event.new is not None
 
     # What the pod is shown
@@ -645,6 +647,12 @@ class Reservation:
 
     def _of_node(self, nodeName: str) -> dict[str, Any]:  # noqa: N803 - the path's name
         return {"items": [_summary(info) for info in self.cache.on_node(nodeName)]}
+
+
+def _left(event: Event) -> bool:
+    """Whether a pod left its node."""
+    before, after = event.old_pod, event.new_pod
+    return before is not None and bool(before.node_name) and (after is None or not after.node_name)
 
 
 def normalize(scores: Mapping[Any, int]) -> dict[Any, int]:

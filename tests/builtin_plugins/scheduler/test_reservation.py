@@ -413,6 +413,21 @@ def test_cluster_mode_takes_labelled_pods_by_their_priority():
     assert [each.name for each in state[ReservationState].nodes["n"].candidates] == ["b", "a"]
 
 
+def test_a_hint_says_what_may_help_a_refused_pod():
+    framework = FakeFramework(node(), reservation(), pod("r", app="other", nodeName="n"), pod())
+    plugin, heard = framework.make("Reservation"), []
+    framework.on(("Pod", "Node", "Reservation"),
+                 lambda event: heard.append((event.key, plugin.may_help(event, PodInfo.of(pod())))))
+    heard.clear()
+    framework.delete("Pod", "default/r")
+    framework.upsert(pod("new"))
+    framework.upsert(pod(labels={"a": "b"}))
+    framework.upsert(node("m"))
+    framework.upsert(reservation("s"))
+    assert heard[:4] == [("default/r", True), ("default/new", False), ("default/p", True), ("m", True)]
+    assert ("s", True) in heard
+
+
 # Through the whole loop
 
 
