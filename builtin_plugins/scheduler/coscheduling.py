@@ -338,6 +338,8 @@ class Coscheduling:
             else:
                 self._deleted(event.key)
         elif event.new_pod is not None:
+            if event.old_pod is not None and gang_of(event.old_pod) not in ("", gang_of(event.new_pod)):
+                self._removed(event.old_pod)
             if not event.assumed:
                 # A pod that waits has its node in this view of the cluster, but is not bound before its object says so.
                 bound = bool((event.new_pod.object.get("spec") or {}).get("nodeName"))

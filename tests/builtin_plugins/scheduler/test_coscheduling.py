@@ -229,6 +229,14 @@ def test_a_gang_may_be_said_by_its_pods_alone():
     assert plugin.gangs.get("default/own") is None
 
 
+def test_a_pod_may_change_to_another_gang():
+    framework = FakeFramework(group(), group("h"), pod("p1"), pod("p2"))
+    plugin = framework.make("Coscheduling")
+    framework.upsert(pod("p1", gang="h"))
+    members = {gang.id: list(gang.children) for gang in plugin.gangs.all()}
+    assert members == {"default/g": ["default/p2"], "default/h": ["default/p1"]}
+
+
 def test_a_deleted_pod_group_sends_back_who_waits_for_it():
     framework = FakeFramework(group(), pod("p1"), pod("p2"))
     plugin = framework.make("Coscheduling")
