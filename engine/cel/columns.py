@@ -932,6 +932,8 @@ class ColumnPlan:
             self._pure = is_pure(self._checked)
         if not self._pure or (count <= _FEW_ROWS and self._checked.scope is Scope.ROW):
             return self._row_by_row(frame, range(size) if rows is None else rows.tolist(), size)
+        if rows is not None and self.numeric and count * _MANY <= size and self._checked.scope is Scope.ROW:
+            return self._of_some(frame, rows)
         context = _Context(frame)
         if self._checked.scope is not Scope.ROW:
             return self._everywhere(context, rows)
@@ -942,8 +944,6 @@ class ColumnPlan:
             column = self._up_to_date(kept, frame, stamp)
             if column is not None:
                 return column
-        if rows is not None and self.numeric and count * _MANY <= size:
-            return self._of_some(frame, rows)
         column, complete = self._fresh(context, rows)
         if complete and (not self._decision or context.results.comes_again(key)):
             context.results.put(key, _Result(column, stamp), _bytes_of(column))
@@ -964,7 +964,7 @@ class ColumnPlan:
 
     def _of_some(self, frame: Frame, rows: Rows) -> Column:
         """Return the column in which these rows are answered, from columns of these rows alone."""
-        found = self.column(SomeRows(frame, rows))
+        found, _ = self._fresh(_Context(SomeRows(frame, rows)), None)
         values: NDArray[Any] = np.zeros(frame.size, found.values.dtype)
         values[rows] = found.values
         if not found.errors:
