@@ -41,6 +41,8 @@ from .verdict import NOWHERE, Failure, Filtered, Scored
 _FEW: Final = 64
 """Up to so many rows, plugins are asked about them: answers about all nodes are not worth their while."""
 
+_NO_ROW: Final = np.zeros(0, np.bool_)
+
 Whole: TypeAlias = tuple[str, Point, Refusal]
 """Who refused the pod as a whole, where, and why."""
 
@@ -131,8 +133,8 @@ class Asking:
         rivals: Mapping[str, NodeChange] = {}
         if nominations is not None:
             rivals = nominations.rivals(self.pod, self.snapshot, self.state.get(PlacedTogether, frozenset()))
-        if rivals:
-            promised = np.isin(rows, [self.snapshot.index[node] for node in rivals])
+        promised = np.isin(rows, [self.snapshot.index[node] for node in rivals]) if rivals else _NO_ROW
+        if promised.any():
             beside = Asking(self.profile, self.state.clone(), self.pod, self.snapshot.overlay(rivals),
                             self.exhaustive, self.failures, self.found, set(self.skipped))
             refusal, _ = beside.pre_filters(rows[promised])
