@@ -65,7 +65,7 @@ def heat_maps(nodes: Sequence[NodeUse], resources: Sequence[Resource], moments: 
     )
     figures = "".join(
         f'<figure class="shown-{number}"><figcaption>{escape(moment)}</figcaption>'
-        f"{_map(layout, resources, number, moment)}</figure>"
+        f'<div class="wide">{_map(layout, resources, number, moment)}</div></figure>'
         for number, moment in enumerate(moments)
     )
     return f'<div class="moments">{tabs}{figures}</div>{_scale()}{data("nodes", _content(layout, resources))}'

@@ -47,7 +47,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str | Cell]], *, numb
     head = "".join(f'<th scope="col"{kind(column)}>{escape(name)}</th>' for column, name in enumerate(headings))
     body = "".join(
         "<tr>" + "".join(
-            f'<td class="bar">{each}</td>' if isinstance(each, Cell) else f"<td{kind(column)}>{escape(each)}</td>"
+            f"<td{kind(column)}>{each if isinstance(each, Cell) else escape(each)}</td>"
             for column, each in enumerate(row)
         ) + "</tr>"
         for row in rows
@@ -63,8 +63,13 @@ class Cell(str):
 
 def bar(share: float) -> Cell:
     """Return a bar that fills this share (0 to 1) of its cell."""
-    return Cell(f'<svg viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label="{share:.1%}">'
+    return Cell(f'<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label="{share:.1%}">'
                 f'<rect width="{100 * share:.2f}" height="10"/></svg>')
+
+
+def code(text: str) -> Cell:
+    """Return a text as code."""
+    return Cell(f"<code>{escape(text)}</code>")
 
 
 @cache

@@ -14,7 +14,7 @@ from ..scheduler.measuring import Blame, ExpressionCost, Measured
 from ..scheduler.simulate import Failed, Result
 from .charts import SERIES, Chart, Series, curves, shortened, stacked
 from .nodes import NodeKind, NodeUse, Resource, heat_maps
-from .page import bar, page, table, tiles
+from .page import bar, code, page, table, tiles
 
 _GIB: Final = 1024
 _MOST_POINTS: Final = 400
@@ -325,8 +325,8 @@ def costs(measured: Measured) -> Iterator[str]:
 
 def _expression(each: ExpressionCost, whole: float) -> list[str]:
     return [
-        each.plugin, f"{each.point}.{each.rule}", shortened(each.text, _MOST_TEXT), f"{each.rows:,}", f"{each.calls:,}",
-        f"{each.errors:,}", f"{each.seconds:.3f}", bar(min(1.0, each.seconds / whole)),
+        each.plugin, f"{each.point}.{each.rule}", code(shortened(each.text, _MOST_TEXT)), f"{each.rows:,}",
+        f"{each.calls:,}", f"{each.errors:,}", f"{each.seconds:.3f}", bar(min(1.0, each.seconds / whole)),
         f"{1e9 * each.seconds / each.rows:,.0f}" if each.rows else "-",
     ]
 

@@ -67,6 +67,7 @@ class Watched:
             tell(name, timer() - begun, answer, False, arguments)
             return answer
 
+        self.__dict__[name] = ask  # from now on it is found without this
         return ask
 
 
