@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 _INDENT: Final = "  "
 _GAP: Final = "  "
 _BINARY: Final = (("Ti", 1024**4), ("Gi", 1024**3), ("Mi", 1024**2), ("Ki", 1024))
+_WHOLE: Final = 1 - 0.0005 / 1024
 _LONGEST: Final = 300
 _NARROWEST: Final = 30
 _HARMLESS: Final = {
@@ -165,7 +166,8 @@ def shown(value: object, unit: str = "") -> str:
         case "cores":
             return _cores(value)
         case "bytes":
-            return next((f"{_short(value / size)}{suffix}" for suffix, size in _BINARY if abs(value) >= size),
+            # What would round to 1024 of the smaller unit is 1 of the larger.
+            return next((f"{_short(value / size)}{suffix}" for suffix, size in _BINARY if abs(value) >= size * _WHOLE),
                         f"{_short(value)} bytes")
         case "seconds":
             return f"{_short(value)} s"
@@ -182,8 +184,8 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """Return `1 node`, `2 nodes`."""
-    return f"{number} {thing}{'' if number == 1 else 's'}"
+    """Return `1 node`, `2,000 nodes`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def shortened(text: str, longest: int = _LONGEST) -> str:

@@ -19,11 +19,12 @@ from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Cluster, Snapshot
 from ..compile import CompiledDescheduler, CompiledQoS, CompiledScheduler
 from ..compile.programs import Rule
-from ..compile.scheduling import DocumentScheduler
+from ..compile.scheduling import CONDITIONS, DocumentScheduler
 from ..compile.selection import accepts_pod, exempt
 from ..descheduler import config as descheduling
 from ..descheduler.documents import DocumentPlugin
 from ..documents import DeschedulerSpec, DeschedulerType, NodeMatch, QoSSpec, SchedulerSpec
+from ..explanation import counted
 from ..plugins import CycleState
 from ..points import Enforcement, Framework
 from ..registry import Live, Plugin, Registry
@@ -90,7 +91,8 @@ class Finding:
 class RuleUse:
     """What one rule said: about how many pairs of a pod and a node it was asked, refused and failed.
 
-    A rule of a preFilter is asked once for each pod, which counts for all nodes.
+    A rule of a preFilter is asked once for each pod, which counts for all nodes. `matchConditions` are one rule, told
+    where they fail.
     """
 
     name: str
@@ -235,17 +237,17 @@ class _Auditor:
         """Tell where `match` takes nothing or little; return whether it takes anything."""
         if not coverage.nodes:
             self._warn(coverage, What.MATCHES_NOTHING, "`match.nodes` takes none of "
-                       f"{_amount(self._snapshot.size, 'node')}")
+                       f"{counted(self._snapshot.size, 'node')}")
             return False
         if pods and not coverage.pods:
-            whom = f"no pod but {_amount(coverage.exempt, 'pod')} of the system, which it leaves alone" \
-                if coverage.exempt else f"none of {_amount(len(self._pods), 'pod')}"
+            whom = f"no pod but {counted(coverage.exempt, 'pod')} of the system, which it leaves alone" \
+                if coverage.exempt else f"none of {counted(len(self._pods), 'pod')}"
             self._warn(coverage, What.MATCHES_NOTHING, f"`match.pods` takes {whom}")
             return False
         for count, whole, kind in ((coverage.nodes, self._snapshot.size, "node"),
                                    (coverage.pods, len(self._pods), "pod")):
             if (kind == "node" or pods) and count < whole * self._few:
-                self._note(coverage, What.MATCHES_FEW, f"it is about {count:,} of {_amount(whole, kind)}")
+                self._note(coverage, What.MATCHES_FEW, f"it is about {count:,} of {counted(whole, kind)}")
         return True
 
     # Scheduling
@@ -282,6 +284,7 @@ class _Auditor:
 
     def _tell_scheduling(self, subject: _Subject, at_work: set[str], asked: set[str], any_pod: bool) -> None:
         coverage = subject.coverage
+        coverage.rules = [use for use in coverage.rules if use.failed or use.point != CONDITIONS]
         if any_pod and not at_work & asked:
             coverage.active = False
             where = ", ".join(f"`{name}`" for name in sorted(at_work)) or "no profile that is set up here"
@@ -291,8 +294,6 @@ class _Auditor:
             return
         if not coverage.met:
             self._warn(coverage, What.MATCHES_NOTHING, "`matchConditions` hold for no pod and node")
-            self._tell_faults(coverage, set())
-            return
         for use in coverage.rules:
             self._tell_rule(coverage, use)
         for scorer in self._found.scorers:
@@ -304,13 +305,13 @@ class _Auditor:
         if use.failed:
             share = "always" if use.failed == use.asked else f"{use.failed:,} of {use.asked:,} times"
             self._warn(coverage, What.FAILS, f"it fails {share}: {use.error}", rule=use.name)
-        if use.failed == use.asked or use.point == "score":
+        if use.failed == use.asked or use.point in _REFUSES_NOBODY:
             return
         if use.refused == use.asked - use.failed:
-            self._warn(coverage, What.REFUSES_EVERYTHING, f"it refuses all {use.asked:,} pairs of a pod and a node "
+            self._warn(coverage, What.REFUSES_EVERYTHING, f"it refuses all {use.refused:,} pairs of a pod and a node "
                        "that it is about", rule=use.name, examples=use.stranded)
         elif use.stranded:
-            message = f"it refuses every node to {_amount(len(use.stranded), 'pod')} of {coverage.pods:,}"
+            message = f"it refuses every node to {counted(len(use.stranded), 'pod')} of {coverage.pods:,}"
             self._warn(coverage, What.STRANDS_PODS, message, rule=use.name, examples=use.stranded)
         elif not use.refused:
             self._note(coverage, What.REFUSES_NOTHING, f"it refuses none of {use.asked:,} pairs of a pod and a "
@@ -320,7 +321,7 @@ class _Auditor:
         for fault in self._found.faults:
             if fault.plugin == coverage.policy and fault.rule not in told:
                 told.add(fault.rule)
-                self._warn(coverage, What.FAILS, f"it fails {_amount(fault.times, 'time')}: {fault.message}",
+                self._warn(coverage, What.FAILS, f"it fails {counted(fault.times, 'time')}: {fault.message}",
                            rule=fault.rule, examples=(fault.example,))
 
     # Quality of service
@@ -349,11 +350,11 @@ class _Auditor:
             for threshold in compiled.thresholds:
                 if not use.true[threshold.rule.name]:
                     self._note(coverage, What.NEVER_ACTS, "it is true on none of "
-                               f"{_amount(measured, 'measured node')}", rule=threshold.rule.name)
+                               f"{counted(measured, 'measured node')}", rule=threshold.rule.name)
             for action in compiled.actions:
                 if not use.acted[action.name]:
                     self._note(coverage, What.NEVER_ACTS, "it has nothing to do on "
-                               f"{_amount(measured, 'measured node')}", rule=action.name)
+                               f"{counted(measured, 'measured node')}", rule=action.name)
             self._tell_faults(coverage, set())
 
     # Descheduling
@@ -393,11 +394,11 @@ class _Auditor:
                 vetoes.setdefault(refusal.rule, []).append(pod.key)
         count = sum(map(len, vetoes.values()))
         if not count:
-            self._note(coverage, What.REFUSES_NOTHING, f"it keeps none of {_amount(len(pods), 'pod')} from being "
+            self._note(coverage, What.REFUSES_NOTHING, f"it keeps none of {counted(len(pods), 'pod')} from being "
                        "evicted")
         elif count == len(pods):
             rule, keys = max(vetoes.items(), key=lambda item: len(item[1]))
-            self._warn(coverage, What.REFUSES_EVERYTHING, f"it keeps all {_amount(count, 'pod')} that it is "
+            self._warn(coverage, What.REFUSES_EVERYTHING, f"it keeps all {counted(count, 'pod')} that it is "
                        "about from being evicted", rule=rule, examples=keys)
 
     def _tell_moves(self, coverage: Coverage, compiled: CompiledDescheduler, roles: set[str]) -> None:
@@ -405,7 +406,7 @@ class _Auditor:
             self._note(coverage, What.NEVER_ACTS, f"the cycle ended early: {self._found.cycle.error}")
             return
         if compiled.source is not None and "source" not in roles:
-            self._note(coverage, What.NEVER_ACTS, f"it is true of none of {_amount(coverage.nodes, 'node')}",
+            self._note(coverage, What.NEVER_ACTS, f"it is true of none of {counted(coverage.nodes, 'node')}",
                        rule="nodes.source")
             return
         if compiled.target is not None and "target" not in roles:
@@ -417,7 +418,7 @@ class _Auditor:
             for each in mine:
                 stops[each.message] = stops.get(each.message, 0) + 1
             commonest = max(stops, key=lambda text: stops[text], default="")
-            why = f": {_amount(len(mine), 'candidate')} stay, mostly because {commonest}" if mine else ""
+            why = f": {counted(len(mine), 'candidate')} stay, mostly because {commonest}" if mine else ""
             self._note(coverage, What.NEVER_ACTS, f"it would evict nobody{why}")
 
     # Metrics
@@ -443,17 +444,19 @@ class _Auditor:
             age = max(expired)[0]
             self.findings.append(Finding(
                 Level.WARNING, What.EXPIRED_METRICS,
-                f"the metric of {_amount(len(expired), 'node')} of {snapshot.size:,} is expired, the oldest of {age:,} "
+                f"the metric of {counted(len(expired), 'node')} of {snapshot.size:,} is expired, the oldest of {age:,} "
                 f"s{reading}", examples=tuple(name for _, name in expired[:_EXAMPLES]),
             ))
         if never and readers:
             self.findings.append(Finding(
                 Level.WARNING if len(never) == snapshot.size else Level.NOTE, What.NO_METRICS,
-                f"{_amount(len(never), 'node')} of {snapshot.size:,} were never measured{reading}",
+                f"{counted(len(never), 'node')} of {snapshot.size:,} {'was' if len(never) == 1 else 'were'} never measured"
+                f"{reading}",
                 examples=tuple(never[:_EXAMPLES]),
             ))
 
 
+_REFUSES_NOBODY: Final = ("score", CONDITIONS)
 _HARMLESS_WATCHED: Final = frozenset((What.REFUSES_EVERYTHING, What.STRANDS_PODS, What.CONSTANT_SCORE))
 
 
@@ -478,7 +481,13 @@ class _Subject:
             coverage.exempt += len(keys)
             return
         coverage.pods += len(keys)
-        about = instance.concerns(CycleState(), pod, snapshot)
+        state = CycleState()
+        about = instance.concerns(state, pod, snapshot)
+        unknown = instance.failed_conditions(state, pod, snapshot, rows)
+        conditions = self._use(CONDITIONS, CONDITIONS)
+        conditions.asked += len(rows) * len(keys)
+        conditions.failed += len(unknown) * len(keys)
+        conditions.error = conditions.error or next((each.message for each in unknown.values()), "")
         if not about.any():
             return
         coverage.met = True
@@ -550,7 +559,3 @@ def _instances(profile: Profile) -> dict[str, DocumentScheduler]:
 def _constant(scorer: Scorer) -> str:
     values = f"{scorer.low}" + (f" to {scorer.high}, by pod" if scorer.high != scorer.low else "")
     return f"to every pod it says the same of all nodes: {values}"
-
-
-def _amount(count: int, kind: str) -> str:
-    return f"{count:,} {kind}{'' if count == 1 else 's'}"

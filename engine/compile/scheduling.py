@@ -50,7 +50,7 @@ _Integers = NDArray[np.int64]
 _EXACT_DOUBLES: Final = 2.0**63
 _SAFE: Final = 2**63 // (HIGHEST_SCORE + 1)
 _MOST_VALUES: Final = 12
-_CONDITIONS: Final = "matchConditions"
+CONDITIONS: Final = "matchConditions"
 """What stands for the rule where a condition failed: then it is not known whether the rules are about the row."""
 _FEW: Final = 100
 """Up to so many rows are faster asked one by one: a column answers for all rows, whichever are asked for."""
@@ -76,15 +76,17 @@ class _Decision:
     nodes: _Booleans | None
     """Which nodes it is about; None for all."""
     node_errors: dict[int, EvaluationError]
+    pod: PodInfo
+    snapshot: Snapshot
 
     def errors(self, rows: Rows) -> dict[str, Mapping[int, EvaluationError]]:
         """Return what its conditions failed with at the rows."""
         if self.error is not None:
-            return {_CONDITIONS: dict.fromkeys(rows.tolist(), self.error)}
+            return {CONDITIONS: dict.fromkeys(rows.tolist(), self.error)}
         if not self.node_errors:
             return {}
         found = {row: self.node_errors[row] for row in rows.tolist() if row in self.node_errors}
-        return {_CONDITIONS: found} if found else {}
+        return {CONDITIONS: found} if found else {}
 
 
 @dataclass(slots=True)
@@ -121,7 +123,7 @@ class DocumentScheduler:
         self._ignore = compiled.spec.failure_policy is FailurePolicy.IGNORE
         self._hangs_on: dict[Point, tuple[tuple[Path, ...], frozenset[Path] | None]] = {}
         named = [
-            *((_CONDITIONS, each.name, each.program) for each in compiled.conditions),
+            *((CONDITIONS, each.name, each.program) for each in compiled.conditions),
             *(("preEnqueue", each.name, each.program) for each in compiled.pre_enqueue),
             *(("preFilter", each.name, each.program) for each in compiled.pre_filter),
             *(("filter", each.name, each.program) for each in compiled.filter),
@@ -146,7 +148,7 @@ class DocumentScheduler:
             return Answer(np.ones(size, np.bool_))
         decision = self._decision(state, pod, snapshot)
         if decision.error is not None and not self._ignore:
-            refusal = Refusal(_CONDITIONS, decision.error.message, Code.ERROR, decision.error)
+            refusal = Refusal(CONDITIONS, decision.error.message, Code.ERROR, decision.error)
             return Answer(np.zeros(size, np.bool_), lambda _: refusal, decision.errors(rows))
         if not decision.about or decision.error is not None:
             return Answer(np.ones(size, np.bool_), errors=decision.errors(rows))
@@ -243,6 +245,12 @@ class DocumentScheduler:
         nodes[list(decision.node_errors)] = False
         return nodes
 
+    def failed_conditions(
+        self, state: State, pod: PodInfo, snapshot: Snapshot, rows: Rows,
+    ) -> Mapping[int, EvaluationError]:
+        """Return at which of the rows it is not known whether `matchConditions` hold for the pod, and why."""
+        return self._decision(state, pod, snapshot).errors(rows).get(CONDITIONS, {})
+
     @property
     def compiled(self) -> CompiledScheduler:
         """The programs."""
@@ -266,8 +274,8 @@ class DocumentScheduler:
         ignored: list[tuple[str, EvaluationError]] = state.setdefault(IgnoredErrors, [])
         if decision.error is not None:
             if not self._ignore:
-                return Refusal(_CONDITIONS, decision.error.message, Code.ERROR, decision.error)
-            ignored.append((_CONDITIONS, decision.error))
+                return Refusal(CONDITIONS, decision.error.message, Code.ERROR, decision.error)
+            ignored.append((CONDITIONS, decision.error))
             return None
         if not decision.about:
             return None
@@ -288,15 +296,17 @@ class DocumentScheduler:
 
     def _decision(self, state: State, pod: PodInfo, snapshot: Snapshot) -> _Decision:
         known = state.get(self)
-        if isinstance(known, _Decision):
+        # A what-if runs on a clone of the state, and a transformer may make another pod of it: both are another decision.
+        if isinstance(known, _Decision) and known.snapshot is snapshot and known.pod is pod:
             return known
-        shared = state.get(_Shared)
-        if shared is None:
-            shared = state[_Shared] = {**pod_values(pod), "now": Timestamp(snapshot.now)}
+        of, shared = state.get(_Shared, (None, {}))
+        if of is not pod:
+            shared = {**pod_values(pod), "now": Timestamp(snapshot.now)}
+            state[_Shared] = pod, shared
         facts = Facts()
         values = {**shared, "params": self.params, "aggregates": facts}
         frame = snapshot.frame(values)
-        decision = _Decision(frame, values, accepts_pod(self._spec.match.pods, pod, snapshot), None, None, {})
+        decision = _Decision(frame, values, accepts_pod(self._spec.match.pods, pod, snapshot), None, None, {}, pod, snapshot)
         if decision.about:
             decision.nodes = node_mask(self._spec.match.nodes, self._compiled.document.digest, frame, snapshot)
             if self._compiled.aggregates:
@@ -421,7 +431,7 @@ class _Filtering:
             number = -1 if numbers is None else int(numbers[row])
             if number < 0:
                 error = blamed[row]
-                return Refusal(_CONDITIONS, error.message, Code.ERROR, error)
+                return Refusal(CONDITIONS, error.message, Code.ERROR, error)
             return refusal_of(rules[number], frame, row, blamed.get(row))
 
         def ruled(refused: Rows) -> tuple[Rows, list[tuple[Rule, Rows]]]:
@@ -452,7 +462,7 @@ class _Filtering:
         def names(refused: Rows) -> frozenset[str]:
             failed, split = ruled(refused)
             found = {rule.name for rule, _ in split}
-            return frozenset(found | {_CONDITIONS, *errors} if len(failed) else found)
+            return frozenset(found | {CONDITIONS, *errors} if len(failed) else found)
 
         return Answer(passed, explain, errors, lambda refused: grouped(refused, messages_of), codes, names,
                       lambda refused: grouped(refused, _fixed_message))

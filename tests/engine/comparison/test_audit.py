@@ -135,7 +135,7 @@ def test_expired_metrics_are_told_with_who_reads_them(policies: Policies):
     reads = rule("reads", "!nodeInfo.measured || usage.cpu * 100 / allocatable.cpu < 20")
     assert told(audit(policies(reads), cluster, now=NOW)) == [
         ("warning", "expired-metrics", "", "", "the metric of 1 node of 3 is expired, the oldest of 3,600 s; read by `reads`"),
-        ("note", "no-metrics", "", "", "1 node of 3 were never measured; read by `reads`"),
+        ("note", "no-metrics", "", "", "1 node of 3 was never measured; read by `reads`"),
     ]
 
 
@@ -199,4 +199,22 @@ def test_a_cycle_that_did_not_run_says_so_and_nothing_of_sources(policies: Polic
     cluster = Cluster([node("only"), metric("only", "1"), pod("web", on="only")])
     assert [each[4] for each in told(audit(policies(drain), cluster, now=NOW))] == [
         "the cycle ended early: the cluster size is 0 or 1 meaning eviction causes service disruption or degradation",
+    ]
+
+
+def test_conditions_that_fail_are_told_also_where_another_policy_refuses_first(policies: Policies):
+    failing = "{more}matchConditions: [{{name: team, expression: \"pod.metadata.labels['team'] == 'x'\"}}]"
+    cluster = Cluster([node("a", zone="a"), node("b", zone="b"), pod("web-1", on="a"), pod("web-2", on="a", labels={"team": "x"})])
+    found = audit(policies(
+        rule("nobody", "false"), rule("left-out", 'nodeInfo.zone == "a"', failing.format(more="failurePolicy: Ignore\n")),
+        rule("refusing", 'nodeInfo.zone == "a"', failing.format(more="")),
+    ), cluster, now=NOW)
+    assert told(found) == [
+        ("warning", "fails", "left-out", "matchConditions", "it fails 2 of 4 times: no such key: team"),
+        ("warning", "refuses-everything", "nobody", "rule", "it refuses all 4 pairs of a pod and a node that it is about"),
+        ("warning", "fails", "refusing", "matchConditions", "it fails 2 of 4 times: no such key: team"),
+    ]
+    assert [[(each.point, each.asked, each.refused, each.failed) for each in of.rules] for of in found.policies] == [
+        [("matchConditions", 4, 0, 2), ("filter", 2, 1, 0)], [("filter", 4, 4, 0)],
+        [("matchConditions", 4, 0, 2), ("filter", 2, 1, 0)],
     ]
