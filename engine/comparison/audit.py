@@ -450,8 +450,8 @@ class _Auditor:
         if never and readers:
             self.findings.append(Finding(
                 Level.WARNING if len(never) == snapshot.size else Level.NOTE, What.NO_METRICS,
-                f"{counted(len(never), 'node')} of {snapshot.size:,} {'was' if len(never) == 1 else 'were'} never measured"
-                f"{reading}",
+                f"{counted(len(never), 'node')} of {snapshot.size:,} {'was' if len(never) == 1 else 'were'} never "
+                f"measured{reading}",
                 examples=tuple(never[:_EXAMPLES]),
             ))
 
