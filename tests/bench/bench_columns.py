@@ -84,6 +84,12 @@ def _ten_policies(size: int = 5_000) -> Iterator[Figure]:
 
 def cluster_of(size: int) -> tuple[Cluster, int]:
     """Return a cluster with labels, taints, metrics and pods, and its time."""
+    objects, now = objects_of(size)
+    return Cluster(objects), now
+
+
+def objects_of(size: int) -> tuple[list[dict[str, Any]], int]:
+    """Return the objects of `cluster_of`."""
     random = Random(5)
     objects: list[dict[str, Any]] = []
     for number in range(size):
@@ -103,7 +109,7 @@ def cluster_of(size: int) -> tuple[Cluster, int]:
                 "cpu": f"{random.randrange(30_000)}m", "memory": f"{random.randrange(200)}Gi",
             }}}},
         })
-    return Cluster(objects), 1_767_225_600_000_000_000
+    return objects, 1_767_225_600_000_000_000
 
 
 def _pod(number: int, random: Random) -> PodInfo:
