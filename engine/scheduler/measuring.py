@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from ..cel.program import Program
 from ..cel.timed import Spent, TimedProgram
@@ -19,7 +20,11 @@ from ..points import Enforcement
 from .cycle import Scheduler
 from .profile import Active, Profile
 from .tracing import Watched, watched
-from .verdict import Verdict, in_fixed_words
+from .verdict import Filtered, Verdict, in_fixed_words
+
+OTHER_REASONS: Final = "other reasons"
+"""What stands for the rest where a plugin gives another reason for every node."""
+_MOST_REASONS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,7 @@ class Meter:
         self._unplaced: list[Unplaced] = []
         self._known: dict[tuple[str, str], Blame] = {}
         """By plugin and by the reason, or by the rule of what refused a pod as a whole."""
+        self._reasons: Counter[str] = Counter()
 
     def schedule(self, scheduler: Scheduler, pod: PodInfo) -> Verdict:
         """Do what `scheduler.schedule` does."""
@@ -165,10 +171,18 @@ class Meter:
             for reason, rows in in_fixed_words(step, step.refused).items():
                 known = self._known.get((step.plugin, reason))
                 if known is None:
-                    rule = step.answer.explain(int(rows[0])).rule
-                    known = self._known[step.plugin, reason] = Blame(step.plugin, rule, reason)
+                    known = self._first(step, reason, int(rows[0]))
                 found[known] += len(rows)
         return found
+
+    def _first(self, step: Filtered, reason: str, row: int) -> Blame:
+        """Return whom to blame for what is read for the first time."""
+        self._reasons[step.plugin] += 1
+        if self._reasons[step.plugin] > _MOST_REASONS:
+            return Blame(step.plugin, "", OTHER_REASONS)
+        rule = step.answer.explain(row).rule
+        known = self._known[step.plugin, reason] = Blame(step.plugin, rule, reason)
+        return known
 
 
 class _WhileDeciding(Spent):

@@ -8,7 +8,7 @@ from koordpolicy.engine.plugins import Question
 from koordpolicy.engine.points import Answer, Framework, Point, Refusal
 from koordpolicy.engine.registry import Plugin
 from koordpolicy.engine.scheduler.cycle import Scheduler
-from koordpolicy.engine.scheduler.measuring import Blame, Meter, Unplaced
+from koordpolicy.engine.scheduler.measuring import OTHER_REASONS, Blame, Meter, Unplaced
 
 
 def meter():
@@ -75,3 +75,30 @@ def test_answers_that_are_kept_are_kept_where_decisions_are_measured(kit):
         measuring.schedule(scheduler, kit.pod(name))
     calls = measuring.measured().plugins["Keeps"].calls
     assert calls["filter"] < calls["question"] == 3
+
+
+def test_kept_answers_tell_who_refused_too(kit):
+    class Keeps:
+        def question(self, point, pod, snapshot):
+            return Question("same", frozenset())
+
+        def filter(self, state, pod, snapshot, rows):
+            return Answer(np.zeros(snapshot.size, np.bool_), lambda row: Refusal("even" if row % 2 == 0 else "odd", "no"[: 1 + row % 2]))
+
+    cluster = kit.cluster(*(f"n{number:03}" for number in range(100)))
+    cluster.standing_from = 0
+    scheduler = Scheduler(cluster, kit.live(kit.plugin("Keeps", Keeps())))
+    measuring = meter()
+    for name in ("p", "q"):
+        measuring.schedule(scheduler, kit.pod(name))
+    nodes = {Blame("Keeps", "even", "n"): 50, Blame("Keeps", "odd", "no"): 50}
+    assert measuring.measured().unplaced == (Unplaced(0, nodes), Unplaced(1, nodes))
+
+
+def test_a_plugin_with_a_reason_per_node_does_not_fill_the_memory(kit):
+    cluster = kit.cluster(*(f"n{number:03}" for number in range(70)))
+    scheduler = Scheduler(cluster, kit.live(kit.plugin("Refuses", kit.refuses(*cluster.names))))
+    measuring = meter()
+    measuring.schedule(scheduler, kit.pod())
+    (unplaced,) = measuring.measured().unplaced
+    assert (len(unplaced.nodes), unplaced.nodes[Blame("Refuses", "", OTHER_REASONS)], sum(unplaced.nodes.values())) == (51, 20, 70)
