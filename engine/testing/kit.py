@@ -16,15 +16,17 @@ from typing import Any, Final
 import numpy as np
 
 from ..cel.frame import Rows
+from ..cel.values import EvaluationError
 from ..cluster.events import Event
 from ..cluster.pods import PodInfo, canonical_amount
 from ..cluster.snapshot import Cluster, Snapshot
 from ..compile import compile_documents
 from ..documents import load_paths
 from ..plugins import Handle
-from ..points import Refusal
+from ..points import Framework, Refusal
 from ..registry import Live, Plugin, Registry
 from ..scheduler.cycle import Scheduler, Settings
+from ..scheduler.profile import Choice, ProfileSpec
 from ..scheduler.verdict import Verdict
 from ..source import Problems
 
@@ -405,8 +407,6 @@ def _amounts(quantities: Mapping[str, str]) -> dict[str, float]:
 
 
 def _measured(amounts: Mapping[str, float], resource: str, of_what: str) -> float:
-    from ..cel.values import EvaluationError  # noqa: PLC0415 - only where something is missing
-
     if resource not in amounts:
         raise EvaluationError(f"nobody measured `{resource}` of {of_what}", reason="NoMetric")
     return amounts[resource]
@@ -421,6 +421,8 @@ def schedule(
 ) -> Verdict:
     """Return what is decided about a pod in a cluster of these objects, by these plugins and policy files alone.
 
+    Without `settings` all of them are at work, also plugins that wait for a profile to name them.
+
     Raises:
         PolicyError: an object or a policy is invalid.
     """
@@ -429,6 +431,9 @@ def schedule(
     problems.extend(loaded.problems)
     compiled = compile_documents(loaded.documents, problems)
     problems.raise_errors()
+    plugins = tuple(plugins)
+    waiting = tuple(Choice(each.name) for each in plugins if not each.enabled and each.framework is Framework.SCHEDULER)
+    settings = settings or Settings((ProfileSpec(enabled=waiting),))
     live = Live(Registry.of([*plugins, *compiled], generation=1))
     scheduler = Scheduler(Cluster(objects), live, settings, clock=lambda: now)
     try:
@@ -456,5 +461,6 @@ def assert_refused(verdict: Verdict, node: str, *, by: str = "", rule: str = "",
 
 def assert_scored(verdict: Verdict, plugin: str, **scores: int) -> None:
     """Check what a plugin gave nodes, by name with `_` for `-`; compares all nodes that are named at once."""
+    assert scores, f"no node is named that `{plugin}` should have scored"
     found = {name: verdict.score_of(name.replace("_", "-")).get(plugin) for name in scores}
     assert found == scores, f"`{plugin}` gave {found}, not {scores}"

@@ -72,11 +72,17 @@ def test_a_whole_decision_and_what_is_said_of_it():
     (lambda verdict: assert_refused(verdict, "b"), "b was refused by nobody"),
     (lambda verdict: assert_refused(verdict, "a", by="Other"), r"a was refused by \[\('NotOnA', 'not-a', 'not on a'\)\]"),
     (lambda verdict: assert_scored(verdict, "NotOnA", c=5), r"`NotOnA` gave {'c': 100}, not {'c': 5}"),
+    (lambda verdict: assert_scored(verdict, "NotOnA"), "no node is named that `NotOnA` should have scored"),
 ])
 def test_an_assertion_that_fails_says_what_there_was(check, message):
     verdict = schedule(pod(), node("a"), node("b"), node("c"), plugins=PLUGINS)
     with pytest.raises(AssertionError, match=message):
         check(verdict)
+
+
+def test_a_plugin_that_waits_to_be_named_is_at_work_all_the_same():
+    verdict = schedule(pod(), node("a"), node("b"), plugins=[python_plugin("NotOnA", Framework.SCHEDULER, NotOnA)])
+    assert_refused(verdict, "a", by="NotOnA")
 
 
 def test_policies_decide_beside_plugins(tmp_path):
