@@ -395,7 +395,7 @@ def test_scores_follow_the_zone_that_the_pod_would_get():
 def test_only_what_may_free_cpus_wakes_a_pod():
     framework = FakeFramework(node(), topology(), pod_object("a", cpu="2", on="n"))
     plugin, asked, heard = framework.make(NAME), pod("b", cpu="2"), []
-    framework.told.append((frozenset({"Pod", "Node", "NodeResourceTopology", "ConfigMap"}), heard.append))
+    framework.cluster.listen(heard.append)
     framework.upsert(topology())
     framework.upsert({"kind": "ConfigMap", "metadata": {"name": "x"}})
     framework.upsert(pod_object("c", cpu="2"))
