@@ -51,6 +51,8 @@ class PluginCost:
 
     calls: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
+    refused: int = 0
+    """How many nodes it was the first to refuse, also to pods that found another one; each decision anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,9 @@ class Meter:
             self._seconds += self._timer() - begun
             # Whoever reads the reasons of a verdict asks plugins again: that is no part of deciding.
             self._deciding = False
+        for step in verdict.filters:
+            if step.enforcement is Enforcement.ENFORCE:
+                self._plugins[step.plugin].refused += len(step.refused)
         if verdict.node is None:
             self._unplaced.append(Unplaced(self._decisions, self._blamed(verdict)))
         self._decisions += 1

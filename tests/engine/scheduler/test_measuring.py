@@ -21,8 +21,8 @@ def test_calls_and_seconds_are_those_of_decisions(kit):
     measuring = meter()
     assert [measuring.schedule(scheduler, kit.pod(name)).node for name in ("p", "q")] == ["a", "a"]
     found = measuring.measured()
-    assert {name: (dict(cost.calls), cost.seconds) for name, cost in found.plugins.items()} == {
-        "Gives": ({"score": 2}, 2), "Refuses": ({"filter": 2}, 2)}
+    assert {name: (dict(cost.calls), cost.seconds, cost.refused) for name, cost in found.plugins.items()} == {
+        "Gives": ({"score": 2}, 2, 0), "Refuses": ({"filter": 2}, 2, 2)}
     assert (found.decisions, found.seconds, found.unplaced) == (2, 10, ())
 
 
