@@ -263,7 +263,9 @@ def _over_arrivals(measured: Measured, ordered: Sequence[Blame]) -> str:
 
 
 def _label(blame: Blame) -> str:
-    return f"{blame.plugin}: {blame.reason or blame.rule}"
+    # Where a rule has no message its words are the expression, and its name says more in less.
+    named = blame.rule and (not blame.reason or blame.reason.startswith("`"))
+    return f"{blame.plugin}: {blame.rule if named else blame.reason}"
 
 
 def _shapes(result: Result) -> str:
