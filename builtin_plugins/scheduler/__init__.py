@@ -93,6 +93,9 @@ _TABLE: Final[tuple[Plugin, ...]] = (
             enabled=False),
     _plugin("ElasticQuota", "elastic_quota", (Point.PRE_FILTER, Point.POST_FILTER, Point.RESERVE),
             "Keeps pods within the quota that they belong to; quotas lend what they do not use.", enabled=False),
+    # Before Coscheduling's and Reservation's, as in koord-scheduler: the first that knows better nodes is asked.
+    _plugin("SchedulingHint", "scheduling_hint", (Point.PRE_FILTER,),
+            "Looks only at the nodes that a hint on the pod names, or at some of them first.", enabled=False),
     _plugin("Reservation", "reservation",
             (Point.PRE_FILTER, Point.FILTER, Point.POST_FILTER, Point.PRE_SCORE, Point.SCORE, Point.RESERVE,
              Point.PRE_BIND, Point.BIND),

@@ -429,7 +429,7 @@ UPSTREAM: Final = frozenset((
     "SchedulingGates", "TaintToleration", "VolumeBinding", "VolumeRestrictions", "VolumeZone",
     # koord-scheduler's
     "Coscheduling", "DefaultPreBind", "DeviceShare", "ElasticQuota", "LoadAwareScheduling", "NodeNUMAResource",
-    "NodeResourcesFitPlus", "Reservation", "ScarceResourceAvoidance",
+    "NodeResourcesFitPlus", "Reservation", "ScarceResourceAvoidance", "SchedulingHint",
     # descheduler's and koord-descheduler's
     "CustomPriority", "DefaultEvictor", "HighNodeUtilization", "LowNodeLoad", "LowNodeUtilization",
     "MigrationController", "PodLifeTime", "RemoveDuplicates", "RemoveFailedPods", "RemovePodsHavingTooManyRestarts",

@@ -29,7 +29,7 @@ PRE_BINDER: Final = "DefaultPreBind"
 SECOND: Final = 1_000_000_000
 
 UPSTREAM: Final = frozenset((
-    "DynamicResources", "GangScheduling", "NodeDeclaredFeatures", "SchedulingHint", "VolumeRestrictions", "VolumeZone",
+    "DynamicResources", "GangScheduling", "NodeDeclaredFeatures", "VolumeRestrictions", "VolumeZone",
 ))
 """Plugins of kube-scheduler and koord-scheduler that are not built here: a file may name them, and they do nothing."""
 

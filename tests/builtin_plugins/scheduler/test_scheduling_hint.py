@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from koordpolicy.engine.plugins import SKIP, CycleState, OnlyNodes
+from koordpolicy.engine.points import Code
+from tests.fake_framework import FakeFramework
+
+NODES = [{"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": {}}} for name in "abc"]
+
+
+def asked(kit, hint, *, rows=None, key="internal.scheduling.koordinator.sh/scheduling-hint", **args):
+    """Return what preFilter says and which nodes come first."""
+    framework, state = FakeFramework(*NODES), CycleState()
+    pod = kit.pod(annotations={} if hint is None else {key: hint if isinstance(hint, str) else json.dumps(hint)})
+    plugin, snapshot = framework.make("SchedulingHint", **args), framework.snapshot()
+    found = plugin.pre_filter(state, pod, snapshot)
+    return found, plugin.prefer_nodes(state, pod, snapshot, framework.rows if rows is None else framework.rows[rows])
+
+
+def test_a_hint_says_which_nodes_are_looked_at_and_which_come_first(kit):
+    assert asked(kit, {"nodeNames": ["c", "a"], "preferredNodeNames": ["c"]}) == (OnlyNodes(frozenset("ac")), ["c"])
+    assert asked(kit, {"preferredNodeNames": ["b", "a"]}, key="scheduling.koordinator.sh/scheduling-hint") == (SKIP, ["b", "a"])
+    assert asked(kit, {"preferredNodeNames": ["b", "a"]}, maxHintNodes=1) == (SKIP, ["b"])
+
+
+def test_preferred_nodes_that_are_not_looked_at_do_not_count(kit):
+    assert asked(kit, {"preferredNodeNames": ["x", "b", "a"]}, rows=[0, 2]) == (SKIP, ["a"])
+    assert asked(kit, {"preferredNodeNames": ["x", "b"]}, rows=[0, 2]) == (SKIP, SKIP)
+    assert asked(kit, None) == (SKIP, SKIP)
+
+
+@pytest.mark.parametrize("hint", ["{", "[]", {"nodeNames": "a"}, {"preferredNodeNames": [1]}])
+def test_a_broken_hint_is_an_error(kit, hint):
+    found, _ = asked(kit, hint)
+    assert (found.code, found.message.startswith("annotation `internal.scheduling.koordinator.sh/scheduling-hint`")) == (Code.ERROR, True)
+
+
+def test_the_number_of_nodes_must_be_one_at_least(kit):
+    with pytest.raises(ValueError, match="`maxHintNodes` is 0: it must be at least 1"):
+        asked(kit, None, maxHintNodes=0)
