@@ -72,7 +72,7 @@ def _allocate(case: Case) -> Mapping[str, Any]:
         return answer(refusal)
     draft: dict[str, Any] = {"kind": "Pod", "metadata": {}}
     plugin.pre_bind(state, pod, draft, snapshot.names[0])
-    found = holding_in(draft["metadata"]["annotations"]).amounts
+    found = holding_in(draft["metadata"].get("annotations") or {}).amounts
     expected = case["expect"].get("allocations", {})
     same = set(found) == set(expected) and all(
         {each["minor"]: _amounts(each["resources"]) for each in entries} == dict(found[device_type])

@@ -24,16 +24,24 @@ def _begun(case: Case) -> tuple[FakeFramework, Any]:
             case "pod_add":
                 found.upsert(pod_object(step["pod"]))
             case "preenqueue":
-                plugin.pre_enqueue(found.pod(step["pod"]), found.snapshot())
+                plugin.pre_enqueue(_pod_of(step, found), found.snapshot())
             case "permit":
-                _permitted(found, plugin, found.pod(step["pod"]))
+                _permitted(found, plugin, _pod_of(step, found))
             case "post_bind":
-                plugin.post_bind(CycleState(), pod_info(step["podObject"]), "node")
+                plugin.post_bind(CycleState(), _pod_of(step, found), "node")
             case other:
                 raise ValueError(f"there is no step `{other}`")
-    for gang in (case.get("state") or {}).get("onceSatisfied") or ():
-        plugin.gangs.group(plugin.gangs.get(gang)).once_satisfied = True
+    satisfied = (case.get("state") or {}).get("onceSatisfied") or ()
+    for gang in plugin.gangs.all():
+        if satisfied is True or gang.id in satisfied:
+            plugin.gangs.group(gang).once_satisfied = True
     return found, plugin
+
+
+def _pod_of(step: Mapping[str, Any], found: FakeFramework) -> PodInfo:
+    """Return the pod of a step: the object that it holds, or the one of the key that it names."""
+    given = step.get("podObject") or step["pod"]
+    return found.pod(given) if isinstance(given, str) else pod_info(given)
 
 
 def _permitted(found: FakeFramework, plugin: Any, pod: PodInfo) -> Any:

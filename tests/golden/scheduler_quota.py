@@ -15,6 +15,7 @@ from .scheduler_objects import Case, Runner, answer, framework, make, pod_info, 
 
 def _apply_patch(case: Case) -> Mapping[str, Any]:
     found = FakeFramework()
+    found.client.answer = case["state"]["modified"]  # as an API server does
     plugin = make(case, found)
     refusal = plugin.apply_patch(CycleState(), case["state"]["original"], case["state"]["modified"])
     status = {"status": "Skip"} if refusal is SKIP else answer(refusal)
@@ -45,6 +46,10 @@ def _pre_filter(case: Case) -> Mapping[str, Any]:
     found, plugin = _quota(case)
     refusal = plugin.pre_filter(CycleState(), pod_info(case["pod"]), found.snapshot())
     return {"status": "Skip"} if refusal is SKIP else answer(refusal)
+
+
+def _check_parents(case: Case) -> Mapping[str, Any]:
+    return _pre_filter({**case, "args": {**(case.get("args") or {}), "enableCheckParentQuota": True}})
 
 
 def _name(case: Case) -> Mapping[str, Any]:
@@ -88,7 +93,8 @@ def _differences(wanted: Mapping[str, Any], found: Any) -> list[str]:
 
 def _redistribute(case: Case) -> Mapping[str, Any]:
     shares = [
-        Share(each["name"], each["request"], each["min"], each["sharedWeight"], each["guarantee"], each["allowLent"])
+        Share(each["name"], each["request"], each["min"], each["sharedWeight"], each.get("guarantee", 0),
+              each.get("allowLent", True))
         for each in case["state"]["children"]
     ]
     return {"status": "Success", "runtime": redistribute(case["state"]["total"], shares)}
@@ -99,7 +105,7 @@ def _scaled_min(case: Case) -> Mapping[str, Any]:
     total = resource_list(case["state"], "parentTotal", "state")
     found = scale_minimums(
         total, {each["name"]: resource_list(each, "min", "") for each in children},
-        {each["name"]: each["enableScale"] for each in children},
+        {each["name"]: each.get("enableScale", True) for each in children},
     )
     wanted = case["expect"]["value"]
     same = {
@@ -111,7 +117,7 @@ def _scaled_min(case: Case) -> Mapping[str, Any]:
 RUNNERS: Mapping[tuple[str, str], Runner] = {
     ("DefaultPreBind", "apply_patch"): _apply_patch,
     ("ElasticQuota", "prefilter"): _pre_filter,
-    ("ElasticQuota", "check_parents"): _pre_filter,
+    ("ElasticQuota", "check_parents"): _check_parents,
     ("ElasticQuota", "quota_name"): _name,
     ("ElasticQuota", "can_preempt"): _can_preempt,
     ("ElasticQuota", "runtime"): _runtime,
