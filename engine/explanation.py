@@ -180,7 +180,7 @@ def shown(value: object, unit: str = "") -> str:
 def listed(names: Sequence[str], most: int = 3) -> str:
     """Return the first names, and how many more there are."""
     rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+    return ", ".join(names[:most]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def counted(number: int, thing: str) -> str:

@@ -41,7 +41,7 @@ def show(found: Difference, spent: Sequence[Spent], top: int) -> None:
             [readable(each) if isinstance(each, str) else each for each in row] for row in section.rows
         ])
         if section.hidden:
-            write(f"... and {section.hidden} more")
+            write(f"... and {section.hidden:,} more")
     if spent:
         heading("budgets")
         table(_BUDGETS, list(map(_budget_row, spent)))
@@ -64,7 +64,7 @@ def markdown(found: Difference, spent: Sequence[Spent], top: int, about: str) ->
         lines += ["<details>", f"<summary>{_escaped(section.title)}</summary>", "",
                   *_grid(section.headers, section.rows), ""]
         if section.hidden:
-            lines += [f"... and {section.hidden} more", ""]
+            lines += [f"... and {section.hidden:,} more", ""]
         lines += ["</details>", ""]
     return "\n".join(lines).rstrip() + "\n"
 

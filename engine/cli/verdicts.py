@@ -22,7 +22,7 @@ def names(nodes: Sequence[str], shown: int = _NAMES_SHOWN, *, all_of: int = 0) -
     if len(nodes) == all_of > 1:
         return "all"
     rest = len(nodes) - shown
-    return ", ".join(nodes[:shown]) + (f" and {rest} more" if rest > 0 else "")
+    return ", ".join(nodes[:shown]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def request(pod: PodInfo) -> str:

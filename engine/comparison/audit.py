@@ -31,7 +31,7 @@ from ..registry import Live, Plugin, Registry
 from ..scheduler.cycle import Scheduler, Settings
 from ..scheduler.profile import Profile
 from ..testing.instruments import compiled_of, programs_of
-from .outcome import Outcome, Scorer, outcome
+from .outcome import Fault, Outcome, Scorer, outcome
 from .shapes import Reading, shapes_of
 
 FEW_PERCENT: Final = 1.0
@@ -318,11 +318,15 @@ class _Auditor:
                        "node", rule=use.name)
 
     def _tell_faults(self, coverage: Coverage, told: set[str]) -> None:
+        rules: dict[str, list[Fault]] = {}
         for fault in self._found.faults:
             if fault.plugin == coverage.policy and fault.rule not in told:
-                told.add(fault.rule)
-                self._warn(coverage, What.FAILS, f"it fails {counted(fault.times, 'time')}: {fault.message}",
-                           rule=fault.rule, examples=(fault.example,))
+                rules.setdefault(fault.rule, []).append(fault)
+        for rule, faults in rules.items():
+            times, most = sum(each.times for each in faults), max(faults, key=lambda each: each.times)
+            mostly = "" if len(faults) == 1 else "mostly "
+            self._warn(coverage, What.FAILS, f"it fails {counted(times, 'time')}: {mostly}{most.message}", rule=rule,
+                       examples=(most.example,))
 
     # Quality of service
 

@@ -32,6 +32,7 @@ from ..plugins import Evictor
 from ..points import FailurePolicy, Refusal
 from .pods import AssignedPods, NodeFit
 
+_UNMEASURED: Final = Unmeasured("no metric of the pod, or an expired one")
 _MEASURED: Final = frozenset(("usage", "estimated", "metricAge", "nodeMetric"))
 _OF_NODE: Final = frozenset((
     "node", "nodeInfo", "allocatable", "requested", "usage", "estimated", "metricAge", "nodeMetric", "devices",
@@ -305,7 +306,7 @@ class DocumentCycle:
         fresh = state.row >= 0 and self.snapshot.is_fresh(state.row)
         used = metric.pods.get(pod.key) if metric is not None and fresh else None
         if used is None:
-            return Unmeasured(f"no metric of pod `{pod.key}`, or an expired one")
+            return _UNMEASURED
         return MeasuredList(used)
 
     # Nodes

@@ -90,7 +90,7 @@ def explain_decision(explained: Explained, *, best: int = 5, trials: int = MOST_
         parts.append(_scores(explained, [name for name, _ in verdict.best(best)]))
     refusals = tuple(_refusals(explained))
     if refusals:
-        of = f"{refused} of {counted(len(verdict.names), 'node')} refused" if refused else "not enforced"
+        of = f"{refused:,} of {counted(len(verdict.names), 'node')} refused" if refused else "not enforced"
         parts.append(heading(of, refusals, kind="refusals"))
     if verdict.node is None and trials:
         parts.append(heading("it would run if", _cluster_remedies(explained, trials) or _NO_CHANGE, kind="changes"))
@@ -155,14 +155,14 @@ def _choice(verdict: Verdict) -> Finding:
     passed, size = len(verdict.passed), len(verdict.names)
     facts: dict[str, Any] = {"node": verdict.node, "passed": passed, "nodes": size}
     if verdict.node is None:
-        return Finding("choice", f"no node fits {verdict.pod.key}: {passed} of {size} nodes pass", facts=facts,
+        return Finding("choice", f"no node fits {verdict.pod.key}: {passed:,} of {size:,} nodes pass", facts=facts,
                        parts=tuple(_room(verdict)))
     devices = f", GPUs {', '.join(map(str, verdict.devices))}" if verdict.devices else ""
-    text = f"{verdict.pod.key} runs on {verdict.node}{devices}: {passed} of {size} nodes pass"
+    text = f"{verdict.pod.key} runs on {verdict.node}{devices}: {passed:,} of {size:,} nodes pass"
     tie = verdict.tie
     if tie is not None and tie.among > 1:
         rule = "the first by name is taken" if tie.rule == "first" else f"one is drawn with seed {tie.seed}"
-        text += f", {tie.among} of them share the best score and {rule}"
+        text += f", {tie.among:,} of them share the best score and {rule}"
         facts["tieBreak"] = {"rule": tie.rule, "among": tie.among, "seed": tie.seed}
     return Finding("choice", text, Mark.PLAIN, facts)
 
@@ -248,7 +248,7 @@ def _standing(verdict: Verdict, node: str) -> Finding:
         text = f"chosen of {counted(len(totals), 'node')} that pass"
     else:
         chosen = verdict.node if verdict.node in totals else best
-        text = f"place {place} of {len(totals)}: {chosen} has {most}, {most - totals[node]} more"
+        text = f"place {place:,} of {len(totals):,}: {chosen} has {most}, {most - totals[node]} more"
         if most == totals[node] and verdict.tie is not None:
             text = f"as good as {chosen}, which {'comes first by name' if verdict.tie.rule == 'first' else 'was drawn'}"
     return Finding("standing", text, facts={"place": place, "total": totals[node], "best": best, "bestTotal": most})
@@ -308,7 +308,7 @@ def _group(explained: Explained, step: Filtered, reason: str, rows: Rows) -> Fin
             "plugin": step.plugin, "rule": refusal.rule, "reason": reason, "code": refusal.code.value,
             "enforcement": step.enforcement.value, "count": len(names), "nodes": names,
             "nearest": verdict.names[nearest],
-        }, tuple(parts), lead=f"{str(len(names)).rjust(max(3, len(str(len(verdict.names)))))}  ",
+        }, tuple(parts), lead=f"{len(names):,}".rjust(max(3, len(f"{len(verdict.names):,}"))) + "  ",
     )
 
 

@@ -218,3 +218,24 @@ def test_conditions_that_fail_are_told_also_where_another_policy_refuses_first(p
         [("matchConditions", 4, 0, 2), ("filter", 2, 1, 0)], [("filter", 4, 4, 0)],
         [("matchConditions", 4, 0, 2), ("filter", 2, 1, 0)],
     ]
+
+
+def test_what_fails_for_every_pod_is_one_failure_with_how_often(policies: Policies):
+    drain = document("drain", "type: Balance\nnodes: {source: 'usage.cpu > 0'}\n"
+                              "criteria: [{name: used, expression: podUsage.cpu > 0, message: m}]", kind="DeschedulerPlugin")
+    cluster = Cluster([node("a"), node("b"), metric("a", "1"), metric("b", "0"), *(pod(f"web-{number}", on="a") for number in range(3))])
+    assert told(audit(policies(drain), cluster, now=NOW)) == [
+        ("warning", "fails", "drain", "used", "it fails 3 times: no metric of the pod, or an expired one"),
+        ("note", "never-acts", "drain", "",
+         "it would evict nobody: 3 candidates stay, mostly because `used` failed: no metric of the pod, or an expired one"),
+    ]
+
+
+def test_failures_of_one_rule_are_told_together(policies: Policies):
+    drain = document("drain", "type: Deschedule\ncriteria: [{name: old, expression: 'int(pod.metadata.labels.app) > 1', message: m}]",
+                     kind="DeschedulerPlugin")
+    cluster = Cluster([node("a"), node("b"), pod("x", on="a"), pod("y", on="a", labels={"app": "b"}), pod("z", on="a", labels={"app": "c"})])
+    found = [each for each in audit(policies(drain), cluster, now=NOW).findings if each.what.value == "fails"]
+    assert [(each.message, each.examples) for each in found] == [
+        ("it fails 3 times: mostly type conversion error from 'string' to 'int'", ("shop/y",)),
+    ]

@@ -85,7 +85,7 @@ def test_what_comes_out_otherwise_is_told(misses):
         ],
         "role": ["the role of `hot`: target | source", "the role of `middle`: source | none"],
         "error": [
-            "errors: no other error of `drain` | `measured` of default/a: no metric of pod `default/a`, or an expired one",
+            "errors: no other error of `drain` | `measured` of default/a: no metric of the pod, or an expired one",
         ],
         "no error": ["errors: `measured` of a | none"],
         "veto": [
