@@ -244,16 +244,16 @@ def _eviction(
         if amount <= 0:
             return (), f": nothing must be released ({plain(amount)})"
     gate, leaving = strategy.compiled.spec.feature_gate, strategy.memory.on_their_way_out(readings.now)
-    for pod in subject.pods[:_MOST_PODS * 10]:
+    for pod in subject.pods[:_MOST_PODS]:
         if pod.key in leaving:
             parts.append(_said("leaving", pod.key))
         elif gate and not eviction_allowed(pod.object, gate):
             parts.append(_said("stays", f"{pod.key}: its annotation does not allow evictions by {gate}"))
         else:
             parts += _kept(effect, pod.key, strategy.bindings_of_pod(readings, pod))
-    rest = len(parts) - _MOST_PODS
+    rest = len(subject.pods) - _MOST_PODS
     more = (Finding("more", f"and {counted(rest, 'more pod')}"),) if rest > 0 else ()
-    return (*parts[:_MOST_PODS], *more), text or f": {counted(len(subject.pods), 'pod')} looked at"
+    return (*parts, *more), text or f": {counted(len(subject.pods), 'pod')} looked at"
 
 
 def _kept(effect: EvictProgram, key: str, bindings: Mapping[str, object]) -> Iterator[Finding]:

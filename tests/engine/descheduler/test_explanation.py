@@ -153,3 +153,24 @@ def test_low_node_load_says_what_is_used_beside_its_thresholds():
         "              the node uses 25 % of its cpu, pods leave above 95 %: short by 70 %",
         "              2 of 2 nodes have a low load, so none is relieved (`numberOfNodes` is 0)",
     ]
+
+
+def test_what_fails_in_one_document_is_not_told_of_another():
+    failing = {**SPEC, "criteria": [{"name": "labelled", "expression": "pod.metadata.labels.team == 'a'"}]}
+    _, lines = told(documents=[("failing", failing)], criteria=[{"name": "none", "expression": "podUsage.cpu > 9000"}])
+    assert lines[4:] == [
+        "  not chosen  drain: criterion none is false",
+        "              podUsage.cpu 1 core, must be above 9 cores: short by 8 cores",
+        "  stays       failing: `labelled` failed: no such key: team",
+    ]
+
+
+def test_a_pod_whose_like_went_first_says_so():
+    objects = [*OBJECTS, pod("also", "hot")]
+    objects[2] = {**metric("hot", "3600m"), "status": {**metric("hot", "3600m")["status"], "podsMetric": [
+        {"namespace": "shop", "name": name, "podUsage": {"resources": {"cpu": "1", "memory": "1Gi"}}} for name in ("web", "also")
+    ]}}
+    lines = [told(objects, name, until="usage.cpu * 100 / allocatable.cpu <= 80")[1][4] for name in ("shop/web", "shop/also")]
+    assert sorted(lines) == [
+        "  evicts      drain: small", "  stays       drain: chosen by small, but node `hot` needs to give up no more pods",
+    ]

@@ -127,3 +127,36 @@ def test_one_plugin_can_be_asked_about_and_a_moment_before_the_start_is_the_star
     json.dumps(found.to_json())
     with pytest.raises(KeyError):
         explain_round(recording({0: "2"}), registry, "elsewhere")
+
+
+def test_pods_that_may_not_be_evicted_are_told_and_what_was_done_only_once(recording):
+    kept = pod("kept", "BE")
+    kept["metadata"]["annotations"] = {"koordinator.sh/eviction-policy": "[]"}
+    recorded = recording({second: "3500m" for second in range(2)}, kept)
+    evicting = {"featureGate": "BEMemoryEvict", "forEach": "node", "actions": [{"name": "out", "evict": {
+        "criteria": [{"name": "best-effort", "expression": "podInfo.qosClass == 'BE'"}]}}]}
+    found = explain_round(recorded, Registry.of(document(**evicting), generation=1), "n", at=0, gates={"BEMemoryEvict": True})
+    assert told(found) == [
+        "n at 0s",
+        "",
+        "hot acted at 0s",
+        "  acts        out: 3 pods looked at",
+        "              stays       shop/web: best-effort is false",
+        "                          podInfo.qosClass is 'LS', must be 'BE'",
+        "              leaving     shop/batch",
+        "              stays       shop/kept: its annotation does not allow evictions by BEMemoryEvict",
+        "              did         evict shop/batch",
+    ]
+
+
+def test_of_many_pods_the_first_are_told_and_how_many_more_there_are(recording):
+    recorded = recording({0: "1"}, *(pod(f"more-{number}", "LS") for number in range(98)))
+    evicting = {"forEach": "node", "actions": [{"name": "out", "evict": {
+        "criteria": [{"name": "best-effort", "expression": "podInfo.qosClass == 'SYSTEM'"}]}}]}
+    lines = told(explain_round(recorded, Registry.of(document(**evicting), generation=1), "n"))
+    assert lines[3] == "  idle        out: 100 pods looked at"
+    assert [line for line in lines if "best-effort is false" in line] == [
+        f"              stays       shop/{name}: best-effort is false"
+        for name in ("web", "batch", "more-0", "more-1", "more-2")
+    ]
+    assert lines[-1] == "              and 95 more pods"
