@@ -132,7 +132,7 @@ def test_one_plugin_can_be_asked_about_and_a_moment_before_the_start_is_the_star
 def test_pods_that_may_not_be_evicted_are_told_and_what_was_done_only_once(recording):
     kept = pod("kept", "BE")
     kept["metadata"]["annotations"] = {"koordinator.sh/eviction-policy": "[]"}
-    recorded = recording({second: "3500m" for second in range(2)}, kept)
+    recorded = recording(dict.fromkeys(range(2), "3500m"), kept)
     evicting = {"featureGate": "BEMemoryEvict", "forEach": "node", "actions": [{"name": "out", "evict": {
         "criteria": [{"name": "best-effort", "expression": "podInfo.qosClass == 'BE'"}]}}]}
     found = explain_round(recorded, Registry.of(document(**evicting), generation=1), "n", at=0, gates={"BEMemoryEvict": True})
