@@ -378,6 +378,10 @@ class _Onlooker:
         node = known.node_name if (known := self._cluster.pod(pod.key)) is not None else pod.node_name
         self.evictions.append(Eviction(pod.key, node, Framework.SCHEDULER.value, _PREEMPTION, "", reason))
 
+    def preempt(self, pod: PodInfo, reason: str) -> None:
+        """Remember the pod, which stays."""
+        self.evict(pod, reason)
+
 
 def _place(
     pods: Sequence[PodInfo], scheduler: Scheduler, placements: dict[str, Placement], faults: _Faults,

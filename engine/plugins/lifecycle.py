@@ -118,6 +118,15 @@ class Client(Protocol):
         """Evict the pod, as far as its disruption budgets allow."""
         ...
 
+    def preempt(self, pod: PodInfo, reason: str) -> None:
+        """Delete the pod, whose place another one takes, also where that breaks its disruption budgets.
+
+        As kube-scheduler does: whoever chose the victims has spared what budgets guard as far as that was possible.
+        Pods that are on their way out already are told apart by the condition `DisruptionTarget` with the reason
+        `PreemptionByScheduler`, to be set before. A pod that is gone already is no error.
+        """
+        ...
+
 
 @runtime_checkable
 class Deletes(Protocol):
@@ -173,6 +182,9 @@ class Nothing:
         """Nothing is written."""
 
     def evict(self, pod: PodInfo, reason: str) -> None:
+        """Nothing is written."""
+
+    def preempt(self, pod: PodInfo, reason: str) -> None:
         """Nothing is written."""
 
 

@@ -350,3 +350,7 @@ class _Client:
     def evict(self, pod: PodInfo, reason: str) -> None:
         """Send the pod back to the queue."""
         self._owner.evict(pod.key, "preemption", "", reason)
+
+    def preempt(self, pod: PodInfo, reason: str) -> None:
+        """Send the pod back to the queue."""
+        self.evict(pod, reason)

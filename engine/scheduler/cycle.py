@@ -396,7 +396,7 @@ class Scheduler:
         self.nominations.nominate(verdict.pod, nomination.node)
         for victim in nomination.victims:
             if not self.waiting.reject(victim.key, "preemption", "preempted"):
-                self.client.evict(victim, f"preempted by {verdict.pod.key} on {nomination.node}")
+                self.client.preempt(victim, f"preempted by {verdict.pod.key} on {nomination.node}")
 
     def _resized(self, held: Bound, pod: PodInfo, snapshot: Snapshot) -> PodInfo:
         if "ResizePod" not in self.feature_gates:
@@ -550,6 +550,10 @@ class OwnCluster:
         """Remove the pod."""
         self.evicted.append((pod.key, reason))
         self._cluster.delete("Pod", pod.key)
+
+    def preempt(self, pod: PodInfo, reason: str) -> None:
+        """Remove the pod: there are no budgets to heed."""
+        self.evict(pod, reason)
 
     def delete(self, item: Mapping[str, Any]) -> None:
         """Remove an object."""

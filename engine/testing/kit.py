@@ -282,6 +282,7 @@ class FakeClient:
         self.patches: list[tuple[Json, Json]] = []
         self.bound: dict[str, str] = {}
         self.evicted: dict[str, str] = {}
+        self.preempted: dict[str, str] = {}
         self.failures: list[OSError] = []
         self.answer: Json | None = None
         """What `patch` returns."""
@@ -301,6 +302,11 @@ class FakeClient:
         """Note an eviction."""
         self._fail()
         self.evicted[pod.key] = reason
+
+    def preempt(self, pod: PodInfo, reason: str) -> None:
+        """Note who has to make room."""
+        self._fail()
+        self.preempted[pod.key] = reason
 
     def delete(self, item: Json) -> None:
         """Delete an object from the cluster."""

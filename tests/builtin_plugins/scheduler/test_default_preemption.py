@@ -3,10 +3,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.plugins import CycleState, Nomination
+from koordpolicy.engine.plugins.lifecycle import Nothing
 from koordpolicy.engine.points import Code, Refusal
+from koordpolicy.engine.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle import Settings
+from koordpolicy.engine.scheduler.loop import SchedulingLoop
+from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
 
 
 def node(name, cpu=4):
@@ -116,6 +122,25 @@ def test_pods_whose_budgets_would_break_are_spared_first(preempt):
     there = [pod("one", 2, 5, "a", labels=web), pod("two", 1, 4, "a", labels=web), pod("plain", 1, 6, "a")]
     # The budget allows one disruption: of the two that it covers, the less important one would break it.
     assert preempt(pod("new", 3, 10), node("a"), *there, budget("web", 1, web)) == ("a", ["plain", "one"])
+
+
+def test_victims_go_also_where_that_breaks_their_budgets():
+    class Api(Nothing):
+        def __init__(self):
+            self.gone = {}
+
+        def evict(self, pod, reason):
+            raise OSError("429: the budget allows no disruption")
+
+        def preempt(self, pod, reason):
+            self.gone[pod.key] = reason
+
+    guarded = pod("guarded", 4, 1, "a", labels={"app": "web"})
+    cluster = Cluster([node("a"), guarded, budget("web", 0, {"app": "web"}), NEW])
+    profile = ProfileSpec(enabled=(Choice("DefaultPreemption"),))
+    loop = SchedulingLoop(cluster, Live(Registry.of(PLUGINS, generation=1)), Settings((profile,)), clock=lambda: 0, client=Api())
+    assert loop.schedule_one().nomination == Nomination("a", tuple(cluster.snapshot().pods(0)))
+    assert loop.scheduler.client.gone == {"default/guarded": "preempted by default/new on a"}
 
 
 def test_an_empty_selector_guards_nothing(preempt):
