@@ -33,7 +33,6 @@ from koordpolicy.engine.scheduler.normalize import normalize_by_max
 from koordpolicy.engine.scheduler.reservations import is_reserve_pod
 from koordpolicy.engine.scheduler.topology import affinities_of, affinity_of, mask_of, masks
 
-from .allocation_scoring import AllocationScorer
 from .annotations import annotations_of, is_hinted, labels_of, write_annotation
 from .device_share_adaption import GATE, ISOLATION_LABEL, AdaptionError, Bound, adapt
 from .device_share_allocation import (
@@ -68,6 +67,7 @@ from .reservation_holdings import (
     restored_on,
 )
 from .reservation_status import RESIZE
+from .resource_scoring import AllocationScorer
 from .row_refusals import RowRefusals
 
 if TYPE_CHECKING:

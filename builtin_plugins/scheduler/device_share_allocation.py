@@ -15,7 +15,6 @@ from koordpolicy.engine.kubernetes.selectors import matches_labels
 from koordpolicy.engine.kubernetes.vocabulary import GPU_MEMORY, GPU_MEMORY_RATIO, GPU_MODEL_LABEL, GPU_VENDOR_LABEL
 from koordpolicy.engine.points import Code, Refusal
 
-from .allocation_scoring import AllocationScorer
 from .annotations import labels_of
 from .device_share_devices import (
     DeviceInfo,
@@ -40,6 +39,7 @@ from .device_share_requests import (
     GpuRequest,
     WantedDevices,
 )
+from .resource_scoring import AllocationScorer
 
 Templates = Mapping[str, Mapping[str, ResourceList]]
 """The templates of shared GPUs: resources by `<vendor>-<model>` and name."""

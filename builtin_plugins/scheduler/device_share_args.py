@@ -8,15 +8,15 @@ from typing import Any, Final
 
 from koordpolicy.engine.kubernetes.vocabulary import FPGA, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
 
-from .allocation_scoring import LEAST_ALLOCATED, AllocationScorer, faults_of, strategy
 from .device_share_requests import NPU_CORE
+from .resource_scoring import LEAST, AllocationScorer, allocation_faults, read_allocation_strategy
 from .strict_args import boolean, listed, nested, read_args, text, texts
 
 KIND: Final = "DeviceShareArgs"
 
 _FIELDS: Final = {
     "allocator": text,  # deprecated, and ignored
-    "scoringStrategy": strategy,
+    "scoringStrategy": read_allocation_strategy,
     "disableDeviceNUMATopologyAlignment": boolean,
     "gpuSharedResourceTemplatesConfig": nested({
         "configMapNamespace": text, "configMapName": text, "matchedResources": texts,
@@ -24,7 +24,7 @@ _FIELDS: Final = {
     "gpuShareUnsupportedModels": listed(nested({"vendor": text, "model": text})),
 }
 _STRATEGY: Final[Mapping[str, Any]] = {
-    "type": LEAST_ALLOCATED,
+    "type": LEAST,
     "resources": [{"name": name, "weight": 1} for name in (GPU_MEMORY_RATIO, GPU_MEMORY, RDMA, FPGA)],
 }
 _TEMPLATES: Final[Mapping[str, Any]] = {
@@ -79,4 +79,4 @@ def convert(full: Mapping[str, Any]) -> DeviceShareArgs:
 
 def validate(full: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is wrong with arguments, each with the field's path."""
-    yield from faults_of(full["scoringStrategy"], "scoringStrategy")
+    yield from allocation_faults(full["scoringStrategy"], "scoringStrategy")

@@ -47,7 +47,6 @@ from koordpolicy.engine.scheduler.topology import (
     masks,
 )
 
-from .allocation_scoring import MOST_ALLOCATED
 from .annotations import annotations_of, is_hinted, json_object, text_in, write_annotation
 from .kept_outcomes import KeptOutcomes, Trials, refuse_one_by_one, score_one_by_one
 from .node_numa_resource_allocation import (
@@ -84,6 +83,7 @@ from .reservation_holdings import (
     note_restored,
     restored_on,
 )
+from .resource_scoring import LEAST, MOST
 from .row_refusals import RowRefusals
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class NodeNUMAResource:
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._args = convert(check_args(args))
         self._handle = handle
-        self._strategy = MOST_ALLOCATED if self._args.numa_scorer.kind == MOST_ALLOCATED else "LeastAllocated"
+        self._strategy = MOST if self._args.numa_scorer.kind == MOST else LEAST
         self._topologies: KeptRows[NodeTopology | None] = KeptRows(
             _TOPOLOGY_PATHS, topology_of, lambda topology: NO_FACTS if topology is None else topology.facts, FACTS)
         self._allocations: KeptRows[NodeAllocation | None] = KeptRows(

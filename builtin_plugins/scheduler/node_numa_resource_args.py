@@ -6,15 +6,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .allocation_scoring import LEAST_ALLOCATED, AllocationScorer, faults_of, strategy
 from .node_numa_resource_cpus import FULL_PCPUS, SPREAD_BY_PCPUS
+from .resource_scoring import LEAST, AllocationScorer, allocation_faults, read_allocation_strategy
 from .strict_args import read_args, text
 
 KIND: Final = "NodeNUMAResourceArgs"
 
-_FIELDS: Final = {"defaultCPUBindPolicy": text, "scoringStrategy": strategy, "numaScoringStrategy": strategy}
+_FIELDS: Final = {
+    "defaultCPUBindPolicy": text, "scoringStrategy": read_allocation_strategy,
+    "numaScoringStrategy": read_allocation_strategy,
+}
 _STRATEGY: Final[Mapping[str, Any]] = {
-    "type": LEAST_ALLOCATED, "resources": [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}],
+    "type": LEAST, "resources": [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}],
 }
 
 
@@ -60,5 +63,5 @@ def validate(full: Mapping[str, Any]) -> Iterator[str]:
             f"`defaultCPUBindPolicy` is `{full['defaultCPUBindPolicy']}`: write `{FULL_PCPUS}` or `{SPREAD_BY_PCPUS}`,"
             " or leave it empty"
         )
-    yield from faults_of(full["scoringStrategy"], "scoringStrategy")
-    yield from faults_of(full["numaScoringStrategy"], "numaScoringStrategy")
+    yield from allocation_faults(full["scoringStrategy"], "scoringStrategy")
+    yield from allocation_faults(full["numaScoringStrategy"], "numaScoringStrategy")
