@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +33,9 @@ UPSTREAM: Final = frozenset((
 ))
 """Plugins of kube-scheduler and koord-scheduler that are not built here: a file may name them, and they do nothing."""
 
+_TYPE_FIELDS: Final = frozenset(("apiVersion", "kind"))
+_MOST_WEIGHT: Final = 2**31 - 1
+"""Weights are 32 bits wide in the API."""
 _BY_NAME: Final = {point.value: point for point in POINTS}
 _FIELD: Final = re.compile(r"`([A-Za-z][\w.\[\]/-]*)`")
 _STEP: Final = re.compile(r"[^.\[\]]+")
@@ -69,13 +72,14 @@ def read(source: Source, registry: Registry) -> Configuration:
     if len(documents) != 1:
         raise PolicyError([Problem(f"a configuration file holds one document, not {len(documents)}", source.span(0),
                                    code="not-a-configuration")])
-    node = documents[0]
+    node = _without_nulls(documents[0])
     problems = list(_decode(node))
     if problems:
         raise PolicyError(problems)
     plugins = {plugin.name: plugin for plugin in registry.of_framework(Framework.SCHEDULER)}
     reading = _Reading(plugins)
     profiles = tuple(reading.profile(each) for each in reading.profiles(node))
+    reading.check_names(node)
     reading.check_queue(node, profiles)
     initial, longest = (_number(node, name, default) for name, default in
                         (("podInitialBackoffSeconds", 1), ("podMaxBackoffSeconds", 10)))
@@ -87,6 +91,29 @@ def read(source: Source, registry: Registry) -> Configuration:
     if reading.errors:
         raise PolicyError(reading.errors)
     return Configuration(profiles, initial * SECOND, longest * SECOND, tuple(reading.warnings), to_plain(node))
+
+
+def _without_nulls(node: Node) -> Node:
+    """Return a configuration without the fields that are null: to the API machinery they are as if they were not there.
+
+    A null in a list is an object without fields. Arguments of plugins are the plugins', but for what they begin with.
+    """
+    value = node.value
+    if isinstance(value, tuple):
+        empty: Mapping[str, Node] = {}
+        return replace(node, value=tuple(
+            replace(each, value=empty) if each.value is None else _without_nulls(each) for each in value
+        ))
+    if not isinstance(value, Mapping):
+        return node
+    found = {key: each for key, each in value.items() if each.value is not None}
+    return replace(node, value={key: _args_of(each) if key == "args" else _without_nulls(each)
+                                for key, each in found.items()})
+
+
+def _args_of(node: Node) -> Node:
+    fields = {key: each for key, each in node.fields.items() if each.value is not None or key not in _TYPE_FIELDS}
+    return replace(node, value=fields) if node.fields else node
 
 
 def _decode(node: Node) -> Iterator[Problem]:
@@ -167,10 +194,22 @@ class _Reading:
                 named.append(_Named(PRE_BINDER))
             choices += (Choice(each.name, each.weight, points=frozenset({point}))
                         for each in self._expanded(point, multi, named, disabled))
+        binds = any(choice.points == frozenset((Point.BIND,)) for choice in choices)
+        if given is not None and not binds and any(Point.BIND in each.points for each in self._plugins.values()):
+            self._warn("bind: no bind plugin is enabled, which kube-scheduler refuses: pods are bound by the framework",
+                       given, "enable `DefaultBinder`")
         return ProfileSpec(
             name, tuple(choices), {point: names - {EVERYTHING} for point, names in off.items() if names - {EVERYTHING}},
             self._args(node), named_only=True,
         )
+
+    def check_names(self, node: Node) -> None:
+        """Check that profiles have names where there are several: only a single one is the default."""
+        found = self.profiles(node)
+        for index, each in enumerate(found):
+            if each is not None and len(found) > 1 and each.at("schedulerName") is None:
+                self.complain(f"profiles[{index}].schedulerName: required where there are several profiles", each,
+                              "name the profile as pods do")
 
     def check_queue(self, node: Node, profiles: Sequence[ProfileSpec]) -> None:
         """Check that all profiles sort the queue alike: there is one queue."""
@@ -178,7 +217,10 @@ class _Reading:
         sorts = [[choice.name for choice in profile.enabled if choice.points == sorting] for profile in profiles]
         for place, names in zip(self.profiles(node), sorts, strict=True):
             at = place if place is not None else node
-            if len(names) > 1:
+            if not names and place is not None and place.at("plugins") is not None and sorts[0] == names:
+                self._warn("queueSort: no queue sort plugin is enabled, which kube-scheduler refuses: pods are taken by"
+                           " priority", at, "enable `PrioritySort`")
+            elif len(names) > 1:
                 self.complain(f"queueSort: only one plugin can sort the queue, not {', '.join(names)}", at,
                               "disable all but one")
             elif names != sorts[0]:
@@ -228,6 +270,8 @@ class _Reading:
             elif point != MULTI_POINT and _BY_NAME[point] not in self._plugins[name].points:
                 points = ", ".join(f"`{one.value}`" for one in self._plugins[name].points)
                 self.complain(f"{path}: the plugin `{name}` does not extend `{point}`", each, f"it extends {points}")
+            elif _number(each, "weight", 0) > _MOST_WEIGHT:
+                self.complain(f"{path}: the weight of `{name}` is more than {_MOST_WEIGHT}", each, "weights are small")
             else:
                 added[name] = _Named(name, _number(each, "weight", 0), each)
         kept = [] if EVERYTHING in disabled else [each for each in defaults if each.name not in disabled]

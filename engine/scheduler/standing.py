@@ -150,6 +150,14 @@ class Kept:
         """The number of plugins."""
         return len(self.actives)
 
+    @property
+    def asked(self) -> Hashable:
+        """Who is asked what, and where each stands: that changes with the plugins that are skipped."""
+        return tuple(
+            (place, active.plugin.name, question.key)
+            for place, active, question in zip(self.places, self.actives, self.questions, strict=True)
+        )
+
 
 class Standing:
     """The standing answers about one pod of one decision; see the module."""
@@ -166,6 +174,10 @@ class Standing:
             store = frame.kept[_KEPT] = _Store()
         self._store = store
         self._everything = np.arange(snapshot.size, dtype=np.intp)
+
+    def is_about(self, pod: PodInfo, snapshot: Snapshot) -> bool:
+        """Whether that is the pod, and the moment."""
+        return pod is self._pod and snapshot is self._snapshot
 
     def keep(self, point: Point, actives: Sequence[Active], among: frozenset[str]) -> Kept:
         """Return the plugins that say what their answers hang on, with their answers about all nodes.
@@ -196,7 +208,7 @@ class Standing:
 
         Not to be written, and valid until the next decision.
         """
-        key = (Point.FILTER, *zip(kept.places, (each.key for each in kept.questions), strict=True))
+        key = Point.FILTER, kept.asked
 
         def combine(rows: Rows) -> NDArray[np.int16]:
             first = np.full(len(rows), -1, np.int16)
@@ -206,17 +218,17 @@ class Standing:
 
         return self._whole(profile, key, kept, np.int16, combine)
 
-    def totals(self, profile: object, kept: Kept) -> NDArray[np.int32]:
+    def totals(self, profile: object, kept: Kept) -> NDArray[np.int64]:
         """Return the weighted sums of the kept scores of all nodes. Not to be written."""
-        key = (Point.SCORE, *zip(kept.places, (each.key for each in kept.questions), strict=True))
+        key = Point.SCORE, kept.asked
 
-        def combine(rows: Rows) -> NDArray[np.int32]:
-            total = np.zeros(len(rows), np.int32)
+        def combine(rows: Rows) -> NDArray[np.int64]:
+            total = np.zeros(len(rows), np.int64)
             for active, column in zip(kept.actives, kept.columns, strict=True):
-                total += column.values[rows].astype(np.int32) * active.weight
+                total += column.values[rows].astype(np.int64) * active.weight
             return total
 
-        return self._whole(profile, key, kept, np.int32, combine)
+        return self._whole(profile, key, kept, np.int64, combine)
 
     def _whole(
         self, profile: object, key: Hashable, kept: Kept, dtype: type[np.generic],

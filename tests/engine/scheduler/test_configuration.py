@@ -137,3 +137,35 @@ def test_what_kube_scheduler_has_and_this_one_does_not_is_a_warning():
         (4, "plugins.filter.enabled: the plugin `VolumeZone` is not built here and does nothing"),
         (3, "percentageOfNodesToScore has no effect: all nodes are filtered and scored"),
     ]
+
+
+@pytest.mark.parametrize("text", [
+    "profiles: null", "profiles: []", "profiles: [null]", "profiles: [{plugins: null, pluginConfig: null}]", "podMaxBackoffSeconds: null",
+    "profiles: [{plugins: {score: null, filter: {enabled: null, disabled: null}}}]",
+])
+def test_a_field_that_is_null_is_as_if_it_were_not_there(text):
+    [profile] = configured(text).profiles
+    [usual] = configured("").profiles
+    assert {choice.name for choice in profile.enabled} >= {choice.name for choice in usual.enabled}
+    assert (profile.name, profile.args) == ("default-scheduler", {})
+
+
+def test_arguments_that_are_null_are_the_defaults():
+    [profile] = configured("profiles: [{pluginConfig: [{name: Load, args: null}]}]").profiles
+    assert profile.args == {"Load": {}}
+
+
+def test_one_of_several_profiles_must_not_be_nameless():
+    with pytest.raises(PolicyError, match=r"profiles\[1\].schedulerName: required where there are several profiles"):
+        configured("profiles: [{schedulerName: a}, {}]")
+
+
+def test_a_weight_has_32_bits():
+    with pytest.raises(PolicyError, match="the weight of `Load` is more than 2147483647"):
+        configured("profiles: [{plugins: {multiPoint: {enabled: [{name: Load, weight: 2147483648}]}}}]")
+
+
+def test_a_profile_that_sorts_by_nothing_is_warned_about():
+    text = "profiles: [{plugins: {multiPoint: {disabled: [{name: '*'}]}}}]"
+    found = configured(text).warnings
+    assert [warning.message.partition(",")[0] for warning in found][-1:] == ["queueSort: no queue sort plugin is enabled"]
