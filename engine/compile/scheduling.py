@@ -58,6 +58,7 @@ _FEW: Final = 100
 
 _NOT_ASKED: Final = Question("not asked", frozenset())
 """The question of all pods that a document is not about: every node is fine."""
+_MEASURED: Final = frozenset(("usage", "estimated"))
 _OF_THE_POD: Final = frozenset(("pod", "podInfo", "requests", "limits"))
 
 
@@ -232,8 +233,16 @@ class DocumentScheduler:
                       or ("aggregates",) in found]
             inner = [each for one in of_all for each in (one.program, one.group_by) if each is not None]
             found = found.union(*(program.checked.reads for program in inner))
+            programs += inner
         if self._spec.match.nodes is not None:
             found |= {("node", "metadata")}
+        if self._spec.match.pods is not None and self._spec.match.pods.namespace_selector is not None:
+            found |= {("objects", "Namespace")}
+        if any(path[0] in _MEASURED for path in found) and (
+                self._ignore or any(path[0] == "aggregates" for path in found)):
+            found |= {("metricAge",)}  # a metric that expires is left out then
+        if not all(is_pure(program.checked) for program in programs):
+            found |= {("now",)}
         return found
 
     def concerns(self, state: State, pod: PodInfo, snapshot: Snapshot) -> _Booleans:
@@ -296,7 +305,7 @@ class DocumentScheduler:
 
     def _decision(self, state: State, pod: PodInfo, snapshot: Snapshot) -> _Decision:
         known = state.get(self)
-        # A what-if runs on a clone of the state, and a transformer may make another pod of it: both are another decision.
+        # A what-if runs on a clone of the state, and a transformer may make another pod of it: that is asked anew.
         if isinstance(known, _Decision) and known.snapshot is snapshot and known.pod is pod:
             return known
         of, shared = state.get(_Shared, (None, {}))
@@ -306,7 +315,8 @@ class DocumentScheduler:
         facts = Facts()
         values = {**shared, "params": self.params, "aggregates": facts}
         frame = snapshot.frame(values)
-        decision = _Decision(frame, values, accepts_pod(self._spec.match.pods, pod, snapshot), None, None, {}, pod, snapshot)
+        about = accepts_pod(self._spec.match.pods, pod, snapshot)
+        decision = _Decision(frame, values, about, None, None, {}, pod, snapshot)
         if decision.about:
             decision.nodes = node_mask(self._spec.match.nodes, self._compiled.document.digest, frame, snapshot)
             if self._compiled.aggregates:

@@ -7,6 +7,7 @@ else; it means what `engine.points` says of an error at the point.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -27,9 +28,12 @@ from ..plugins import (
     Changed,
     CycleState,
     FindOneNode,
+    Nomination,
     OnlyNodes,
+    Plan,
     PreferNodes,
     Skip,
+    Wait,
 )
 from ..points import HIGHEST_SCORE, Answer, Code, Errors, IgnoredErrors, Point, Refusal, Scores
 from .nominations import Nominations
@@ -196,14 +200,14 @@ class Asking:
         for place, active in enumerate(actives):
             if place in others:
                 answer, asked, refused = others[place]
-                yield step_of(active, answer, answer.errors, asked, refused)
+                yield step_of(active, _secured(active, answer), answer.errors, asked, refused)
             elif place in kept.places:
                 refused = rows[first == place]
                 asked = rows[(first < 0) | (first >= place)]
                 failed = among(errors.get(place, {}), asked)
                 if len(refused) or failed:
-                    yield step_of(active, asked_again(active, self.state, self.pod, self.snapshot, refused), failed,
-                                  asked, refused)
+                    answer = asked_again(active, self.state, self.pod, self.snapshot, refused)
+                    yield step_of(active, _secured(active, answer), failed, asked, refused)
 
     def _keeps(self, rows: Rows) -> bool:
         """Whether answers that stand are worth their while: they are about all nodes of the cluster as it is."""
@@ -212,9 +216,11 @@ class Asking:
         return large and not self.exhaustive and not snapshot.patched
 
     def _of_cluster(self) -> Standing:
-        if self._standing is None:
-            self._standing = Standing(self.state, self.pod, self.snapshot)
-        return self._standing
+        standing = self._standing
+        # A transformer may have made another pod of it since.
+        if standing is None or not standing.is_about(self.pod, self.snapshot):
+            self._standing = standing = Standing(self.state, self.pod, self.snapshot)
+        return standing
 
     def passed(self, rows: Rows, nominations: Nominations | None) -> tuple[Whole | None, Rows]:
         """Return what is left of prepared rows after all filters: one row where that is the pod's by promise."""
@@ -244,6 +250,7 @@ class Asking:
         for active in self.profile.at[Point.PRE_SCORE]:
             answer = guarded(
                 self.failures, active, Point.PRE_SCORE, active.ask.pre_score, self.state, self.pod, self.snapshot, rows,
+                kinds=(Skip,),
             )
             if isinstance(answer, Skip):
                 idle.add(active.name)
@@ -280,11 +287,12 @@ class Asking:
     def _preferred(self, active: Active, rows: Rows, nominations: Nominations | None) -> Rows:
         answer = guarded(
             self.failures, active, Point.FILTER, active.ask.prefer_nodes, self.state, self.pod, self.snapshot, rows,
+            kinds=(Skip, tuple, list),
         )
         if isinstance(answer, Skip | Refusal):
             return NOWHERE
         for name in answer or ():
-            row = self.snapshot.index.get(name)
+            row = self.snapshot.index.get(name) if isinstance(name, str) else None
             one = rows[rows == row] if row is not None else NOWHERE
             if len(one):
                 before = len(self.found)
@@ -296,18 +304,24 @@ class Asking:
     def _planned(self, active: Active, rows: Rows) -> tuple[Whole | None, Rows]:
         answer = guarded(
             self.failures, active, Point.PRE_FILTER, active.ask.find_one_node,
-            self.state, self.pod, self.snapshot, rows,
+            self.state, self.pod, self.snapshot, rows, kinds=(Plan, Skip),
         )
         if isinstance(answer, Skip):
             return None, rows
         if isinstance(answer, Refusal):
             return (active.name, Point.PRE_FILTER, answer), NOWHERE
+        if answer is None:
+            return (active.name, Point.PRE_FILTER, odd_answer(self.failures, active, Point.PRE_FILTER, None)), NOWHERE
         node = answer.nodes.get(self.pod.key, "")
         row = self.snapshot.index.get(node)
         if row is None:
             message = f"the plan sends the pod to `{node}`, which does not exist" if node else "the plan has no node"
             return (active.name, Point.PRE_FILTER, Refusal("", message, Code.ERROR)), NOWHERE
-        return None, rows[rows == row]
+        planned = rows[rows == row]
+        if not len(planned):
+            refusal = Refusal("", f"the plan sends the pod to `{node}`, which preFilters left out", Code.UNRESOLVABLE)
+            return (active.name, Point.PRE_FILTER, refusal), NOWHERE
+        return None, planned
 
     def _narrowed(self, active: Active, answer: OnlyNodes, rows: Rows) -> Rows:
         index = self.snapshot.index
@@ -325,7 +339,8 @@ class Asking:
 
     def _note(self, active: Active, answer: Answer, asked: Rows, refused: Rows) -> None:
         plugin = active.plugin
-        self.found.append(Filtered(plugin.name, plugin.origin, answer, asked, refused, plugin.enforcement))
+        self.found.append(Filtered(plugin.name, plugin.origin, _secured(active, answer), asked, refused,
+                                   plugin.enforcement))
 
     def _note_whole(self, refusal: Whole, rows: Rows) -> None:
         name, _, reason = refusal
@@ -334,23 +349,23 @@ class Asking:
 
     # The questions
 
-    def _pre_filter(self, active: Active) -> Refusal | OnlyNodes | Skip | None:
+    def _pre_filter(self, active: Active) -> Any:
         errors: list[tuple[str, EvaluationError]] = []
         self.state[IgnoredErrors] = errors
         answer = guarded(
             self.failures, active, Point.PRE_FILTER, active.ask.pre_filter, self.state, self.pod, self.snapshot,
+            kinds=(OnlyNodes, Skip),
         )
         if isinstance(answer, Refusal) and answer.error is not None and answer.rule:
             errors.append((answer.rule, answer.error))
         self.failures += (_failure(active, Point.PRE_FILTER, error.message, rule) for rule, error in errors)
-        if answer is None or isinstance(answer, Refusal | OnlyNodes | Skip):
-            return answer
-        return self._odd(active, Point.PRE_FILTER, answer)
+        return answer
 
     def _filter(self, active: Active, rows: Rows) -> Answer:
         size = self.snapshot.size
         try:
             answer: Answer = active.ask.filter(self.state, self.pod, self.snapshot, rows)
+            _check_kind(answer, Answer)
             _check_shape(answer.passed, np.bool_, size)
         except Exception as error:  # the border between framework and plugin
             self.failures.append(_failure(active, Point.FILTER, describe(error)))
@@ -361,6 +376,7 @@ class Asking:
         size = self.snapshot.size
         try:
             scores: Scores = active.ask.score(self.state, self.pod, self.snapshot, rows)
+            _check_kind(scores, Scores)
             _check_shape(scores.values, np.int64, size)
         except Exception as error:  # the border between framework and plugin
             self.failures.append(_failure(active, Point.SCORE, describe(error)))
@@ -373,40 +389,70 @@ class Asking:
     def _change(self, active: Active, point: Point, method: str, *rows: Rows) -> Whole | None:
         answer = guarded(
             self.failures, active, point, getattr(active.ask, method), self.state, self.pod, self.snapshot, *rows,
+            kinds=(Changed,),
         )
-        if answer is None:
-            return None
         if isinstance(answer, Changed):
             if answer.snapshot is not None and answer.snapshot.size != self.snapshot.size:
-                return active.name, point, self._odd(active, point, answer.snapshot)
+                return active.name, point, odd_answer(self.failures, active, point, answer.snapshot)
             self.pod = answer.pod or self.pod
             self.snapshot = answer.snapshot or self.snapshot
             return None
-        return active.name, point, answer if isinstance(answer, Refusal) else self._odd(active, point, answer)
+        return None if answer is None else (active.name, point, answer)
 
     def _check(self, active: Active, point: Point, method: str, rows: Rows) -> Whole | None:
         answer = guarded(
             self.failures, active, point, getattr(active.ask, method), self.state, self.pod, self.snapshot, rows,
+            kinds=(),
         )
-        if answer is None:
-            return None
-        return active.name, point, answer if isinstance(answer, Refusal) else self._odd(active, point, answer)
-
-    def _odd(self, active: Active, point: Point, answer: object) -> Refusal:
-        message = f"the answer must be what the protocol of `{point.value}` says, not {answer!r}"
-        self.failures.append(_failure(active, point, message))
-        return Refusal("", message, Code.ERROR)
+        return None if answer is None else (active.name, point, answer)
 
 
 def guarded(
     failures: list[Failure], active: Active, point: Point, ask: Callable[..., Any], *arguments: object,
+    kinds: tuple[type, ...] | None = None,
 ) -> Any:
-    """Return a plugin's answer; what it raises is noted as its failure, and answered for it with a refusal."""
+    """Return a plugin's answer; what it raises is noted as its failure, and answered for it with a refusal.
+
+    The same goes for an answer that is neither None nor a refusal nor of one of these `kinds`; None: anything will do.
+    """
     try:
-        return ask(*arguments)
+        answer = ask(*arguments)
     except Exception as error:  # the border between framework and plugin
         failures.append(_failure(active, point, describe(error)))
         return _refusal_for(error)
+    if answer is None or kinds is None or isinstance(answer, Refusal):
+        return answer
+    if isinstance(answer, kinds) and _is_sound(answer):
+        return answer
+    return odd_answer(failures, active, point, answer)
+
+
+def odd_answer(failures: list[Failure], active: Active, point: Point, answer: object) -> Refusal:
+    """Note an answer that is not what the point's protocol says as the plugin's failure; return what it comes to."""
+    try:
+        shown = repr(answer)
+    except Exception:  # the plugin's own class
+        shown = type(answer).__name__
+    message = f"the answer must be what the protocol of `{point.value}` says, not {shown}"
+    failures.append(_failure(active, point, message))
+    return Refusal("", message, Code.ERROR)
+
+
+def _is_sound(answer: object) -> bool:
+    """Whether an answer of the right kind holds what it should: a plugin's author may have no type checker."""
+    match answer:
+        case OnlyNodes():
+            return isinstance(answer.names, AbstractSet)
+        case Wait():
+            return isinstance(answer.timeout, int)
+        case Plan():
+            return isinstance(answer.nodes, Mapping)
+        case Changed():
+            return isinstance(answer.pod, PodInfo | None) and isinstance(answer.snapshot, Snapshot | None)
+        case Nomination():
+            return isinstance(answer.node, str) and all(isinstance(each, PodInfo) for each in answer.victims)
+        case _:
+            return True
 
 
 class RefusedNodes:
@@ -470,6 +516,66 @@ def _resolvable(step: Filtered) -> list[tuple[int, bool]]:
 
 def _refusal_for(error: Exception) -> Refusal:
     return Refusal("", describe(error), Code.ERROR, failed(error))
+
+
+def _check_kind(answer: object, wanted: type) -> None:
+    if not isinstance(answer, wanted):
+        raise TypeError(f"the answer must be of the kind `{wanted.__name__}`, not {type(answer).__name__}")
+
+
+class _Secured:
+    """What a plugin says of its refusals, where it may fail to say it."""
+
+    __slots__ = ("_answer",)
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    def explain(self, row: int) -> Refusal:
+        try:
+            return self._answer.explain(row)
+        except Exception as error:  # the border between framework and plugin
+            return Refusal("", _unknown(error), Code.ERROR, failed(error))
+
+    def reasons(self, rows: Rows) -> Mapping[str, Rows]:
+        try:
+            return self._answer.reasons(rows) if self._answer.reasons is not None else {}
+        except Exception as error:
+            return {_unknown(error): rows}
+
+    def brief(self, rows: Rows) -> Mapping[str, Rows]:
+        try:
+            return self._answer.brief(rows) if self._answer.brief is not None else {}
+        except Exception as error:
+            return {_unknown(error): rows}
+
+    def codes(self, rows: Rows) -> Mapping[Code, Rows]:
+        try:
+            return self._answer.codes(rows) if self._answer.codes is not None else {}
+        except Exception:
+            return {Code.ERROR: rows}
+
+    def rules(self, rows: Rows) -> frozenset[str]:
+        try:
+            return self._answer.rules(rows) if self._answer.rules is not None else frozenset()
+        except Exception:
+            return frozenset()
+
+
+def _unknown(error: Exception) -> str:
+    return f"why is not known: {describe(error)}"
+
+
+def _secured(active: Active, answer: Answer) -> Answer:
+    """Return an answer that can be read by anybody; those of documents can be as they are."""
+    if active.plugin.span is not None:
+        return answer
+    it = _Secured(answer)
+    return Answer(
+        answer.passed, it.explain, answer.errors, None if answer.reasons is None else it.reasons,
+        None if answer.codes is None else it.codes, None if answer.rules is None else it.rules,
+        None if answer.brief is None else it.brief,
+    )
 
 
 def _check_shape(values: NDArray[Any], wanted: type[np.generic], size: int) -> None:

@@ -90,6 +90,10 @@ class WaitingRoom:
         """Whether a pod waits."""
         return key in self._parked
 
+    def parked(self, key: str) -> Parked | None:
+        """Return a pod that waits, or None."""
+        return self._parked.get(key)
+
     def next_time(self) -> int | None:
         """Return when the next pod has waited for too long; None where none waits."""
         while self._deadlines and self._parked.get(self._deadlines[0][2].pod.key) is not self._deadlines[0][2]:
@@ -133,21 +137,27 @@ class WaitingRoom:
         return self._leaving.popleft() if self._leaving else None
 
 
+def same_pod(one: PodInfo, other: PodInfo) -> bool:
+    """Whether two versions of a key are of one pod, and none was made anew under the name of one that is gone."""
+    return not one.uid or not other.uid or one.uid == other.uid
+
+
 def bind(held: Bound, pod: PodInfo, cluster: Cluster, client: Client, feature_gates: Collection[str]) -> None:
     """Run the binding cycle of a pod that was assumed; what stops it is noted in `held`."""
     node = held.verdict.node
     assert node is not None
     profile = held.profile
     reservation = reservation_of(pod) if is_reserve_pod(pod) else None
+    if reservation is None and "DynamicSchedulerCheck" in feature_gates:
+        fault = _fault_of(pod, cluster.object("Pod", pod.key), profile.name)
+        if fault:
+            held.refuse("DynamicSchedulerCheck", Point.PRE_BIND, Refusal("", fault, Code.ERROR))
+            return
+    if node not in cluster.index:
+        held.refuse("bind", Point.PRE_BIND, Refusal("", f"the node `{node}` is gone", Code.ERROR))
+        return
     if profile.at[Point.PRE_BIND]:
-        original: Mapping[str, Any] | None = pod.object
-        if reservation is not None:
-            original = cluster.object("Reservation", reservation)
-        elif "DynamicSchedulerCheck" in feature_gates:
-            fault = _fault_of(pod, cluster.object("Pod", pod.key), profile.name)
-            if fault:
-                held.refuse("DynamicSchedulerCheck", Point.PRE_BIND, Refusal("", fault, Code.ERROR))
-                return
+        original = pod.object if reservation is None else cluster.object("Reservation", reservation)
         if original is None:
             message = f"the reservation `{reservation}` is gone"
             held.refuse("Reservation", Point.PRE_BIND, Refusal("", message, Code.ERROR))
@@ -187,7 +197,8 @@ def _prepare(held: Bound, pod: PodInfo, original: Mapping[str, Any], node: str, 
             if has(active.ask, *_WRITES) and _stopped(held, active, active.ask.pre_bind, held.state, pod, draft, node):
                 return
     for active in held.profile.having(ApplyPatch):
-        answer = guarded(held.failures, active, Point.PRE_BIND, active.ask.apply_patch, held.state, original, draft)
+        answer = guarded(held.failures, active, Point.PRE_BIND, active.ask.apply_patch, held.state, original, draft,
+                         kinds=(Skip,))
         if isinstance(answer, Skip):
             continue
         if answer is not None:
@@ -196,7 +207,7 @@ def _prepare(held: Bound, pod: PodInfo, original: Mapping[str, Any], node: str, 
 
 
 def _stopped(held: Bound, active: Active, ask: Callable[..., Refusal | None], *arguments: object) -> bool:
-    refusal = guarded(held.failures, active, Point.PRE_BIND, ask, *arguments)
+    refusal = guarded(held.failures, active, Point.PRE_BIND, ask, *arguments, kinds=())
     if refusal is not None:
         held.refuse(active.name, Point.PRE_BIND, refusal)
     return refusal is not None
@@ -204,7 +215,7 @@ def _stopped(held: Bound, active: Active, ask: Callable[..., Refusal | None], *a
 
 def _bind(held: Bound, pod: PodInfo, node: str, client: Client) -> None:
     for active in held.profile.at[Point.BIND]:
-        answer = guarded(held.failures, active, Point.BIND, active.ask.bind, held.state, pod, node)
+        answer = guarded(held.failures, active, Point.BIND, active.ask.bind, held.state, pod, node, kinds=(Skip,))
         if isinstance(answer, Skip):
             continue
         if answer is not None:
@@ -213,5 +224,5 @@ def _bind(held: Bound, pod: PodInfo, node: str, client: Client) -> None:
     # A profile without a plugin that binds leaves that to the framework: there is only one way.
     try:
         client.bind(pod, node)
-    except OSError as error:
+    except Exception as error:  # the API server, or what stands for it
         held.refuse("bind", Point.BIND, Refusal("", describe(error), Code.ERROR, EvaluationError(describe(error))))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..cel.frame import Rows
+from ..cluster.events import Event
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Cluster, Snapshot
 from ..plugins import (
@@ -34,9 +35,9 @@ from ..points import Code, Framework, Point, Refusal
 from ..registry import Live, Registry
 from ..reload.instances import Adoption, Instances, Lease
 from ..source import PolicyError
-from .asking import Asking, Phase, RefusedNodes, all_rows, guarded
-from .binding import Bound, Parked, WaitingRoom, bind
-from .events import EventHub
+from .asking import Asking, Phase, RefusedNodes, all_rows, guarded, odd_answer
+from .binding import Bound, Parked, WaitingRoom, bind, same_pod
+from .events import EventHub, Subscriber
 from .nominations import Nominations
 from .profile import Profile, ProfileSpec
 from .rowwise import describe
@@ -132,7 +133,7 @@ def _nominated(verdict: Verdict, asking: Asking) -> Verdict:
     for active in asking.profile.having(ReservationNominator):
         refusal = guarded(
             asking.failures, active, Point.SCORE, active.ask.nominate_reservation,
-            asking.state, asking.pod, asking.snapshot, verdict.row,
+            asking.state, asking.pod, asking.snapshot, verdict.row, kinds=(),
         )
         if refusal is not None:
             return replace(verdict, node=None, row=-1, refusal=(active.name, Point.SCORE, refusal),
@@ -153,8 +154,10 @@ def _with_room(verdict: Verdict, asking: Asking, refused: RefusedNodes) -> Verdi
     for active in profile.at[Point.POST_FILTER]:
         answer = guarded(
             asking.failures, active, Point.POST_FILTER, active.ask.post_filter,
-            state, asking.pod, asking.snapshot, refused,
+            state, asking.pod, asking.snapshot, refused, kinds=(Nomination,),
         )
+        if isinstance(answer, Nomination) and answer.node not in asking.snapshot.index:
+            answer = odd_answer(asking.failures, active, Point.POST_FILTER, answer)
         if isinstance(answer, Nomination):
             nomination = answer
             break
@@ -281,7 +284,11 @@ class Scheduler:
         self._force = _Force()
         self._prepared = _Force()
         self._making: int | None = None
+        self._deciding = False
+        self._unheard: list[Subscriber] = []
+        """What plugins subscribed with that are being made."""
         self._refused: Registry | None = None
+        cluster.listen(self._note)
         self._adopt(live.registry)
 
     @property
@@ -326,8 +333,16 @@ class Scheduler:
         with the pod on it.
         """
         self.settle()
-        snapshot = self.cluster.snapshot(self._clock())
-        profile, state = self.profile_of(pod), CycleState()
+        profile = self.profile_of(pod)
+        # What happens on the way is told to listeners, who may ask for profiles: they must not put others in force now.
+        self._deciding = True
+        try:
+            return self._schedule(profile, pod, explained=explained)
+        finally:
+            self._deciding = False
+
+    def _schedule(self, profile: Profile, pod: PodInfo, *, explained: bool) -> Verdict:
+        snapshot, state = self.cluster.snapshot(self._clock()), CycleState()
         if self.watch is not None:
             profile = self.watch(profile)
         verdict = decide(self.watched(profile, pod), pod, snapshot, tie_break=self._tie_break, state=state,
@@ -336,8 +351,7 @@ class Scheduler:
         if explained or verdict.nomination is not None:  # who has to go changes what there is to explain
             verdict = verdict.explained()
         if verdict.node is None:
-            self._make_room(verdict)
-            return verdict
+            return self._make_room(verdict)
         held = Bound(profile, state, verdict)
         pod = self._resized(held, pod, snapshot)
         if held.refusal is None:
@@ -345,6 +359,10 @@ class Scheduler:
         if held.refusal is not None:
             return held.outcome()
         devices: tuple[int, ...] = state.get(ReservedDevices, ())
+        if verdict.node not in self.cluster.index:  # a plugin that reserves may write to the cluster
+            held.refuse("assume", Point.RESERVE, Refusal("", f"the node `{verdict.node}` is gone", Code.ERROR))
+            self._undo(held, pod)
+            return held.outcome()
         self.cluster.assume(pod, verdict.node, devices)
         held.verdict = replace(verdict, devices=devices) if devices else verdict
         self.nominations.withdraw(pod)
@@ -385,18 +403,45 @@ class Scheduler:
             parked.lease.release()
             self._concluded(held.outcome())
 
-    def _make_room(self, verdict: Verdict) -> None:
+    def _note(self, event: Event) -> None:
+        """A pod that a permit holds and that is gone, another one, or bound by somebody else, is let go."""
+        if event.kind == "Node" and event.new is None:
+            for key in tuple(self.waiting.keys()):
+                parked = self.waiting.parked(key)
+                if parked is not None and parked.held.verdict.node == event.key:
+                    self.waiting.reject(key, "waiting", f"the node `{event.key}` is gone")
+        if event.kind != "Pod" or event.assumed:
+            return
+        parked = self.waiting.parked(event.key)
+        if parked is None:
+            return
+        pod = event.new_pod
+        if pod is None:
+            self.waiting.reject(event.key, "waiting", "the pod was deleted")
+        elif not same_pod(parked.pod, pod):
+            self.waiting.reject(event.key, "waiting", "the pod was made anew")
+        elif pod.node_name != parked.held.verdict.node:
+            self.waiting.reject(event.key, "waiting", f"the pod was bound to `{pod.node_name}` by somebody else")
+
+    def _make_room(self, verdict: Verdict) -> Verdict:
         nomination = verdict.nomination
         if nomination is None:
-            return
+            return verdict
         # Pods of lower priority that were promised the node would find it taken: they are to look for another one.
         for other in self.nominations.nominated(nomination.node):
             if other.priority < verdict.pod.priority:
                 self.nominations.withdraw(other)
         self.nominations.nominate(verdict.pod, nomination.node)
         for victim in nomination.victims:
-            if not self.waiting.reject(victim.key, "preemption", "preempted"):
+            if self.waiting.reject(victim.key, "preemption", "preempted"):
+                continue
+            try:
                 self.client.preempt(victim, f"preempted by {verdict.pod.key} on {nomination.node}")
+            except Exception as error:  # the API server, or what stands for it
+                self.nominations.withdraw(verdict.pod)
+                refusal = Refusal("", describe(error), Code.ERROR)
+                return replace(verdict, nomination=None, no_room=(*verdict.no_room, ("preemption", refusal)))
+        return verdict
 
     def _resized(self, held: Bound, pod: PodInfo, snapshot: Snapshot) -> PodInfo:
         if "ResizePod" not in self.feature_gates:
@@ -404,7 +449,7 @@ class Scheduler:
         for active in held.profile.having(ResizePod):
             answer = guarded(
                 held.failures, active, Point.RESERVE, active.ask.resize_pod,
-                held.state, pod, snapshot, held.verdict.row,
+                held.state, pod, snapshot, held.verdict.row, kinds=(PodInfo,),
             )
             if isinstance(answer, Refusal):
                 held.refuse(active.name, Point.RESERVE, answer)
@@ -419,10 +464,11 @@ class Scheduler:
         for active in held.profile.reserves:
             refusal = guarded(
                 held.failures, active, Point.RESERVE, active.ask.reserve, held.state, pod, snapshot, held.verdict.row,
+                kinds=(),
             )
             if refusal is not None:
                 held.refuse(active.name, Point.RESERVE, refusal)
-                self._unreserve(held, pod, snapshot)
+                self._give_back(held, pod, snapshot)
                 break
         for active in held.profile.having(ReservationNominator):
             guarded(held.failures, active, Point.RESERVE, active.ask.forget_nomination, pod)
@@ -443,6 +489,7 @@ class Scheduler:
         for active in held.profile.at[Point.PERMIT]:
             answer = guarded(
                 held.failures, active, Point.PERMIT, active.ask.permit, held.state, pod, snapshot, held.verdict.row,
+                kinds=(Wait,),
             )
             if isinstance(answer, Wait):
                 waits[active.name] = snapshot.now + answer.timeout
@@ -453,8 +500,15 @@ class Scheduler:
 
     def _undo(self, held: Bound, pod: PodInfo) -> None:
         """Give back what a pod that was assumed has; everybody is told, whatever fails."""
-        self._unreserve(held, pod, self.cluster.snapshot(self._clock()))
-        self.cluster.forget(pod.key)
+        self._give_back(held, pod, self.cluster.snapshot(self._clock()))
+
+    def _give_back(self, held: Bound, pod: PodInfo, snapshot: Snapshot) -> None:
+        self._unreserve(held, pod, snapshot)
+        known = self.cluster.pod(pod.key)
+        bound = known is not None and (known.object.get("spec") or {}).get("nodeName")
+        if known is not None and same_pod(known, pod) and known.node_name == held.verdict.node and not bound:
+            # Another pod of that name, and one that somebody has bound meanwhile, is not what was assumed.
+            self.cluster.forget(pod.key)
         for active in held.profile.having(ForgetPod):
             guarded(held.failures, active, Point.RESERVE, active.ask.forget_pod, pod)
 
@@ -487,10 +541,15 @@ class Scheduler:
 
         handle = Handle(
             profile, self._snapshot, self._clock, logging.getLogger(f"koordpolicy.scheduler.{plugin}"),
-            seed=self.settings.seed, events=self._events.subscriber(), waiting=self.waiting, queue=self._queue,
+            seed=self.settings.seed, events=self._subscriber(), waiting=self.waiting, queue=self._queue,
             nominator=self.nominations, client=self.client, peers=peers, feature_gates=self.feature_gates,
         )
         return handle if self._count is None else replace(handle, count=self._count)
+
+    def _subscriber(self) -> Subscriber:
+        subscriber = self._events.subscriber()
+        self._unheard.append(subscriber)
+        return subscriber
 
     def _snapshot(self) -> Snapshot:
         if self._making == threading.get_ident():
@@ -501,7 +560,7 @@ class Scheduler:
 
     def _refresh(self) -> None:
         registry = self._live.registry
-        if registry is self._force.registry or registry is self._refused:
+        if self._deciding or registry is self._force.registry or registry is self._refused:
             return
         prepared = self._prepared
         if prepared.registry is None or prepared.registry.generation < registry.generation:
@@ -523,10 +582,14 @@ class Scheduler:
 
     def _made(self, registry: Registry, adoption: Adoption) -> dict[str, Profile]:
         self._making = threading.get_ident()
+        self._unheard.clear()
         try:
-            return {spec.name: Profile.of(spec, registry, adoption) for spec in self.settings.profiles}
+            made = {spec.name: Profile.of(spec, registry, adoption) for spec in self.settings.profiles}
         finally:
             self._making = None
+        for subscriber in self._unheard:
+            subscriber.begin()
+        return made
 
 
 class OwnCluster:

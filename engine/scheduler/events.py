@@ -17,6 +17,8 @@ class Subscriber:
 
     def __init__(self, hub: EventHub) -> None:
         self._hub = hub
+        self.begun = False
+        self.closed = False
 
     def on(self, kinds: Collection[str], callback: Callable[[Event], None]) -> None:
         """Call back for every change of objects of these kinds; what is known already comes first, nodes before pods.
@@ -24,6 +26,10 @@ class Subscriber:
         May be called from any thread; the calls come in the thread that decides.
         """
         self._hub.subscribe(self, frozenset(kinds), callback)
+
+    def begin(self) -> None:
+        """Call back from the next `settle` on: the plugin is made and started."""
+        self.begun = True
 
     def close(self) -> None:
         """Never call back again."""
@@ -35,6 +41,7 @@ class EventHub:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        # Plugins are made, and closed, in other threads than the one that calls them back.
         self._lock = threading.Lock()
         self._new: list[tuple[Subscriber, frozenset[str], Callable[[Event], None]]] = []
         self._by_kind: dict[str, list[tuple[Subscriber, Callable[[Event], None]]]] = {}
@@ -53,6 +60,7 @@ class EventHub:
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """Drop all subscriptions of a subscriber."""
         with self._lock:
+            subscriber.closed = True
             self._new = [each for each in self._new if each[0] is not subscriber]
             # A new table: the thread that decides may be going through the one before.
             self._by_kind = {
@@ -65,11 +73,16 @@ class EventHub:
         if not self._new:
             return
         with self._lock:
-            new, self._new = self._new, []
+            new = [each for each in self._new if each[0].begun]
+            self._new = [each for each in self._new if not each[0].begun]
         for subscriber, kinds, callback in new:
             for event in self._present(kinds):
+                if subscriber.closed:
+                    break
                 _call(callback, event)
             with self._lock:
+                if subscriber.closed:
+                    continue
                 self._by_kind = {
                     **self._by_kind, **{kind: [*self._by_kind.get(kind, ()), (subscriber, callback)] for kind in kinds},
                 }
@@ -81,8 +94,9 @@ class EventHub:
                 yield Event(kind, key, None, item, None, pod)
 
     def _publish(self, event: Event) -> None:
-        for _, callback in self._by_kind.get(event.kind, ()):
-            _call(callback, event)
+        for subscriber, callback in self._by_kind.get(event.kind, ()):
+            if not subscriber.closed:
+                _call(callback, event)
 
 
 def _call(callback: Callable[[Event], None], event: Event) -> None:

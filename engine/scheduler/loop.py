@@ -6,20 +6,24 @@ It runs in real or in virtual time: `clock` says what time it is, `next_time` wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 
 from ..cluster.events import Event
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Cluster
-from ..plugins import AfterError, BeforeError, Client, Count, Depends, Hinted, NextPod, QueuedPod
+from ..plugins import AfterError, BeforeError, Client, Count, Depends, Hinted, NextPod, QueuedPod, methods_of
 from ..points import Code, Enforcement, Point, Refusal
 from ..registry import Live
 from .asking import guarded
+from .binding import same_pod
 from .controllers import ControllerRuns
 from .cycle import Scheduler, Settings
 from .monitor import Monitor
 from .profile import Active, Profile
-from .queue import LONGEST_WAIT, Hint, PathHint, SchedulingQueue, any_change
+from .queue import LONGEST_WAIT, Hint, PathHint, SchedulingQueue, any_change, by_priority
 from .reservations import follow
+from .rowwise import describe, has
 from .verdict import Failure, Verdict
 
 
@@ -62,6 +66,7 @@ class SchedulingLoop:
         cluster.listen(self._note)
         for pod in cluster.pending:
             self._enqueue(pod)
+            self._remember_promise(pod)
 
     def schedule_one(self) -> Verdict | None:
         """Decide about the next pod and carry that out; None where no pod is to be tried now."""
@@ -71,6 +76,8 @@ class SchedulingLoop:
         if registry.generation != self._generation:
             self._generation = registry.generation
             self.queue.release_all()
+        for pod in self.queue.reconsidered():
+            self._enqueue(pod)
         queued = self._next()
         if queued is None:
             return None
@@ -80,7 +87,6 @@ class SchedulingLoop:
         verdict = self.scheduler.schedule(pod)
         if verdict.waiting:
             self._held[pod.key] = queued
-            self.queue.done(pod.key)
         else:
             self._conclude(queued, verdict)
         if self._monitor is not None:
@@ -118,8 +124,11 @@ class SchedulingLoop:
     def _key(self, queued: QueuedPod) -> object:
         # Profiles have one queue together, so the first profile's order is everybody's, as in kube-scheduler.
         for active in self._sorters():
-            return active.ask.queue_key(queued)
-        return (-queued.pod.priority, queued.since)
+            failed = len(self.failures)
+            key = guarded(self.failures, active, Point.QUEUE_SORT, active.ask.queue_key, queued)
+            if len(self.failures) == failed:
+                return key
+        return by_priority(queued)
 
     def _sorters(self) -> tuple[Active, ...]:
         profiles = self.scheduler.profiles if hasattr(self, "scheduler") else ()
@@ -132,37 +141,73 @@ class SchedulingLoop:
             if pod is None or pod.node_name:
                 self.queue.remove(event.key)
                 self.gated.pop(event.key, None)
-                if pod is not None and not event.assumed:
-                    self.scheduler.nominations.withdraw(pod)
-            elif not event.assumed and (before is None or before.node_name):
+                if not event.assumed:
+                    self._withdraw(pod or before)
+            elif not event.assumed and (before is None or before.node_name or not same_pod(before, pod)):
+                self.queue.remove(event.key)
+                self._withdraw(before)
                 self._enqueue(pod)
+                self._remember_promise(pod)
             elif not event.assumed:
                 self.queue.update(pod)
         for pod in self.queue.note(event):
             self._enqueue(pod)
 
-    def _enqueue(self, pod: PodInfo) -> None:
+    def _withdraw(self, pod: PodInfo | None) -> None:
+        """Take back what was promised to a pod that needs it no more: for others that is as if it left the node."""
+        node = None if pod is None else self.scheduler.nominations.promised(pod)
+        if pod is None or node is None:
+            return
+        self.scheduler.nominations.withdraw(pod)
+        self.queue.note(Event("Pod", pod.key, pod.object, None, pod.on(node), None, assumed=True))
+
+    def _remember_promise(self, pod: PodInfo) -> None:
+        """Keep what was promised to a pod before this scheduler knew it."""
+        node = self.scheduler.nominations.node_of(pod)
+        if node is not None:
+            self.scheduler.nominations.nominate(pod, node)
+
+    def _enqueue(self, pod: PodInfo, but: str = "") -> None:
         self.gated.pop(pod.key, None)
         if (pod.object.get("metadata") or {}).get("deletionTimestamp"):
             return
         profile = self.scheduler.profile_of(pod)
         for active in profile.at[Point.PRE_ENQUEUE]:
+            if active.name == but:
+                continue
             refusal = guarded(self.failures, active, Point.PRE_ENQUEUE, active.ask.pre_enqueue, pod,
-                              self.scheduler.cluster.snapshot(self._clock()))
+                              self.scheduler.cluster.snapshot(self._clock()), kinds=())
             if refusal is not None and active.enforced:
                 self.gated[pod.key] = (active.name, refusal)
-                self.queue.gate(pod, [_hint_of(active, frozenset((refusal.rule,)))])
+                self.queue.gate(pod, [self._hint_of(active, frozenset((refusal.rule,)))])
                 return
         self.queue.add(pod)
 
     def _next(self) -> QueuedPod | None:
+        while (queued := self._asked_next() or self.queue.pop()) is not None:
+            if not (queued.pod.object.get("metadata") or {}).get("deletionTimestamp"):
+                return queued
+            self.queue.done(queued.pod.key)
+        return None
+
+    def _asked_next(self) -> QueuedPod | None:
+        name = ""
         for profile in self.scheduler.profiles:
             for active in profile.having(NextPod)[:1]:
+                # There is one such plugin in a process, though each profile has an instance of its own.
+                name = name or active.name
+                if active.name != name:
+                    continue
                 key = guarded(self.failures, active, Point.QUEUE_SORT, active.ask.next_pod)
+                gated = self.queue.gated(key) if isinstance(key, str) else None
+                if gated is not None:  # its own gate a plugin may open like that, but no other one's
+                    self._enqueue(gated, but=active.name)
+                    if key in self.gated:
+                        continue
                 found = self.queue.pop(key) if isinstance(key, str) else None
                 if found is not None:
                     return found
-        return self.queue.pop()
+        return None
 
     # Out of it
 
@@ -177,47 +222,86 @@ class SchedulingLoop:
             self.queue.done(queued.pod.key)
             return
         profile = self.scheduler.profile_of(queued.pod)
+        try:
+            self._handle_failure(profile, queued, verdict)
+        finally:
+            self.queue.done(queued.pod.key)
+
+    def _handle_failure(self, profile: Profile, queued: QueuedPod, verdict: Verdict) -> None:
         refusal = verdict.refusal[2] if verdict.refusal is not None else Refusal("", verdict.summary())
         for active in profile.having(BeforeError):
             if guarded(self.failures, active, Point.POST_FILTER, active.ask.before_error, queued.pod, refusal) is True:
-                self.queue.done(queued.pod.key)
-                return
-        current = self.scheduler.cluster.pod(queued.pod.key)
-        if current is None or not current.node_name:
-            hints = None if refusal.code is Code.ERROR else _hints_of(profile, verdict)
-            self.queue.failed(queued, hints)
+                break
         else:
-            self.queue.done(queued.pod.key)
+            current = self.scheduler.cluster.pod(queued.pod.key)
+            if current is not None and not current.node_name and same_pod(current, queued.pod):
+                hints = None if refusal.code is Code.ERROR else self._hints_of(profile, verdict)
+                self.queue.failed(replace(queued, pod=current), hints)
         for active in profile.having(AfterError):
             if guarded(self.failures, active, Point.POST_FILTER, active.ask.after_error, queued.pod, refusal) is True:
                 return
 
 
-def _hints_of(profile: Profile, verdict: Verdict) -> list[Hint]:
-    """Return what may help the pod: what each plugin that refused it depends on."""
-    plugins = {each.name: each for point in (Point.PRE_FILTER, Point.FILTER, Point.RESERVE, Point.PERMIT)
-               for each in profile.at[point]}
-    found: list[Hint] = []
-    if verdict.refusal is not None:
-        name, _, refusal = verdict.refusal
-        found.append(_hint_of(plugins.get(name), frozenset((refusal.rule,))))
-    for step in verdict.filters:
-        if step.enforcement is Enforcement.ENFORCE and len(step.refused):
-            rules = frozenset[str]() if step.answer.rules is None else step.answer.rules(step.refused)
-            found.append(_hint_of(plugins.get(step.plugin), rules))
-    if not verdict.names:
-        found.append(_NODES)
-    return found
+    def _hints_of(self, profile: Profile, verdict: Verdict) -> list[Hint]:
+        """Return what may help the pod: what each plugin that refused it depends on."""
+        plugins = {each.name: each for each in profile.made}
+        found: list[Hint] = []
+        if verdict.refusal is not None:
+            name, point, refusal = verdict.refusal
+            found.append(self._hint_of(plugins.get(name), frozenset((refusal.rule,))))
+            if point in _AFTER_ASSUMING:
+                # It had its node: what was said of other nodes then is about another moment.
+                return found
+        for step in verdict.filters:
+            if step.enforcement is Enforcement.ENFORCE and len(step.refused):
+                rules = frozenset[str]() if step.answer.rules is None else step.answer.rules(step.refused)
+                found.append(self._hint_of(plugins.get(step.plugin), rules))
+        if not verdict.names:
+            found.append(_NODES)
+        return found
+
+    def _hint_of(self, active: Active | None, rules: frozenset[str]) -> Hint:
+        if active is None:
+            return any_change
+        if has(active.ask, *methods_of(Depends)):
+            paths = guarded(self.failures, active, Point.QUEUE_SORT, active.ask.depends_on, rules)
+            known = isinstance(paths, AbstractSet) and all(type(path) is tuple and path[:1] in _KNOWN for path in paths)
+            return PathHint(frozenset(paths)) if known else any_change
+        if has(active.ask, *methods_of(Hinted)):
+            return _Says(active, self.failures)
+        return any_change
 
 
 _NODES = PathHint(frozenset({("node",)}))
+_KNOWN = frozenset((name,) for name in (
+    "pod", "podInfo", "requests", "limits", "params", "variables", "aggregates", "now", "node", "nodeInfo",
+    "nodeMetric", "allocatable", "requested", "usage", "estimated", "metricAge", "devices", "existingPod",
+    "existingPodInfo", "objects",
+))
+"""What paths begin with; of anything else it is not known what changes it."""
+_AFTER_ASSUMING = frozenset((Point.PERMIT, Point.PRE_BIND, Point.BIND))
 
 
-def _hint_of(active: Active | None, rules: frozenset[str]) -> Hint:
-    if active is None:
-        return any_change
-    if isinstance(active.ask, Depends):
-        return PathHint(active.ask.depends_on(rules))
-    if isinstance(active.ask, Hinted):
-        return active.ask.may_help
-    return any_change
+@dataclass(frozen=True, slots=True)
+class _Says:
+    """What may help a pod as its plugin says it; where that fails, it may."""
+
+    active: Active
+    failures: list[Failure] = field(compare=False, repr=False)
+
+    def __call__(self, event: Event, pod: PodInfo) -> bool:
+        """Ask the plugin."""
+        try:
+            return bool(self.active.ask.may_help(event, pod))
+        except Exception as error:  # the border between framework and plugin
+            plugin = self.active.plugin
+            failure = Failure(plugin.name, plugin.origin, Point.QUEUE_SORT, f"cannot say what helps: {describe(error)}")
+            if failure not in self.failures[-_MOST_ALIKE:]:
+                self.failures.append(failure)
+            return True
+
+    def __hash__(self) -> int:
+        return hash((self.active.name, id(self.active.ask)))
+
+
+_MOST_ALIKE = 8

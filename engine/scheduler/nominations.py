@@ -26,6 +26,11 @@ class Nominations:
             return known[1]
         return (pod.object.get("status") or {}).get("nominatedNodeName") or None
 
+    def promised(self, pod: PodInfo) -> str | None:
+        """Return the node that the pod was promised here, or None."""
+        known = self._pods.get(pod.key)
+        return None if known is None else known[1]
+
     def nominate(self, pod: PodInfo, node: str) -> None:
         """Promise the node to the pod, instead of another one."""
         self.withdraw(pod)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
@@ -25,6 +26,9 @@ INITIAL_BACKOFF: Final = 1 * SECOND
 LONGEST_BACKOFF: Final = 10 * SECOND
 LONGEST_WAIT: Final = 300 * SECOND
 """kube-scheduler's podInitialBackoffSeconds, podMaxBackoffSeconds and podMaxInUnschedulablePodsDuration."""
+
+_MOST_EVENTS: Final = 1000
+"""So many events are kept for pods that are being decided about, or held by a permit."""
 
 Hint: TypeAlias = Callable[[Event, PodInfo], bool]
 """Whether a pod is worth another try after an event."""
@@ -58,7 +62,7 @@ class PathHint:
     @property
     def timed(self) -> bool:
         """Whether the answer may change with time alone."""
-        return any(path[0] in ("now", "metricAge") for path in self.paths)
+        return any(path[0] in ("now", "metricAge") or path in _EXPIRING for path in self.paths)
 
     def __call__(self, event: Event, pod: PodInfo) -> bool:
         """Return whether something changed at one of the paths."""
@@ -74,11 +78,41 @@ class PathHint:
         return any(_differs(path, event.old, event.new) for path in paths)
 
 
+class _Comparable:
+    """What a plugin sorts by, where it may be anything: what cannot be compared goes by the names of the types."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: Any) -> None:
+        self._key = key
+
+    def __lt__(self, other: object) -> bool:
+        return _before(self._key, other._key if isinstance(other, _Comparable) else other)
+
+    def __gt__(self, other: object) -> bool:
+        return _before(other._key if isinstance(other, _Comparable) else other, self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return not self < other and not self > other
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _before(one: Any, other: Any) -> bool:
+    try:
+        return bool(one < other)
+    except Exception:  # the plugin's own values
+        return type(one).__name__ < type(other).__name__
+
+
 _POD_FACTS: Final = frozenset({"pods", "gpuFree", "gpuFreeDevices"})
 _NODE_FACTS: Final[Mapping[str, Path]] = {
     "name": ("metadata", "name"), "images": ("status", "images"), "zone": ("metadata", "labels"),
     "region": ("metadata", "labels"), "unschedulable": ("spec",), "gpuTotal": ("status",), "gpuDevices": ("status",),
+    "gpuModel": ("metadata", "labels"),
 }
+_EXPIRING: Final[frozenset[Path]] = frozenset((("nodeInfo",), ("nodeInfo", "measured")))
+"""What changes when a metric gets too old."""
 
 
 def _kinds(path: Path) -> tuple[str, ...]:
@@ -95,6 +129,8 @@ def _kinds(path: Path) -> tuple[str, ...]:
             return ("Node", "Pod")
         case "devices":
             return ("Node", "Pod", "Device")
+        case "objects" if len(path) > 1:
+            return (path[1],)
         case "usage" | "metricAge" | "nodeMetric":
             return ("Node", "NodeMetric")
         case "nodeInfo" | "estimated":
@@ -107,8 +143,10 @@ def _differs(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool
     match path[0]:
         case "node":
             below: Path = path[1:]
-        case "allocatable" | "devices":
+        case "allocatable":
             below = ("status",)
+        case "devices":
+            return _differs(("allocatable",), old, new) or _differs(("nodeInfo", "gpuModel"), old, new)
         case "nodeInfo":
             below = _NODE_FACTS.get(path[1], ()) if len(path) > 1 else ()
             if not below and len(path) > 1:
@@ -199,8 +237,12 @@ class SchedulingQueue:
         self._timers: list[tuple[int, int, str]] = []
         self._unschedulable = _Waiting()
         self._gated = _Waiting()
-        self._early: dict[str, list[Event]] = {}
-        """Of pods that are being decided about: what happened meanwhile."""
+        self._early: dict[str, int] = {}
+        """Of pods that are being decided about, oldest first: how much had happened when that began."""
+        self._events: deque[Event] = deque(maxlen=_MOST_EVENTS)
+        self._happened = 0
+        self._reconsidered: dict[str, None] = {}
+        """The gated pods that somebody wants to be tried."""
 
     # Reading
 
@@ -212,6 +254,11 @@ class SchedulingQueue:
         """Return all pods that wait for a decision, those that are gated included."""
         entries = (*self._unschedulable.entries.values(), *self._gated.entries.values())
         return (*(queued.pod for _, queued in self._ready.values()), *(entry.queued.pod for entry in entries))
+
+    def gated(self, key: str) -> PodInfo | None:
+        """Return a pod that is gated, or None."""
+        entry = self._gated.entries.get(key)
+        return None if entry is None else entry.queued.pod
 
     def counts(self) -> dict[str, int]:
         """Return how many pods are active, backing off, unschedulable and gated (kube-scheduler's pending_pods)."""
@@ -244,7 +291,11 @@ class SchedulingQueue:
         """Take note of another version of a pod that waits; whether that helps is for `note` to find out."""
         if pod.key in self._ready:
             number, queued = self._ready[pod.key]
-            self._ready[pod.key] = (number, replace(queued, pod=pod))
+            changed = replace(queued, pod=pod)
+            if _before(self._key(queued), self._key(changed)) or _before(self._key(changed), self._key(queued)):
+                self._activate(changed)
+            else:
+                self._ready[pod.key] = (number, changed)
         for waiting in (self._unschedulable, self._gated):
             entry = waiting.entries.get(pod.key)
             if entry is not None:
@@ -274,11 +325,12 @@ class SchedulingQueue:
         What happened while it was decided about counts.
         """
         found = None if hints is None else tuple(dict.fromkeys(hints))
-        missed = self._early.pop(queued.pod.key, ())
         now = self._clock()
-        if not found or any(hint(event, queued.pod) for event in missed for hint in found):
+        if not found or self._helped_meanwhile(queued.pod, found):
+            self.done(queued.pod.key)
             self._back_off(queued, now)
             return
+        self.done(queued.pod.key)
         timed = any(isinstance(hint, PathHint) and hint.timed for hint in found)
         entry = _Entry(queued, found, now, now + (self._longest_backoff if timed else self._longest_wait))
         self._unschedulable.add(entry)
@@ -287,17 +339,29 @@ class SchedulingQueue:
     def done(self, key: str) -> None:
         """Take note that a pod needs no other attempt."""
         self._early.pop(key, None)
+        if not self._early:
+            self._events.clear()
 
     def activate(self, keys: Collection[str]) -> None:
-        """Try these pods soon, whatever they wait for, gated pods included."""
+        """Try these pods soon, whatever they wait for; those that are gated are to be `reconsidered`."""
         for key in keys:
-            if key not in self._ready:
+            if key in self._gated.entries:
+                self._reconsidered[key] = None
+            elif key not in self._ready:
                 queued = self._take(key)
                 if queued is not None:
                     self._activate(queued)
 
+    def reconsidered(self) -> tuple[PodInfo, ...]:
+        """Return the gated pods that were activated since this was asked last: whoever gated them is to be asked."""
+        keys, self._reconsidered = self._reconsidered, {}
+        return tuple(self._gated.entries[key].queued.pod for key in keys if key in self._gated.entries)
+
     def release_all(self) -> None:
-        """Try all pods again that were refused, and those that are gated: the policies are others now."""
+        """Try all pods again that were refused, and reconsider those that are gated: the policies are others now."""
+        # Pods may be sorted by something else now.
+        self._active = [(self._sorted(queued), number, key) for key, (number, queued) in self._ready.items()]
+        heapq.heapify(self._active)
         for entry in list(self._unschedulable.entries.values()):
             if entry.hints:
                 self._back_off(entry.queued, entry.failed_at)
@@ -308,8 +372,9 @@ class SchedulingQueue:
 
         Returns the gated pods for which it may help: they stay gated until they are added.
         """
-        for events in self._early.values():
-            events.append(event)
+        if self._early:
+            self._events.append(event)
+            self._happened += 1
         for entry in self._unschedulable.helped(event):
             self._back_off(entry.queued, entry.failed_at)
         return tuple(entry.queued.pod for entry in self._gated.helped(event))
@@ -324,13 +389,29 @@ class SchedulingQueue:
         return None if entry is None else entry.queued
 
     def _begun(self, queued: QueuedPod) -> QueuedPod:
-        self._early[queued.pod.key] = []
+        self._early[queued.pod.key] = self._happened
         return replace(queued, attempts=queued.attempts + 1, first_attempt=queued.first_attempt or self._clock())
 
     def _activate(self, queued: QueuedPod) -> None:
         number = next(self._numbers)
+        key = self._sorted(queued)
         self._ready[queued.pod.key] = (number, queued)
-        heapq.heappush(self._active, (self._key(queued), number, queued.pod.key))
+        heapq.heappush(self._active, (key, number, queued.pod.key))
+
+    def _sorted(self, queued: QueuedPod) -> Any:
+        key = self._key(queued)
+        plain = type(key) is tuple and all(type(each) is int for each in key)
+        return key if plain else _Comparable(key)
+
+    def _helped_meanwhile(self, pod: PodInfo, hints: tuple[Hint, ...]) -> bool:
+        """Whether something that happened since the attempt began may help; what is not known any more may."""
+        count = self._happened - self._early.get(pod.key, self._happened)
+        if count > len(self._events):
+            return True
+        missed = itertools.islice(reversed(self._events), count)
+        # That the pod itself was placed and taken back is no news.
+        return any(hint(event, pod) for event in missed if not (event.assumed and event.key == pod.key)
+                   for hint in hints)
 
     def _back_off(self, queued: QueuedPod, failed_at: int) -> None:
         """Let the pod become active once its backoff is over, which began when its last attempt failed."""

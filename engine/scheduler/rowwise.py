@@ -36,6 +36,10 @@ class RowwiseFilter:
             except Exception as error:
                 errors[row] = failed(error)
                 refusal = Refusal("", errors[row].message, Code.ERROR, errors[row])
+            if refusal is not None and not isinstance(refusal, Refusal):
+                message = f"the answer must be a refusal or None, not {type(refusal).__name__}"
+                errors[row] = failed(TypeError(message))
+                refusal = Refusal("", message, Code.ERROR, errors[row])
             if refusal is not None:
                 refusals[row] = refusal
                 passed[row] = False

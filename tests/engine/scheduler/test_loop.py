@@ -345,7 +345,7 @@ _GIVEN_BACK = ["unreserve", "forgetPod"]
     ("preScore", ERROR, _SCORED[:7]),
     ("beforeScore", ERROR, _SCORED[:8]),
     ("nominateReservation", ERROR, _SCORED),
-    ("reserve", NO, [*_SCORED, "reserve", "unreserve", "forgetNomination"]),
+    ("reserve", NO, [*_SCORED, "reserve", *_GIVEN_BACK, "forgetNomination"]),
     ("permit", NO, [*_RESERVED, *_GIVEN_BACK]),
     ("preBind", NO, [*_RESERVED, "preBind", *_GIVEN_BACK]),
     ("applyPatch", ERROR, [*_RESERVED, "preBind", "applyPatch", *_GIVEN_BACK]),

@@ -166,7 +166,8 @@ def test_plugins_may_activate_pods_wherever_they_wait(queue):
     queue.add(pod("refused"))
     queue.failed(queue.pop(), [LABELS])
     queue.activate(["default/gated", "default/refused", "default/unknown"])
-    assert {popped(queue), popped(queue)} == {"gated", "refused"}
+    assert (popped(queue), popped(queue)) == ("refused", None)
+    assert ([each.name for each in queue.reconsidered()], queue.reconsidered(), queue.counts()["gated"]) == (["gated"], (), 1)
 
 
 def test_a_hint_that_many_pods_share_is_asked_once_per_event(queue):
