@@ -220,9 +220,10 @@ class DeviceShare:
         self.forget_pod(pod)
 
     def forget_pod(self, pod: PodInfo) -> None:
-        """Forget what was reserved for a pod."""
-        grant = self._granted.pop(pod.key, None)
-        if grant is not None:
+        """Forget what was reserved for a pod; another one that has its name by now keeps what it has."""
+        grant = self._granted.get(pod.key)
+        if grant is not None and grant.uid == pod.uid:
+            del self._granted[pod.key]
             self._holdings.forget(grant.node)
 
     def pre_bind(self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str) -> Refusal | None:

@@ -217,16 +217,18 @@ class ElasticQuota:
         if found is not None and found[0] not in self.trees:
             message = f"quota manager not found, quota: {found[1]}, tree: {found[0]}"
             return Refusal("quota", message, Code.ERROR)
-        self._assign(pod.key, assigned=True)
+        if self._knows(pod):
+            self._assign(pod.key, assigned=True)
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
         """Count the pod as using nothing any more."""
-        self._assign(pod.key, assigned=False)
+        self.forget_pod(pod)
 
     def forget_pod(self, pod: PodInfo) -> None:
-        """Count the pod as using nothing any more."""
-        self._assign(pod.key, assigned=False)
+        """Count the pod as using nothing any more; another one that has its name by now is counted as before."""
+        if self._knows(pod):
+            self._assign(pod.key, assigned=False)
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
         """Return whether an event may have made room: a quota, a node or the pod itself that changed, a pod that left.
@@ -347,6 +349,10 @@ class ElasticQuota:
         del self._by_quota[counted.tree, counted.quota][key]
         if counted.tree in self.trees:
             self.trees[counted.tree].ask(counted.quota, _negative(counted.request), fixed=counted.fixed)
+
+    def _knows(self, pod: PodInfo) -> bool:
+        counted = self.pods.get(pod.key)
+        return counted is not None and counted.pod.uid == pod.uid
 
     def _assign(self, key: str, *, assigned: bool) -> None:
         counted = self.pods.get(key)

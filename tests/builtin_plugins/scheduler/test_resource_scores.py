@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from types import SimpleNamespace
 
@@ -50,7 +51,7 @@ def scores(plugin, pod, snapshot):
 
 def used(pods, name, nonzero):
     unrequested = {"cpu": 100, "memory": 200 * 1024 * 1024} if nonzero else {}
-    return sum(each["spec"]["containers"][0]["resources"]["requests"].get(name) is None and unrequested.get(name, 0)
+    return sum((each["spec"]["containers"][0]["resources"]["requests"].get(name) is None and unrequested.get(name, 0))
                or amount(each, name) for each in pods)
 
 
@@ -84,7 +85,7 @@ def fit_score(kind, resources, pod, item, there):
 
 def broken_line(at):
     points = [(each["utilization"], each["score"] * 10) for each in RATIO["shape"]]
-    for (left, low), (right, high) in zip(points, points[1:], strict=False):
+    for (left, low), (right, high) in itertools.pairwise(points):
         if at <= right:
             return low + math.trunc((high - low) * (at - left) / (right - left))
     return points[-1][1]
