@@ -121,7 +121,8 @@ class _Read(dict[str, object]):
 def alternatives(checked: Checked, bindings: Bindings, wanted: bool = True) -> tuple[tuple[Clause, ...], ...]:
     """Return in which ways an expression could become `wanted`: of each, the clauses that would all have to change.
 
-    The fewest clauses first; at most sixteen ways. An expression that is `wanted` already has one way, without clauses.
+    The fewest clauses first; at most sixteen ways, and of each the first eight clauses. An expression that is
+    `wanted` already has one way, without clauses.
     """
     return tuple(sorted(_unmet(checked, checked.root, wanted, bindings), key=len))
 
@@ -164,8 +165,7 @@ def _all_of(ways: Sequence[list[tuple[Clause, ...]]]) -> list[tuple[Clause, ...]
 
 
 def _cut(ways: Iterator[tuple[Clause, ...]] | Sequence[tuple[Clause, ...]]) -> list[tuple[Clause, ...]]:
-    found = (way for way in ways if len(way) <= _MOST_CLAUSES)
-    return list(itertools.islice(found, _MOST_ALTERNATIVES))
+    return [way[:_MOST_CLAUSES] for way in itertools.islice(ways, _MOST_ALTERNATIVES)]
 
 
 # Distance

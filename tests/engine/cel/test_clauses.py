@@ -129,3 +129,10 @@ def test_the_nearest_value_stops_at_zero_and_where_nothing_helps():
 def test_a_change_says_what_was_there():
     ((clause,),) = alternatives(program("requests.cpu <= 2000").checked, BINDINGS)
     assert list(changes_of(clause, BINDINGS, lambda _: True)) == [Change(("requests", "cpu"), 3000, 2000)]
+
+
+def test_of_many_clauses_that_are_false_the_first_are_told():
+    many = " && ".join(f"metricAge < {number}" for number in range(100, 130))
+    assert unmet(many) == [[(f"metricAge < {number}", True) for number in range(100, 108)]]
+    either = " && ".join(f"(metricAge < {number} || requests.cpu < {number})" for number in range(100, 130))
+    assert [len(way) for way in unmet(either)] == [8] * 16
