@@ -29,7 +29,10 @@ _LOCAL: Final = frozenset((
     "NodeVolumeLimits", "VolumeBinding", "LoadAwareScheduling", "GpuShare", "DeviceShare", "NodeNUMAResource",
     "ElasticQuota", "Coscheduling",
 ))
-"""Built-in plugins whose word about a node hangs on that node and the pod alone, or on no node at all."""
+"""Built-in plugins whose word about a node hangs on that node and the pod alone, or on no node at all.
+
+`Repeats` does not say that: its epoch may stand for anything, and who cannot keep answers may still look at one node.
+"""
 _OF_AFFINITY: Final = "InterPodAffinity"
 """The built-in plugin that looks at other nodes where the pod's affinity says so."""
 _OF_SPREAD: Final = "PodTopologySpread"
