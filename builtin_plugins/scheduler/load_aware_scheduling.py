@@ -181,8 +181,8 @@ class LoadAwareScheduling:
         total = least @ self._weights
         if self._dominant:
             total += np.minimum(least.min(axis=1), HIGHEST_SCORE) * self._dominant
-        present, measured, expired = self._metric_columns(snapshot)
-        scores[rows] = np.where((present & measured & ~expired)[rows], total // weights, 0)
+        present, measured, expired = self._metric_columns(snapshot, rows)
+        scores[rows] = np.where(present & measured & ~expired, total // weights, 0)
         return Scores(scores)
 
     def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
@@ -222,7 +222,7 @@ class LoadAwareScheduling:
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, refused: _Booleans, load: _Load,
     ) -> None:
         """Write down which of the rows are refused for their metric's age, and the load of the others."""
-        present, measured, expired = (column[rows] for column in self._metric_columns(snapshot))
+        present, measured, expired = self._metric_columns(snapshot, rows)
         too_old = present & expired if self._args.filter_expired else np.zeros(len(rows), np.bool_)
         asked = present & measured & ~too_old
         capacity = self._capacity.of(snapshot)[rows]
@@ -246,16 +246,16 @@ class LoadAwareScheduling:
         """Return the time at which the next metric expires: until then no answer changes by itself."""
         stamp = snapshot.frame({}).stamp(_METRIC)
         if self._expires is None or self._expires[0] != stamp or snapshot.now >= self._expires[1]:
-            present, _, expired = self._metric_columns(snapshot)
+            present, _, expired = self._metric_columns(snapshot, np.arange(snapshot.size))
             fresh = self._metrics.of(snapshot)[:, 2][present & ~expired]
             lifetime = self._args.expiration_seconds * NANOSECONDS
             self._expires = stamp, int(fresh.min()) + lifetime if len(fresh) else _NEVER_EXPIRES
         return self._expires[1]
 
-    def _metric_columns(self, snapshot: Snapshot) -> tuple[_Booleans, _Booleans, _Booleans]:
-        """Return which nodes have a NodeMetric, which have it filled in, and which metrics are expired."""
+    def _metric_columns(self, snapshot: Snapshot, rows: Rows) -> tuple[_Booleans, _Booleans, _Booleans]:
+        """Return which of the rows have a NodeMetric, which have it filled in, and which metrics are expired."""
         self._cache.keep_only(snapshot.index)
-        columns = self._metrics.of(snapshot)
+        columns = self._metrics.of(snapshot)[rows]
         updated = columns[:, 2]
         expired = (updated == NEVER) | (snapshot.now - updated >= self._args.expiration_seconds * NANOSECONDS)
         return columns[:, 0] > 0, columns[:, 1] > 0, expired
