@@ -109,7 +109,7 @@ _POD_FACTS: Final = frozenset({"pods", "gpuFree", "gpuFreeDevices"})
 _NODE_FACTS: Final[Mapping[str, Path]] = {
     "name": ("metadata", "name"), "images": ("status", "images"), "zone": ("metadata", "labels"),
     "region": ("metadata", "labels"), "unschedulable": ("spec",), "gpuTotal": ("status",), "gpuDevices": ("status",),
-    "gpuModel": ("metadata", "labels"),
+    "gpuModel": ("metadata", "labels"), "gpuFree": ("status",), "gpuFreeDevices": ("status",),
 }
 _EXPIRING: Final[frozenset[Path]] = frozenset((("nodeInfo",), ("nodeInfo", "measured")))
 """What changes when a metric gets too old."""
@@ -119,10 +119,10 @@ def _kinds(path: Path) -> tuple[str, ...]:
     match path[0]:
         case "node":
             return ("Node",)
-        case "allocatable" | "nodeInfo" if path[0] == "allocatable" or (len(path) > 1 and path[1] in _NODE_FACTS):
-            return ("Node", "Device")
         case "nodeInfo" if len(path) > 1 and path[1] in _POD_FACTS:
             return ("Node", "Pod", "Device")
+        case "allocatable" | "nodeInfo" if path[0] == "allocatable" or (len(path) > 1 and path[1] in _NODE_FACTS):
+            return ("Node", "Device")
         case "nodeInfo" if len(path) > 1:
             return ("Node", "NodeMetric")
         case "requested" | "existingPod" | "existingPodInfo":

@@ -170,6 +170,7 @@ def test_an_event_that_would_let_a_pod_pass_is_never_missed(picked, seed):
 @pytest.mark.parametrize(("spec", "helps"), [
     ("  match: {pods: {namespaceSelector: {matchLabels: {team: a}}}}\n  filter: [{name: r, expression: 'false'}]", {"kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": "b"}}}),
     ("  filter: [{name: r, expression: \"nodeInfo.gpuModel == 'A10'\"}]", {"kind": "Node", "metadata": {"name": "n0", "labels": {"node.koordinator.sh/gpu-model": "A10"}}, "status": {"allocatable": {"cpu": "4"}}}),
+    ("  filter: [{name: r, expression: nodeInfo.gpuFree > 0}]", {"kind": "Node", "metadata": {"name": "n0"}, "status": {"allocatable": {"cpu": "4", "nvidia.com/gpu": "1"}}}),
     ("  filter: [{name: r, expression: \"nodeInfo.gpuModel == 'A10'\"}]", {"kind": "Device", "metadata": {"name": "n0", "labels": {"node.koordinator.sh/gpu-model": "A10"}}, "spec": {"devices": []}}),
 ])
 def test_a_refused_pod_is_tried_again_when_what_helps_it_comes(spec, helps):
