@@ -11,6 +11,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ..scheduler.cycle import Debug
+from ..scheduler.diagnosis import diagnosis_of
 from ..scheduler.loop import SchedulingLoop
 from . import extender
 from .composition import (
@@ -66,6 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="write the scores of the N best nodes of every pod to standard error")
     parser.add_argument("--debug-filters", action="store_true",
                         help="write who refused which nodes to standard error, for every pod")
+    parser.add_argument("--debug-diagnosis", action="store_true",
+                        help="write the diagnosis of every pod without a node to standard error, as JSON")
     add_output(parser)
     extender.add_arguments(parser)
 
@@ -79,8 +82,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         raise Stop("which cluster? name a dump or kube[:CONTEXT] with `--cluster` (only `--extender` can do without)")
     if options.cluster.partition(":")[0] == LIVE_CLUSTER and not options.dry_run:
         raise Stop("binding pods of a live cluster is not available yet: add `--dry-run` to see what would be done")
-    start_logs(options.log, wanted=options.trace or options.debug_filters or bool(options.debug_scores))
-    debug = Debug(options.debug_scores, options.debug_filters, options.trace)
+    start_logs(options.log, wanted=bool(
+        options.trace or options.debug_filters or options.debug_scores or options.debug_diagnosis))
+    debug = Debug(options.debug_scores, options.debug_filters, options.trace, options.debug_diagnosis)
     live = live_of(options.policies, builtins)
     cluster = cluster_of(options.cluster)
     now = moment_of(options.now, options.cluster, cluster)
@@ -89,7 +93,10 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         write_json({
             "pending": len(verdicts),
             "placed": sum(verdict.scheduled for verdict in verdicts),
-            "decisions": [verdict_json(verdict, 5) for verdict in verdicts],
+            "decisions": [
+                verdict_json(verdict, 5) | ({} if verdict.scheduled else {"diagnosis": diagnosis_of(verdict, now)})
+                for verdict in verdicts
+            ],
         })
     else:
         show(verdicts, len(cluster.names))

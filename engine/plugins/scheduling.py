@@ -37,7 +37,8 @@ class CycleState(dict[object, Any]):
     def clone(self) -> CycleState:
         """Return a state of its own; a value with a method `clone` is cloned, others are shared and must not change."""
         return CycleState({
-            key: value.clone() if callable(getattr(value, "clone", None)) else value for key, value in self.items()
+            key: value.clone() if callable(getattr(value, "clone", None)) else value
+            for key, value in list(self.items())  # taken at once: a plugin's own thread may write meanwhile
         })
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import random
 import threading
@@ -37,6 +38,7 @@ from ..reload.instances import Adoption, Instances, Lease
 from ..source import PolicyError
 from .asking import Asking, Phase, RefusedNodes, all_rows, guarded, odd_answer
 from .binding import Bound, Parked, WaitingRoom, bind, same_pod
+from .diagnosis import diagnosis_of
 from .events import EventHub, Subscriber
 from .nominations import Nominations
 from .profile import Profile, ProfileSpec
@@ -229,6 +231,8 @@ class Debug:
     """Who refused which nodes, and why."""
     trace: bool = False
     """Every question to a plugin, in order, with what it came to and how long it took. Nothing that was kept counts."""
+    diagnosis: bool = False
+    """Of every pod that found no node, the diagnosis as JSON (see `diagnosis_of`)."""
 
 
 @dataclass(slots=True)
@@ -387,6 +391,9 @@ class Scheduler:
         """Write to the log what `debug` asks for; to be called before the cluster changes."""
         if self.debug.top_scores or self.debug.filters:
             _log_verdict(verdict, self.debug)
+        if self.debug.diagnosis and verdict.node is None:
+            found = diagnosis_of(verdict, self._clock())
+            logging.getLogger("koordpolicy.scheduler").info("diagnosis: %s", json.dumps(found))
 
     def settle(self) -> None:
         """Carry out what has become of waiting pods, and tell plugins of changes that they have not heard of yet."""

@@ -83,7 +83,7 @@ class SchedulingLoop:
             return None
         pod = queued.pod
         if self._monitor is not None:
-            self._monitor.start(pod.key)
+            self._monitor.start(pod.key, self.scheduler.profile_of(pod).name)
         verdict = self.scheduler.schedule(pod)
         if verdict.waiting:
             self._held[pod.key] = queued

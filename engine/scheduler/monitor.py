@@ -15,7 +15,7 @@ class Monitor:
     """Attempts that have begun; `start` and `complete` are called by who decides, `check` by anybody, any time.
 
     `timer` tells seconds of a clock that only goes forward. An attempt that takes longer than `timeout` seconds is
-    logged and counted once, as `scheduling_timeout`.
+    logged and counted once, as `scheduling_timeout` under the profile's name (`schedulerName`).
     """
 
     def __init__(self, timer: Callable[[], float], *, timeout: float = 30.0, count: Count | None = None) -> None:
@@ -23,13 +23,14 @@ class Monitor:
         self._timeout = timeout
         self._count = count
         self._lock = threading.Lock()
-        self._begun: dict[str, float] = {}
+        self._begun: dict[str, tuple[float, str]] = {}
+        """When it began, and the profile that decides, by pod."""
         self._told: set[str] = set()
 
-    def start(self, pod: str) -> None:
-        """Take note that an attempt for the pod begins."""
+    def start(self, pod: str, profile: str = "") -> None:
+        """Take note that an attempt for the pod begins, in that profile."""
         with self._lock:
-            self._begun[pod] = self._timer()
+            self._begun[pod] = self._timer(), profile
 
     def complete(self, pod: str) -> None:
         """Take note that it has ended, one way or the other."""
@@ -47,7 +48,7 @@ class Monitor:
     def _overdue(self, pod: str | None = None) -> dict[str, float]:
         with self._lock:
             now = self._timer()
-            return {key: now - begun for key, begun in self._begun.items()
+            return {key: now - begun for key, (begun, _) in self._begun.items()
                     if now - begun > self._timeout and pod in (None, key)}
 
     def _report(self, overdue: dict[str, float]) -> None:
@@ -56,6 +57,7 @@ class Monitor:
                 if key in self._told:
                     continue
                 self._told.add(key)
+                profile = self._begun[key][1] if key in self._begun else ""
             _LOG.warning("the decision about %s takes %.1f s, more than %.1f s", key, seconds, self._timeout)
             if self._count is not None:
-                self._count("scheduling_timeout")
+                self._count("scheduling_timeout", schedulerName=profile)

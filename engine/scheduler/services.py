@@ -6,6 +6,7 @@ Nothing here knows of HTTP; all of it is asked in the thread that decides.
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,10 +20,12 @@ ROOT: Final = "/apis/v1"
 FLAGS: Final[Mapping[str, tuple[str, str]]] = {
     "s": ("top_scores", "how many of the best nodes are written to the log with their scores; 0 for none"),
     "f": ("filters", "whether it is written to the log who refused which nodes"),
+    "d": ("diagnosis", "whether the diagnosis of every pod that finds no node is written to the log, as JSON"),
     "t": ("trace", "whether every question to a plugin is written to the log"),
 }
 """By letter, as koord-scheduler names them: what is switched, and what that does."""
 
+_LOG: Final = logging.getLogger(__name__)
 _MOST_SCORES: Final = 1000
 _PART: Final = re.compile(r"\{(\w+)\}")
 _TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
@@ -50,7 +53,7 @@ def answer(scheduler: Scheduler, path: str, query: Mapping[str, str]) -> Any:
     if node is not None:
         return _node(scheduler, node[1])
     for pattern, ask in _services(scheduler).items():
-        found = re.fullmatch(_PART.sub(r"(?P<\1>[^/]+)", pattern), path)
+        found = re.fullmatch(_expression(pattern), path)
         if found is None:
             continue
         known = set(inspect.signature(ask).parameters) - found.groupdict().keys()
@@ -91,12 +94,23 @@ def _with(debug: Debug, name: str, value: Any) -> Debug:
     return replace(debug, **changes)
 
 
+def _expression(pattern: str) -> str:
+    """Return a pattern (`gang/{namespace}/{name}`) as a regular expression with a group for each part."""
+    pieces = _PART.split(pattern)
+    return "".join(f"(?P<{piece}>[^/]+)" if place % 2 else re.escape(piece) for place, piece in enumerate(pieces))
+
+
 def _services(scheduler: Scheduler) -> dict[str, Callable[..., Any]]:
     """Return the plugins' answers by path; of several profiles with one plugin, the first one's."""
     found: dict[str, Callable[..., Any]] = {}
     for profile in scheduler.profiles:
         for active in profile.having(Endpoints):
-            for path, ask in active.ask.endpoints().items():
+            try:
+                endpoints = dict(active.ask.endpoints())
+            except Exception:  # the border between framework and plugin: the others still answer
+                _LOG.exception("the plugin `%s` failed to say what it answers", active.name)
+                continue
+            for path, ask in endpoints.items():
                 found.setdefault(f"{ROOT}/plugins/{active.name}/{path}", ask)
     return found
 

@@ -60,6 +60,18 @@ def test_what_is_not_there_says_what_is(scheduler, path, message):
         answer(scheduler, path, {})
 
 
+def test_a_plugin_that_fails_to_say_what_it_answers_keeps_no_other_from_answering(kit):
+    class Broken(Tells):
+        def endpoints(self):
+            raise RuntimeError("broken")
+
+    def plugin(name, instance):
+        return Plugin(name, Framework.SCHEDULER, (Point.PRE_FILTER,), lambda args, handle: instance, "", name)
+
+    scheduler = Scheduler(kit.cluster("a"), kit.live(plugin("Broken", Broken()), plugin("T+(x", Tells())))
+    assert answer(scheduler, "/apis/v1/plugins/T+(x/gang/shop/web", {}) == "shop/web"
+
+
 def test_a_parameter_that_a_path_does_not_take_is_refused(scheduler):
     with pytest.raises(ValueError, match="`tre` is no parameter of `/apis/v1/plugins/Tells/quotas`: did you mean `tree`"):
         answer(scheduler, "/apis/v1/plugins/Tells/quotas", {"tre": "x"})
@@ -67,7 +79,7 @@ def test_a_parameter_that_a_path_does_not_take_is_refused(scheduler):
 
 def test_flags_are_switched_one_by_one():
     debug = switched(Debug(), "s", "20")
-    assert (debug, switched(debug, "f", "TRUE"), switched(debug, "t", "1")) == (Debug(20), Debug(20, filters=True), Debug(20, trace=True))
+    assert (debug, switched(debug, "f", "TRUE"), switched(debug, "t", "1"), switched(debug, "d", "1")) == (Debug(20), Debug(20, filters=True), Debug(20, trace=True), Debug(20, diagnosis=True))
 
 
 @pytest.mark.parametrize(("letter", "text", "message"), [
