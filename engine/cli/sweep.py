@@ -41,6 +41,9 @@ examples:
   koord-policy sweep 'policy=BestFit,FGD' 'workload=*' seed=42..51 --trace openb/ --out results.parquet
   koord-policy sweep params.cpuPercent=55..90:5 --cluster cluster.yaml --policies policies/ --plot sweep.svg
   koord-policy sweep seed=42..51 --trace openb/ --scheduler-address tcp://10.0.0.5:8786 --out results.csv
+
+exit codes: 0 all experiments are finished, 1 workers were lost (what is finished is kept), 2 usage, 3 policies, trace
+or dump are invalid, or an experiment could not be run
 """
 
 _MOST_EXPERIMENTS: Final = 1_000_000
@@ -215,6 +218,7 @@ def _write_files(
         drawn = [panel for group in shown.panels(swept.finished, manner).values() for panel in group]
         if not drawn:
             warn(f"warning: there is nothing to draw, and no `{options.plot}`: vary something that is a number")
+            options.plot = None
         elif options.plot.suffix == ".png":
             write_whole(options.plot, plots.png(drawn))
         else:
@@ -252,7 +256,9 @@ def _show(swept: Swept, manner: Manner, options: argparse.Namespace) -> None:
         warn(f"warning: plugins or expressions failed in {faulty} experiments (column `errors`): `koord-policy "
              f"{command}` says what")
     before = f", {swept.kept} of them in an earlier run" if swept.kept else ""
-    write(f"\n{len(swept.finished)} experiments are finished{before}" + "".join(_told(options)))
+    count = len(swept.finished)
+    are = "experiment is" if count == 1 else "experiments are"
+    write(f"\n{count:,} {are} finished{before}" + "".join(_told(options)))
 
 
 def _cell(each: tuple[float, float] | None, repeated: bool, counts: bool) -> object:
