@@ -63,6 +63,8 @@ _NEVER_NULL: Final = frozenset(("bool", "int", "uint", "double", "string", "byte
 _ANYTHING: Final = frozenset((DYN.name, ERROR.name))
 _ORDERED: Final = (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)
 _NUMBERS: Final = frozenset((INT, UINT, DOUBLE))
+_QUANTITY: Final = Type("kubernetes.Quantity")
+_AMOUNTS: Final = frozenset(("allocatable", "capacity", "requests", "limits"))
 FOLDED: Final = frozenset(
     ("int", "uint", "double", "string", "bytes", "bool", "timestamp", "duration", "type", "dyn")
 )
@@ -746,6 +748,11 @@ class _Checker:
                 message = f"`{shown[0]}` cannot be indexed with `{shown[1]}`"
             elif len(settled) > 1 and settled[0] != settled[1] and _NUMBERS.issuperset(settled):
                 hint = f"convert one side, as in `{shown[1]}(x) {symbol} y`"
+            elif len(settled) > 1 and not _NUMBERS.isdisjoint(settled) and _QUANTITY in settled:
+                hint = "`.asInteger()` or `.asApproximateFloat()` makes a number of an amount"
+            elif len(settled) > 1 and not _NUMBERS.isdisjoint(settled) and any(map(_is_amount, node.args)):
+                hint = ("API objects hold amounts as texts; `allocatable.cpu`, `requests.memory` and the like are "
+                        "numbers, and `quantity(x).asApproximateFloat()` makes one")
             elif len(settled) > 1 and STRING in settled and not _NUMBERS.isdisjoint(settled):
                 hint = "a text is no number: `string(x)` and `int(x)` convert"
             elif len(settled) > 1 and STRING in settled and (TIMESTAMP in settled or DURATION in settled):
@@ -979,10 +986,19 @@ class _Checker:
             help_ = f"its type is only known at run time: write `{convert}(...)`" if convert else ""
         elif BOOL in allowed and type_ in (INT, UINT, DOUBLE, STRING):
             help_ = "compare it with something"
+        elif type_ == BOOL and not _NUMBERS.isdisjoint(allowed):
+            help_ = "`condition ? 1 : 0` makes a number of it"
         elif type_ == DOUBLE and INT in allowed:
             help_ = "write `int(...)`, which truncates"
         span = self.source.span(root.start, max(root.end, root.start + 1))
         self.problems.append(Problem(f"must be {names}, not {self.shown(type_)}", span, help_, code="cel-type"))
+
+
+def _is_amount(node: Expr) -> bool:
+    """Whether this reads one resource of a map such as `node.status.allocatable`, by its name."""
+    operand = node.operand if isinstance(node, Select) else (
+        node.args[0] if isinstance(node, Call) and node.function == "_[_]" else None)
+    return isinstance(operand, Select) and operand.field in _AMOUNTS
 
 
 _LITERAL_TYPES: Final[dict[type, Type]] = {bool: BOOL, int: INT, float: DOUBLE, str: STRING, bytes: BYTES}

@@ -44,6 +44,7 @@ _EPILOG = """\
 exit codes: 0 ok, 1 unexpected, 2 usage, 3 policies invalid, 4 tests failed, 5 decision not possible, 6 over budget
 
 examples:
+  koord-policy new scheduler keep-off-busy-nodes --out policies
   koord-policy lint policies/
   koord-policy explain default/web-1 --cluster cluster.yaml --policies policies/
   koord-policy eval 'allocatable.cpu - requested.cpu' --cluster cluster.yaml --node node-a

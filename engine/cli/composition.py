@@ -33,6 +33,7 @@ LIVE_CLUSTER: Final = "kube"
 """What `--cluster` says for the cluster that the kubeconfig names, with an optional `:CONTEXT`."""
 
 DEFAULT_PROFILE: Final = "default-scheduler"
+_SHOWN_IDLE: Final = 3
 _STAMPS: Final = (("status", "updateTime"), ("metadata", "creationTimestamp"))
 
 
@@ -142,8 +143,18 @@ def _idle(registry: Registry, profiles: Collection[str], enabled: Collection[str
     for plugin in registry.of_framework(Framework.SCHEDULER):
         if plugin.profiles is not None and plugin.profiles.isdisjoint(profiles) and plugin.name not in enabled:
             idle.setdefault(tuple(sorted(plugin.profiles)), []).append(plugin.name)
+    hints = {names: next((hint for name in names if (hint := did_you_mean(name, profiles))), "") for names in idle}
+    others = [names for names in idle if not hints[names]]
+    meant = sorted(plugin for names in others for plugin in idle[names])
+    if len(meant) > 1:  # such as a library of policies, of which some are for other profiles
+        shown = ", ".join(f"`{name}`" for name in meant[:_SHOWN_IDLE])
+        more = f" and {len(meant) - _SHOWN_IDLE} more" if len(meant) > _SHOWN_IDLE else ""
+        yield (f"warning: {len(meant)} policies do nothing, as no pod here is decided about in their profiles "
+               f"({', '.join(f'`{name}`' for name in sorted({each for names in others for each in names}))}): "
+               f"{shown}{more}")
+        idle = {names: plugins for names, plugins in idle.items() if hints[names]}
     for names, plugins in idle.items():
-        hint = next((hint for name in names if (hint := did_you_mean(name, profiles))), "")
+        hint = hints[names]
         shown = ", ".join(f"`{name}`" for name in plugins)
         does = "does nothing: its" if len(plugins) == 1 else "do nothing: their"
         yield (f"warning: {shown} {does} `spec.profiles` {'names' if len(names) == 1 else 'name'} "

@@ -38,8 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_cluster(parser)
     add_policies(parser)
     parser.add_argument("--config", metavar="FILE", type=Path, help="a DeschedulerConfiguration (descheduler/v1alpha2)")
-    parser.add_argument("--once", action="store_true", help="run one cycle and end")
-    parser.add_argument("--dry-run", action="store_true", help="evict nothing, and say what would be evicted")
+    parser.add_argument("--once", action="store_true", help="run one cycle and end (needed: there is no loop yet)")
+    parser.add_argument("--dry-run", action="store_true",
+                        help="evict nothing, and say what would be evicted (needed: nothing else is done)")
     parser.add_argument("--cycles", type=count, default=1, metavar="N",
                         help="look so many times at the same cluster and print the last cycle: what must be found "
                              "several times in a row (`anomaly`) is found then (default: 1)")

@@ -80,8 +80,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, (counted, _) in BUDGETS.items():
         parser.add_argument(f"--max-{name}", type=_budget, metavar="N|N%", help=f"a budget: at most so many {counted}")
     parser.add_argument("--top", type=count, default=10, metavar="N", help="show so many of each list (default: 10)")
-    parser.add_argument("--output", "-o", choices=("table", "json", "markdown"), default="table",
-                        help="tables for people, json (with everything) for machines, markdown for a pull request")
+    parser.add_argument("--output", "-o", choices=("text", "json", "markdown", "table"), default="text",
+                        help="text (or table, the same) for people, json (with everything) for machines, markdown for "
+                             "a pull request")
 
 
 def _percent(text: str) -> int:

@@ -76,6 +76,9 @@ class Caller:
         finally:
             connection.close()
         why = "" if response.status == 200 else str(data.get("error", f"answered {response.status}"))
+        if response.status == 401:
+            wants = "it has another token" if self.token else "it wants a token"
+            why = f"{wants}: name the file with the one of `--admin-token-file` by `--token-file`"
         return Answer(endpoint, response.status, data, why)
 
     def ask_all(self, endpoints: Sequence[str], path: str, body: object = None) -> list[Answer]:

@@ -94,7 +94,7 @@ def contents(framework: str, name: str, *, python: bool) -> dict[str, str]:
         "name": name, "module": module, "Class": _class_name(module),
         # What YAML would not read as a text (`123`, `null`) is quoted.
         "text": name if name[0].isalpha() and name not in _NO_TEXTS else f'"{name}"',
-        "schema": f"schemas/{_KINDS[framework].value}.json",
+        "schema": f".schemas/{_KINDS[framework].value}.json",
     }
     kept = {"plugin.py": f"{module}.py", "test_plugin.py": f"test_{module}.py", "policy.yaml": f"{name}.yaml",
             "policy.test.yaml": f"{name}.test.yaml"}
@@ -110,5 +110,5 @@ def _next_steps(folder: Path, name: str, *, python: bool) -> tuple[str, ...]:
         return ("", f"next: pip install -e '{folder}[dev]' && pytest {folder}")
     return (
         "", f"next: koord-policy lint {folder / name}.yaml && koord-policy test {folder / name}.test.yaml",
-        f"completion in an editor: koord-policy schema --all --out {folder / 'schemas'}",
+        f"completion in an editor: koord-policy schema --all --out {folder / '.schemas'}",
     )

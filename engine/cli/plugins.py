@@ -21,6 +21,8 @@ examples:
   koord-policy plugins --policies policies --output json
 
 A plugin that is `waiting` is active only where a profile of a component configuration names it.
+
+exit codes: 0 listed, 2 usage, 3 policies are invalid
 """
 
 

@@ -47,6 +47,8 @@ examples:
   koord-policy replay --trace openb_pod_list_default.csv --policies policies/trace/best-fit --stretch 60 --output json
   koord-policy replay --trace pods.csv --nodes nodes.csv --policies my-policies/ --descheduling-interval 10m
   koord-policy replay --trace pods.csv --nodes nodes.csv --points 1000 --series use.csv --report report.html
+
+exit codes: 0 replayed, whatever was placed, 2 usage, 3 policies, trace or configuration are invalid
 """
 
 _HOUR: Final = 3600

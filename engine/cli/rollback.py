@@ -22,7 +22,7 @@ examples:
   koord-policy rollback --to 3f9a1c22 --endpoints http://10.0.0.7:8888,http://10.0.0.8:8888 --token-file token
   koord-policy status --history
 
-exit codes: 0 all of them went back, 2 usage, 5 one could not
+exit codes: 0 all of them went back, 2 usage (also: a wrong token), 5 one could not
 """
 
 
@@ -46,4 +46,6 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
             write(f"{each.endpoint}: " + (
                 f"generation {each.data['restored']} is in force again, as generation {each.data['generation']} "
                 f"({each.data['hash']}), until the directory changes" if each.ok else each.error))
+    if any(each.code in (401, 403) for each in answers):
+        return Exit.USAGE
     return Exit.OK if all(each.ok for each in answers) else Exit.IMPOSSIBLE

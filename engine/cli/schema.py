@@ -23,8 +23,14 @@ EXAMPLES = """\
 examples:
   koord-policy schema > .vscode/policy.schema.json
   koord-policy schema SchedulerPlugin
-  koord-policy schema --all --out schemas/
+  koord-policy schema --all --out policies/.schemas
   koord-policy schema --list
+
+An editor with the YAML language server completes and checks a document that begins with
+  # yaml-language-server: $schema=.schemas/SchedulerPlugin.json
+as those of `koord-policy new` do. Keep the schemas in a folder with a dot: JSON beside policies is read as policies.
+
+exit codes: 0 printed or written, 2 usage
 """
 
 VERSIONS: Final = ("v1alpha2", "internal")

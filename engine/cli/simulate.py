@@ -44,6 +44,8 @@ examples:
   koord-policy simulate --trace openb/ --policies policies/trace/best-fit --report report.html
 
 The same seed gives the same workload as the public simulator, and with `--tie-break first` the same figures.
+
+exit codes: 0 replayed, whatever was placed, 2 usage, 3 policies or trace are invalid
 """
 
 _REASONS_SHOWN = 10

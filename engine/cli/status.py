@@ -83,19 +83,27 @@ def _show_source(source: Mapping[str, Any]) -> None:
     write(f"{source['path']}: {short(source['digest'])} since {moment(source['since'])}")
     if source["newest"] != source["digest"] and source["newest"]:
         write(f"  {short(source['newest'])} is not in force:")
-    for problem in source["problems"]:
-        for line in str(problem["rendered"]).splitlines():
-            write(f"  {line}")
+    _show_problems({"sources": [source]})
     for text in source["warnings"]:
         write(f"  ! {text}")
 
 
+def _show_problems(policies: Mapping[str, Any]) -> None:
+    for problem in (problem for source in policies["sources"] for problem in source["problems"]):
+        for line in str(problem["rendered"]).splitlines():
+            write(f"  {line}")
+
+
 def _show_comparison(what: str, found: Mapping[str, Any]) -> None:
+    if not found.get("ready", True):
+        write(f"{what}: NOT VALID, nothing is compared")
+        _show_problems(found["policies"])
+        return
     part = f" ({found['differs'] / found['decisions']:.3%})" if found["decisions"] else ""
-    ready = "" if found.get("ready", True) else ", NOT VALID"
     which = f" {found['hash']}" if "hash" in found else ""
-    write(f"{what}{which}{ready}: {found['differs']} of {found['decisions']} decisions differ{part}, {found['error']} "
+    write(f"{what}{which}: {found['differs']} of {found['decisions']} decisions differ{part}, {found['error']} "
           f"failed, {found['skipped']} skipped")
+    _show_problems(found.get("policies") or {"sources": ()})
     for example in found["examples"][:3]:
         write(f"  {describe(example)}")
 

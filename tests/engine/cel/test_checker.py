@@ -287,6 +287,14 @@ def test_all_faults_are_told_once_and_nothing_of_what_is_built_on_them():
     ]
 
 
+@pytest.mark.parametrize("text", ["amounts.capacity['cpu'] > 4", "4 < amounts.capacity.cpu"])
+def test_who_compares_an_amount_with_a_number_is_told_of_the_ready_numbers(text: str):
+    amounts = Variable("amounts", map_of(STRING, map_of(STRING, STRING)))
+    environment = Environment({"amounts": amounts}, PLAIN.types, PLAIN.functions)
+    _, _, help_ = fault(text, environment)
+    assert help_.startswith("API objects hold amounts as texts; `allocatable.cpu`")
+
+
 def test_mixed_literals_are_looked_at_in_sound_expressions_only():
     assert [message for _, message, _ in faults("[1, 'a'] == nod")] == ["no variable `nod`"]
     assert type_of_text("'%s'.format([1, 'a', {'k': [1, 'x']}])") == "string"
@@ -301,6 +309,7 @@ def test_mixed_literals_are_looked_at_in_sound_expressions_only():
         ("1.5", INT, ("must be int, not double", "write `int(...)`, which truncates")),
         ("pod.x", (INT, DOUBLE), ("must be int or double, not dyn", "its type is only known at run time: write `int(...)`")),
         ("1", (BOOL, DYN), ("must be bool, not int", "compare it with something")),
+        ("true", (INT, DOUBLE), ("must be int or double, not bool", "`condition ? 1 : 0` makes a number of it")),
     ],
 )
 def test_a_result_of_another_type_is_refused(text: str, expected: Type, wanted: tuple[str, str]):

@@ -104,7 +104,7 @@ def test_a_rollback_is_told_with_what_it_brought_back(run, server, policies, tok
     done = run("rollback", "--to", "77", "--endpoint", server.url, "--token-file", token)
     assert (done.exit, done.out.startswith(f"{server.url}: no generation `77` is kept (kept are 1 (")) == (5, True)
     done = run("rollback", "--endpoint", server.url)
-    assert (done.exit, "show the token" in done.out) == (5, True)
+    assert (done.exit, "it wants a token" in done.out) == (2, True)
 
 
 def test_a_promotion_says_why_not_and_then_promotes(run, shadowed, shadow, policies, token):
@@ -165,12 +165,33 @@ def test_values_that_mean_nothing_are_usage_errors(run, words):
     assert run(*words).exit == 2
 
 
+def test_a_shadow_that_is_not_valid_is_told_with_the_reason(run, shadowed, shadow):
+    (shadow / "policy.yaml").write_text("kind: [")
+    shadowed.until(lambda status: not status["shadow"]["policies"]["healthy"])
+    lines = run("status", "--endpoint", shadowed.url).out.splitlines()
+    at = next(index for index, line in enumerate(lines) if line.startswith("shadow "))
+    assert "NOT VALID" not in lines[at]  # the version before goes on
+    assert lines[at + 1].startswith(f"  {shadow}/policy.yaml:1:")
+
+
+def test_a_shadow_that_never_was_valid_is_told_without_counts(run, policies, tmp_path, dump):
+    nothing = tmp_path / "nothing"
+    with serving("--policies", policies, "--shadow", nothing, "--cluster", dump) as client:
+        lines = run("status", "--endpoint", client.url).out.splitlines()
+    assert lines[-3:-1] == [
+        "shadow: NOT VALID, nothing is compared", f"  error: `{nothing}` cannot be read: it does not exist"]
+
+
 def test_a_wrong_token_is_a_usage_error(run, shadowed, tmp_path):
     wrong = tmp_path / "wrong"
     wrong.write_text("x" * 20)
     done = run("promote", "--endpoint", shadowed.url, "--token-file", wrong)
     assert (done.exit, done.err) == (
-        2, "koord-policy: show the token of `--admin-token-file` as `Authorization: Bearer TOKEN`\n")
+        2, "koord-policy: it has another token: name the file with the one of `--admin-token-file` by `--token-file`\n")
+    done = run("promote", "--endpoint", shadowed.url)
+    assert (done.exit, done.err) == (
+        2, "koord-policy: it wants a token: name the file with the one of `--admin-token-file` by `--token-file`\n")
+    assert run("rollback", "--endpoint", shadowed.url, "--token-file", wrong).exit == 2
     wrong.write_text("")
     assert run("promote", "--endpoint", shadowed.url, "--token-file", wrong).err == (
         f"koord-policy: `{wrong}` holds no token\n")

@@ -23,7 +23,17 @@ def test_a_new_policy_is_valid_and_its_tests_pass(framework, tmp_path, capsys):
     out = capsys.readouterr().out
     assert f"koord-policy test {tmp_path}/made/my-policy.test.yaml" in out
     assert cli.main(["lint", str(tmp_path / "made")], builtins) == 0
-    assert cli.main(["test", str(tmp_path / "made"), "--require-tests"], builtins) == 0
+    assert cli.main(["test", str(tmp_path / "made"), "--require-tests", "--min-coverage", "100", "--mutate"], builtins) == 0
+
+
+def test_the_schemas_beside_a_new_policy_are_not_read_as_policies(tmp_path, capsys):
+    run("scheduler", "my-policy", "--out", tmp_path)
+    schemas = tmp_path / ".schemas"
+    assert capsys.readouterr().out.endswith(f"koord-policy schema --all --out {schemas}\n")
+    assert cli.main(["schema", "--all", "--out", str(schemas)], builtins) == 0
+    first = (tmp_path / "my-policy.yaml").read_text().splitlines()[0]
+    assert (tmp_path / first.partition("$schema=")[2]).is_file()
+    assert cli.main(["lint", str(tmp_path)], builtins) == 0
 
 
 @pytest.mark.parametrize("name", ["null", "123", "1e3", "0x1f"])

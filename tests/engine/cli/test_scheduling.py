@@ -327,6 +327,13 @@ def test_policies_of_another_profile_count_in_that_profile_only(run: Run, dump: 
         "warning: `keep-off-hot-nodes` does nothing: its `spec.profiles` names `careful`, and no pod here is decided about "
         "in that profile\n"
     )
+    (policies / "other.yaml").write_text(
+        path.read_text().replace("careful", "brave").replace("name: keep-off-hot-nodes", "name: keep-off"))
+    done = run("explain", "web-4", "--cluster", dump, "--policies", policies)
+    assert done.err == (
+        "warning: 2 policies do nothing, as no pod here is decided about in their profiles (`brave`, `careful`): `keep-off`, "
+        "`keep-off-hot-nodes`\n"
+    )
     assert refusing("--profile", "careful") == ["NodeResourcesFit", "keep-off-hot-nodes"]
     done = run("explain", "web-4", "--cluster", dump, "--policies", policies, "--profile", "carefull")
     assert (done.exit, done.err) == (2, (
