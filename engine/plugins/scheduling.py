@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from ..cluster.events import Event
 
@@ -27,12 +27,20 @@ if TYPE_CHECKING:
     from ..points import Answer, Code, Point, Question, Refusal, Scores
 
 
-class CycleState(dict[object, Any]):
-    """What plugins remember during one decision, under keys of their own (use a class as the key).
+_Kind = TypeVar("_Kind")
 
-    One decision runs in one thread; what crosses to a binding cycle is handed over whole, so that no two threads ever
-    write one state. `clone` is what a what-if runs on.
+
+class CycleState(dict[object, Any]):
+    """What plugins remember during one decision, under keys of their own: use the value's class as the key, see `of`.
+
+    Each reading and writing is atomic, and so is taking what is cloned. One decision runs in one thread; what crosses
+    to a binding cycle is handed over whole. `clone` is what a what-if runs on.
     """
+
+    def of(self, kind: type[_Kind]) -> _Kind | None:
+        """Return what stands under its own class; None where nothing of that kind does."""
+        found = self.get(kind)
+        return found if isinstance(found, kind) else None
 
     def clone(self) -> CycleState:
         """Return a state of its own; a value with a method `clone` is cloned, others are shared and must not change."""
