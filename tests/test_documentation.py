@@ -66,3 +66,13 @@ def test_links_between_pages_lead_somewhere():
         if not (page.parent / target).exists()
     ]
     assert broken == []
+
+
+def test_the_first_page_shows_what_its_last_command_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.chdir(ROOT)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    line = next(line for page, line in COMMANDS if page == "README.md" and "--node general-03" in line)
+    cli.main(shlex.split(line.partition("  # ")[0])[1:], builtins)
+    assert f"```\n{capsys.readouterr().out}```\n" in text

@@ -19,7 +19,7 @@ def explain(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int
 
 
 def test_the_readme_shows_what_is_printed(capsys: pytest.CaptureFixture[str]):
-    shown = (HERE / "README.md").read_text(encoding="utf-8").split("```\n")[1]
+    shown = (HERE / "README.md").read_text(encoding="utf-8").split("```\n")[2]
     assert explain(capsys, "shop/web", "--cluster", HERE / "cluster.yaml", "--policies", POLICY) == (5, shown)
 
 
