@@ -4,8 +4,13 @@ import json
 
 import pytest
 
+from koordpolicy.builtin_plugins.scheduler import PLUGINS
+from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.plugins import SKIP, CycleState, OnlyNodes
 from koordpolicy.engine.points import Code
+from koordpolicy.engine.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle import Scheduler, Settings
+from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
 from tests.fake_framework import FakeFramework
 
 NODES = [{"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": {}}} for name in "abc"]
@@ -41,3 +46,14 @@ def test_a_broken_hint_is_an_error(kit, hint):
 def test_the_number_of_nodes_must_be_one_at_least(kit):
     with pytest.raises(ValueError, match="`maxHintNodes` is 0: it must be at least 1"):
         asked(kit, None, maxHintNodes=0)
+
+
+@pytest.mark.parametrize(("hint", "chosen"), [
+    (None, "a"), ({"preferredNodeNames": ["full", "c", "b"]}, "c"), ({"nodeNames": ["b"]}, "b"), ({"nodeNames": ["gone"]}, None),
+    ({"nodeNames": ["full"], "preferredNodeNames": ["a"]}, None),
+])
+def test_a_hinted_pod_goes_where_the_hint_says_as_far_as_the_filters_let_it(kit, hint, chosen):
+    nodes = [kit.node(name) for name in "abc"] + [kit.node("full", unschedulable=True)]
+    scheduler = Scheduler(Cluster(nodes), Live(Registry.of(PLUGINS, generation=1)), Settings((ProfileSpec(enabled=(Choice("SchedulingHint"),)),)))
+    annotations = {} if hint is None else {"internal.scheduling.koordinator.sh/scheduling-hint": json.dumps(hint)}
+    assert scheduler.schedule(kit.pod(annotations=annotations)).node == chosen
