@@ -76,9 +76,10 @@ class SchedulingLoop:
         if registry.generation != self._generation:
             self._generation = registry.generation
             self.queue.release_all()
-        for pod in self.queue.reconsidered():
-            self._enqueue(pod)
+        self._reconsider()
         queued = self._next()
+        if queued is None and self._reconsider():  # whoever says which pod is next may have activated some
+            queued = self._next()
         if queued is None:
             return None
         pod = queued.pod
@@ -166,6 +167,13 @@ class SchedulingLoop:
         node = self.scheduler.nominations.node_of(pod)
         if node is not None:
             self.scheduler.nominations.nominate(pod, node)
+
+    def _reconsider(self) -> bool:
+        """Ask about the gated pods that were activated; return whether there were any."""
+        activated = self.queue.reconsidered()
+        for pod in activated:
+            self._enqueue(pod)
+        return bool(activated)
 
     def _enqueue(self, pod: PodInfo, but: str = "") -> None:
         self.gated.pop(pod.key, None)

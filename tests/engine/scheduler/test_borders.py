@@ -391,6 +391,25 @@ def test_the_plugin_that_says_which_pod_is_next_does_not_open_its_gate(start):
     assert (loop.schedule_one(), loop.queue.counts()["gated"]) == (None, 1)
 
 
+def test_a_pod_that_is_activated_by_whoever_is_asked_for_the_next_one_is_tried_at_once(start):
+    gate = Gate()
+
+    class Next:
+        def __init__(self, handle):
+            self.handle = handle
+
+        def pre_filter(self, state, pod, snapshot):
+            return None
+
+        def next_pod(self):
+            if gate.closed:
+                gate.closed = False
+                self.handle.queue.activate(["default/p"])
+
+    loop = start(plugin("Gate", gate, Point.PRE_ENQUEUE), plugin("Next", Next, Point.PRE_FILTER), objects=[node("a"), pod("p")])
+    assert [verdict.node for verdict in loop.schedule_all()] == ["a"]
+
+
 def test_whoever_is_told_after_a_failure_is_told_though_somebody_handled_it(start):
     after = WithCarrier("after_error", False, "pre_filter")
     before = WithCarrier("before_error", True, "pre_filter")
