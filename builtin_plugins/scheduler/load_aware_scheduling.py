@@ -216,7 +216,8 @@ class LoadAwareScheduling:
 
     def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
         """Forget that the pod was placed."""
-        self._cache.unassign(snapshot.names[row], pod)
+        if row >= 0:  # of a node that is gone nothing is known any more
+            self._cache.unassign(snapshot.names[row], pod)
 
     def _compare(  # noqa: PLR0917 - one pass over all that is compared
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, refused: _Booleans, load: _Load,

@@ -362,7 +362,7 @@ class Reserve(Protocol):
         ...
 
     def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:
-        """Undo `reserve`; idempotent, and may come without it."""
+        """Undo `reserve`; idempotent, and may come without it; `row` is -1 where the node is gone meanwhile."""
         ...
 
 
