@@ -154,7 +154,10 @@ def _run(options: argparse.Namespace, builtins: Builtins) -> int:
     loaded = load_suites(options.paths, offers.plugins, offers.functions)
     if not loaded.suites:
         named = ", ".join(f"`{path}`" for path in options.paths)
-        raise Stop(f"there is no PolicyTest in {named}: nothing was tested", Exit.FAILED)
+        beside = [each for path in options.paths if path.is_file()
+                  if (each := path.with_suffix(".test.yaml")).is_file()]
+        hint = f", but there is `{beside[0]}`" if beside else ""
+        raise Stop(f"there is no PolicyTest in {named}: nothing was tested{hint}", Exit.FAILED)
     chosen = _chosen(loaded.suites, options.chosen)
     coverage = _coverage(options)
     results = _results(chosen, coverage, explains=options.verbose)

@@ -90,6 +90,13 @@ def test_cases_are_chosen_and_an_empty_choice_is_a_failure(run: Run, suite: Path
     assert run("test", suite, "--run", "(").exit == 2
 
 
+def test_whoever_names_a_policy_is_told_of_its_test(run: Run, suite: Path):
+    policy = suite.with_name(suite.name.replace(".test.yaml", ".yaml"))
+    done = run("test", policy)
+    assert (done.exit, done.err) == (
+        4, f"koord-policy: there is no PolicyTest in `{policy}`: nothing was tested, but there is `{suite}`\n")
+
+
 def test_a_directory_without_tests_is_a_failure(run: Run, suite: Path):
     suite.unlink()
     done = run("test", suite.parent)
