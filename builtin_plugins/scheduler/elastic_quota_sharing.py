@@ -86,7 +86,8 @@ def scale_minimums(
     }
     return {
         quota: ResourceList({
-            name: amount if name not in short else short[name] * amount // flexible[name] if flexible[name] else 0
+            # In the floating point of the original, which now and then comes to one unit less than the exact share.
+            name: amount if name not in short else int(amount / flexible[name] * short[name]) if flexible[name] else 0
             for name, amount in amounts.items()
         }) if scaled[quota] else None
         for quota, amounts in minimums.items()

@@ -248,6 +248,11 @@ def test_scaled_minimums_fit_into_the_total(minimums, total):
     assert sum(minimums.values()) > total or scaled == minimums
 
 
+def test_minimums_are_scaled_in_the_floating_point_of_the_original():
+    found = scale_minimums({"cpu": 22}, {"a": {"cpu": 30}, "b": {"cpu": 14}}, {"a": True, "b": True})
+    assert found == {"a": {"cpu": 14}, "b": {"cpu": 7}}  # 30 / 44 * 22 is a little less than 15
+
+
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(-5, 9)), max_size=12), st.integers(0, 30))
 def test_the_children_of_a_quota_together_never_run_beyond_it(requests, total):
     def spec(name, parent, least, most):
