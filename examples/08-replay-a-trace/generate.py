@@ -1,7 +1,7 @@
 """Write nodes.csv and pods.csv: a small trace in the shape of the openb trace, with a fixed seed.
 
 Forty nodes with and without GPUs of three models, and four hundred tasks: most ask for a part of one GPU, some for
-several whole ones, some for none. Run it again after editing:
+several whole ones, some for none. They come over four hours and stay for one on average. Run it again after editing:
 
     python examples/08-replay-a-trace/generate.py
 """
@@ -32,6 +32,8 @@ TASKS = (  # weight, milli-cores, MiB, GPUs, thousandths of each
 )
 COUNT = 400
 SEED = 8
+SECONDS = 4 * 3600
+STAY = 3600
 
 
 def nodes() -> list[tuple[str, int, int, int, str]]:
@@ -39,14 +41,17 @@ def nodes() -> list[tuple[str, int, int, int, str]]:
     return [(f"node-{number:04}", *row) for number, row in enumerate(rows)]
 
 
-def pods() -> list[tuple[str, int, int, int, int, str]]:
-    chance = random.Random(SEED)
+def pods() -> list[tuple[str, int, int, int, int, str, int, int]]:
+    chance, times = random.Random(SEED), random.Random(SEED + 1)
+    came = sorted(times.randrange(SECONDS) for _ in range(COUNT))
     rows = []
     for number in range(COUNT):
         _weight, cpu, memory, gpus, milli = chance.choices(TASKS, [task[0] for task in TASKS])[0]
         # A few can use one model only, as tasks that were tuned for it.
         model = chance.choice(("G2", "T4")) if gpus == 1 and chance.random() < 0.1 else ""
-        rows.append((f"pod-{number:04}", cpu * chance.choice((2, 3, 4)) // 4, memory, gpus, milli, model))
+        left = came[number] + 60 + int(times.expovariate(1 / STAY))
+        rows.append((f"pod-{number:04}", cpu * chance.choice((2, 3, 4)) // 4, memory, gpus, milli, model,
+                     came[number], left))
     return rows
 
 
@@ -63,7 +68,9 @@ def files() -> dict[str, str]:
     """Return what is written, by name."""
     return {
         "nodes.csv": text(("sn", "cpu_milli", "memory_mib", "gpu", "model"), nodes()),
-        "pods.csv": text(("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec"), pods()),
+        "pods.csv": text((
+            "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "creation_time", "deletion_time",
+        ), pods()),
     }
 
 
