@@ -867,6 +867,7 @@ class Reloader:
             self.begin(time.monotonic())
         # What hundreds of compiled documents consist of lives on; looking through it takes a collection 50 ms, and
         # the decision in which that falls due has to wait for it.
+        gc.unfreeze()  # of what a server before this one in the same process has left
         gc.collect()
         gc.freeze()
         self._thread = threading.Thread(target=self.run, args=(self._stop,), name="reload", daemon=True)
@@ -878,6 +879,7 @@ class Reloader:
         self._woken.set()
         if self._thread is not None:
             self._thread.join()
+        gc.unfreeze()
 
 
 def _our_fault(doing: str, error: Exception) -> PolicyError:
