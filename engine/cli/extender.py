@@ -111,8 +111,10 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
                    "and what was answered is in /status")
     if not options.policies and not options.enable:
         raise Stop("nothing would decide: name policies with `--policies`, or built-in plugins with `--enable`")
-    for path in options.policies if options.shadow is not None else ():
-        real, beside = os.path.realpath(path), os.path.realpath(options.shadow)
+    shadow: str | None = options.shadow
+    policies: list[str] = options.policies
+    for path in policies if shadow is not None else ():
+        real, beside = os.path.realpath(path), os.path.realpath(shadow or "")
         if os.path.commonpath([real, beside]) in (real, beside):
             raise Stop(f"`--shadow {options.shadow}` and `--policies {path}` are one within the other: what is in the "
                        "shadow must not be in force, so keep them apart")

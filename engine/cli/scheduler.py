@@ -115,10 +115,10 @@ def schedule_pending(
     def conclude(verdict: Verdict) -> None:
         concluded[verdict.pod.key] = verdict
 
-    loop = SchedulingLoop(cluster, live, settings, clock=lambda: now, concluded=conclude)
+    loop = SchedulingLoop(cluster, live, settings, clock=lambda: now, concluded=conclude, explained=True)
     loop.scheduler.debug = debug or Debug()
     with progress("scheduling", len(loop.queue)) as done:
-        verdicts = []
+        verdicts: list[Verdict] = []
         for number, verdict in enumerate(loop.schedule_all(), start=1):
             verdicts.append(verdict)
             done(number)

@@ -34,8 +34,11 @@ class SchedulingLoop:
         self, cluster: Cluster, live: Live, settings: Settings | None = None, *, clock: Callable[[], int],
         client: Client | None = None, count: Count | None = None, monitor: Monitor | None = None,
         longest_wait: int = LONGEST_WAIT, concluded: Callable[[Verdict], None] = lambda _: None,
+        explained: bool = False,
     ) -> None:
         """`concluded` is told what became of pods that a permit held; the other arguments are those of `Scheduler`.
+
+        With `explained`, verdicts about placed pods may be kept too (see `Verdict.explained`).
 
         Nobody stays in the queue for more than `longest_wait` nanoseconds without being tried again.
 
@@ -57,6 +60,7 @@ class SchedulingLoop:
         self._clock = clock
         self._monitor = monitor
         self._tell = concluded
+        self._explained = explained
         self._generation = live.registry.generation
         self._held: dict[str, QueuedPod] = {}
         self._controllers = ControllerRuns()
@@ -85,7 +89,7 @@ class SchedulingLoop:
         pod = queued.pod
         if self._monitor is not None:
             self._monitor.start(pod.key, self.scheduler.profile_of(pod).name)
-        verdict = self.scheduler.schedule(pod)
+        verdict = self.scheduler.schedule(pod, explained=self._explained)
         if verdict.waiting:
             self._held[pod.key] = queued
         else:

@@ -34,7 +34,7 @@ def test_a_replay_tells_allocation_by_load_and_failures(run: Run, trace: Path):
 def test_the_text_shows_a_table_per_load_and_the_reasons(run: Run, trace: Path):
     lines = run("simulate", "--trace", trace, "--tune", "0").out.splitlines()
     assert lines[1] == "allocation in percent of the cluster, by arrived load"
-    assert lines[2].split() == "load cpu memory gpu gpu fragmented of the idle gpu".split()
+    assert lines[2].split() == ["load", "cpu", "memory", "gpu", "gpu", "fragmented", "of", "the", "idle", "gpu"]
     without = run("simulate", "--trace", trace, "--tune", "0", "--no-fragmentation").out.splitlines()
     assert without[2].split() == ["load", "cpu", "memory", "gpu"]
     assert any("Insufficient cpu" in line for line in lines)

@@ -103,6 +103,19 @@ def test_a_pod_that_a_document_refused_waits_for_what_its_expression_reads(start
     assert placed(loop) == [("p", "b")]
 
 
+def test_verdicts_about_placed_pods_may_be_kept_where_that_is_asked_for(clock):
+    class Full(Fits):
+        def filter(self, state, pod, snapshot, rows):
+            passed = snapshot.pod_count == 0
+            return Answer(passed, lambda row: Refusal("", f"{snapshot.pod_count[row]} pods"))
+
+    registry = Registry.of([plugin("Full", Full(), Point.FILTER)], generation=1)
+    objects = [*(node(name) for name in "abc"), *(pod(f"p{number}") for number in range(3))]
+    loop = SchedulingLoop(Cluster(objects), Live(registry), clock=clock, explained=True)
+    last = list(loop.schedule_all())[-1]
+    assert [(each.reason, each.nodes) for each in last.refusals()] == [("1 pods", ("a", "b"))]
+
+
 def test_a_gated_pod_is_not_looked_at_until_it_changes(start, clock):
     loop = start(*documents(GATE_POLICY), objects=[node("a"), pod("p")])
     clock.pass_seconds(3600)
