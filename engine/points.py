@@ -148,10 +148,10 @@ class Answer:
 class Scores:
     """A scorer's answer for all rows: int64, 0..100 after normalisation for the rows that were asked for.
 
-    What stands in rows that were not asked for means nothing.
+    What stands in rows that were not asked for means nothing. In verdicts the integers may be shorter: 0..100 fits.
     """
 
-    values: NDArray[np.int64]
+    values: NDArray[np.signedinteger[Any]]
     errors: Errors = field(default_factory=dict)
     items: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     """Each item's normalised values, where a plugin has several, for the score break-down."""

@@ -62,17 +62,7 @@ class TaintToleration:
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Prefer nodes with few PreferNoSchedule taints that the pod does not tolerate: 100 for none."""
-        tolerations = [
-            each for each in (pod.object.get("spec") or {}).get("tolerations") or ()
-            if each.get("effect") in (None, "", _PREFER_NO_SCHEDULE)
-        ]
-
-        def count(row: int) -> int:
-            taints = (snapshot.node(row).get("spec") or {}).get("taints") or ()
-            soft = (taint for taint in taints if taint.get("effect") == _PREFER_NO_SCHEDULE)
-            return sum(1 for taint in soft if not any(tolerates(each, taint) for each in tolerations))
-
-        counts = self._soft.answer(snapshot, _PATHS, _question(pod), count)
+        counts = self._counts(pod, snapshot)
         return Scores(self._normalize(counts, rows), raw={"": counts})
 
     def _normalize(self, counts: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
@@ -88,9 +78,25 @@ class TaintToleration:
             found = kept[1][most] = normalize_by_max(counts, rows, HIGHEST_SCORE, reverse=True)
         return found
 
-    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question | None:  # noqa: ARG002
-        """Return what the filter's answers hang on: the tolerations."""
-        return Question(_question(pod), _PATHS) if point is Point.FILTER else None
+    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question | None:
+        """Return what the answers hang on: the tolerations; None of scores where nodes are held against each other."""
+        if point is Point.SCORE and self._counts(pod, snapshot).any():
+            return None
+        return Question(_question(pod), _PATHS)
+
+    def _counts(self, pod: PodInfo, snapshot: Snapshot) -> NDArray[np.int64]:
+        """Return how many soft taints of each node the pod does not tolerate."""
+        tolerations = [
+            each for each in (pod.object.get("spec") or {}).get("tolerations") or ()
+            if each.get("effect") in (None, "", _PREFER_NO_SCHEDULE)
+        ]
+
+        def count(row: int) -> int:
+            taints = (snapshot.node(row).get("spec") or {}).get("taints") or ()
+            soft = (taint for taint in taints if taint.get("effect") == _PREFER_NO_SCHEDULE)
+            return sum(1 for taint in soft if not any(tolerates(each, taint) for each in tolerations))
+
+        return self._soft.answer(snapshot, _PATHS, _question(pod), count)
 
     def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield that the pod could tolerate the taint, and that the node could lose it, if people set it."""

@@ -567,7 +567,7 @@ class _Look:
         verdict = score_nodes(self.scheduler.profile_of(pod), pod, self.snapshot, among=passed)
         self.faults.add_verdict(verdict)
         for step in verdict.scores:
-            values = step.scores.values[passed]
+            values = step.scores.values[passed].astype(np.int64)
             said = self._said.setdefault(step.plugin, _Said(step.weight, step.enforcement, low=HIGHEST_SCORE))
             low, high = int(values.min()), int(values.max())
             said.sum += int(values.sum())

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -171,7 +170,8 @@ class Asking:
         standing = self._of_cluster()
         kept = standing.keep(Point.FILTER, actives, self.profile.repeating[Point.FILTER])
         # By row: where the first filter stands that refuses it.
-        first = standing.first_refusals(self.profile, kept)[rows]
+        whole = standing.first_refusals(self.profile, kept)
+        first = whole.copy() if len(rows) == len(whole) else whole[rows]
         errors = {place: errors_among(column, rows) for place, column in zip(kept.places, kept.columns, strict=True)
                   if column.errors}
         others: dict[int, tuple[Answer, Rows, Rows]] = {}
@@ -265,9 +265,10 @@ class Asking:
         if self._keeps(rows):
             standing = self._of_cluster()
             kept = standing.keep(Point.SCORE, asked, self.profile.repeating[Point.SCORE])
-            totals += standing.totals(self.profile, kept)[rows]
+            whole = standing.totals(self.profile, kept)
+            totals += whole if len(rows) == len(whole) else whole[rows]
             for place, active, column in zip(kept.places, kept.actives, kept.columns, strict=True):
-                found[place] = scored(active, Scores(column.values.astype(np.int64), errors_among(column, rows)))
+                found[place] = scored(active, Scores(column.values.copy(), errors_among(column, rows)))
         for place, active in enumerate(asked):
             if place in found:
                 continue
@@ -616,11 +617,3 @@ def _split(passed: NDArray[np.bool_], asked: Rows) -> tuple[Rows, Rows]:
     if chosen.all():
         return asked[:0], asked
     return asked[~chosen], asked[chosen]
-
-
-@lru_cache(maxsize=8)
-def all_rows(size: int) -> Rows:
-    """Return the rows of so many nodes, not to be written."""
-    rows = np.arange(size, dtype=np.intp)
-    rows.flags.writeable = False
-    return rows

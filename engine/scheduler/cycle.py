@@ -36,13 +36,14 @@ from ..points import Code, Framework, Point, Refusal
 from ..registry import Live, Registry
 from ..reload.instances import Adoption, Instances, Lease
 from ..source import PolicyError
-from .asking import Asking, Phase, RefusedNodes, all_rows, guarded, odd_answer
+from .asking import Asking, Phase, RefusedNodes, guarded, odd_answer
 from .binding import Bound, Parked, WaitingRoom, bind, same_pod
 from .diagnosis import diagnosis_of
 from .events import EventHub, Subscriber
 from .nominations import Nominations
 from .profile import Profile, ProfileSpec
 from .rowwise import describe
+from .standing import all_rows
 from .tracing import Asked, traced
 from .verdict import Failure, Tie, Verdict
 

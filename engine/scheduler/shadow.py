@@ -265,7 +265,7 @@ class Audits:
             for step in verdict.scores:
                 if step.enforcement is Enforcement.ENFORCE:
                     continue
-                totals = verdict.totals + step.scores.values[verdict.passed] * step.weight
+                totals = verdict.totals + step.scores.values[verdict.passed].astype(np.int64) * step.weight
                 self._add(step.plugin, step.enforcement, "prioritize", _scored(seen, scale(totals), (step.plugin,)))
 
     def read(self) -> list[tuple[str, str, Enforcement, Tally]]:

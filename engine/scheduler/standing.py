@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -37,6 +38,14 @@ _MANY: Final = 4
 
 _Booleans = NDArray[np.bool_]
 _Entry = TypeVar("_Entry", "_Column", "_Whole")
+
+
+@lru_cache(maxsize=8)
+def all_rows(size: int) -> Rows:
+    """Return the rows of so many nodes, not to be written."""
+    rows = np.arange(size, dtype=np.intp)
+    rows.flags.writeable = False
+    return rows
 
 
 class _Unkept(Exception):
@@ -173,7 +182,7 @@ class Standing:
         if not isinstance(store, _Store):
             store = frame.kept[_KEPT] = _Store()
         self._store = store
-        self._everything = np.arange(snapshot.size, dtype=np.intp)
+        self._everything = all_rows(snapshot.size)
 
     def is_about(self, pod: PodInfo, snapshot: Snapshot) -> bool:
         """Whether that is the pod, and the moment."""
