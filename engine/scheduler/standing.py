@@ -29,8 +29,8 @@ from .profile import Active
 from .verdict import Filtered
 
 _KEPT: Final = "standing answers"
-_PLUGIN_BYTES: Final = 8 * 1024 * 1024
-_PROFILE_BYTES: Final = 32 * 1024 * 1024
+_PLUGIN_BYTES: Final = 32 * 1024 * 1024
+_PROFILE_BYTES: Final = 128 * 1024 * 1024
 """Of the columns of one plugin, and of those that a profile's plugins come to together."""
 _FEWEST: Final = 16
 _MANY: Final = 4
