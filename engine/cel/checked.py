@@ -76,6 +76,8 @@ class Checked:
     """The variables of *enclosing* comprehensions and binds that a node mentions; nodes without any are left out.
 
     Such a node has no value of its own outside the loop."""
+    plans: dict[object, object] = field(default_factory=dict, init=False, repr=False)
+    """What evaluators make of it, under keys of their own: kept here, it goes when this goes."""
 
     @property
     def type(self) -> Type:

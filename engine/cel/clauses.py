@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import enum
-import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -97,9 +96,10 @@ def value_of(owner: Checked, node: Expr, bindings: Bindings) -> object:
         return error
 
 
-@functools.lru_cache(maxsize=512)
-def _evaluators(_owner: Checked) -> dict[int, Exact]:
-    return {}
+def _evaluators(owner: Checked) -> dict[int, Exact]:
+    found = owner.plans.setdefault(_evaluators, {})
+    assert isinstance(found, dict)
+    return found
 
 
 class _Read(dict[str, object]):

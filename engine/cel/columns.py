@@ -20,7 +20,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import replace
 from itertools import islice
 from typing import Any, ClassVar, Final, Protocol, TypeGuard
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -1134,13 +1133,12 @@ def _by_column(reference: CallReference) -> Callable[..., Operand] | None:
 
 
 _NUMERIC: Final = frozenset({INT, DOUBLE, DYN, BOOL})
-_PLANS: WeakKeyDictionary[Checked, ColumnPlan] = WeakKeyDictionary()
 
 
 def _plan_of(checked: Checked) -> ColumnPlan:
-    plan = _PLANS.get(checked)
-    if plan is None:
-        plan = _PLANS[checked] = ColumnPlan(checked)
+    plan = checked.plans.get(ColumnPlan)
+    if not isinstance(plan, ColumnPlan):
+        plan = checked.plans[ColumnPlan] = ColumnPlan(checked)
     return plan
 
 

@@ -1254,7 +1254,9 @@ def is_constant(node: Expr) -> bool:
             return False
 
 
-@functools.lru_cache(maxsize=4096)
 def exact_of(checked: Checked) -> Exact:
     """Return the exact evaluator of a checked expression; kept, as definitions are shared by many expressions."""
-    return Exact(checked)
+    found = checked.plans.get(Exact)
+    if not isinstance(found, Exact):
+        found = checked.plans[Exact] = Exact(checked)
+    return found

@@ -5,7 +5,6 @@ Nothing of this is in the way of other evaluations: an observed program is anoth
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -129,10 +128,12 @@ def observe(checked: Checked, bindings: Mapping[str, object], note: Note) -> Non
         _NOTING.note = before
 
 
-@functools.lru_cache(maxsize=1024)
 def _telling(checked: Checked) -> Exact:
     """Return an evaluator that tells; kept, since building it takes longer than to evaluate."""
-    return Exact(checked, decorate=_tell)
+    found = checked.plans.get(_tell)
+    if not isinstance(found, Exact):
+        found = checked.plans[_tell] = Exact(checked, decorate=_tell)
+    return found
 
 
 def _tell(owner: Checked, node: Expr, step: Step) -> Step:

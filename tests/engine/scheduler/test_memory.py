@@ -43,13 +43,15 @@ def test_sets_of_policies_that_were_replaced_leave_nothing_behind():
         live.replace(tuple, scheduler.prepare)
         scheduler.decide(PodInfo.of(pod("nothing-in-force")))
         gc.collect()
+        gc.collect()
         return tracemalloc.get_traced_memory()[0]
 
     tracemalloc.start()
     try:
-        publish(1)
+        for publication in (1, 2):  # what is found out once for all is known by then
+            publish(publication)
         before = taken()
-        for publication in range(2, 6):
+        for publication in range(3, 7):
             publish(publication)
         assert taken() - before < A_DOCUMENT
     finally:
