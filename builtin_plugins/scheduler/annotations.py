@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any, Final
 
 from koordpolicy.engine.cluster.pods import PodInfo, json_kind
-from koordpolicy.engine.scheduler.reservations import is_reserve_pod as is_reserve_pod  # noqa: PLC0414 - read here
 
 SCHEDULING_HINT_ANNOTATIONS: Final = (
     "internal.scheduling.koordinator.sh/scheduling-hint", "scheduling.koordinator.sh/scheduling-hint",

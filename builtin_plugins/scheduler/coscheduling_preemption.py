@@ -17,8 +17,9 @@ from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
 from koordpolicy.engine.kubernetes.vocabulary import PREEMPTIBLE_LABEL
 from koordpolicy.engine.plugins import Handle, Nomination, Refused
 from koordpolicy.engine.points import Refusal
+from koordpolicy.engine.scheduler.reservations import is_reserve_pod
 
-from .annotations import is_reserve_pod, labels_of
+from .annotations import labels_of
 from .coscheduling_gangs import GangGroup, Gangs, gang_of
 from .default_preemption import ineligible
 

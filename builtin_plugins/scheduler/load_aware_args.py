@@ -6,15 +6,15 @@ The rules are Koordinator's (pkg/scheduler/apis/config). `prodUsageThresholds` a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from koordpolicy.engine.cluster.metrics import STATISTICS
 from koordpolicy.engine.documents import parse_duration
-from koordpolicy.engine.source import did_you_mean
 
-API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
+from .strict_args import Read, boolean, integer, nested, read_args, text, texts
+
 KIND: Final = "LoadAwareSchedulingArgs"
 SCALING_FACTORS: Final[Mapping[str, int]] = {"cpu": 85, "memory": 70}
 """Percent of its request that a pod is expected to use."""
@@ -79,10 +79,7 @@ def default_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
     Raises:
         ValueError: there is no such field, or its value is of another type.
     """
-    given = _read(args, {**_FIELDS, "apiVersion": _text, "kind": _text}, "")
-    for name, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
-        if given.pop(name, wanted) != wanted:
-            raise ValueError(f"`{name}` is `{args[name]}`: only `{wanted}` is known")
+    given = read_args(args, KIND, _FIELDS)
     full = {
         "filterExpiredNodeMetrics": True, "enableScheduleWhenNodeMetricsExpired": False,
         "nodeMetricExpirationSeconds": _EXPIRATION, **given,
@@ -159,74 +156,30 @@ def _duration(aggregated: Mapping[str, Any], name: str) -> int:
         raise ValueError(f"`aggregated.{name}`: {error}") from None
 
 
-# Strict reading: by field, what its value must be
-
-
-def _boolean(value: Any, path: str) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"`{path}` must be true or false")  # noqa: TRY004 - one kind of complaint
-    return value
-
-
-def _integer(value: Any, path: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"`{path}` must be a whole number")  # noqa: TRY004 - one kind of complaint
-    return value
-
-
-def _text(value: Any, path: str) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"`{path}` must be a text")  # noqa: TRY004 - one kind of complaint
-    return value
-
-
-def _texts(value: Any, path: str) -> list[str]:
-    if not isinstance(value, list):
-        raise ValueError(f"`{path}` must be a list of texts")  # noqa: TRY004 - one kind of complaint
-    return [_text(each, f"{path}[{index}]") for index, each in enumerate(value)]
-
-
 def _integers(value: Any, path: str) -> dict[str, int]:
     if not isinstance(value, Mapping):
         raise ValueError(f"`{path}` must be an object of whole numbers by resource")  # noqa: TRY004 - one complaint
-    return {_text(name, path): _integer(each, f"{path}[{name}]") for name, each in value.items()}
+    return {text(name, path): integer(each, f"{path}[{name}]") for name, each in value.items()}
 
 
-def _aggregated(value: Any, path: str) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"`{path}` must be an object")  # noqa: TRY004 - one kind of complaint
-    return _read(value, _AGGREGATED_FIELDS, path)
-
-
-def _read(args: Mapping[str, Any], fields: Mapping[str, Callable[[Any, str], Any]], path: str) -> dict[str, Any]:
-    """Return what the fields hold, without those that are null."""
-    for name in args:
-        if name not in fields:
-            known = f"the fields are {', '.join(f'`{each}`' for each in sorted(fields))}"
-            where = f" at `{path}`" if path else ""
-            raise ValueError(f"there is no argument `{name}`{where}: {did_you_mean(str(name), fields) or known}")
-    where = f"{path}." if path else ""
-    return {name: fields[name](value, f"{where}{name}") for name, value in args.items() if value is not None}
-
-
-_AGGREGATED_FIELDS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
-    "usageThresholds": _integers, "usageAggregationType": _text, "usageAggregatedDuration": _text,
-    "scoreAggregationType": _text, "scoreAggregatedDuration": _text,
+_AGGREGATED_FIELDS: Final[Mapping[str, Read]] = {
+    "usageThresholds": _integers, "usageAggregationType": text, "usageAggregatedDuration": text,
+    "scoreAggregationType": text, "scoreAggregatedDuration": text,
 }
-_FIELDS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
-    "filterExpiredNodeMetrics": _boolean, "enableScheduleWhenNodeMetricsExpired": _boolean,
-    "nodeMetricExpirationSeconds": _integer, "resourceWeights": _integers, "dominantResourceWeight": _integer,
-    "usageThresholds": _integers, "prodUsageThresholds": _integers, "prodUsageIncludeSys": _boolean,
-    "scoreAccordingProdUsage": _boolean, "estimator": _text, "estimatedScalingFactors": _integers,
-    "estimatedSecondsAfterPodScheduled": _integer, "estimatedSecondsAfterInitialized": _integer,
-    "allowCustomizeEstimation": _boolean, "aggregated": _aggregated, "supportedResources": _texts,
+_FIELDS: Final[Mapping[str, Read]] = {
+    "filterExpiredNodeMetrics": boolean, "enableScheduleWhenNodeMetricsExpired": boolean,
+    "nodeMetricExpirationSeconds": integer, "resourceWeights": _integers, "dominantResourceWeight": integer,
+    "usageThresholds": _integers, "prodUsageThresholds": _integers, "prodUsageIncludeSys": boolean,
+    "scoreAccordingProdUsage": boolean, "estimator": text, "estimatedScalingFactors": _integers,
+    "estimatedSecondsAfterPodScheduled": integer, "estimatedSecondsAfterInitialized": integer,
+    "allowCustomizeEstimation": boolean, "aggregated": nested(_AGGREGATED_FIELDS), "supportedResources": texts,
 }
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 
 
-def seconds_of(text: Any) -> int | None:
+def seconds_of(value: Any) -> int | None:
     """Return the seconds that a pod's annotation says; None where it says none, or fewer than 0."""
-    if not isinstance(text, str) or not _NUMBER.fullmatch(text):
+    if not isinstance(value, str) or not _NUMBER.fullmatch(value):
         return None
-    return int(text) if int(text) >= 0 else None
+    return int(value) if int(value) >= 0 else None
