@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from ..cel.frame import Rows
 
 _LONGEST = 8_192
-_NONE: Rows = np.empty(0, dtype=np.intp)
+NO_ROWS: Rows = np.empty(0, dtype=np.intp)
 
 
 class Log:
@@ -40,21 +39,10 @@ class Log:
         self._rows.clear()
         self._floor = self.last = version
 
-    def since(self, version: int) -> Sequence[int] | None:
-        """Return the rows that changed after a version; None where that is forgotten."""
+    def since(self, version: int) -> Rows | None:
+        """Return the rows, ascending, that changed after a version; None where that is forgotten."""
         if version >= self.last:
-            return ()
+            return NO_ROWS
         if version < self._floor:
             return None
-        return self._rows[bisect.bisect_right(self._versions, version):]
-
-
-def changed_rows(logs: Iterable[Log], since: int) -> Rows | None:
-    """Return the rows, ascending, that changed in any of these respects; None where that is not known any more."""
-    found: set[int] = set()
-    for log in logs:
-        rows = log.since(since)
-        if rows is None:
-            return None
-        found.update(rows)
-    return np.array(sorted(found), dtype=np.intp) if found else _NONE
+        return np.array(sorted(set(self._rows[bisect.bisect_right(self._versions, version):])), dtype=np.intp)

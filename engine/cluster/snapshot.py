@@ -18,7 +18,7 @@ from ..cel.encoding import Absent, KeptPaths, key_of, value_at
 from ..cel.frame import Codes, Frame, Numbers, Rows
 from ..cel.values import EvaluationError
 from ..source import PolicyError, Problem
-from .changes import Log, changed_rows
+from .changes import NO_ROWS, Log
 from .events import Event
 from .metrics import NANOSECONDS, NodeMetric, Unmeasured, unmeasured
 from .pods import DeviceRequest, PodInfo, ResourceList, json_kind, mapping_at, text_at
@@ -556,6 +556,35 @@ class Cluster:
             self._logs[paths] = found
         return found
 
+    def stamp(self, paths: frozenset[Path]) -> int:
+        """Return a number that grows whenever a row may have changed at one of the ROW paths."""
+        memo = self.memo
+        found: int | None = memo.get(paths)
+        if found is None:
+            found = memo[paths] = max((log.last for log in self.logs(paths)), default=0)
+        return found
+
+    def changed(self, paths: frozenset[Path], since: int) -> Rows | None:
+        """Return the rows, ascending, that changed at one of the paths since that stamp; None if that is not known.
+
+        Not to be written: many ask for the same, one after the other.
+        """
+        memo = self.memo
+        found: list[Rows] = []
+        for log in self.logs(paths):
+            if log.last <= since:
+                continue
+            key = log, since
+            rows = memo.get(key, NO_ROWS)
+            if rows is NO_ROWS:
+                rows = memo[key] = log.since(since)
+            if rows is None:
+                return None
+            found.append(rows)
+        if len(found) < 2:
+            return found[0] if found else NO_ROWS
+        return np.unique(np.concatenate(found))
+
     def _logs_of(self, path: Path) -> tuple[Log, ...]:
         match path:
             case ("node", *_):
@@ -896,15 +925,11 @@ class NodeFrame:
 
     def stamp(self, paths: frozenset[Path]) -> int:
         """Return a number that grows whenever a row may have changed at one of the ROW paths."""
-        memo = self._cluster.memo
-        found: int | None = memo.get(paths)
-        if found is None:
-            found = memo[paths] = max((log.last for log in self._cluster.logs(paths)), default=0)
-        return found
+        return self._cluster.stamp(paths)
 
     def changed(self, paths: frozenset[Path], since: int) -> Rows | None:
         """Return the rows that changed at one of the paths since that stamp; None if that is not known any more."""
-        return changed_rows(self._cluster.logs(paths), since)
+        return self._cluster.changed(paths, since)
 
     def _kept_reader(self, path: Path) -> Callable[[int], object]:
         """Return what reads a path of the cluster itself, whatever an overlay says."""

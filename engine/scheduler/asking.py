@@ -6,9 +6,10 @@ else; it means what `engine.points` says of an error at the point.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -38,7 +39,7 @@ from ..points import HIGHEST_SCORE, Answer, Code, Errors, IgnoredErrors, Point, 
 from .nominations import Nominations
 from .profile import Active, Profile
 from .rowwise import describe, failed
-from .standing import Kept, Standing, Steps, among, asked_again, errors_among, step_of
+from .standing import Group, Standing, Steps, among, asked_again, step_of
 from .verdict import NOWHERE, Failure, Filtered, Scored
 
 _FEW: Final = 64
@@ -82,7 +83,10 @@ class Asking:
     @property
     def steps(self) -> Sequence[Filtered]:
         """What preFilters and filters said, in their order."""
-        return tuple(self.found) if self._rest is None else Steps(self.found, self._rest)
+        if self._rest is None:
+            return tuple(self.found)
+        before, rest = tuple(self.found), self._rest
+        return Steps(lambda: chain(before, rest()))
 
     def prepare(self, rows: Rows) -> tuple[Whole | None, Rows]:
         """Ask everything that comes before the filters; return who refused the pod, and the rows that are left."""
@@ -167,19 +171,13 @@ class Asking:
     def _kept_filters(self, rows: Rows) -> Rows:
         """Do what `filters` does, with the answers that stand."""
         actives = [each for each in self.profile.filters if each.name not in self.skipped]
-        standing = self._of_cluster()
-        kept = standing.keep(Point.FILTER, actives, self.profile.repeating[Point.FILTER])
-        # By row: where the first filter stands that refuses it.
-        whole = standing.first_refusals(self.profile, kept)
-        first = whole.copy() if len(rows) == len(whole) else whole[rows]
-        errors = {place: errors_among(column, rows) for place, column in zip(kept.places, kept.columns, strict=True)
-                  if column.errors}
+        kept = self._of_cluster().answers(self.profile, Point.FILTER, actives, self.profile.repeating[Point.FILTER])
+        errors = kept.errors(rows)
+        # By row: where the first filter stands that refuses it. None while that is what the group says of all rows.
+        first = None if len(rows) == len(kept.values) else kept.values[rows]
         others: dict[int, tuple[Answer, Rows, Rows]] = {}
-        for place, active in enumerate(actives):
-            if place in kept.places:
-                continue
-            left = (first < 0) | (first > place)
-            asked = rows[left]
+        for place, active in kept.others:
+            asked = kept.left(place) if first is None else rows[(first < 0) | (first > place)]
             if not len(asked):
                 continue
             answer = self._filter(active, asked)
@@ -187,14 +185,17 @@ class Asking:
             if len(refused) or answer.errors:
                 others[place] = answer, asked, refused
             if active.enforced and len(refused):
-                first[left & ~answer.passed[rows]] = place
-        passed = rows[first < 0]
+                if first is None:
+                    first = kept.values.copy()
+                first[np.searchsorted(rows, refused)] = place
+        passed = kept.left(len(actives)) if first is None else rows[first < 0]
         if len(passed) < len(rows) or errors or others:
-            self._rest = lambda: self._worked_out(actives, kept, rows, first, errors, others)
+            shown = kept.lend() if first is None else first
+            self._rest = lambda: self._worked_out(actives, kept, rows, shown, errors, others)
         return passed
 
     def _worked_out(  # noqa: PLR0917 - all that one decision's filters left
-        self, actives: Sequence[Active], kept: Kept, rows: Rows, first: NDArray[np.int16],
+        self, actives: Sequence[Active], kept: Group, rows: Rows, first: NDArray[np.int16],
         errors: Mapping[int, Errors], others: Mapping[int, tuple[Answer, Rows, Rows]],
     ) -> Iterator[Filtered]:
         for place, active in enumerate(actives):
@@ -241,7 +242,7 @@ class Asking:
                 return refusal, NOWHERE
         return None, rows
 
-    def scores(self, rows: Rows) -> tuple[Whole | None, tuple[Scored, ...], NDArray[np.int64]]:
+    def scores(self, rows: Rows) -> tuple[Whole | None, Sequence[Scored], NDArray[np.int64]]:
         """Return who ended the cycle, what the scorers said about the rows, and the weighted totals in their order."""
         totals = np.zeros(len(rows), np.int64)
         if not len(rows):
@@ -261,24 +262,30 @@ class Asking:
             if refusal is not None:
                 return refusal, (), totals
         asked = [active for active in self.profile.scores if active.name not in idle]
-        found: dict[int, Scored] = {}
+        others: Sequence[tuple[int, Active]] = list(enumerate(asked))
+        found: dict[int, tuple[Active, Scores]] = {}
+        kept: Group | None = None
         if self._keeps(rows):
-            standing = self._of_cluster()
-            kept = standing.keep(Point.SCORE, asked, self.profile.repeating[Point.SCORE])
-            whole = standing.totals(self.profile, kept)
-            totals += whole if len(rows) == len(whole) else whole[rows]
-            for place, active, column in zip(kept.places, kept.actives, kept.columns, strict=True):
-                found[place] = scored(active, Scores(column.values.copy(), errors_among(column, rows)))
-        for place, active in enumerate(asked):
-            if place in found:
-                continue
+            kept = self._of_cluster().answers(self.profile, Point.SCORE, asked, self.profile.repeating[Point.SCORE])
+            totals = kept.values.copy() if len(rows) == len(kept.values) else kept.values[rows]
+            others = kept.others
+        for place, active in others:
             scores = self._score(active, rows)
-            found[place] = scored(active, scores)
+            found[place] = active, scores
             if active.enforced:
                 chosen = scores.values[rows]
                 totals += chosen if active.weight == 1 else chosen * active.weight
-        found = dict(sorted(found.items()))
-        return None, tuple(found.values()), totals
+        if kept is None:
+            return None, tuple([scored(*each) for each in found.values()]), totals
+        errors = kept.errors(rows)
+        lent = [(place, active, column.lend())
+                for place, active, column in zip(kept.places, kept.actives, kept.columns, strict=True)]
+
+        def work_out() -> Iterable[Scored]:
+            answers = {place: (active, Scores(values, errors.get(place, {}))) for place, active, values in lent}
+            return (scored(*each) for _, each in sorted((answers | found).items(), key=lambda item: item[0]))
+
+        return None, Steps(work_out), totals
 
     def _promised(self, rows: Rows, nominations: Nominations | None) -> Rows:
         node = None if nominations is None else nominations.node_of(self.pod)

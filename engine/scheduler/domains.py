@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cel.frame import Rows
-from ..cluster.changes import changed_rows
 from ..cluster.snapshot import Snapshot
 
 _Integers = NDArray[np.int64]
@@ -94,11 +93,10 @@ class Domains:
         """Take over what changed in the cluster beneath the snapshot."""
         cluster = snapshot.cluster
         paths = frozenset({("node", "metadata", "labels", key)})
-        logs = cluster.logs(paths)
-        stamp = max(log.last for log in logs)
+        stamp = cluster.stamp(paths)
         if stamp == self._stamp:
             return
-        changed = changed_rows(logs, self._stamp) if self._stamp >= 0 else None
+        changed = cluster.changed(paths, self._stamp)
         if changed is None or len(self._numbers) > 2 * len(self.codes):
             self._numbers.clear()
             changed = np.arange(len(self.codes))

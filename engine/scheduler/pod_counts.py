@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cel.checked import Path
-from ..cluster.changes import changed_rows
 from ..cluster.pods import PodInfo
 from ..cluster.rows import NodeRow
 from ..cluster.snapshot import Snapshot
@@ -95,11 +94,10 @@ class PodCounts:
     def follow(self, snapshot: Snapshot) -> None:
         """Take note of the pods that came and went in the cluster beneath the snapshot."""
         cluster = snapshot.cluster
-        logs = cluster.logs(_PODS)
-        stamp = max(log.last for log in logs)
+        stamp = cluster.stamp(_PODS)
         if stamp == self._stamp:
             return
-        changed = changed_rows(logs, self._stamp) if self._stamp >= 0 else None
+        changed = cluster.changed(_PODS, self._stamp)
         for index in range(self._size) if changed is None else changed.tolist():
             self._follow_row(index, cluster.rows[index])
         self._stamp = stamp

@@ -7,7 +7,6 @@ decision costs the nodes that changed since the question was last asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -15,8 +14,8 @@ from numpy.typing import NDArray
 
 from ..cel.checked import Path
 from ..cel.frame import Rows
-from ..cluster.changes import Log, changed_rows
-from ..cluster.snapshot import Cluster, Snapshot
+from ..cluster.snapshot import Snapshot
+from .standing import all_rows
 
 _MOST_BYTES: Final = 32 * 1024 * 1024
 _FEWEST: Final = 16
@@ -41,8 +40,7 @@ class ShapeColumns:
         """
         cluster = snapshot.cluster
         base = snapshot if not snapshot.patched else Snapshot(cluster, snapshot.now)
-        logs = cluster.logs(self._paths)
-        stamp = max(log.last for log in logs)
+        stamp = cluster.stamp(self._paths)
         kept = cluster.kept.get(self)
         if not isinstance(kept, dict):
             kept = cluster.kept[self] = {}
@@ -51,11 +49,12 @@ class ShapeColumns:
         if found is not None and found[2] == extra:
             before, values, _ = found
             if before != stamp:
-                changed = _changed(cluster, logs, before, stamp)
+                rows = cluster.changed(self._paths, before)
+                changed = all_rows(base.size) if rows is None else rows
                 values[changed] = compute(base, changed)
         else:
             values = np.empty(base.size, self._dtype)
-            values[:] = compute(base, _all_rows(base.size))
+            values[:] = compute(base, all_rows(base.size))
             most = max(_FEWEST, _MOST_BYTES // max(1, base.size * self._dtype.itemsize))
             while len(kept) >= most:
                 del kept[next(iter(kept))]
@@ -65,26 +64,3 @@ class ShapeColumns:
             values = values.copy()
             values[rows] = compute(snapshot, rows)
         return values
-
-
-class _LastChanged:
-    """The key under which a cluster keeps which rows changed between two stamps: plugins ask one after the other."""
-
-
-def _changed(cluster: Cluster, logs: tuple[Log, ...], since: int, stamp: int) -> Rows:
-    question = (tuple(map(id, logs)), since, stamp)
-    last = cluster.kept.get(_LastChanged)
-    if isinstance(last, tuple) and last[0] == question:
-        rows: Rows = last[1]
-        return rows
-    found = changed_rows(logs, since)
-    rows = _all_rows(len(cluster.rows)) if found is None else found
-    cluster.kept[_LastChanged] = (question, rows)
-    return rows
-
-
-@lru_cache(maxsize=8)
-def _all_rows(size: int) -> Rows:
-    rows = np.arange(size, dtype=np.intp)
-    rows.flags.writeable = False
-    return rows

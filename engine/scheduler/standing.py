@@ -1,19 +1,21 @@
 """Answers that stand: what filters and scores said of nodes, kept for all pods that ask the same.
 
-A pod like one before costs what changed since, not what exists. There are two levels. Per plugin and question there is
-a column of answers; per profile and set of questions there is who refused each node first, and the weighted total. Both
-are brought up to date for the nodes on which something changed that the plugin reads. What cannot be kept (answers
-that hang on other nodes, or on more than a plugin can say) is asked anew, and its place among the others stays.
+A pod like one before costs what changed since, not what exists. Per plugin and question there is a column of answers;
+per profile and set of questions there is a group of columns with what they come to: who refused each node first, or the
+weighted total. Both are brought up to date for the nodes on which something changed that the plugin reads. What cannot
+be kept (answers that hang on other nodes, or on more than a plugin can say) is asked anew, and its place among the
+others stays.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,23 +23,24 @@ from numpy.typing import NDArray
 from ..cel.checked import Path
 from ..cel.frame import Rows
 from ..cel.values import EvaluationError
+from ..cluster.changes import NO_ROWS
 from ..cluster.pods import PodInfo
-from ..cluster.snapshot import NodeFrame, Snapshot
+from ..cluster.snapshot import Snapshot
 from ..plugins import CycleState, Question
 from ..points import HIGHEST_SCORE, Answer, Code, Errors, Point, Refusal, Scores
 from .profile import Active
 from .verdict import Filtered
 
 _KEPT: Final = "standing answers"
-_PLUGIN_BYTES: Final = 32 * 1024 * 1024
-_PROFILE_BYTES: Final = 128 * 1024 * 1024
-"""Of the columns of one plugin, and of those that a profile's plugins come to together."""
+_MOST_BYTES: Final = 256 * 1024 * 1024
+"""Of all groups of a profile."""
 _FEWEST: Final = 16
 _MANY: Final = 4
 """Where more than one row in so many changed, all are asked about: that is not slower."""
 
 _Booleans = NDArray[np.bool_]
-_Entry = TypeVar("_Entry", "_Column", "_Whole")
+_Step = TypeVar("_Step")
+_NOT_KEPT: Final = object()
 
 
 @lru_cache(maxsize=8)
@@ -52,120 +55,152 @@ class _Unkept(Exception):
     """A plugin's answer is not what its protocol says: it is asked the slow way, which says so."""
 
 
-@dataclass(slots=True)
+class _Failed(Exception):
+    """The plugin at a place could not be asked for an answer that stands."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__(place)
+        self.place = place
+
+
 class _Column:
-    """One plugin's answers to one question, brought up to date to `stamp`."""
+    """One plugin's answers to one question about all nodes, brought up to date to `stamp`."""
 
-    values: NDArray[Any]
-    stamp: int
-    epoch: Hashable
-    errors: dict[str, dict[int, EvaluationError]] = field(default_factory=dict)
+    __slots__ = ("__weakref__", "_lent", "altered", "epoch", "errors", "stamp", "values")
 
-    def write(self, rows: Rows, values: NDArray[Any], errors: Errors, *, everywhere: bool) -> None:
-        """Take over the answers about some rows, or about all of them."""
-        if everywhere:
-            self.errors.clear()
-        elif self.errors:
+    def __init__(self, size: int, dtype: type[np.generic]) -> None:
+        self.values: NDArray[Any] = np.zeros(size, dtype)
+        self.stamp = -1
+        """Every change up to here is in it; before the first answer there is none."""
+        self.altered = -1
+        """The stamp at which a value became another one last."""
+        self.epoch: Hashable = None
+        self.errors: dict[str, dict[int, EvaluationError]] = {}
+        self._lent = False
+
+    def lend(self) -> NDArray[Any]:
+        """Return the values as they are now, which stay as they are in what was returned. Not to be written."""
+        self._lent = True
+        return self.values
+
+    def write(self, rows: Rows, values: NDArray[Any], errors: Errors, stamp: int) -> None:
+        """Take over the answers about some rows."""
+        if self.errors:
             gone = rows.tolist()  # a few rows; those that stand may be thousands
             for rule, found in list(self.errors.items()):
                 for row in gone:
                     found.pop(row, None)
                 if not found:
                     del self.errors[rule]
-        self.values[rows] = values[rows]
         for rule, added in errors.items():
             if added:
                 self.errors.setdefault(rule, {}).update(added)
+        self.stamp = stamp
+        if self.values[rows].tobytes() == values.tobytes():
+            return
+        if self._lent:
+            self.values, self._lent = self.values.copy(), False
+        self.values[rows] = values
+        self.altered = stamp
 
 
 @dataclass(slots=True)
-class _Whole:
-    """What a set of questions comes to: who refused each node first, and the totals."""
+class _Part:
+    """The columns of a group that hang on the same kinds of changes, and the change up to which they are in its sum."""
 
-    values: NDArray[Any]
-    stamps: tuple[tuple[int, Hashable], ...]
+    paths: frozenset[Path]
+    numbers: list[int]
+    stamp: int
+
+
+class Group:
+    """What the plugins of one point answer to a pod's questions, and what that comes to: brought up to date together.
+
+    Of filters that is where among all filters the first one stands that refuses the node (-1 where none does), of
+    scorers the weighted total.
+    """
+
+    __slots__ = ("_left", "_lent", "actives", "columns", "epochs", "others", "parts", "places", "values")
+
+    def __init__(self, actives: list[Active], places: list[int], others: list[tuple[int, Active]]) -> None:
+        self.actives = actives
+        """Whose answers are kept."""
+        self.places = places
+        """Where each of them stands among all that were to be asked."""
+        self.others = others
+        """Who has to be asked anew, each with its place."""
+        self.columns: list[_Column] = []
+        self.epochs: list[Hashable] = []
+        self.parts: list[_Part] = []
+        self.values: NDArray[Any] = np.zeros(0, np.int16)
+        """Not to be written, and valid until the next decision: see `lend`."""
+        self._left: dict[int, Rows] = {}
+        self._lent = False
+
+    def lend(self) -> NDArray[Any]:
+        """Return the values as they are now, which stay as they are in what was returned. Not to be written."""
+        self._lent = True
+        return self.values
+
+    def left(self, place: int) -> Rows:
+        """Return the rows that none of the kept filters before a place refuses. Not to be written."""
+        rows = self._left.get(place)
+        if rows is None:
+            rows = np.flatnonzero((self.values < 0) | (self.values > place))
+            if len(rows) == len(self.values):
+                rows = all_rows(len(rows))
+            self._left[place] = rows
+        return rows
+
+    def write(self, rows: Rows, values: NDArray[Any]) -> None:
+        """Take over what the answers come to at some rows."""
+        if self._lent:
+            self.values, self._lent = self.values.copy(), False
+        self.values[rows] = values
+        self._left.clear()
+
+    def errors(self, rows: Rows) -> dict[int, dict[str, Mapping[int, EvaluationError]]]:
+        """Return what failed at some rows, by place."""
+        return {place: among(column.errors, rows) for place, column in zip(self.places, self.columns, strict=True)
+                if column.errors}
+
+    @property
+    def bytes(self) -> int:
+        """About how much memory this takes, with its columns."""
+        return self.values.nbytes + sum(column.values.nbytes for column in self.columns)
 
 
 class _Store:
-    """All columns of one cluster, by plugin and by profile; of each the ones that were not used for longest go."""
+    """The groups of one cluster, by profile, of which the ones that were not used for longest go.
+
+    A column is there as long as a group has it; those whose pods ask the same of a plugin share it.
+    """
 
     def __init__(self) -> None:
-        self._columns: WeakKeyDictionary[Any, OrderedDict[Hashable, _Column]] = WeakKeyDictionary()
-        self._wholes: WeakKeyDictionary[Any, OrderedDict[Hashable, _Whole]] = WeakKeyDictionary()
+        self._groups: WeakKeyDictionary[Any, OrderedDict[Hashable, Group]] = WeakKeyDictionary()
+        self._columns: WeakKeyDictionary[Any, WeakValueDictionary[Hashable, _Column]] = WeakKeyDictionary()
 
-    def column(self, plugin: Any, key: Hashable) -> _Column | None:
-        return _recent(self._columns.get(plugin), key)
-
-    def keep(self, plugin: Any, key: Hashable, column: _Column) -> None:
-        _keep(self._columns.setdefault(plugin, OrderedDict()), key, column, _PLUGIN_BYTES)
-
-    def whole(self, profile: Any, key: Hashable) -> _Whole | None:
-        return _recent(self._wholes.get(profile), key)
-
-    def keep_whole(self, profile: Any, key: Hashable, whole: _Whole) -> None:
-        _keep(self._wholes.setdefault(profile, OrderedDict()), key, whole, _PROFILE_BYTES)
-
-
-def _recent(kept: OrderedDict[Hashable, _Entry] | None, key: Hashable) -> _Entry | None:
-    found = None if kept is None else kept.get(key)
-    if kept is not None and found is not None:
-        kept.move_to_end(key)
-    return found
-
-
-def _keep(kept: OrderedDict[Hashable, _Entry], key: Hashable, entry: _Entry, most_bytes: int) -> None:
-    most = max(_FEWEST, most_bytes // max(1, entry.values.nbytes))
-    while len(kept) >= most:
-        kept.popitem(last=False)
-    kept[key] = entry
-
-
-class Changes:
-    """Which rows changed in what respect, looked up once per decision for all who read the same."""
-
-    def __init__(self, frame: NodeFrame) -> None:
-        self._frame = frame
-        self._stamps: dict[frozenset[Path], int] = {}
-        self._rows: dict[tuple[frozenset[Path], int], Rows | None] = {}
-
-    def stamp(self, paths: frozenset[Path]) -> int:
-        """Return a number that grows whenever a row may have changed at one of the paths."""
-        found = self._stamps.get(paths)
-        if found is None:
-            found = self._stamps[paths] = self._frame.stamp(paths)
+    def group(self, profile: object, key: Hashable) -> Group | None:
+        groups = self._groups.get(profile)
+        found = None if groups is None else groups.get(key)
+        if groups is not None and found is not None:
+            groups.move_to_end(key)
         return found
 
-    def since(self, paths: frozenset[Path], stamp: int) -> Rows | None:
-        """Return the rows that changed at one of the paths since then; None where that is not known any more."""
-        key = paths, stamp
-        if key not in self._rows:
-            self._rows[key] = self._frame.changed(paths, stamp)
-        return self._rows[key]
+    def keep(self, profile: object, key: Hashable, group: Group) -> None:
+        groups = self._groups.setdefault(profile, OrderedDict())
+        most = max(_FEWEST, _MOST_BYTES // max(1, group.bytes))
+        while len(groups) >= most:
+            groups.popitem(last=False)
+        groups[key] = group
 
-
-@dataclass(slots=True)
-class Kept:
-    """The plugins of one point of which the answers to a pod are kept, and the columns, up to date."""
-
-    actives: list[Active]
-    places: list[int]
-    """Where they stand among all of the point's."""
-    columns: list[_Column]
-    questions: list[Question]
-    changed: list[Rows | None]
-    """What was asked anew in this decision; None for everything."""
-
-    def __len__(self) -> int:
-        """The number of plugins."""
-        return len(self.actives)
-
-    @property
-    def asked(self) -> Hashable:
-        """Who is asked what, and where each stands: that changes with the plugins that are skipped."""
-        return tuple(
-            (place, active.plugin.name, question.key)
-            for place, active, question in zip(self.places, self.actives, self.questions, strict=True)
-        )
+    def column(self, ask: Any, point: Point, key: Hashable, size: int) -> _Column:
+        """Return a plugin's column for a question, an empty one where there is none."""
+        columns = self._columns.setdefault(ask, WeakValueDictionary())
+        column = columns.get((point, key))
+        if column is None:
+            column = columns[point, key] = _Column(size, np.bool_ if point is Point.FILTER else np.int8)
+        return column
 
 
 class Standing:
@@ -176,11 +211,10 @@ class Standing:
         self._state = state
         self._pod = pod
         self._snapshot = snapshot
-        frame = snapshot.frame({})
-        self._changes = Changes(frame)
-        store = frame.kept.get(_KEPT)
+        self._cluster = cluster = snapshot.cluster
+        store = cluster.kept.get(_KEPT)
         if not isinstance(store, _Store):
-            store = frame.kept[_KEPT] = _Store()
+            store = cluster.kept[_KEPT] = _Store()
         self._store = store
         self._everything = all_rows(snapshot.size)
 
@@ -188,142 +222,163 @@ class Standing:
         """Whether that is the pod, and the moment."""
         return pod is self._pod and snapshot is self._snapshot
 
-    def keep(self, point: Point, actives: Sequence[Active], among: frozenset[str]) -> Kept:
-        """Return the plugins that say what their answers hang on, with their answers about all nodes.
+    def answers(self, profile: object, point: Point, actives: Sequence[Active], among: frozenset[str]) -> Group:
+        """Return what the plugins answer about all nodes that say what their answers hang on.
 
-        Only those `among` these names are asked for it.
+        Only those `among` these names are asked for it; the plugins that have to be asked anew are the group's others.
         """
-        kept = Kept([], [], [], [], [])
-        for place, active in enumerate(actives):
-            if active.plugin.name not in among:
-                continue
-            ask = active.ask
+        names = tuple([active.plugin.name for active in actives])
+        questions: list[Question | None] = []
+        for active, name in zip(actives, names, strict=True):
+            question: Question | None = None
+            if name in among:
+                # Who fails here is asked the slow way: it fails there, and that is told.
+                with contextlib.suppress(Exception):
+                    question = active.ask.question(point, self._pod, self._snapshot)
+            questions.append(question)
+        while True:
+            key = point, names, tuple([_NOT_KEPT if each is None else each.key for each in questions])
             try:
-                question = ask.question(point, self._pod, self._snapshot)
-                if question is None:
-                    continue
-                column, changed = self._column(point, ask, question)
-            except Exception:  # noqa: S112 - asked the slow way, it fails there, and that is told
-                continue
-            kept.actives.append(active)
-            kept.places.append(place)
-            kept.columns.append(column)
-            kept.questions.append(question)
-            kept.changed.append(changed)
-        return kept
+                group = self._store.group(profile, key)
+                if group is None:
+                    group = self._grouped(point, actives, questions)
+                    self._store.keep(profile, key, group)
+                else:
+                    self._follow(point, group, questions)
+            except _Failed as failed:
+                questions[failed.place] = None
+            else:
+                return group
 
-    def first_refusals(self, profile: object, kept: Kept) -> NDArray[np.int16]:
-        """Return for each node where among all filters the first kept one stands that refuses it; -1 where none does.
-
-        Not to be written, and valid until the next decision.
-        """
-        key = Point.FILTER, kept.asked
-
-        def combine(rows: Rows) -> NDArray[np.int16]:
-            first = np.full(len(rows), -1, np.int16)
-            for place, column in zip(reversed(kept.places), reversed(kept.columns), strict=True):
-                first[~column.values[rows]] = place
-            return first
-
-        return self._whole(profile, key, kept, np.int16, combine)
-
-    def totals(self, profile: object, kept: Kept) -> NDArray[np.int64]:
-        """Return the weighted sums of the kept scores of all nodes. Not to be written."""
-        key = Point.SCORE, kept.asked
-
-        def combine(rows: Rows) -> NDArray[np.int64]:
-            total = np.zeros(len(rows), np.int64)
-            for active, column in zip(kept.actives, kept.columns, strict=True):
-                total += column.values[rows].astype(np.int64) * active.weight
-            return total
-
-        return self._whole(profile, key, kept, np.int64, combine)
-
-    def _whole(
-        self, profile: object, key: Hashable, kept: Kept, dtype: type[np.generic],
-        combine: Callable[[Rows], NDArray[Any]],
-    ) -> NDArray[Any]:
-        stamps = tuple((column.stamp, column.epoch) for column in kept.columns)
-        found = self._store.whole(profile, key)
-        if found is not None and found.stamps == stamps:
-            return found.values
-        if found is None:
-            values = np.empty(self._snapshot.size, dtype)
-            values[:] = combine(self._everything)
-            self._store.keep_whole(profile, key, _Whole(values, stamps))
-            return values
-        rows = self._changed_since(kept, found.stamps)
-        if rows is None:
-            rows = self._everything
-        found.values[rows] = combine(rows)
-        found.stamps = stamps
-        return found.values
-
-    def _changed_since(self, kept: Kept, stamps: tuple[tuple[int, Hashable], ...]) -> Rows | None:
-        """Return the rows in which one of the columns may have changed since it had that stamp."""
-        parts: dict[tuple[frozenset[Path], int], Rows] = {}
-        for question, column, (stamp, epoch) in zip(kept.questions, kept.columns, stamps, strict=True):
-            if epoch != column.epoch:
-                return None
-            if stamp == column.stamp or (question.paths, stamp) in parts:
-                continue
-            rows = self._changes.since(question.paths, stamp)
-            if rows is None or len(rows) * _MANY > self._snapshot.size:
-                return None
-            parts[question.paths, stamp] = rows
-        found = list(parts.values())
-        return found[0] if len(found) == 1 else np.unique(np.concatenate(found)) if found else self._everything[:0]
-
-    def _column(self, point: Point, ask: Any, question: Question) -> tuple[_Column, Rows | None]:
-        stamp = self._changes.stamp(question.paths)
-        found = self._store.column(ask, (point, question.key))
-        if found is not None and found.epoch == question.epoch:
-            if found.stamp == stamp:
-                return found, self._everything[:0]
-            rows = self._changes.since(question.paths, found.stamp)
-            if rows is not None and len(rows) * _MANY <= self._snapshot.size:
-                if len(rows):
-                    found.write(rows, *self._asked(point, ask, rows), everywhere=False)
-                found.stamp = stamp
-                return found, rows
-        values, errors = self._asked(point, ask, self._everything)
-        if found is None:
-            found = _Column(values.copy(), stamp, question.epoch)
-            self._store.keep(ask, (point, question.key), found)
-        found.write(self._everything, values, errors, everywhere=True)
-        found.stamp, found.epoch = stamp, question.epoch
-        return found, None
-
-    def _asked(self, point: Point, ask: Any, rows: Rows) -> tuple[NDArray[Any], Errors]:
+    def _grouped(self, point: Point, actives: Sequence[Active], questions: Sequence[Question | None]) -> Group:
+        asked = [(place, question) for place, question in enumerate(questions) if question is not None]
+        group = Group([actives[place] for place, _ in asked], [place for place, _ in asked],
+                      [(place, active) for place, active in enumerate(actives) if questions[place] is None])
+        parts: dict[Hashable, _Part] = {}
+        for number, ((place, question), active) in enumerate(zip(asked, group.actives, strict=True)):
+            try:
+                group.columns.append(self._store.column(active.ask, point, question.key, self._snapshot.size))
+            except TypeError as error:  # what nothing can be remembered of, or with
+                raise _Failed(place) from error
+            group.epochs.append(question.epoch)
+            part = parts.setdefault(self._cluster.logs(question.paths), _Part(question.paths, [], -1))
+            part.numbers.append(number)
+        group.parts = list(parts.values())
         size = self._snapshot.size
-        if point is Point.FILTER:
-            answer: Answer = ask.filter(self._state, self._pod, self._snapshot, rows)
-            if answer.passed.dtype != np.bool_ or answer.passed.shape != (size,):
-                raise _Unkept
-            return answer.passed, answer.errors
-        scores: Scores = ask.score(self._state, self._pod, self._snapshot, rows)
-        if scores.values.dtype != np.int64 or scores.values.shape != (size,):
-            raise _Unkept
-        chosen = scores.values[rows]
-        if len(chosen) and (chosen.min() < 0 or chosen.max() > HIGHEST_SCORE):
-            raise _Unkept
-        return scores.values.astype(np.int8), scores.errors
+        group.values = np.full(size, -1, np.int16) if point is Point.FILTER else np.zeros(size, np.int64)
+        self._follow(point, group, questions)
+        return group
+
+    def _follow(self, point: Point, group: Group, questions: Sequence[Question | None]) -> None:
+        """Ask about the rows that changed, and bring up to date what the answers come to there."""
+        columns, epochs, places = group.columns, group.epochs, group.places
+        stamps = [self._cluster.stamp(part.paths) for part in group.parts]
+        behind: dict[int, Rows] = {}
+        renewed = False
+        for part, stamp in zip(group.parts, stamps, strict=True):
+            since, altered = part.stamp, False
+            for number in part.numbers:
+                column, question = columns[number], questions[places[number]]
+                assert question is not None
+                epoch = question.epoch
+                if column.stamp != stamp or column.epoch != epoch:
+                    rows = self._changed(part, column.stamp) if column.epoch == epoch else None
+                    values, errors = self._asked(point, group, number, rows)
+                    column.write(self._everything if rows is None else rows, values, errors, stamp)
+                    column.epoch = epoch
+                renewed = renewed or since < 0 or epochs[number] != epoch
+                altered = altered or column.altered > since
+            if altered:
+                rows = self._changed(part, since)
+                if rows is None:
+                    renewed = True
+                else:
+                    behind[id(rows)] = rows
+        if renewed:
+            rows = self._everything
+        elif len(behind) < 2:
+            rows = next(iter(behind.values()), NO_ROWS)
+        else:
+            rows = np.unique(np.concatenate(list(behind.values())))
+        if len(rows):
+            group.write(rows, _refused_first(group, rows) if point is Point.FILTER else _total(group, rows))
+        # Last: where a plugin failed on the way, nothing is up to date.
+        for part, stamp in zip(group.parts, stamps, strict=True):
+            part.stamp = stamp
+        if renewed:
+            group.epochs = [question.epoch for question in questions if question is not None]
+
+    def _changed(self, part: _Part, since: int) -> Rows | None:
+        """Return the rows that changed since then; None where that is not known, or so many did that all are asked."""
+        rows = self._cluster.changed(part.paths, since) if since >= 0 else None
+        return None if rows is None or len(rows) * _MANY > self._snapshot.size else rows
+
+    def _asked(
+        self, point: Point, group: Group, number: int, rows: Rows | None,
+    ) -> tuple[NDArray[Any], Errors]:
+        """Return a plugin's answers about some rows, or about all of them."""
+        asked = self._everything if rows is None else rows
+        try:
+            ask = group.actives[number].ask
+            if not len(asked):
+                return group.columns[number].values[asked], {}
+            answered = _filtered if point is Point.FILTER else _scored
+            return answered(ask, self._state, self._pod, self._snapshot, asked)
+        except Exception as error:
+            raise _Failed(group.places[number]) from error
 
 
-class Steps(Sequence[Filtered]):
-    """What filters answered, worked out when somebody reads it: most decisions are never read.
+def _filtered(
+    ask: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
+) -> tuple[NDArray[np.bool_], Errors]:
+    """Return which of the rows pass, and what failed."""
+    answer: Answer = ask.filter(state, pod, snapshot, rows)
+    if answer.passed.dtype != np.bool_ or answer.passed.shape != (snapshot.size,):
+        raise _Unkept
+    return answer.passed[rows], answer.errors
+
+
+def _scored(
+    ask: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
+) -> tuple[NDArray[np.int8], Errors]:
+    """Return the scores of the rows, and what failed."""
+    scores: Scores = ask.score(state, pod, snapshot, rows)
+    if scores.values.dtype != np.int64 or scores.values.shape != (snapshot.size,):
+        raise _Unkept
+    chosen = scores.values[rows]
+    if chosen.view(np.uint64).max() > HIGHEST_SCORE:  # what is below 0 counts as very large there
+        raise _Unkept
+    return chosen.astype(np.int8), scores.errors
+
+
+def _refused_first(group: Group, rows: Rows) -> NDArray[np.int16]:
+    first = np.full(len(rows), -1, np.int16)
+    for place, column in zip(reversed(group.places), reversed(group.columns), strict=True):
+        first[~column.values[rows]] = place
+    return first
+
+
+def _total(group: Group, rows: Rows) -> NDArray[np.int64]:
+    total = np.zeros(len(rows), np.int64)
+    for active, column in zip(group.actives, group.columns, strict=True):
+        scores = column.values[rows]
+        total += scores if active.weight == 1 else scores * np.int64(active.weight)
+    return total
+
+
+class Steps(Sequence[_Step]):
+    """What filters or scorers answered, worked out when somebody reads it: most decisions are never read.
 
     Who refused which node is fixed; why, a kept filter is asked again, so that holds as long as its snapshot does.
     """
 
-    def __init__(self, before: Sequence[Filtered], work_out: Callable[[], Iterator[Filtered]]) -> None:
-        self._before = tuple(before)
-        self._work_out: Callable[[], Iterator[Filtered]] | None = work_out
-        self._steps: tuple[Filtered, ...] = ()
+    def __init__(self, work_out: Callable[[], Iterable[_Step]]) -> None:
+        self._work_out: Callable[[], Iterable[_Step]] | None = work_out
+        self._steps: tuple[_Step, ...] = ()
 
-    def _all(self) -> tuple[Filtered, ...]:
+    def _all(self) -> tuple[_Step, ...]:
         if self._work_out is not None:
-            self._steps = (*self._before, *self._work_out())
+            self._steps = tuple(self._work_out())
             self._work_out = None
         return self._steps
 
@@ -392,11 +447,6 @@ def asked_again(active: Active, state: CycleState, pod: PodInfo, snapshot: Snaps
     passed: _Booleans = np.ones(snapshot.size, np.bool_)
     passed[refused] = False
     return Answer(passed, explain, {}, reasons, codes, rules, brief)
-
-
-def errors_among(column: _Column, rows: Rows) -> dict[str, Mapping[int, EvaluationError]]:
-    """Return what failed at some rows."""
-    return among(column.errors, rows) if column.errors else {}
 
 
 def among(errors: Errors, rows: Rows) -> dict[str, Mapping[int, EvaluationError]]:

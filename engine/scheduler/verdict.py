@@ -117,7 +117,7 @@ class Verdict:
     """Minor numbers of the devices that were taken on the node."""
     filters: Sequence[Filtered] = ()
     passed: Rows = field(default_factory=lambda: NOWHERE, repr=False)
-    scores: tuple[Scored, ...] = ()
+    scores: Sequence[Scored] = ()
     """Empty where one node passed: then there is nothing to compare."""
     totals: NDArray[np.int64] | None = field(default=None, repr=False)
     """The weighted sum of the scores for each of `passed`."""
