@@ -37,6 +37,7 @@ from .checked import (
 from .encoding import Absent, is_number, key_of, value_at
 from .environment import Scope
 from .frame import Column, Frame, Numbers, Rows
+from .fused import CannotFuse, Fused, Term, Writing
 from .program import Program
 from .row_frame import RowFrame
 from .some_rows import SomeRows
@@ -57,6 +58,7 @@ from .vectors import (
     choose,
     decided,
     invert,
+    kind_of,
     to_double,
     vectorized,
     within,
@@ -85,8 +87,8 @@ _KEPT: Final = "columns"
 def evaluate(program: Program, frame: Frame, rows: Rows | None = None) -> Column:
     """Return the program's value for all rows of the frame, or for `rows` (ascending).
 
-    The column has one place per row of the *frame*, also where `rows` are asked for: then only theirs mean something.
-    Not to be written: it may be kept.
+    The column has one place per row that was asked for; errors go by row of the frame. Not to be written: it may be
+    kept.
     """
     return program.plan.column(frame, rows)
 
@@ -141,6 +143,10 @@ class _Part(Protocol):
 
     def run(self, context: _Context, /) -> Operand:
         """Return one value for all rows, a vector, or `UNKNOWN`; raise `NotColumnar`."""
+        ...
+
+    def fuse(self, writing: Writing, /) -> Term:
+        """Write the part down where nothing can fail; raise `CannotFuse` (see `fused`)."""
         ...
 
 
@@ -405,7 +411,20 @@ class _ByRow:
 
     def once(self, frame: Frame) -> object:
         """Return the one value, or the `EvaluationError`, of what no row variable is part of."""
-        return self.reader(frame)(-1)
+        call = self._call or self._prepare()
+        meter = self.program.meter
+        spent = meter.spent
+        if spent:
+            return self.reader(frame)(-1)
+        try:
+            value = call(*[frame.value(name) for name, _ in self._scopes])
+        except EvaluationError as error:
+            value = error
+        except KeyError:  # a variable that is not given may not be read either
+            return self.reader(frame)(-1)
+        if meter.spent != spent:
+            Budget.of(frame, self._checked).spend(meter.spent)
+        return value
 
     def reader(self, frame: Frame) -> Callable[[int], object]:
         """Return what answers a row of this frame: a value or an `EvaluationError`."""
@@ -487,15 +506,19 @@ class _Constant:
     def run(self, _: _Context) -> Operand:
         return self._value
 
+    def fuse(self, writing: Writing) -> Term:
+        return writing.constant(self._value)
+
 
 class _Scalar:
     """What is the same for all rows: evaluated once per decision."""
 
-    __slots__ = ("_answer",)
+    __slots__ = ("_answer", "_kind")
     way: ClassVar[Way] = Way.DECISION
 
     def __init__(self, checked: Checked, node: Expr) -> None:
         self._answer = _ByRow(checked, node)
+        self._kind = _KINDS.get(checked.types[node.id], "O")
 
     def value(self, context: _Context) -> object:
         """Return the value or the error."""
@@ -510,6 +533,9 @@ class _Scalar:
         if isinstance(value, EvaluationError):
             return UNKNOWN if value.final else Failure(value)
         return value  # type: ignore[return-value]
+
+    def fuse(self, writing: Writing) -> Term:
+        return writing.input(self, self._kind, is_array=False)
 
 
 class _NumberPath:
@@ -544,6 +570,9 @@ class _NumberPath:
             memo[key] = vector
         assert isinstance(vector, Vector)
         return vector if vector.valid is None else self._failing(context, vector, vector.valid)
+
+    def fuse(self, writing: Writing) -> Term:
+        return writing.input(self, self._kind, is_array=True)
 
     def _failing(self, context: _Context, vector: Vector, valid: Mask) -> Vector:
         """Return the column with the error of the first row that has no number, in all rows that are like it."""
@@ -592,6 +621,9 @@ class _Call:
         result = self._function(*operands)
         return result if error is None or not isinstance(result, Vector) else result.failing(error, failed)
 
+    def fuse(self, writing: Writing) -> Term:
+        return writing.call(self._function, self._arguments)
+
 
 class _Within:
     """`x in [1, 2, 3]`."""
@@ -611,6 +643,9 @@ class _Within:
         if isinstance(item, Vector) and isinstance(found, Vector) and item.error is not None:
             return found.failing(item.error, item.failed)
         return found
+
+    def fuse(self, writing: Writing) -> Term:
+        return writing.within(self._item, self._numbers)
 
 
 class _Logic:
@@ -660,6 +695,9 @@ class _Logic:
         if stopped is None and known is None and not failures:
             return conjunction
         return self._result(context.size, stopped, known, failures)
+
+    def fuse(self, writing: Writing) -> Term:
+        return writing.logic([part for _, part in self._parts], conjunction=self._conjunction)
 
     def _result(
         self, size: int, stopped: Mask | None, known: Mask | None,
@@ -711,6 +749,9 @@ class _Choice:
                 return self._second.run(context)
         return choose(condition, self._first.run(context), self._second.run(context))
 
+    def fuse(self, writing: Writing) -> Term:
+        return writing.choose(self._condition, self._first, self._second)
+
 
 class _Distinct:
     """Anything else: asked of the row evaluator once per distinct input."""
@@ -735,6 +776,9 @@ class _Distinct:
         answers.complete(self._answer.reader(context.frame))
         vector = memo[self] = answers.gathered()
         return vector
+
+    def fuse(self, _: Writing) -> Term:
+        raise CannotFuse
 
     def answers(self, context: _Context) -> _Answers:
         """Return the answers so far."""
@@ -776,6 +820,9 @@ class _Unrolled:
             return self._conjunction
         return _Logic([self._body(text) for text in texts], conjunction=self._conjunction).run(context)
 
+    def fuse(self, _: Writing) -> Term:
+        raise CannotFuse
+
     def _body(self, text: str) -> _Part:
         part = self._bodies.get(text)
         if part is None:
@@ -812,6 +859,9 @@ class _Guard:
                 self._otherwise = _Distinct(self._checked, self._node)
             return self._otherwise.run(context)
 
+    def fuse(self, writing: Writing) -> Term:
+        return self.part.fuse(writing)
+
 
 class _Definition:
     """`variables.x`: evaluated once per decision, whoever reads it."""
@@ -835,11 +885,15 @@ class _Definition:
             return operand.failing(self._here(operand.error), operand.failed)
         return operand  # type: ignore[return-value]
 
+    def fuse(self, writing: Writing) -> Term:
+        return writing.input(self, self._plan.kind, is_array=True)
+
     def _here(self, error: EvaluationError) -> EvaluationError:
         return EvaluationError(error.message, offset=self._position, reason=error.reason)
 
 
 _KINDS: Final = {BOOL: "b", INT: "i", DOUBLE: "f", DYN: "?"}
+_CLASSES: Final = {"b": bool, "i": int, "f": float}
 
 
 def _columnar(part: _Part) -> bool:
@@ -901,7 +955,8 @@ class ColumnPlan:
     """How one expression is answered by column. Made once per expression; holds no values."""
 
     __slots__ = (
-        "__weakref__", "_by_row", "_checked", "_decision", "_parts", "_pure", "_row_paths", "_whole", "numeric", "part",
+        "__weakref__", "_by_row", "_checked", "_decision", "_doubles", "_fused", "_inputs", "_parts", "_pure",
+        "_row_paths", "_whole", "kind", "numeric", "part",
     )
 
     def __init__(self, checked: Checked) -> None:
@@ -911,6 +966,11 @@ class ColumnPlan:
         self._row_paths, self._decision = split(checked, checked.reads)
         self._pure: bool | None = None
         self._whole: _Distinct | None = None
+        self._inputs: list[tuple[_Part, str, bool]] | None = None
+        self._fused: Fused | None = None
+        self._doubles = False
+        self.kind = _KINDS.get(checked.type, "O")
+        """numpy's letter of its values; `?` where they may be of several kinds, `O` where they are no numbers."""
         self.numeric = True
         """Whether nothing is answered once per distinct input: then a few rows cost what they are, without more."""
         self.part: _Part = self._guarded(checked.root)
@@ -929,13 +989,25 @@ class ColumnPlan:
         count = size if rows is None else len(rows)
         if self._pure is None:
             self._pure = is_pure(self._checked)
-        if not self._pure or (count <= _FEW_ROWS and self._checked.scope is Scope.ROW):
-            return self._row_by_row(frame, range(size) if rows is None else rows.tolist(), size)
-        if rows is not None and self.numeric and count * _MANY <= size and self._checked.scope is Scope.ROW:
-            return self._of_some(frame, rows)
-        context = _Context(frame)
         if self._checked.scope is not Scope.ROW:
-            return self._everywhere(context, rows)
+            return self._everywhere(frame, rows) if self._pure else self._row_by_row(frame, rows)
+        if not self._pure or count <= _FEW_ROWS:
+            return self._row_by_row(frame, rows)
+        if rows is None:
+            return self._of_all(frame, None)
+        if self.numeric and count * _MANY <= size:
+            found, _ = self._fresh(_Context(SomeRows(frame, rows)), None)
+            errors = {int(rows[place]): error for place, error in found.errors.items()} if found.errors else {}
+            return Column(found.values, errors)
+        column = self._of_all(frame, rows)
+        errors = {row: column.errors[row] for row in rows.tolist() if row in column.errors} if column.errors else {}
+        return Column(column.values[rows], errors)
+
+    # How columns come about
+
+    def _of_all(self, frame: Frame, rows: Rows | None) -> Column:
+        """Return the column of all rows, in which those that were not asked for may be missing."""
+        context = _Context(frame)
         key = (self, context.decision_key(self._decision)) if self._decision else self
         stamp = frame.stamp(self._row_paths)
         kept = context.results.get(key)
@@ -948,30 +1020,52 @@ class ColumnPlan:
             context.results.put(key, _Result(column, stamp), _bytes_of(column))
         return column
 
-    # How columns come about
-
-    def _everywhere(self, context: _Context, rows: Rows | None) -> Column:
+    def _everywhere(self, frame: Frame, rows: Rows | None) -> Column:
         """Return the column of what is the same for all rows."""
-        size = context.size
-        value = context.memo.get(self, _UNASKED)
+        value = frame.memo.get(self, _UNASKED)
         if value is _UNASKED:
-            value = context.memo[self] = self._by_row.once(context.frame)
+            value = frame.memo[self] = self._by_row.once(frame)
+        size = frame.size if rows is None else len(rows)
         if isinstance(value, EvaluationError):
             failed = range(size) if rows is None else rows.tolist()
             return Column(np.zeros(size, np.object_), dict.fromkeys(failed, value))
         return Column(_filled(size, value).values)
 
-    def _of_some(self, frame: Frame, rows: Rows) -> Column:
-        """Return the column in which these rows are answered, from columns of these rows alone."""
-        found, _ = self._fresh(_Context(SomeRows(frame, rows)), None)
-        values: NDArray[Any] = np.zeros(frame.size, found.values.dtype)
-        values[rows] = found.values
-        if not found.errors:
-            return Column(values)
-        return Column(values, {int(rows[row]): error for row, error in found.errors.items()})
+    def _computed(self, context: _Context) -> NDArray[Any] | None:
+        """Return the values of all rows where every one can be computed and nothing fails; else None."""
+        if self._inputs is None:
+            writing = Writing()
+            try:
+                self._fused = writing.function(self.part)
+            except CannotFuse:
+                self._fused = None
+            self._inputs, self._doubles = writing.inputs, writing.doubles
+        if self._fused is None:
+            return None
+        arguments: list[Any] = []
+        for part, kind, is_array in self._inputs:
+            try:
+                operand = part.run(context)
+            except NotColumnar:
+                return None
+            if not is_array:
+                if operand.__class__ is not _CLASSES[kind] or kind_of(operand) != kind:
+                    return None
+                arguments += (operand, operand, operand)
+            elif isinstance(operand, Vector) and operand.valid is None and operand.values.dtype.kind == kind:
+                arguments += (operand.values, operand.low, operand.high)
+            else:
+                return None
+        if not self._doubles:
+            return self._fused(*arguments)
+        with np.errstate(all="ignore"):
+            return self._fused(*arguments)
 
     def _fresh(self, context: _Context, rows: Rows | None) -> tuple[Column, bool]:
         """Return the column, and whether it holds for all rows."""
+        computed = self._computed(context)
+        if computed is not None:
+            return Column(computed), True
         size = context.size
         with np.errstate(all="ignore"):
             operand = self.part.run(context)
@@ -1021,11 +1115,17 @@ class ColumnPlan:
                 found.append(value)
         else:
             found = [answer(row) for row in rows.tolist()]
-        return _with(column, rows.tolist(), found), not _some_exhausted(found)
+        return _with(column, rows.tolist(), rows.tolist(), found), not _some_exhausted(found)
 
-    def _row_by_row(self, frame: Frame, rows: Sequence[int], size: int) -> Column:
+    def _row_by_row(self, frame: Frame, rows: Rows | None) -> Column:
         answer = self._by_row.reader(frame)
-        return _with(Column(np.zeros(size, dtype=_dtype(self._checked))), rows, [answer(row) for row in rows])
+        asked = range(frame.size) if rows is None else rows.tolist()
+        answers = [answer(row) for row in asked]
+        dtype = _dtype(self._checked)
+        letter = np.dtype(dtype).kind
+        if letter != "O" and all(_letter(value) == letter for value in answers):
+            return Column(np.array(answers, dtype))
+        return _with(Column(np.zeros(len(answers), dtype)), asked, range(len(answers)), answers)
 
     def _up_to_date(self, kept: _Result, frame: Frame, stamp: int) -> Column | None:
         """Return the kept column with the rows that changed evaluated anew; None where they are too many."""
@@ -1038,7 +1138,7 @@ class ColumnPlan:
             answer = self._by_row.reader(frame)
             rows = changed.tolist()
             found = [answer(row) for row in rows]
-            column = _with(kept.column, rows, found)
+            column = _with(kept.column, rows, rows, found)
             if _some_exhausted(found):
                 return column
             kept.column = column
@@ -1048,11 +1148,13 @@ class ColumnPlan:
     def _over(self, frame: Frame, beneath: Frame, differing: Rows, rows: Rows | None) -> Column:
         """Return the column of an overlay: that beneath, with the rows that differ evaluated anew."""
         column = self.column(beneath, rows)
+        places = differing
         if rows is not None:
             differing = np.intersect1d(differing, rows, assume_unique=True)
+            places = np.searchsorted(rows, differing)
         answer = self._by_row.reader(frame)
         at = differing.tolist()
-        return _with(column, at, [answer(row) for row in at])
+        return _with(column, at, places.tolist(), [answer(row) for row in at])
 
     # How an expression is split
 
@@ -1190,8 +1292,8 @@ def _filled(size: int, value: object) -> Vector:
         return Vector(values)
 
 
-def _with(column: Column, rows: Sequence[int], answers: Sequence[object]) -> Column:
-    """Return a copy of a column with other answers, values or errors, in some rows."""
+def _with(column: Column, rows: Sequence[int], places: Sequence[int], answers: Sequence[object]) -> Column:
+    """Return a copy of a column with other answers, values or errors, in some rows, which stand at these places."""
     values: NDArray[Any] = column.values
     errors = dict(column.errors)
     if not rows:
@@ -1200,12 +1302,12 @@ def _with(column: Column, rows: Sequence[int], answers: Sequence[object]) -> Col
     fits = letter == "O" or all(isinstance(answer, EvaluationError) or _letter(answer) == letter for answer in answers)
     # A value of another kind than the rest (a dyn expression's, a number beyond 64 bits) makes it a column of objects.
     values = values.copy() if fits else values.astype(np.object_)
-    for row, answer in zip(rows, answers, strict=True):
+    for row, place, answer in zip(rows, places, answers, strict=True):
         if isinstance(answer, EvaluationError):
             errors[row] = answer
             continue
         errors.pop(row, None)
-        values[row] = answer
+        values[place] = answer
     return Column(values, errors)
 
 

@@ -94,10 +94,11 @@ class Frame(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One value per row, and an error for the rows that have none.
+    """One value for each row that was asked about, and an error for the rows that have none.
 
-    `values` is of dtype bool, int64, float64 or object; what it holds in rows of `errors` means nothing.
+    `values` is of dtype bool, int64, float64 or object; what it holds for rows of `errors` means nothing.
     """
 
     values: NDArray[np.bool_] | NDArray[np.int64] | NDArray[np.float64] | NDArray[np.object_]
     errors: Mapping[int, EvaluationError] = field(default_factory=dict)
+    """By row of the frame."""

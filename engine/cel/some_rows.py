@@ -46,6 +46,8 @@ class SomeRows:
         if found is None:
             return None
         present = None if found.present is None else found.present[self._rows]
+        if present is not None and present.all():
+            present = None
         return Numbers(found.values[self._rows], present, found.bounds)
 
     def codes(self, path: Path) -> Codes:

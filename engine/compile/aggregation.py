@@ -91,16 +91,15 @@ def _over(aggregate: AggregateProgram, frame: Frame, rows: Rows | None) -> Any:
             columns.append(None)
             continue
         column = evaluate(program, frame, rows)
-        if column.errors:
-            wanted = set(asked.tolist())
-            for row, error in column.errors.items():
-                if row in wanted and error.reason != "NoMetric":
-                    raise error
-                left_out.add(row)
+        for row, error in column.errors.items():
+            if error.reason != "NoMetric":
+                raise error
+            left_out.add(row)
         columns.append(column.values)
     if left_out:
-        asked = asked[~np.isin(asked, list(left_out))]
-    groups, values = (None if column is None else column[asked] for column in columns)
+        measured = ~np.isin(asked, list(left_out))
+        asked, columns = asked[measured], [None if column is None else column[measured] for column in columns]
+    groups, values = columns
     if groups is None and values is not None and values.dtype == np.int64 and len(values):
         return _of_integers(aggregate, values)
     return combine(aggregate, zip(

@@ -162,7 +162,6 @@ class DocumentScheduler:
         if not decision.about or decision.error is not None:
             return Scores(np.zeros(size, np.int64), decision.errors(rows))
         asked = rows if decision.nodes is None else rows[decision.nodes[rows]]
-        total: _Integers = np.zeros(size, np.int64)
         weights = 0
         items: dict[str, _Integers] = {}
         raws: dict[str, NDArray[Any]] = {}
@@ -174,8 +173,13 @@ class DocumentScheduler:
             if faults and self._ignore:
                 continue
             items[each.item.name] = values
-            total += values * each.item.weight
             weights += each.item.weight
+        if len(items) == 1:
+            return Scores(next(iter(items.values())), errors, items, raws)
+        total: _Integers = np.zeros(size, np.int64)
+        for each in self._compiled.score:
+            if each.item.name in items:
+                total += items[each.item.name] * each.item.weight
         if weights > 1:
             total //= weights
         return Scores(total, errors, items, raws)
@@ -365,27 +369,33 @@ class DocumentScheduler:
         counted = self.evaluations[id(each.program)]
         counted.asked += len(rows)
         column = evaluate(each.program, decision.frame, None if len(rows) == size else rows)
-        errors: dict[int, EvaluationError] = {}
-        if column.errors:
-            asked = set(rows.tolist())
-            errors = {row: error for row, error in column.errors.items() if row in asked}
-            counted.failed += len(errors)
+        errors = dict(column.errors)
+        counted.failed += len(errors)
+        chosen: NDArray[Any] = column.values
         skipped = errors.keys() | decision.node_errors.keys()
         if skipped:
-            rows = rows[~np.isin(rows, list(skipped))]
-        raw, rows = _integers(column.values, rows, errors)
+            there = ~np.isin(rows, list(skipped))
+            rows, chosen = rows[there], chosen[there]
+        raw = values
+        if each.item.normalize is not Normalize.IDENTITY or chosen.dtype != np.int64:
+            raw = np.zeros(size, chosen.dtype)
+            raw[rows] = chosen
+        chosen, rows = _integers(chosen, rows, errors)
         if not len(rows):
-            return values, errors, column.values
-        chosen = normalize(raw, each.item.normalize)
-        outside = (chosen < 0) | (chosen > HIGHEST_SCORE)
-        if outside.any():
+            return values, errors, raw
+        chosen = normalize(chosen, each.item.normalize)
+        if chosen.view(np.uint64).max() > HIGHEST_SCORE:  # what is below 0 counts as very large there
+            if raw is values:
+                raw = np.zeros(size, np.int64)
+                raw[rows] = chosen
+            outside = (chosen < 0) | (chosen > HIGHEST_SCORE)
             for row, score in zip(rows[outside].tolist(), chosen[outside].tolist(), strict=True):
                 errors[row] = EvaluationError(
                     f"`{each.item.name}` is {score}, outside 0..{HIGHEST_SCORE}", reason="ScoreRange",
                 )
             rows, chosen = rows[~outside], chosen[~outside]
         values[rows] = chosen
-        return values, errors, column.values
+        return values, errors, raw
 
 
 @dataclass(slots=True)
@@ -415,18 +425,14 @@ class _Filtering:
                 break
             counted[id(rule.program)].asked += len(asked)
             column = evaluate(rule.program, decision.frame, None if len(asked) == self.size else asked)
-            answered = column.values if len(asked) == self.size else column.values[asked]
-            good: _Booleans = answered.astype(np.bool_, copy=False)
+            good: _Booleans = column.values.astype(np.bool_, copy=False)
             if column.errors:
-                places = np.flatnonzero(np.isin(asked, list(column.errors)))
-                failed = {row: column.errors[row] for row in asked[places].tolist()}
-                if failed:
-                    counted[id(rule.program)].failed += len(failed)
-                    good = good.copy()
-                    good[places] = ignores
-                    errors[rule.name] = failed
-                    if not ignores:
-                        blamed.update(failed)
+                counted[id(rule.program)].failed += len(column.errors)
+                good = good.copy()
+                good[np.isin(asked, list(column.errors))] = ignores
+                errors[rule.name] = column.errors
+                if not ignores:
+                    blamed.update(column.errors)
             if good.all():
                 continue
             bad = asked[~good]
@@ -524,11 +530,11 @@ def messages_of(rule: Rule, frame: NodeFrame, rows: Rows) -> dict[str, Rows]:
         return _fixed_message(rule, frame, rows)
     groups: dict[str, list[int]] = {}
     column = None if len(rows) <= _FEW else evaluate(rule.message_program, frame, rows)
-    for row in rows.tolist():
+    for place, row in enumerate(rows.tolist()):
         if column is None:
             text = _written(rule.message_program, frame, row)
         else:
-            text = "" if row in column.errors else str(column.values[row]).strip()
+            text = "" if row in column.errors else str(column.values[place]).strip()
         groups.setdefault(text or message_of(rule), []).append(row)
     return {text: np.array(found, np.intp) for text, found in groups.items()}
 
@@ -582,10 +588,9 @@ def values_of(program: Program, frame: NodeFrame, row: int | None) -> tuple[tupl
 
 
 def _integers(
-    values: NDArray[Any], rows: Rows, errors: dict[int, EvaluationError],
+    chosen: NDArray[Any], rows: Rows, errors: dict[int, EvaluationError],
 ) -> tuple[_Integers, Rows]:
     """Return the rows' values as integers, doubles truncated; those that are none become errors and are left out."""
-    chosen = values[rows]
     if chosen.dtype == np.int64:
         return chosen, rows
     numbers = chosen.astype(np.float64)

@@ -7,6 +7,7 @@ Nodes that nobody measured are neither where an expression reads what was measur
 
 from __future__ import annotations
 
+import bisect
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -342,7 +343,7 @@ class DocumentCycle:
             self._columns[program] = column
         if state.row in column.errors:
             raise column.errors[state.row]
-        return bool(column.values[state.row])
+        return bool(column.values[bisect.bisect_left(self.rows, state.row)])
 
     def targets(self, evictor: Evictor, sources: set[int]) -> list[NodeState] | None:
         """Return the nodes that may take pods, or None where the document asks for none."""

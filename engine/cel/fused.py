@@ -1,0 +1,244 @@
+"""A numeric expression as one function of numpy arrays, for rows in which nothing is missing and nothing can fail.
+
+`columns` asks of every part's result which rows it vouches for. Mostly that is all of them, and then the asking costs
+more than the numbers. Here the whole expression is written as one Python function for that case alone. The function
+gives up (None) as soon as the case is another one: a bound beyond 64 bits, a divisor that may be 0, a NaN that is
+ordered. Then the parts are asked, who know what to do; so it needs no errors, no masks, and no second opinion.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import vectors
+from .vectors import Operand
+
+_LOWEST: Final = -(2**63)
+_HIGHEST: Final = 2**63 - 1
+_EXACT_DOUBLE: Final = 2**53
+_MOST_LINES: Final = 500
+_NAMESPACE: Final = {
+    "array": np.ndarray, "divide": np.divide, "fmod": np.fmod, "int64": np.int64, "float64": np.float64,
+    "isnan": np.isnan, "maximum": np.maximum, "minimum": np.minimum, "where": np.where, "absolute": np.abs,
+    "ceil": np.ceil, "floor": np.floor, "trunc": np.trunc,
+}
+_COMPARISONS: Final = {"_==_": "==", "_!=_": "!=", "_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
+_ROUNDINGS: Final = {"math.ceil": "ceil", "math.floor": "floor", "math.trunc": "trunc"}
+_NAMES: Final = {function: name for name, function in vectors.OPERATORS.items()}
+
+Fused: TypeAlias = Callable[..., "NDArray[Any] | None"]
+"""Takes values, lowest and highest of each input in turn; returns a new array, or None where it gives up."""
+
+
+class CannotFuse(Exception):  # not an error: the sign that this is answered otherwise
+    """A part of the expression is not of a kind that this writes."""
+
+
+class Fusible(Protocol):
+    """A part of an expression."""
+
+    def fuse(self, writing: Writing, /) -> Term:
+        """Write the part down; raises `CannotFuse`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """What a part is called in the function: its values, and for ints the bounds that all of them lie within."""
+
+    kind: str
+    """numpy's letter: b, i or f."""
+    values: str
+    low: str = ""
+    high: str = ""
+    is_array: bool = True
+
+
+class Writing:
+    """A function while it is being written."""
+
+    def __init__(self) -> None:
+        self.inputs: list[tuple[Any, str, bool]] = []
+        """What the function is given: parts, each with its kind, and whether it is a column."""
+        self.doubles = False
+        self._terms: dict[tuple[Any, str], Term] = {}
+        self._lines: list[str] = []
+        self._count = 0
+
+    def input(self, part: Any, kind: str, *, is_array: bool) -> Term:
+        """Return the term of a part that is given to the function."""
+        if kind not in {"b", "i", "f"}:
+            raise CannotFuse
+        known = self._terms.get((part, kind))
+        if known is None:
+            name = self._name()
+            known = self._terms[part, kind] = Term(kind, name, f"{name}l", f"{name}h", is_array)
+            self.inputs.append((part, kind, is_array))
+            self.doubles = self.doubles or kind == "f"
+        return known
+
+    def constant(self, value: object) -> Term:
+        """Return the term of a literal."""
+        if value.__class__ is bool:
+            return Term("b", repr(value), is_array=False)
+        if isinstance(value, int) and _LOWEST <= value <= _HIGHEST:
+            text = f"({value})"
+            return Term("i", text, text, text, is_array=False)
+        if isinstance(value, float) and math.isfinite(value):
+            return Term("f", f"({value!r})", is_array=False)
+        raise CannotFuse
+
+    def call(self, function: Callable[..., Operand], parts: Sequence[Fusible]) -> Term:
+        """Return the term of one of the functions of `vectors.OPERATORS`."""
+        name = _NAMES.get(function, "")
+        terms = [part.fuse(self) for part in parts]
+        if not any(term.is_array for term in terms):
+            raise CannotFuse
+        kind = terms[0].kind
+        if name == "double" and kind == "i":
+            self.doubles = True
+            return Term("f", self._line(f"{terms[0].values}.astype(float64)"))
+        if name == "!_" and kind == "b":
+            return Term("b", self._line(f"~{terms[0].values}"))
+        if name in _ROUNDINGS and kind == "f":
+            return Term("f", self._line(f"{_ROUNDINGS[name]}({terms[0].values})"))
+        if any(term.kind != kind for term in terms):
+            raise CannotFuse
+        if name in _COMPARISONS:
+            return self._compared(_COMPARISONS[name], *terms)
+        if kind == "f" and name in {"_+_", "_-_", "_*_", "_/_"}:
+            return Term("f", self._line(f"{terms[0].values} {name[1]} {terms[1].values}"))
+        if kind == "i":
+            return self._of_ints(name, terms)
+        raise CannotFuse
+
+    def logic(self, parts: Sequence[Fusible], *, conjunction: bool) -> Term:
+        """Return the term of a chain of `&&` or `||`."""
+        terms = [part.fuse(self) for part in parts]
+        if any(term.kind != "b" for term in terms) or not any(term.is_array for term in terms):
+            raise CannotFuse
+        return Term("b", self._line((" & " if conjunction else " | ").join(term.values for term in terms)))
+
+    def choose(self, condition: Fusible, first: Fusible, second: Fusible) -> Term:
+        """Return the term of `condition ? first : second`."""
+        held, a, b = condition.fuse(self), first.fuse(self), second.fuse(self)
+        if held.kind != "b" or a.kind != b.kind or not (held.is_array or a.is_array or b.is_array):
+            raise CannotFuse
+        values = self._line(f"where({held.values}, {a.values}, {b.values})")
+        return Term(a.kind, values) if a.kind != "i" else self._extreme(values, a, b, "min", "max")
+
+    def within(self, item: Fusible, numbers: Sequence[int]) -> Term:
+        """Return the term of `item in [...]`."""
+        term = item.fuse(self)
+        if term.kind != "i" or not term.is_array or not numbers:
+            raise CannotFuse
+        return Term("b", self._line(" | ".join(f"({term.values} == {number})" for number in numbers)))
+
+    def function(self, part: Fusible) -> Fused:
+        """Write a whole expression down and return what was written. Raises `CannotFuse`."""
+        result = part.fuse(self)
+        if not result.is_array or any(result.values == term.values for term in self._terms.values()):
+            raise CannotFuse  # nothing to compute
+        parameters = ", ".join(f"{term.values}, {term.low}, {term.high}" for term in self._terms.values())
+        body = "\n    ".join([*self._lines, f"return {result.values}"])
+        namespace: dict[str, Any] = dict(_NAMESPACE)
+        exec(f"def fused({parameters}):\n    {body}\n", namespace)  # noqa: S102 - written above, of numbers and names of its own
+        fused: Fused = namespace["fused"]
+        return fused
+
+    # Lines
+
+    def _name(self) -> str:
+        self._count += 1
+        return f"t{self._count}"
+
+    def _line(self, value: str) -> str:
+        name = self._name()
+        self._write(f"{name} = {value}")
+        return name
+
+    def _write(self, line: str) -> None:
+        if len(self._lines) >= _MOST_LINES:
+            raise CannotFuse
+        self._lines.append(line)
+
+    def _compared(self, sign: str, a: Term, b: Term) -> Term:
+        if a.kind == "f" and sign not in {"==", "!="}:
+            self._write(f"if isnan({a.values} + {b.values}).any(): return None")
+        return Term("b", self._line(f"{a.values} {sign} {b.values}"))
+
+    def _bounded(self, value: str, low: str, high: str) -> Term:
+        """Return what is computed where its bounds show that it fits."""
+        name = self._name()
+        self._write(f"{name}l = {low}; {name}h = {high}")
+        self._write(f"if {name}l < {_LOWEST} or {name}h > {_HIGHEST}: return None")
+        self._write(f"{name} = {value}")
+        return Term("i", name, f"{name}l", f"{name}h")
+
+    def _of_ints(self, name: str, terms: Sequence[Term]) -> Term:
+        match name, terms:
+            case "_+_", (a, b):
+                return self._bounded(f"{a.values} + {b.values}", f"{a.low} + {b.low}", f"{a.high} + {b.high}")
+            case "_-_", (a, b):
+                return self._bounded(f"{a.values} - {b.values}", f"{a.low} - {b.high}", f"{a.high} - {b.low}")
+            case "_*_", (a, b):
+                products = ", ".join(f"{x} * {y}" for x in (a.low, a.high) for y in (b.low, b.high))
+                corners = self._line(f"({products})")
+                return self._bounded(f"{a.values} * {b.values}", f"min({corners})", f"max({corners})")
+            case "-_", (a,):
+                return self._bounded(f"-{a.values}", f"-{a.high}", f"-{a.low}")
+            case "_/_", (a, b):
+                return self._divided(a, b)
+            case "_%_", (a, b):
+                return self._rest(a, b)
+            case "math.greatest", _:
+                return self._folded(terms, "maximum", "max")
+            case "math.least", _:
+                return self._folded(terms, "minimum", "min")
+            case _:
+                raise CannotFuse
+
+    def _divided(self, a: Term, b: Term) -> Term:
+        self._check_divisor(b)
+        most = self._line(f"max(-{a.low}, {a.high})")
+        # See `vectors._quotient_of_doubles`.
+        self._write(f"if {most} >= {_EXACT_DOUBLE}: return None")
+        name = self._line(f"divide({a.values}, {b.values}).astype(int64)")
+        self._write(f"if {a.low} >= 0 and {b.low} >= 0: "
+                    f"{name}l = {a.low} // max({b.high}, 1); {name}h = {a.high} // max({b.low}, 1)")
+        self._write(f"else: {name}l = -{most}; {name}h = {most}")
+        return Term("i", name, f"{name}l", f"{name}h")
+
+    def _rest(self, a: Term, b: Term) -> Term:
+        self._check_divisor(b)
+        # The lowest number has no counterpart.
+        self._write(f"if {a.low} == {_LOWEST} and {b.low} <= -1 <= {b.high}: return None")
+        name = self._line(f"fmod({a.values}, {b.values})")
+        self._write(f"{name}l = min({a.low}, 0); {name}h = max({a.high}, 0)")
+        return Term("i", name, f"{name}l", f"{name}h")
+
+    def _check_divisor(self, b: Term) -> None:
+        zero = f"not {b.values}.all()" if b.is_array else "True"
+        self._write(f"if {b.low} <= 0 <= {b.high} and {zero}: return None")
+
+    def _folded(self, terms: Sequence[Term], function: str, of_bounds: str) -> Term:
+        if len(terms) < 2:
+            raise CannotFuse
+        result = terms[0]
+        for term in terms[1:]:
+            if not (result.is_array or term.is_array):
+                raise CannotFuse
+            values = self._line(f"{function}({result.values}, {term.values})")
+            result = self._extreme(values, result, term, of_bounds, of_bounds)
+        return result
+
+    def _extreme(self, values: str, a: Term, b: Term, low: str, high: str) -> Term:
+        self._write(f"{values}l = {low}({a.low}, {b.low}); {values}h = {high}({a.high}, {b.high})")
+        return Term("i", values, f"{values}l", f"{values}h")
+
