@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,7 @@ _NAMES: Final = tuple(UNREQUESTED)
 _PODS: Final = frozenset({("nodeInfo", "pods")})
 
 
+@lru_cache(maxsize=64)
 def nonzero_requests(pod: PodInfo) -> tuple[int, int]:
     """Return a pod's effective cpu and memory requests with the defaults for containers that name none.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -115,6 +116,7 @@ class TaintToleration:
         return node_came_or_changed(event) or is_of(event, pod)
 
 
+@lru_cache(maxsize=64)
 def _question(pod: PodInfo) -> str:
     tolerations = (pod.object.get("spec") or {}).get("tolerations")
     return json.dumps(tolerations, sort_keys=True) if tolerations else ""
