@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -125,9 +125,10 @@ def _unexplained(row: int) -> Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A filter's answer for all rows: which passed, and (asked only when somebody reads it) why not.
+    """A filter's answer: which rows passed, and (asked only when somebody reads it) why not.
 
-    `passed` has one bool per row of the snapshot; `explain(row)` is called for refused rows only.
+    `passed` has one bool for each row that was asked about, or one for each row of the snapshot (see `spread`);
+    `explain(row)` is called for refused rows only.
     """
 
     passed: NDArray[np.bool_]
@@ -143,12 +144,23 @@ class Answer:
     brief: Callable[[NDArray[np.intp]], Mapping[str, NDArray[np.intp]]] | None = None
     """Like `reasons`, in fixed words: nothing is computed per row. Where it is None, `reasons` does not either."""
 
+    def spread(self, rows: NDArray[np.intp], size: int) -> Answer:
+        """Return this answer about `rows` with one bool for each row of a snapshot of that size."""
+        if len(self.passed) == size:
+            return self
+        import numpy as np  # noqa: PLC0415 - who only checks documents does not wait for it
+
+        passed = np.ones(size, np.bool_)
+        passed[rows] = self.passed
+        return replace(self, passed=passed)
+
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """A scorer's answer for all rows: int64, 0..100 after normalisation for the rows that were asked for.
+    """A scorer's answer: int64, 0..100 after normalisation, for each row that was asked about.
 
-    What stands in rows that were not asked for means nothing. In verdicts the integers may be shorter: 0..100 fits.
+    There may be one for each row of the snapshot too (see `spread`): then what stands in others means nothing. In
+    verdicts the integers may be shorter: 0..100 fits.
     """
 
     values: NDArray[np.signedinteger[Any]]
@@ -157,6 +169,21 @@ class Scores:
     """Each item's normalised values, where a plugin has several, for the score break-down."""
     raw: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     """Each item's values before they were normalised (under an empty text those of a plugin without items)."""
+
+    def spread(self, rows: NDArray[np.intp], size: int) -> Scores:
+        """Return these scores of `rows` with one for each row of a snapshot of that size."""
+        if len(self.values) == size:
+            return self
+
+        import numpy as np  # noqa: PLC0415 - as above
+
+        def spread(values: NDArray[Any]) -> NDArray[Any]:
+            found = np.zeros(size, values.dtype)
+            found[rows] = values
+            return found
+
+        items, raw = ({name: spread(each) for name, each in of.items()} for of in (self.items, self.raw))
+        return replace(self, values=spread(self.values), items=items, raw=raw)
 
 
 @dataclass(frozen=True, slots=True)

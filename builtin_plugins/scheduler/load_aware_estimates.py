@@ -111,10 +111,16 @@ class PodAssignCache:
         self._args = args
         self._names = args.resources
         self._nodes: dict[str, _Node] = {}
+        self._estimated: tuple[Mapping[str, Any], Vector] = ({}, ())
 
     def estimate(self, pod: PodInfo) -> Vector:
         """Return a pod's estimate as a vector."""
-        return self._vector(estimate_pod(pod, self._args))
+        item, known = self._estimated
+        if item is not pod.object:
+            # A pod is the same one on its node: it is asked about several times in a row.
+            known = self._vector(estimate_pod(pod, self._args))
+            self._estimated = pod.object, known
+        return known
 
     def assign(self, node: str, pod: PodInfo, now: int) -> None:
         """Note that a pod is about to run on a node."""
@@ -195,6 +201,8 @@ class PodAssignCache:
         return measured, tuple(pods.values())
 
     def _assigned(self, pod: PodInfo, before: Assigned | None, now: int) -> Assigned:
+        if before is not None and before.pod.object is pod.object:
+            return Assigned(pod, before.noticed, before.timestamp, before.estimate, before.deadline)
         noticed = before.noticed if before is not None and before.pod.uid in ("", pod.uid) else now
         timestamp = _condition(pod, "PodScheduled") or noticed
         args = self._args

@@ -31,12 +31,15 @@ from koordpolicy.engine.scheduler.kept import KeptColumns
 
 from .load_aware_args import check_args, convert, default_args
 from .load_aware_estimates import NEVER, PodAssignCache, Query, Vector, estimate_node, updated_at
+from .resource_scoring import least_allocated
 
 _METRIC: Final = frozenset({("nodeMetric",)})
 _USAGE: Final = frozenset({("estimated",)})
 _CAPACITY: Final = frozenset({("allocatable",), ("node", "metadata", "annotations", RAW_ALLOCATABLE_ANNOTATION)})
 _THRESHOLDS: Final = frozenset({("node", "metadata", "annotations", USAGE_THRESHOLDS_ANNOTATION)})
 _READ: Final = _METRIC | _USAGE | _CAPACITY | _THRESHOLDS
+_PRESENT, _MEASURED, _UPDATED, _COUNTED = range(4)
+"""Columns: whether a node has a metric, whether that is filled in, when it was updated, and when if it is filled in."""
 _NEVER_EXPIRES: Final = 2**63 - 1
 _EXPIRED: Final = "node(s) nodeMetric expired"
 
@@ -79,15 +82,18 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Load:
-    """What a filter compared: float64[rows, resources], usage in percent, and from where on it is refused.
+    """What a filter found out about each of the rows that it was asked about.
 
-    Percents count rounded half away from zero, so a threshold is exceeded from half a percent above it on; where
-    nothing is asked the bound is infinite.
+    `percent` and `bound` are float64[rows, resources]: usage in percent, and from where on it is refused. Percents
+    count rounded half away from zero, so a threshold is exceeded from half a percent above it on; where nothing is
+    asked the bound is infinite.
     """
 
     percent: _Floats
     bound: _Floats
     aggregated: _Booleans
+    expired: _Booleans
+    """Whose metric is too old for any pod."""
 
 
 class LoadAwareScheduling:
@@ -108,9 +114,10 @@ class LoadAwareScheduling:
         )]
         self._places: dict[str, int] = {"": 0}
         self._of_nodes = DistinctAnswers(np.int64)
-        self._metrics = KeptColumns(_METRIC, 3, _metric_row)
+        self._metrics = KeptColumns(_METRIC, 4, _metric_row)
         self._capacity = KeptColumns(_CAPACITY, len(self._names), self._capacity_row)
         self._usages: dict[Query, KeptColumns] = {}
+        self._limits: dict[tuple[int, bool], tuple[_Floats | None, Query]] = {}
         self._expires: tuple[int, int] | None = None
         self._weights = np.array([self._args.resource_weights.get(name, 0) for name in self._names], np.int64)
         self._dominant = self._args.dominant_weight
@@ -121,38 +128,31 @@ class LoadAwareScheduling:
         asks = () if point is Point.FILTER and _is_of_daemon_set(pod) else self._cache.estimate(pod)
         return Question((pod.priority_band == PROD, *asks), _READ, epoch)
 
-    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
         """Refuse nodes whose usage, with the pod's estimate, would be above a threshold, and expired metrics."""
-        size = len(rows)
-        expired: _Booleans = np.zeros(size, np.bool_)
-        shape = (size, len(self._names))
-        load = _Load(np.zeros(shape), np.full(shape, np.inf), np.zeros(size, np.bool_))
-        if not _is_of_daemon_set(pod):
-            self._compare(state, pod, snapshot, rows, expired, load)
+        load = self._load(pod, snapshot, rows)
         exceeded = load.percent >= load.bound
-        refused_by_load = exceeded.any(axis=1)
-        first = exceeded.argmax(axis=1)
-        passed = np.ones(snapshot.size, np.bool_)
-        passed[rows] = ~(expired | refused_by_load)
+        passed = ~(load.expired | exceeded.any(axis=1))
 
         def message(place: int) -> str:
-            if expired[place]:
+            if load.expired[place]:
                 return _EXPIRED
             kind = "aggregated usage" if load.aggregated[place] else "usage"
-            return f"node(s) {self._names[first[place]]} {kind} exceed threshold"
+            return f"node(s) {self._names[exceeded[place].argmax()]} {kind} exceed threshold"
 
         def explain(row: int) -> Refusal:
             place = int(np.searchsorted(rows, row))
-            if expired[place]:
+            if load.expired[place]:
                 return Refusal("metric", _EXPIRED)
-            name, column = self._names[first[place]], first[place]
-            percent, bound = float(load.percent[place, column]), float(load.bound[place, column])
+            first = int(exceeded[place].argmax())
+            percent, bound = float(load.percent[place, first]), float(load.bound[place, first])
             values = {"percent": math.floor(percent + 0.5), "threshold": math.floor(bound)}
-            return Refusal("load", message(place), values=((name, values),))
+            return Refusal("load", message(place), values=((self._names[first], values),))
 
         def reasons(refused: Rows) -> dict[str, Rows]:
             places = np.searchsorted(rows, refused)
-            kinds = np.where(expired[places], -1, first[places] * 2 + load.aggregated[places])
+            first = exceeded[places].argmax(axis=1)
+            kinds = np.where(load.expired[places], -1, first * 2 + load.aggregated[places])
             found = {}
             for kind in np.unique(kinds).tolist():
                 these = kinds == kind
@@ -162,28 +162,22 @@ class LoadAwareScheduling:
         return Answer(passed, explain, reasons=reasons,
                       codes=lambda refused: {Code.UNSCHEDULABLE: refused}, brief=reasons)
 
-    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Prefer the nodes with the smallest expected usage; 0 without a metric, or with an expired one."""
-        scores = np.zeros(snapshot.size, np.int64)
         weights = int(self._weights.sum()) + self._dominant
         if weights <= 0:
-            return Scores(scores)
+            return Scores(np.zeros(len(rows), np.int64))
         aggregated = self._args.aggregated
         if self._args.score_by_prod_usage and pod.priority_band == PROD:
             query = Query(prod=True)
         else:
             query = Query(False, aggregated.score_type, aggregated.score_duration) if aggregated.score_type else Query()
-        used = self._used(query, snapshot)[rows] + self._estimate(state, pod)
-        capacity = self._capacity.of(snapshot)[rows]
-        least = np.where(
-            (capacity > 0) & (used <= capacity), (capacity - used) * HIGHEST_SCORE // np.maximum(capacity, 1), 0,
-        )
+        least = least_allocated(*self._used_and_capacity(query, pod, snapshot, rows))
         total = least @ self._weights
         if self._dominant:
             total += np.minimum(least.min(axis=1), HIGHEST_SCORE) * self._dominant
-        present, measured, expired = self._metric_columns(snapshot, rows)
-        scores[rows] = np.where(present & measured & ~expired, total // weights, 0)
-        return Scores(scores)
+        metrics = self._metric_columns(snapshot)[rows]
+        return Scores(np.where(metrics[:, _COUNTED] > self._oldest(snapshot), total // weights, 0))
 
     def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield how much less the node would have to use, and how much less the pod would have to request."""
@@ -194,7 +188,7 @@ class LoadAwareScheduling:
             if edit is None:
                 return False
             changed, view = edit.apply(pod, snapshot, name)
-            return bool(self.filter(CycleState(), changed, view, np.array([row], np.intp)).passed[row])
+            return bool(self.filter(CycleState(), changed, view, np.array([row], np.intp)).passed[0])
 
         refusal = self.filter(CycleState(), pod, snapshot, np.array([row], np.intp)).explain(row)
         resource = refusal.values[0][0] if refusal.values else ""
@@ -219,47 +213,71 @@ class LoadAwareScheduling:
         if row >= 0:  # of a node that is gone nothing is known any more
             self._cache.unassign(snapshot.names[row], pod)
 
-    def _compare(  # noqa: PLR0917 - one pass over all that is compared
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, refused: _Booleans, load: _Load,
-    ) -> None:
-        """Write down which of the rows are refused for their metric's age, and the load of the others."""
-        present, measured, expired = self._metric_columns(snapshot, rows)
-        too_old = present & expired if self._args.filter_expired else np.zeros(len(rows), np.bool_)
-        asked = present & measured & ~too_old
-        capacity = self._capacity.of(snapshot)[rows]
+    def _load(self, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> _Load:
+        """Return what there is to say of the rows; of a pod of a DaemonSet nothing is asked."""
+        size = len(rows)
+        aggregated, expired = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
+        percent, bound = np.zeros((size, len(self._names))), np.full((size, len(self._names)), np.inf)
+        if _is_of_daemon_set(pod):
+            return _Load(percent, bound, aggregated, expired)
+        metrics = self._metric_columns(snapshot)[rows]
+        old = metrics[:, _UPDATED] <= self._oldest(snapshot)
+        asked = metrics[:, _MEASURED] > 0
+        if self._args.filter_expired:
+            asked &= ~old
         places = self._places_of_nodes(snapshot)[rows]
-        for place in np.flatnonzero(np.bincount(places, minlength=1)).tolist():
-            percents, query = self._thresholds[place].chosen(prod=pod.priority_band == PROD)
-            threshold = np.array([percents.get(name, 0) for name in self._names], np.int64)
-            if not threshold.any():
+        here = np.ones(size, np.bool_)
+        for place in [0] if len(self._thresholds) == 1 else np.unique(places).tolist():
+            bounds, query = self._bounds(place, prod=pod.priority_band == PROD)
+            if bounds is None:
                 continue
-            here = places == place
-            if not self._args.schedule_when_expired:
-                refused |= here & too_old
-            used = self._used(query, snapshot)[rows] + self._estimate(state, pod)
-            compared = (here & asked)[:, np.newaxis] & (threshold != 0) & (capacity != 0)
+            if len(self._thresholds) > 1:
+                here = places == place
+            if self._args.filter_expired and not self._args.schedule_when_expired:
+                expired |= here & old & (metrics[:, _PRESENT] > 0)
+            used, capacity = self._used_and_capacity(query, pod, snapshot, rows)
+            compared = here & asked
             # In the floating point of the original.
-            np.copyto(load.percent, used / np.maximum(capacity, 1) * 100, where=compared)
-            np.copyto(load.bound, threshold + 0.5, where=compared)
-            load.aggregated[here] = bool(query.statistic)
+            np.copyto(percent, used / np.maximum(capacity, 1) * 100, where=compared[:, np.newaxis])
+            np.copyto(bound, bounds, where=compared[:, np.newaxis] & (capacity != 0))
+            aggregated[here] = bool(query.statistic)
+        return _Load(percent, bound, aggregated, expired)
+
+    def _bounds(self, place: int, *, prod: bool) -> tuple[_Floats | None, Query]:
+        """Return by resource from where on usage is refused, None where it never is, and the usage that is meant."""
+        found = self._limits.get((place, prod))
+        if found is None:
+            percents, query = self._thresholds[place].chosen(prod=prod)
+            threshold = np.array([percents.get(name, 0) for name in self._names], np.float64)
+            bounds = np.where(threshold != 0, threshold + 0.5, np.inf) if threshold.any() else None
+            found = self._limits[place, prod] = bounds, query
+        return found
 
     def _epoch(self, snapshot: Snapshot) -> int:
         """Return the time at which the next metric expires: until then no answer changes by itself."""
-        stamp = snapshot.frame({}).stamp(_METRIC)
+        stamp = snapshot.cluster.stamp(_METRIC)
         if self._expires is None or self._expires[0] != stamp or snapshot.now >= self._expires[1]:
-            present, _, expired = self._metric_columns(snapshot, np.arange(snapshot.size))
-            fresh = self._metrics.of(snapshot)[:, 2][present & ~expired]
+            metrics = self._metric_columns(snapshot)
+            updated = metrics[:, _UPDATED][metrics[:, _PRESENT] > 0]
+            fresh = updated[updated > self._oldest(snapshot)]
             lifetime = self._args.expiration_seconds * NANOSECONDS
             self._expires = stamp, int(fresh.min()) + lifetime if len(fresh) else _NEVER_EXPIRES
         return self._expires[1]
 
-    def _metric_columns(self, snapshot: Snapshot, rows: Rows) -> tuple[_Booleans, _Booleans, _Booleans]:
-        """Return which of the rows have a NodeMetric, which have it filled in, and which metrics are expired."""
+    def _oldest(self, snapshot: Snapshot) -> int:
+        """Return the time up to which a metric must have been updated not to count any more; never was before."""
+        return max(snapshot.now - self._args.expiration_seconds * NANOSECONDS, NEVER)
+
+    def _metric_columns(self, snapshot: Snapshot) -> _Integers:
+        """Return of all rows what `_metric_row` says."""
         self._cache.keep_only(snapshot.index)
-        columns = self._metrics.of(snapshot)[rows]
-        updated = columns[:, 2]
-        expired = (updated == NEVER) | (snapshot.now - updated >= self._args.expiration_seconds * NANOSECONDS)
-        return columns[:, 0] > 0, columns[:, 1] > 0, expired
+        return self._metrics.of(snapshot)
+
+    def _used_and_capacity(
+        self, query: Query, pod: PodInfo, snapshot: Snapshot, rows: Rows,
+    ) -> tuple[_Integers, _Integers]:
+        """Return what the rows would use with the pod, and what they can be used up to."""
+        return self._used(query, snapshot)[rows] + self._cache.estimate(pod), self._capacity.of(snapshot)[rows]
 
     def _used(self, query: Query, snapshot: Snapshot) -> _Integers:
         columns = self._usages.get(query)
@@ -273,12 +291,6 @@ class LoadAwareScheduling:
     def _capacity_row(self, row: NodeRow, now: int, kept: bool) -> Vector:  # noqa: ARG002 - only the node plays a part
         capacity = estimate_node(row.node, row.allocatable)
         return tuple(capacity[name] for name in self._names)
-
-    def _estimate(self, state: CycleState, pod: PodInfo) -> _Integers:
-        estimate: _Integers | None = state.get(self)
-        if estimate is None:
-            estimate = state[self] = np.array(self._cache.estimate(pod), np.int64)
-        return estimate
 
     def _places_of_nodes(self, snapshot: Snapshot) -> _Integers:
         """Return per node where its thresholds stand in the list of all."""
@@ -297,9 +309,10 @@ class LoadAwareScheduling:
 
 def _metric_row(row: NodeRow, now: int, kept: bool) -> Vector:  # noqa: ARG001 - ages are computed for all together
     if row.metric is None:
-        return 0, 0, NEVER
+        return 0, 0, NEVER, NEVER
     measured = (row.metric.object.get("status") or {}).get("nodeMetric") is not None
-    return 1, int(measured), updated_at(row.metric)
+    updated = updated_at(row.metric)
+    return 1, int(measured), updated, updated if measured else NEVER
 
 
 def _percents(own: Mapping[str, Any], name: str) -> Mapping[str, int]:

@@ -54,11 +54,10 @@ class NodeResourcesBalancedAllocation:
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Score the nodes: 100 where all shares would be equal, less the further they lie apart."""
-        scores = np.zeros(snapshot.size, np.int64)
-        if not self._is_best_effort(pod):
-            used, capacity, _ = allocations(snapshot, rows, self._resources, pod.requests, Snapshot.requested)
-            scores[rows] = _balance(used, capacity)
-        return Scores(scores)
+        if self._is_best_effort(pod):
+            return Scores(np.zeros(len(rows), np.int64))
+        used, capacity, _ = allocations(snapshot, rows, self._resources, pod.requests, Snapshot.requested)
+        return Scores(_balance(used, capacity))
 
     def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
         """Return what the scores hang on: what the pod requests of the resources, and what nodes have and hold."""

@@ -63,8 +63,6 @@ class NodeResourcesFit:
         fits = snapshot.pod_count[rows] < snapshot.allocatable(_PODS)[rows]
         for name, amount in wanted:
             fits &= snapshot.allocatable(name)[rows] - snapshot.requested(name)[rows] >= amount
-        passed = np.ones(snapshot.size, np.bool_)
-        passed[rows] = fits
 
         def explain(row: int) -> Refusal:
             return _explain(wanted, snapshot, row)
@@ -79,18 +77,15 @@ class NodeResourcesFit:
                 never |= snapshot.allocatable(name)[refused] < amount
             return {Code.UNSCHEDULABLE: refused[~never], Code.UNRESOLVABLE: refused[never]}
 
-        return Answer(passed, explain, reasons=reasons, codes=codes)
+        return Answer(fits, explain, reasons=reasons, codes=codes)
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Score the nodes by how full they would be; containers that name no cpu or memory count a little of both."""
         cpu, memory = nonzero_requests(pod)
         requests = {**pod.requests, "cpu": cpu, "memory": memory}
 
-        scores = np.zeros(snapshot.size, np.int64)
         used, capacity, weights = allocations(snapshot, rows, self._resources, requests, self._nonzero.of)
-        if used:
-            scores[rows] = self._score(used, capacity, weights)
-        return Scores(scores)
+        return Scores(self._score(used, capacity, weights) if used else np.zeros(len(rows), np.int64))
 
     def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
         """Return what the answers hang on: what the pod requests, and what the node has and holds."""

@@ -14,6 +14,7 @@ the rows that changed.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -443,11 +444,15 @@ class _ByRow:
             except KeyError:
                 incomplete = True
         row_value = frame.row_value
-        meter, budget = program.meter, Budget.of(frame, self._checked)
-        seen, spent_out = meter.spent, budget.exhausted
+        meter, seen = program.meter, program.meter.spent
+        budget: Budget | None = None
+        spent_out = False
+        if seen:
+            budget = Budget.of(frame, self._checked)
+            spent_out = budget.exhausted
 
         def answer(row: int) -> object:
-            nonlocal seen, spent_out
+            nonlocal budget, seen, spent_out
             # An expression that never spends anything need not stop for those that do.
             if spent_out and meter.spent:
                 return exhausted(self._checked)
@@ -465,6 +470,7 @@ class _ByRow:
             except EvaluationError as error:
                 value = error
             if meter.spent != seen:
+                budget = budget or Budget.of(frame, self._checked)
                 budget.spend(meter.spent - seen)
                 seen, spent_out = meter.spent, budget.exhausted
             return value
@@ -991,11 +997,12 @@ class ColumnPlan:
             self._pure = is_pure(self._checked)
         if self._checked.scope is not Scope.ROW:
             return self._everywhere(frame, rows) if self._pure else self._row_by_row(frame, rows)
-        if not self._pure or count <= _FEW_ROWS:
+        alone = self._pure and rows is not None and self.numeric and count * _MANY <= size
+        if not self._pure or (count <= _FEW_ROWS and not (alone and self._is_fused())):
             return self._row_by_row(frame, rows)
         if rows is None:
             return self._of_all(frame, None)
-        if self.numeric and count * _MANY <= size:
+        if alone:
             found, _ = self._fresh(_Context(SomeRows(frame, rows)), None)
             errors = {int(rows[place]): error for place, error in found.errors.items()} if found.errors else {}
             return Column(found.values, errors)
@@ -1031,19 +1038,22 @@ class ColumnPlan:
             return Column(np.zeros(size, np.object_), dict.fromkeys(failed, value))
         return Column(_filled(size, value).values)
 
-    def _computed(self, context: _Context) -> NDArray[Any] | None:
-        """Return the values of all rows where every one can be computed and nothing fails; else None."""
+    def _is_fused(self) -> bool:
+        """Whether there is one function for the whole expression."""
         if self._inputs is None:
             writing = Writing()
-            try:
+            with contextlib.suppress(CannotFuse):
                 self._fused = writing.function(self.part)
-            except CannotFuse:
-                self._fused = None
             self._inputs, self._doubles = writing.inputs, writing.doubles
-        if self._fused is None:
+        return self._fused is not None
+
+    def _computed(self, context: _Context) -> NDArray[Any] | None:
+        """Return the values of all rows where every one can be computed and nothing fails; else None."""
+        if not self._is_fused():
             return None
+        assert self._fused is not None
         arguments: list[Any] = []
-        for part, kind, is_array in self._inputs:
+        for part, kind, is_array in self._inputs or ():
             try:
                 operand = part.run(context)
             except NotColumnar:

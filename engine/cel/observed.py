@@ -69,10 +69,10 @@ class _ObservedPlan:
     def column(self, frame: Frame, rows: Rows | None = None) -> Column:
         """Return the values of all rows, or of `rows`."""
         column = self._plain.column(frame, rows)
-        for row in range(frame.size) if rows is None else rows.tolist():
+        for place, row in enumerate(range(frame.size) if rows is None else rows.tolist()):
             answer = column.errors.get(row)
             if answer is None:
-                value = column.values[row]
+                value = column.values[place]
                 answer = value.item() if hasattr(value, "item") else value
             self._program.observer.asked(self._program, row, answer, _Row(frame, row))
         return column

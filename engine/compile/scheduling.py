@@ -6,8 +6,9 @@ match, params) is fixed when it is made; what one decision needs more than once 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -144,23 +145,21 @@ class DocumentScheduler:
 
     def filter(self, state: State, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
         """Return which nodes the pod may run on: those for which every check is true, and those it is not about."""
-        size = snapshot.size
         if exempt(self._spec.match.pods, pod):
-            return Answer(np.ones(size, np.bool_))
+            return Answer(np.ones(len(rows), np.bool_))
         decision = self._decision(state, pod, snapshot)
         if decision.error is not None and not self._ignore:
             refusal = Refusal(CONDITIONS, decision.error.message, Code.ERROR, decision.error)
-            return Answer(np.zeros(size, np.bool_), lambda _: refusal, decision.errors(rows))
+            return Answer(np.zeros(len(rows), np.bool_), lambda _: refusal, decision.errors(rows))
         if not decision.about or decision.error is not None:
-            return Answer(np.ones(size, np.bool_), errors=decision.errors(rows))
-        return _Filtering(self, decision, size).run(rows)
+            return Answer(np.ones(len(rows), np.bool_), errors=decision.errors(rows))
+        return _Filtering(self, decision, snapshot.size).run(rows)
 
     def score(self, state: State, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         """Return the weighted mean of the items, 0 for nodes that the document is not about."""
         decision = self._decision(state, pod, snapshot)
-        size = snapshot.size
         if not decision.about or decision.error is not None:
-            return Scores(np.zeros(size, np.int64), decision.errors(rows))
+            return Scores(np.zeros(len(rows), np.int64), decision.errors(rows))
         asked = rows if decision.nodes is None else rows[decision.nodes[rows]]
         weights = 0
         items: dict[str, _Integers] = {}
@@ -175,14 +174,16 @@ class DocumentScheduler:
             items[each.item.name] = values
             weights += each.item.weight
         if len(items) == 1:
-            return Scores(next(iter(items.values())), errors, items, raws)
-        total: _Integers = np.zeros(size, np.int64)
-        for each in self._compiled.score:
-            if each.item.name in items:
-                total += items[each.item.name] * each.item.weight
-        if weights > 1:
-            total //= weights
-        return Scores(total, errors, items, raws)
+            total = next(iter(items.values()))
+        else:
+            total = np.zeros(len(asked), np.int64)
+            for each in self._compiled.score:
+                if each.item.name in items:
+                    total += items[each.item.name] * each.item.weight
+            if weights > 1:
+                total //= weights
+        scores = Scores(total, errors, items, raws)
+        return scores if asked is rows else scores.spread(np.searchsorted(rows, asked), len(rows))
 
     def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question | None:
         """Return what an answer about a node hangs on: all that its expressions read of the pod and of the node.
@@ -199,8 +200,7 @@ class DocumentScheduler:
         match = self._spec.match.pods
         if (point is Point.FILTER and exempt(match, pod)) or not accepts_pod(match, pod, snapshot):
             return _NOT_ASKED
-        values = pod_values(pod) if of_pod else {}
-        return Question(tuple(key_of(value_at(values[path[0]], path[1:])) for path in of_pod), of_node)
+        return Question(tuple([_key_at(pod, path) for path in of_pod]), of_node)
 
     def _reads_at(self, point: Point) -> tuple[tuple[Path, ...], frozenset[Path] | None]:
         """Return what is read of the pod and of the node at a point; None for the node where that is not all."""
@@ -362,40 +362,33 @@ class DocumentScheduler:
         self, each: ScoreProgram, decision: _Decision, rows: Rows,
     ) -> tuple[_Integers, dict[int, EvaluationError], NDArray[Any]]:
         """Return an item's normalised values (0 where it failed), the errors of the rows, and the values before."""
-        size = decision.frame.size
-        values: _Integers = np.zeros(size, np.int64)
         if not len(rows):
-            return values, {}, values
+            return np.zeros(0, np.int64), {}, np.zeros(0, np.int64)
         counted = self.evaluations[id(each.program)]
         counted.asked += len(rows)
-        column = evaluate(each.program, decision.frame, None if len(rows) == size else rows)
+        column = evaluate(each.program, decision.frame, None if len(rows) == decision.frame.size else rows)
         errors = dict(column.errors)
         counted.failed += len(errors)
-        chosen: NDArray[Any] = column.values
+        asked, chosen = rows, column.values
         skipped = errors.keys() | decision.node_errors.keys()
         if skipped:
             there = ~np.isin(rows, list(skipped))
             rows, chosen = rows[there], chosen[there]
-        raw = values
-        if each.item.normalize is not Normalize.IDENTITY or chosen.dtype != np.int64:
-            raw = np.zeros(size, chosen.dtype)
-            raw[rows] = chosen
         chosen, rows = _integers(chosen, rows, errors)
-        if not len(rows):
-            return values, errors, raw
-        chosen = normalize(chosen, each.item.normalize)
-        if chosen.view(np.uint64).max() > HIGHEST_SCORE:  # what is below 0 counts as very large there
-            if raw is values:
-                raw = np.zeros(size, np.int64)
-                raw[rows] = chosen
-            outside = (chosen < 0) | (chosen > HIGHEST_SCORE)
-            for row, score in zip(rows[outside].tolist(), chosen[outside].tolist(), strict=True):
-                errors[row] = EvaluationError(
-                    f"`{each.item.name}` is {score}, outside 0..{HIGHEST_SCORE}", reason="ScoreRange",
-                )
-            rows, chosen = rows[~outside], chosen[~outside]
-        values[rows] = chosen
-        return values, errors, raw
+        if len(rows):
+            chosen = normalize(chosen, each.item.normalize)
+            if np.maximum.reduce(chosen.view(np.uint64)) > HIGHEST_SCORE:  # what is below 0 is very large there
+                outside = (chosen < 0) | (chosen > HIGHEST_SCORE)
+                for row, score in zip(rows[outside].tolist(), chosen[outside].tolist(), strict=True):
+                    errors[row] = EvaluationError(
+                        f"`{each.item.name}` is {score}, outside 0..{HIGHEST_SCORE}", reason="ScoreRange",
+                    )
+                rows, chosen = rows[~outside], chosen[~outside]
+        if len(rows) == len(asked):
+            return chosen, errors, column.values
+        values: _Integers = np.zeros(len(asked), np.int64)
+        values[np.searchsorted(asked, rows)] = chosen
+        return values, errors, column.values
 
 
 @dataclass(slots=True)
@@ -408,15 +401,16 @@ class _Filtering:
 
     def run(self, rows: Rows) -> Answer:
         decision, ignores = self.decision, self.plugin.ignores_errors
-        passed: _Booleans = np.ones(self.size, np.bool_)
+        passed: _Booleans = np.ones(len(rows), np.bool_)
         asked = rows if decision.nodes is None else rows[decision.nodes[rows]]
         refused_by: NDArray[np.int16] | None = None
         errors = decision.errors(asked)
         # An error that is ignored refuses nothing: a later rule may, for a reason of its own.
         blamed: dict[int, EvaluationError] = {}
         for unknown in errors.values():
-            passed[list(unknown)] = ignores
-            asked = asked[~np.isin(asked, list(unknown))]
+            failed = np.isin(asked, list(unknown))
+            passed[np.searchsorted(rows, asked[failed])] = ignores
+            asked = asked[~failed]
             if not ignores:
                 blamed.update(unknown)
         rules, counted = self.plugin.compiled.filter, self.plugin.evaluations
@@ -433,10 +427,10 @@ class _Filtering:
                 errors[rule.name] = column.errors
                 if not ignores:
                     blamed.update(column.errors)
-            if good.all():
+            if np.logical_and.reduce(good):
                 continue
             bad = asked[~good]
-            passed[bad] = False
+            passed[np.searchsorted(rows, bad)] = False
             if refused_by is None:
                 refused_by = np.full(self.size, -1, np.int16)
             refused_by[bad] = number
@@ -482,6 +476,12 @@ class _Filtering:
 
         return Answer(passed, explain, errors, lambda refused: grouped(refused, messages_of), codes, names,
                       lambda refused: grouped(refused, _fixed_message))
+
+
+@lru_cache(maxsize=256)
+def _key_at(pod: PodInfo, path: Path) -> Hashable:
+    """Return what stands for a value of the pod; many documents ask for the same ones, one after the other."""
+    return key_of(value_at(pod_values(pod)[path[0]], path[1:]))
 
 
 class Inputs(Mapping[str, object]):

@@ -242,7 +242,7 @@ class Filter(Protocol):
     """Asked once per pod for all nodes."""
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
-        """Return which nodes the pod may run on; only `rows` (ascending row numbers) need an answer."""
+        """Return which of the nodes at `rows` (ascending row numbers) the pod may run on."""
         ...
 
 

@@ -374,18 +374,19 @@ class Asking:
         try:
             answer: Answer = active.ask.filter(self.state, self.pod, self.snapshot, rows)
             _check_kind(answer, Answer)
-            _check_shape(answer.passed, np.bool_, size)
+            _check_shape(answer.passed, np.bool_, len(rows), size)
         except Exception as error:  # the border between framework and plugin
             self.failures.append(_failure(active, Point.FILTER, describe(error)))
             return _refusing_all(_refusal_for(error), size)
-        return answer
+        return answer.spread(rows, size)
 
     def _score(self, active: Active, rows: Rows) -> Scores:
         size = self.snapshot.size
         try:
             scores: Scores = active.ask.score(self.state, self.pod, self.snapshot, rows)
             _check_kind(scores, Scores)
-            _check_shape(scores.values, np.int64, size)
+            _check_shape(scores.values, np.int64, len(rows), size)
+            scores = scores.spread(rows, size)
         except Exception as error:  # the border between framework and plugin
             self.failures.append(_failure(active, Point.SCORE, describe(error)))
             return Scores(np.zeros(size, np.int64))
@@ -586,10 +587,11 @@ def _secured(active: Active, answer: Answer) -> Answer:
     )
 
 
-def _check_shape(values: NDArray[Any], wanted: type[np.generic], size: int) -> None:
-    if values.dtype != wanted or values.shape != (size,):
+def _check_shape(values: NDArray[Any], wanted: type[np.generic], asked: int, size: int) -> None:
+    if values.dtype != wanted or values.shape not in {(asked,), (size,)}:
+        sizes = f"{size}" if asked == size else f"{asked} or {size}"
         raise TypeError(
-            f"the answer must be {size} values of {wanted.__name__}, not {values.dtype} of shape {values.shape}"
+            f"the answer must be {sizes} values of {wanted.__name__}, not {values.dtype} of shape {values.shape}"
         )
 
 

@@ -9,7 +9,6 @@ others stays.
 
 from __future__ import annotations
 
-import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -230,11 +229,10 @@ class Standing:
         names = tuple([active.plugin.name for active in actives])
         questions: list[Question | None] = []
         for active, name in zip(actives, names, strict=True):
-            question: Question | None = None
-            if name in among:
-                # Who fails here is asked the slow way: it fails there, and that is told.
-                with contextlib.suppress(Exception):
-                    question = active.ask.question(point, self._pod, self._snapshot)
+            try:
+                question = active.ask.question(point, self._pod, self._snapshot) if name in among else None
+            except Exception:
+                question = None  # it is asked the slow way, fails there, and that is told
             questions.append(question)
         while True:
             key = point, names, tuple([_NOT_KEPT if each is None else each.key for each in questions])
@@ -265,7 +263,10 @@ class Standing:
             part.numbers.append(number)
         group.parts = list(parts.values())
         size = self._snapshot.size
-        group.values = np.full(size, -1, np.int16) if point is Point.FILTER else np.zeros(size, np.int64)
+        if point is Point.FILTER:
+            group.values = np.full(size, -1, np.int16)
+        else:
+            group.values = np.zeros(size, np.int64)
         self._follow(point, group, questions)
         return group
 
@@ -333,9 +334,7 @@ def _filtered(
 ) -> tuple[NDArray[np.bool_], Errors]:
     """Return which of the rows pass, and what failed."""
     answer: Answer = ask.filter(state, pod, snapshot, rows)
-    if answer.passed.dtype != np.bool_ or answer.passed.shape != (snapshot.size,):
-        raise _Unkept
-    return answer.passed[rows], answer.errors
+    return _of_rows(answer.passed, np.bool_, rows, snapshot.size), answer.errors
 
 
 def _scored(
@@ -343,12 +342,21 @@ def _scored(
 ) -> tuple[NDArray[np.int8], Errors]:
     """Return the scores of the rows, and what failed."""
     scores: Scores = ask.score(state, pod, snapshot, rows)
-    if scores.values.dtype != np.int64 or scores.values.shape != (snapshot.size,):
-        raise _Unkept
-    chosen = scores.values[rows]
-    if chosen.view(np.uint64).max() > HIGHEST_SCORE:  # what is below 0 counts as very large there
+    chosen = _of_rows(scores.values, np.int64, rows, snapshot.size)
+    if np.maximum.reduce(chosen.view(np.uint64)) > HIGHEST_SCORE:  # what is below 0 counts as very large there
         raise _Unkept
     return chosen.astype(np.int8), scores.errors
+
+
+def _of_rows(values: NDArray[Any], wanted: type[np.generic], rows: Rows, size: int) -> NDArray[Any]:
+    """Return what a plugin answered about these rows, of which it may have answered more."""
+    if values.dtype != wanted or values.ndim != 1:
+        raise _Unkept
+    if len(values) == len(rows):
+        return values
+    if len(values) != size:
+        raise _Unkept
+    return values[rows]
 
 
 def _refused_first(group: Group, rows: Rows) -> NDArray[np.int16]:
@@ -404,7 +412,8 @@ def asked_again(active: Active, state: CycleState, pod: PodInfo, snapshot: Snaps
     def real() -> Answer:
         if not known:
             # What the pod's own decision left in the state may be about another moment.
-            known.append(active.ask.filter(CycleState(state), pod, snapshot, refused))
+            answer = active.ask.filter(CycleState(state), pod, snapshot, refused)
+            known.append(answer.spread(refused, snapshot.size))
         return known[0]
 
     def explain(row: int) -> Refusal:

@@ -103,10 +103,11 @@ def _in_words(answer: object, arguments: tuple[Any, ...]) -> str:
         case Skip():
             return "skipped"
         case Answer():
-            rows = arguments[-1]
-            return f"{int(answer.passed[rows].sum())} of {len(rows)} nodes pass"
+            rows, size = arguments[-1], arguments[-2].size
+            return f"{int(answer.spread(rows, size).passed[rows].sum())} of {len(rows)} nodes pass"
         case Scores():
-            values = answer.values[arguments[-1]]
+            rows = arguments[-1]
+            values = answer.spread(rows, arguments[-2].size).values[rows]
             return f"{int(values.min())} to {int(values.max())} over {len(values)} nodes" if len(values) else "no nodes"
         case Wait():
             return f"waits for up to {answer.timeout / 1e9:g} s"

@@ -62,7 +62,7 @@ def run_points(asking: Asking, plugin: Plugin) -> None:
                 raise FixtureError(f"`{plugin.name}` has no `score`")
             # As in a cycle, only nodes that passed are scored: what is normalised depends on which they are.
             passed = rows[answer.passed]
-            scores = scheduler.score(state, pod, snapshot, passed)
+            scores = scheduler.score(state, pod, snapshot, passed).spread(passed, snapshot.size)
             _check_scores(asking, world, compiled, scores, answer)
             _check_order(asking, world, scores, answer)
 

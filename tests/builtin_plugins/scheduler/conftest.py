@@ -81,7 +81,7 @@ class Kit:
         """The scores of the nodes, or of some."""
         snapshot = cluster.snapshot()
         rows = np.array([row for row, name in enumerate(snapshot.names) if names is None or name in names], np.intp)
-        values = plugin.score(CycleState(), pod, snapshot, rows).values
+        values = plugin.score(CycleState(), pod, snapshot, rows).spread(rows, snapshot.size).values
         return {snapshot.names[row]: int(values[row]) for row in rows.tolist()}
 
 
