@@ -97,12 +97,14 @@ def evaluate(program: Program, frame: Frame, rows: Rows | None = None) -> Column
 class _Context:
     """One evaluation of one frame: what its parts have in common."""
 
-    __slots__ = ("frame", "memo", "results", "size")
+    __slots__ = ("frame", "memo", "numbers", "results", "size")
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
         self.size = frame.size
         self.memo = frame.memo
+        self.numbers = frame.moment(None)
+        """Numeric columns: other expressions read them too."""
         kept = frame.kept
         results = kept.get(_KEPT)
         if results is None:
@@ -547,17 +549,18 @@ class _Scalar:
 class _NumberPath:
     """A numeric column of the frame."""
 
-    __slots__ = ("_answer", "_kind", "_path")
+    __slots__ = ("_answer", "_key", "_kind", "_path")
     way: ClassVar[Way] = Way.NUMBERS
 
     def __init__(self, checked: Checked, node: Expr, path: Path, kind: str) -> None:
         self._answer = _ByRow(checked, node)
         self._path = path
         self._kind = kind
+        self._key = (path, kind)
 
     def run(self, context: _Context) -> Operand:
-        memo = context.memo
-        key = (self._path, self._kind)
+        memo = context.numbers
+        key = self._key
         vector = memo.get(key)
         if vector is None:
             numbers = context.frame.numbers(self._path)

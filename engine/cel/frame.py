@@ -86,6 +86,10 @@ class Frame(Protocol):
         """What was computed for this one decision already."""
         ...
 
+    def moment(self, rows: Rows | None) -> dict[object, object]:
+        """Return what was computed of these rows (the very array; None for all), whoever asked, as they are now."""
+        ...
+
     @property
     def kept(self) -> dict[object, object]:
         """Results kept between decisions over the same rows; whoever keeps bounds what it keeps."""

@@ -74,6 +74,10 @@ class RowFrame:
             column = self._codes[path] = CodeColumn.of(read(row) for row in range(self.size))
         return column.codes
 
+    def moment(self, rows: Rows | None) -> dict[object, object]:  # noqa: ARG002 - for one decision there is `memo`
+        """Return nothing."""
+        return {}
+
     def stamp(self, paths: frozenset[Path]) -> int:  # noqa: ARG002 - rows never change
         """Return always the same number."""
         return 0

@@ -55,6 +55,10 @@ class SomeRows:
         found = self._frame.codes(path)
         return Codes(found.values[self._rows], found.count)
 
+    def moment(self, rows: Rows | None) -> dict[object, object]:
+        """Return what was computed of all of these rows, or of some of them."""
+        return self._frame.moment(self._rows) if rows is None else {}
+
     def stamp(self, paths: frozenset[Path]) -> int:  # noqa: ARG002 - one evaluation, one moment
         """Return always the same number."""
         return 0

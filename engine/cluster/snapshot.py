@@ -840,6 +840,16 @@ class NodeFrame:
         """For an overlay: the frame beneath, and the rows in which this one differs from it."""
         return self._beneath
 
+    def moment(self, rows: Rows | None) -> dict[object, object]:
+        """Return what was computed of these rows (the very array; None for all), whoever asked, as they are now."""
+        if self._beneath is not None:
+            return {}
+        memo = self._cluster.memo
+        found: tuple[Rows | None, dict[object, object]] | None = memo.get(id(rows))
+        if found is None or found[0] is not rows:
+            found = memo[id(rows)] = (rows, {})
+        return found[1]
+
     @property
     def kept(self) -> dict[object, object]:
         """Results kept between decisions; an overlay has none."""

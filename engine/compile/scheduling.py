@@ -123,7 +123,7 @@ class DocumentScheduler:
         self._compiled = compiled
         self._spec = compiled.spec
         self._ignore = compiled.spec.failure_policy is FailurePolicy.IGNORE
-        self._hangs_on: dict[Point, tuple[tuple[Path, ...], frozenset[Path] | None]] = {}
+        self._hangs_on: dict[Point, tuple[tuple[Path, ...], Question | None]] = {}
         named = [
             *((CONDITIONS, each.name, each.program) for each in compiled.conditions),
             *(("preEnqueue", each.name, each.program) for each in compiled.pre_enqueue),
@@ -194,16 +194,16 @@ class DocumentScheduler:
         found = self._hangs_on.get(point)
         if found is None:
             found = self._hangs_on[point] = self._reads_at(point)
-        of_pod, of_node = found
-        if of_node is None:
+        of_pod, always = found
+        if always is None:
             return None
         match = self._spec.match.pods
         if (point is Point.FILTER and exempt(match, pod)) or not accepts_pod(match, pod, snapshot):
             return _NOT_ASKED
-        return Question(tuple([_key_at(pod, path) for path in of_pod]), of_node)
+        return Question(tuple([_key_at(pod, path) for path in of_pod]), always.paths) if of_pod else always
 
-    def _reads_at(self, point: Point) -> tuple[tuple[Path, ...], frozenset[Path] | None]:
-        """Return what is read of the pod and of the node at a point; None for the node where that is not all."""
+    def _reads_at(self, point: Point) -> tuple[tuple[Path, ...], Question | None]:
+        """Return what is read of the pod at a point, and the question without that; None where that is not all."""
         compiled = self._compiled
         rules: list[Rule | ScoreProgram] = [*compiled.conditions]
         if point is Point.FILTER:
@@ -224,7 +224,7 @@ class DocumentScheduler:
         timed = any(path[0] == "metricAge" or path == ("nodeInfo",) for path in of_node)
         if timed or any(path[0] not in _OF_THE_POD for path in of_pod):
             return (), None
-        return tuple(sorted(of_pod)), frozenset(of_node)
+        return tuple(sorted(of_pod)), Question((), frozenset(of_node))
 
     def depends_on(self, rules: frozenset[str]) -> frozenset[Path]:
         """Return what these rules read of the pod, the node and the time, with what decides whether they are asked."""

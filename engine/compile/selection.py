@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -48,13 +49,18 @@ def exempt(match: PodMatch | None, pod: PodInfo) -> bool:
 
     A document names it by its namespace or its priority class, in `match.pods`.
     """
-    own_class = priority_class(pod)
-    if pod.namespace != SYSTEM_NAMESPACE and own_class not in SYSTEM_CLASSES:
+    if not _is_of_the_system(pod):
         return False
     if match is None:
         return True
+    own_class = priority_class(pod)
     named = match.namespaces is not None and pod.namespace in match.namespaces
     return not (named or (match.priority_classes is not None and own_class in match.priority_classes))
+
+
+@lru_cache(maxsize=64)
+def _is_of_the_system(pod: PodInfo) -> bool:
+    return pod.namespace == SYSTEM_NAMESPACE or priority_class(pod) in SYSTEM_CLASSES
 
 
 def priority_class(pod: PodInfo) -> str:

@@ -366,7 +366,8 @@ class Asking:
         )
         if isinstance(answer, Refusal) and answer.error is not None and answer.rule:
             errors.append((answer.rule, answer.error))
-        self.failures += (_failure(active, Point.PRE_FILTER, error.message, rule) for rule, error in errors)
+        if errors:
+            self.failures += (_failure(active, Point.PRE_FILTER, error.message, rule) for rule, error in errors)
         return answer
 
     def _filter(self, active: Active, rows: Rows) -> Answer:

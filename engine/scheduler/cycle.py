@@ -10,9 +10,12 @@ import json
 import logging
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..cel.frame import Rows
 from ..cluster.events import Event
@@ -45,7 +48,7 @@ from .profile import Profile, ProfileSpec
 from .rowwise import describe
 from .standing import all_rows
 from .tracing import Asked, traced
-from .verdict import Failure, Tie, Verdict
+from .verdict import Failure, Scored, Tie, Verdict
 
 
 class ReservedDevices:
@@ -114,21 +117,26 @@ def decide(
     refusal, rows = asking.prepare(everything)
     if refusal is None:
         refusal, rows = asking.passed(rows, nominations)
-    # Transformers may have changed the view: what the verdict says of a node is said of that.
-    verdict = Verdict(pod, profile.name, profile.generation, snapshot.names, filters=asking.steps, passed=rows,
-                      refusal=refusal, failures=tuple(asking.failures))
+    names, steps = snapshot.names, asking.steps
     if refusal is not None or not len(rows):
+        verdict = Verdict(pod, profile.name, profile.generation, names, filters=steps, passed=rows, refusal=refusal,
+                          failures=tuple(asking.failures))
         return _with_room(verdict, asking, RefusedNodes(asking, refusal, everything, nominations))
-    tie = Tie(tie_break.rule, 1, tie_break.seed)
-    if len(rows) < 2 and not exhaustive:
-        return _nominated(replace(verdict, row=int(rows[0]), node=snapshot.names[int(rows[0])], tie=tie), asking)
-    refusal, scores, totals = asking.scores(rows)
-    if refusal is not None:
-        return replace(verdict, refusal=refusal, failures=tuple(asking.failures))
-    best = rows[totals == totals.max()]
-    row = tie_break.pick(best)
-    return _nominated(replace(verdict, node=snapshot.names[row], row=row, totals=totals, scores=scores,
-                              failures=tuple(asking.failures), tie=replace(tie, among=len(best))), asking)
+    scores: Sequence[Scored] = ()
+    totals: NDArray[np.int64] | None = None
+    row, among = int(rows[0]), 1
+    if len(rows) > 1 or exhaustive:
+        refusal, scores, totals = asking.scores(rows)
+        if refusal is not None:
+            return Verdict(pod, profile.name, profile.generation, names, filters=steps, passed=rows, refusal=refusal,
+                           failures=tuple(asking.failures))
+        best = rows[totals == totals.max()]
+        row, among = tie_break.pick(best), len(best)
+    verdict = Verdict(
+        pod, profile.name, profile.generation, names, names[row], row, filters=steps, passed=rows, scores=scores,
+        totals=totals, tie=Tie(tie_break.rule, among, tie_break.seed), failures=tuple(asking.failures),
+    )
+    return _nominated(verdict, asking)
 
 
 def _nominated(verdict: Verdict, asking: Asking) -> Verdict:

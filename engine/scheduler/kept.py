@@ -50,23 +50,22 @@ class KeptColumns:
 
     def _up_to_date(self, snapshot: Snapshot) -> NDArray[np.int64]:
         cluster = snapshot.cluster
-        frame = Snapshot(cluster, snapshot.now).frame({})
-        stamp = frame.stamp(self._paths)
-        found = frame.kept.get(self)
+        stamp = cluster.stamp(self._paths)
+        found = cluster.kept.get(self)
         changed: Sequence[int] = range(snapshot.size)
         values: NDArray[np.int64]
         if isinstance(found, tuple):
             before, values = found
             if before == stamp:
                 return values
-            rows = frame.changed(self._paths, before)
+            rows = cluster.changed(self._paths, before)
             if rows is not None:
                 changed = rows.tolist()
         else:
             values = np.zeros((snapshot.size, self._width), np.int64)
         for index in changed:
             values[index] = self._compute(cluster.rows[index], snapshot.now, True)
-        frame.kept[self] = (stamp, values)
+        cluster.kept[self] = (stamp, values)
         return values
 
 

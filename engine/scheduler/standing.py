@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ..cel.checked import Path
 from ..cel.frame import Rows
 from ..cel.values import EvaluationError
-from ..cluster.changes import NO_ROWS
+from ..cluster.changes import NO_ROWS, Log
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Snapshot
 from ..plugins import CycleState, Question
@@ -108,8 +108,16 @@ class _Part:
     """The columns of a group that hang on the same kinds of changes, and the change up to which they are in its sum."""
 
     paths: frozenset[Path]
+    logs: tuple[Log, ...]
     numbers: list[int]
-    stamp: int
+    stamp: int = -1
+    timed: bool = False
+    """Whether some of them may be others though nothing changed."""
+
+    def last(self) -> int:
+        """Return the stamp of the last change."""
+        logs = self.logs
+        return logs[0].last if len(logs) == 1 else max([log.last for log in logs], default=0)
 
 
 class Group:
@@ -252,15 +260,17 @@ class Standing:
         asked = [(place, question) for place, question in enumerate(questions) if question is not None]
         group = Group([actives[place] for place, _ in asked], [place for place, _ in asked],
                       [(place, active) for place, active in enumerate(actives) if questions[place] is None])
-        parts: dict[Hashable, _Part] = {}
+        parts: dict[tuple[Log, ...], _Part] = {}
         for number, ((place, question), active) in enumerate(zip(asked, group.actives, strict=True)):
             try:
                 group.columns.append(self._store.column(active.ask, point, question.key, self._snapshot.size))
             except TypeError as error:  # what nothing can be remembered of, or with
                 raise _Failed(place) from error
             group.epochs.append(question.epoch)
-            part = parts.setdefault(self._cluster.logs(question.paths), _Part(question.paths, [], -1))
+            logs = self._cluster.logs(question.paths)
+            part = parts.setdefault(logs, _Part(question.paths, logs, []))
             part.numbers.append(number)
+            part.timed = part.timed or question.epoch is not None
         group.parts = list(parts.values())
         size = self._snapshot.size
         if point is Point.FILTER:
@@ -272,22 +282,23 @@ class Standing:
 
     def _follow(self, point: Point, group: Group, questions: Sequence[Question | None]) -> None:
         """Ask about the rows that changed, and bring up to date what the answers come to there."""
-        columns, epochs, places = group.columns, group.epochs, group.places
-        stamps = [self._cluster.stamp(part.paths) for part in group.parts]
+        columns = group.columns
+        epochs = [question.epoch for question in questions if question is not None]
+        stamps = [part.last() for part in group.parts]
         behind: dict[int, Rows] = {}
-        renewed = False
+        renewed = epochs != group.epochs
         for part, stamp in zip(group.parts, stamps, strict=True):
             since, altered = part.stamp, False
+            if stamp == since and not part.timed:
+                continue
+            renewed = renewed or since < 0
             for number in part.numbers:
-                column, question = columns[number], questions[places[number]]
-                assert question is not None
-                epoch = question.epoch
+                column, epoch = columns[number], epochs[number]
                 if column.stamp != stamp or column.epoch != epoch:
                     rows = self._changed(part, column.stamp) if column.epoch == epoch else None
                     values, errors = self._asked(point, group, number, rows)
                     column.write(self._everything if rows is None else rows, values, errors, stamp)
                     column.epoch = epoch
-                renewed = renewed or since < 0 or epochs[number] != epoch
                 altered = altered or column.altered > since
             if altered:
                 rows = self._changed(part, since)
@@ -306,8 +317,7 @@ class Standing:
         # Last: where a plugin failed on the way, nothing is up to date.
         for part, stamp in zip(group.parts, stamps, strict=True):
             part.stamp = stamp
-        if renewed:
-            group.epochs = [question.epoch for question in questions if question is not None]
+        group.epochs = epochs
 
     def _changed(self, part: _Part, since: int) -> Rows | None:
         """Return the rows that changed since then; None where that is not known, or so many did that all are asked."""
@@ -334,7 +344,7 @@ def _filtered(
 ) -> tuple[NDArray[np.bool_], Errors]:
     """Return which of the rows pass, and what failed."""
     answer: Answer = ask.filter(state, pod, snapshot, rows)
-    return _of_rows(answer.passed, np.bool_, rows, snapshot.size), answer.errors
+    return _of_rows(answer.passed, np.bool_, rows, snapshot), answer.errors
 
 
 def _scored(
@@ -342,19 +352,19 @@ def _scored(
 ) -> tuple[NDArray[np.int8], Errors]:
     """Return the scores of the rows, and what failed."""
     scores: Scores = ask.score(state, pod, snapshot, rows)
-    chosen = _of_rows(scores.values, np.int64, rows, snapshot.size)
+    chosen = _of_rows(scores.values, np.int64, rows, snapshot)
     if np.maximum.reduce(chosen.view(np.uint64)) > HIGHEST_SCORE:  # what is below 0 counts as very large there
         raise _Unkept
     return chosen.astype(np.int8), scores.errors
 
 
-def _of_rows(values: NDArray[Any], wanted: type[np.generic], rows: Rows, size: int) -> NDArray[Any]:
+def _of_rows(values: NDArray[Any], wanted: type[np.generic], rows: Rows, snapshot: Snapshot) -> NDArray[Any]:
     """Return what a plugin answered about these rows, of which it may have answered more."""
     if values.dtype != wanted or values.ndim != 1:
         raise _Unkept
     if len(values) == len(rows):
         return values
-    if len(values) != size:
+    if len(values) != snapshot.size:
         raise _Unkept
     return values[rows]
 
