@@ -176,7 +176,7 @@ class LoadAwareScheduling:
         total = least @ self._weights
         if self._dominant:
             total += np.minimum(least.min(axis=1), HIGHEST_SCORE) * self._dominant
-        metrics = self._metric_columns(snapshot)[rows]
+        metrics = snapshot.at(self._metric_columns(snapshot), rows)
         return Scores(np.where(metrics[:, _COUNTED] > self._oldest(snapshot), total // weights, 0))
 
     def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
@@ -217,31 +217,40 @@ class LoadAwareScheduling:
         """Return what there is to say of the rows; of a pod of a DaemonSet nothing is asked."""
         size = len(rows)
         aggregated, expired = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
-        percent, bound = np.zeros((size, len(self._names))), np.full((size, len(self._names)), np.inf)
         if _is_of_daemon_set(pod):
-            return _Load(percent, bound, aggregated, expired)
-        metrics = self._metric_columns(snapshot)[rows]
-        old = metrics[:, _UPDATED] <= self._oldest(snapshot)
-        asked = metrics[:, _MEASURED] > 0
-        if self._args.filter_expired:
-            asked &= ~old
-        places = self._places_of_nodes(snapshot)[rows]
-        here = np.ones(size, np.bool_)
-        for place in [0] if len(self._thresholds) == 1 else np.unique(places).tolist():
-            bounds, query = self._bounds(place, prod=pod.priority_band == PROD)
+            return _Load(np.zeros((size, 1)), np.full((size, 1), np.inf), aggregated, expired)
+        metrics = snapshot.at(self._metric_columns(snapshot), rows)
+        oldest, prod = self._oldest(snapshot), pod.priority_band == PROD
+        asked = metrics[:, _COUNTED] > oldest if self._args.filter_expired else metrics[:, _MEASURED] > 0
+        every = bool(np.logical_and.reduce(asked))
+        places = self._places_of_nodes(snapshot)
+        if len(self._thresholds) == 1 and every:
+            bounds, query = self._bounds(0, prod=prod)
+            if bounds is not None:
+                aggregated[:] = bool(query.statistic)
+                return _Load(*self._compared(query, bounds, pod, snapshot, rows), aggregated, expired)
+        percent, bound = np.zeros((size, len(self._names))), np.full((size, len(self._names)), np.inf)
+        old = metrics[:, _UPDATED] <= oldest
+        for place in np.unique(places[rows]).tolist():
+            bounds, query = self._bounds(place, prod=prod)
             if bounds is None:
                 continue
-            if len(self._thresholds) > 1:
-                here = places == place
+            here = places[rows] == place
             if self._args.filter_expired and not self._args.schedule_when_expired:
                 expired |= here & old & (metrics[:, _PRESENT] > 0)
-            used, capacity = self._used_and_capacity(query, pod, snapshot, rows)
-            compared = here & asked
-            # In the floating point of the original.
-            np.copyto(percent, used / np.maximum(capacity, 1) * 100, where=compared[:, np.newaxis])
-            np.copyto(bound, bounds, where=compared[:, np.newaxis] & (capacity != 0))
+            compared = (here & asked)[:, np.newaxis]
+            for whole, part in zip((percent, bound), self._compared(query, bounds, pod, snapshot, rows), strict=True):
+                np.copyto(whole, part, where=compared)
             aggregated[here] = bool(query.statistic)
         return _Load(percent, bound, aggregated, expired)
+
+    def _compared(
+        self, query: Query, bounds: _Floats, pod: PodInfo, snapshot: Snapshot, rows: Rows,
+    ) -> tuple[_Floats, _Floats]:
+        """Return how much the rows would use with the pod, in percent, and from where on that is refused."""
+        used, capacity = self._used_and_capacity(query, pod, snapshot, rows)
+        # In the floating point of the original.
+        return used / np.maximum(capacity, 1) * 100, np.where(capacity != 0, bounds, np.inf)
 
     def _bounds(self, place: int, *, prod: bool) -> tuple[_Floats | None, Query]:
         """Return by resource from where on usage is refused, None where it never is, and the usage that is meant."""
@@ -277,7 +286,8 @@ class LoadAwareScheduling:
         self, query: Query, pod: PodInfo, snapshot: Snapshot, rows: Rows,
     ) -> tuple[_Integers, _Integers]:
         """Return what the rows would use with the pod, and what they can be used up to."""
-        return self._used(query, snapshot)[rows] + self._cache.estimate(pod), self._capacity.of(snapshot)[rows]
+        used = snapshot.at(self._used(query, snapshot), rows)
+        return used + self._cache.estimate(pod), snapshot.at(self._capacity.of(snapshot), rows)
 
     def _used(self, query: Query, snapshot: Snapshot) -> _Integers:
         columns = self._usages.get(query)

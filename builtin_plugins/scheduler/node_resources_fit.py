@@ -60,9 +60,10 @@ class NodeResourcesFit:
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
         """Refuse nodes where a request exceeds what is free (allocatable less the requests of the pods there)."""
         wanted = self._wanted(pod)
-        fits = snapshot.pod_count[rows] < snapshot.allocatable(_PODS)[rows]
+        at = snapshot.at
+        fits = at(snapshot.pod_count, rows) < at(snapshot.allocatable(_PODS), rows)
         for name, amount in wanted:
-            fits &= snapshot.allocatable(name)[rows] - snapshot.requested(name)[rows] >= amount
+            fits &= at(snapshot.allocatable(name), rows) - at(snapshot.requested(name), rows) >= amount
 
         def explain(row: int) -> Refusal:
             return _explain(wanted, snapshot, row)

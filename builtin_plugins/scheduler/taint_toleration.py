@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
@@ -42,6 +41,7 @@ class TaintToleration:
         self._soft = DistinctAnswers(np.int64)
         self._normalized: dict[int, tuple[NDArray[np.int64], dict[int, NDArray[np.int64]]]] = {}
         self._messages = DistinctAnswers(np.object_)
+        self._seen: tuple[NDArray[np.int64], bool] = (np.zeros(0, np.int64), False)
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
         """Refuse nodes with a NoSchedule or NoExecute taint that the pod does not tolerate."""
@@ -81,9 +81,14 @@ class TaintToleration:
 
     def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question | None:
         """Return what the answers hang on: the tolerations; None of scores where nodes are held against each other."""
-        if point is Point.SCORE and self._counts(pod, snapshot).any():
+        if point is Point.SCORE and self._are_soft(self._counts(pod, snapshot)):
             return None
         return Question(_question(pod), _PATHS)
+
+    def _are_soft(self, counts: NDArray[np.int64]) -> bool:
+        if self._seen[0] is not counts:
+            self._seen = counts, bool(counts.any())
+        return self._seen[1]
 
     def _counts(self, pod: PodInfo, snapshot: Snapshot) -> NDArray[np.int64]:
         """Return how many soft taints of each node the pod does not tolerate."""
@@ -119,7 +124,7 @@ class TaintToleration:
 @lru_cache(maxsize=64)
 def _question(pod: PodInfo) -> str:
     tolerations = (pod.object.get("spec") or {}).get("tolerations")
-    return json.dumps(tolerations, sort_keys=True) if tolerations else ""
+    return repr(tolerations) if tolerations else ""
 
 
 def _message(taint: Json) -> str:

@@ -97,7 +97,7 @@ def evaluate(program: Program, frame: Frame, rows: Rows | None = None) -> Column
 class _Context:
     """One evaluation of one frame: what its parts have in common."""
 
-    __slots__ = ("frame", "memo", "numbers", "results", "size")
+    __slots__ = ("_results", "frame", "memo", "numbers", "size")
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
@@ -105,12 +105,19 @@ class _Context:
         self.memo = frame.memo
         self.numbers = frame.moment(None)
         """Numeric columns: other expressions read them too."""
-        kept = frame.kept
-        results = kept.get(_KEPT)
-        if results is None:
-            results = kept[_KEPT] = _Results(KEPT_BYTES)
-        assert isinstance(results, _Results)
-        self.results = results
+        self._results: _Results | None = None
+
+    @property
+    def results(self) -> _Results:
+        """What is kept of the frame's rows."""
+        if self._results is None:
+            kept = self.frame.kept
+            results = kept.get(_KEPT)
+            if results is None:
+                results = kept[_KEPT] = _Results(KEPT_BYTES)
+            assert isinstance(results, _Results)
+            self._results = results
+        return self._results
 
     def decision_key(self, paths: Sequence[Path]) -> Hashable:
         """Return what is equal for decisions in which these values are."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ _NEVER: Final = -(2**62)
 _Integers = NDArray[np.int64]
 _Booleans = NDArray[np.bool_]
 _Memo = dict[object, Any]
+_Number = TypeVar("_Number", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -556,6 +557,14 @@ class Cluster:
             self._logs[paths] = found
         return found
 
+    def moment(self, rows: Rows | None) -> _Memo:
+        """Return what was found out about these rows (the very array; None for all) as they are now, whoever asked."""
+        memo = self.memo
+        found: tuple[Rows | None, _Memo] | None = memo.get(id(rows))
+        if found is None:
+            found = memo[id(rows)] = (rows, {})
+        return found[1]
+
     def stamp(self, paths: frozenset[Path]) -> int:
         """Return a number that grows whenever a row may have changed at one of the ROW paths."""
         memo = self.memo
@@ -682,6 +691,16 @@ class Snapshot:
     def requested(self, resource: str) -> _Integers:
         """Return the sums of the pods' requests, int64[nodes], 0 where nothing is requested."""
         return self._patched(self._cluster.requested_amounts(resource).values, lambda row: row.requested[resource])
+
+    def at(self, values: NDArray[_Number], rows: Rows) -> NDArray[_Number]:
+        """Return `values[rows]` of what is kept by row; many ask for the same. Not to be written."""
+        if len(rows) == len(values):
+            return values
+        moment = self._cluster.moment(rows)
+        found: tuple[NDArray[_Number], NDArray[_Number]] | None = moment.get(id(values))
+        if found is None:
+            found = moment[id(values)] = (values, values[rows])
+        return found[1]
 
     @property
     def pod_count(self) -> _Integers:
@@ -842,13 +861,7 @@ class NodeFrame:
 
     def moment(self, rows: Rows | None) -> dict[object, object]:
         """Return what was computed of these rows (the very array; None for all), whoever asked, as they are now."""
-        if self._beneath is not None:
-            return {}
-        memo = self._cluster.memo
-        found: tuple[Rows | None, dict[object, object]] | None = memo.get(id(rows))
-        if found is None or found[0] is not rows:
-            found = memo[id(rows)] = (rows, {})
-        return found[1]
+        return {} if self._beneath is not None else self._cluster.moment(rows)
 
     @property
     def kept(self) -> dict[object, object]:

@@ -59,6 +59,7 @@ _FEW: Final = 100
 
 _NOT_ASKED: Final = Question("not asked", frozenset())
 """The question of all pods that a document is not about: every node is fine."""
+_NO_FACTS: Final = Facts()
 _MEASURED: Final = frozenset(("usage", "estimated"))
 _OF_THE_POD: Final = frozenset(("pod", "podInfo", "requests", "limits"))
 
@@ -316,7 +317,7 @@ class DocumentScheduler:
         if of is not pod:
             shared = {**pod_values(pod), "now": Timestamp(snapshot.now)}
             state[_Shared] = pod, shared
-        facts = Facts()
+        facts = Facts() if self._compiled.aggregates else _NO_FACTS
         values = {**shared, "params": self.params, "aggregates": facts}
         frame = snapshot.frame(values)
         about = accepts_pod(self._spec.match.pods, pod, snapshot)

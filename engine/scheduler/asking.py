@@ -114,8 +114,10 @@ class Asking:
     def pre_filters(self, rows: Rows) -> tuple[Whole | None, Rows]:
         """Ask the preFilters; return who refused the pod, and the rows that they left."""
         everything = rows
+        errors: list[tuple[str, EvaluationError]] = []
+        self.state[IgnoredErrors] = errors
         for active in self.profile.pre_filters:
-            answer = self._pre_filter(active)
+            answer = self._pre_filter(active, errors)
             if answer is None:
                 continue
             if isinstance(answer, Skip):
@@ -165,13 +167,14 @@ class Asking:
             if len(refused) or answer.errors:
                 self._note(active, answer, asked, refused)
             if active.enforced and len(refused):
-                rows = kept if asked is rows else rows[answer.passed[rows]]
+                rows = kept if asked is rows else np.setdiff1d(rows, refused, assume_unique=True)
         return rows
 
     def _kept_filters(self, rows: Rows) -> Rows:
         """Do what `filters` does, with the answers that stand."""
-        actives = [each for each in self.profile.filters if each.name not in self.skipped]
-        kept = self._of_cluster().answers(self.profile, Point.FILTER, actives, self.profile.repeating[Point.FILTER])
+        skipped = frozenset(self.skipped)
+        actives = self.profile.but(Point.FILTER, skipped)
+        kept = self._of_cluster().answers(self.profile, Point.FILTER, skipped)
         errors = kept.errors(rows)
         # By row: where the first filter stands that refuses it. None while that is what the group says of all rows.
         first = None if len(rows) == len(kept.values) else kept.values[rows]
@@ -261,12 +264,12 @@ class Asking:
             refusal = self._change(active, Point.SCORE, "before_score", rows)
             if refusal is not None:
                 return refusal, (), totals
-        asked = [active for active in self.profile.scores if active.name not in idle]
-        others: Sequence[tuple[int, Active]] = list(enumerate(asked))
         found: dict[int, tuple[Active, Scores]] = {}
         kept: Group | None = None
-        if self._keeps(rows):
-            kept = self._of_cluster().answers(self.profile, Point.SCORE, asked, self.profile.repeating[Point.SCORE])
+        if not self._keeps(rows):
+            others = list(enumerate(self.profile.but(Point.SCORE, frozenset(idle))))
+        else:
+            kept = self._of_cluster().answers(self.profile, Point.SCORE, frozenset(idle))
             totals = kept.values.copy() if len(rows) == len(kept.values) else kept.values[rows]
             others = kept.others
         for place, active in others:
@@ -357,9 +360,8 @@ class Asking:
 
     # The questions
 
-    def _pre_filter(self, active: Active) -> Any:
-        errors: list[tuple[str, EvaluationError]] = []
-        self.state[IgnoredErrors] = errors
+    def _pre_filter(self, active: Active, errors: list[tuple[str, EvaluationError]]) -> Any:
+        """Ask one preFilter; `errors` is where it leaves what does not count, and is empty before and after that."""
         answer = guarded(
             self.failures, active, Point.PRE_FILTER, active.ask.pre_filter, self.state, self.pod, self.snapshot,
             kinds=(OnlyNodes, Skip),
@@ -368,6 +370,7 @@ class Asking:
             errors.append((answer.rule, answer.error))
         if errors:
             self.failures += (_failure(active, Point.PRE_FILTER, error.message, rule) for rule, error in errors)
+            errors.clear()
         return answer
 
     def _filter(self, active: Active, rows: Rows) -> Answer:
@@ -379,7 +382,7 @@ class Asking:
         except Exception as error:  # the border between framework and plugin
             self.failures.append(_failure(active, Point.FILTER, describe(error)))
             return _refusing_all(_refusal_for(error), size)
-        return answer.spread(rows, size)
+        return answer
 
     def _score(self, active: Active, rows: Rows) -> Scores:
         size = self.snapshot.size
@@ -430,7 +433,7 @@ def guarded(
     except Exception as error:  # the border between framework and plugin
         failures.append(_failure(active, point, describe(error)))
         return _refusal_for(error)
-    if answer is None or kinds is None or isinstance(answer, Refusal):
+    if answer is None or kinds is None or answer.__class__ is Refusal:
         return answer
     if isinstance(answer, kinds) and _is_sound(answer):
         return answer
@@ -624,6 +627,6 @@ def _failure(active: Active, point: Point, message: str, rule: str = "") -> Fail
 def _split(passed: NDArray[np.bool_], asked: Rows) -> tuple[Rows, Rows]:
     """Return which of the rows were refused and which passed."""
     chosen = passed if len(asked) == len(passed) else passed[asked]
-    if chosen.all():
+    if np.logical_and.reduce(chosen):
         return asked[:0], asked
     return asked[~chosen], asked[chosen]

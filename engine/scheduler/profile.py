@@ -34,6 +34,7 @@ from ..source import PolicyError, Problem, did_you_mean
 from .rowwise import RowwiseFilter, RowwiseScore, describe, has
 
 EVERYTHING: Final = "*"
+_MOST_SKIPPED: Final = 64
 POINTS: Final = FRAMEWORKS[Framework.SCHEDULER]
 """The points that a scheduler asks, in its order."""
 
@@ -112,6 +113,7 @@ class Profile:
         self.at = at
         self.made = made
         self._having: dict[type, tuple[Active, ...]] = {}
+        self._but: dict[tuple[Point, frozenset[str]], tuple[Active, ...]] = {}
         self.repeating = {point: frozenset(
             each.name for each in found if each.enforced and has(each.ask, *methods_of(Repeats))
         ) for point, found in at.items()}
@@ -189,6 +191,15 @@ class Profile:
             among = self.made if point is None else self._made_of(point)
             methods = methods_of(capability)
             found = self._having[capability] = tuple(each for each in among if has(each.ask, *methods))
+        return found
+
+    def but(self, point: Point, skipped: frozenset[str]) -> tuple[Active, ...]:
+        """Return the plugins of a point that are not skipped."""
+        found = self._but.get((point, skipped))
+        if found is None:
+            if len(self._but) >= _MOST_SKIPPED:
+                self._but.clear()
+            found = self._but[point, skipped] = tuple(each for each in self.at[point] if each.name not in skipped)
         return found
 
     def plugins(self) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Snapshot
 from ..plugins import CycleState, Question
 from ..points import HIGHEST_SCORE, Answer, Code, Errors, Point, Refusal, Scores
-from .profile import Active
+from .profile import Active, Profile
 from .verdict import Filtered
 
 _KEPT: Final = "standing answers"
@@ -229,21 +229,23 @@ class Standing:
         """Whether that is the pod, and the moment."""
         return pod is self._pod and snapshot is self._snapshot
 
-    def answers(self, profile: object, point: Point, actives: Sequence[Active], among: frozenset[str]) -> Group:
-        """Return what the plugins answer about all nodes that say what their answers hang on.
+    def answers(self, profile: Profile, point: Point, skipped: frozenset[str]) -> Group:
+        """Return what the plugins that are not skipped answer about all nodes, if they say what that hangs on.
 
-        Only those `among` these names are asked for it; the plugins that have to be asked anew are the group's others.
+        The plugins that have to be asked anew are the group's others.
         """
-        names = tuple([active.plugin.name for active in actives])
+        actives, among = profile.but(point, skipped), profile.repeating[point]
         questions: list[Question | None] = []
-        for active, name in zip(actives, names, strict=True):
-            try:
-                question = active.ask.question(point, self._pod, self._snapshot) if name in among else None
-            except Exception:
-                question = None  # it is asked the slow way, fails there, and that is told
+        for active in actives:
+            question: Question | None = None
+            if active.plugin.name in among:
+                try:
+                    question = active.ask.question(point, self._pod, self._snapshot)
+                except Exception:
+                    question = None  # it is asked the slow way, fails there, and that is told
             questions.append(question)
         while True:
-            key = point, names, tuple([_NOT_KEPT if each is None else each.key for each in questions])
+            key = point, skipped, tuple([_NOT_KEPT if each is None else each.key for each in questions])
             try:
                 group = self._store.group(profile, key)
                 if group is None:
