@@ -159,6 +159,10 @@ class _Part(Protocol):
         """Write the part down where nothing can fail; raise `CannotFuse` (see `fused`)."""
         ...
 
+    def reads(self, context: _Context, /) -> frozenset[Path]:
+        """Return the ROW paths that the values hang on, as the decision's own values are."""
+        ...
+
 
 # --- kept results ----------------------------------------------------------------------------------------------------
 
@@ -388,6 +392,7 @@ class _Answers:
 
 
 _UNASKED: Final = object()
+_NO_PATHS: Final[frozenset[Path]] = frozenset()
 _DTYPES: Final[Mapping[str, Any]] = {"b": np.bool_, "i": np.int64, "f": np.float64}
 
 
@@ -524,6 +529,9 @@ class _Constant:
     def fuse(self, writing: Writing) -> Term:
         return writing.constant(self._value)
 
+    def reads(self, _: _Context) -> frozenset[Path]:
+        return _NO_PATHS
+
 
 class _Scalar:
     """What is the same for all rows: evaluated once per decision."""
@@ -551,6 +559,9 @@ class _Scalar:
 
     def fuse(self, writing: Writing) -> Term:
         return writing.input(self, self._kind, is_array=False)
+
+    def reads(self, _: _Context) -> frozenset[Path]:
+        return _NO_PATHS
 
 
 class _NumberPath:
@@ -589,6 +600,9 @@ class _NumberPath:
 
     def fuse(self, writing: Writing) -> Term:
         return writing.input(self, self._kind, is_array=True)
+
+    def reads(self, _: _Context) -> frozenset[Path]:
+        return frozenset((self._path,))
 
     def _failing(self, context: _Context, vector: Vector, valid: Mask) -> Vector:
         """Return the column with the error of the first row that has no number, in all rows that are like it."""
@@ -640,6 +654,9 @@ class _Call:
     def fuse(self, writing: Writing) -> Term:
         return writing.call(self._function, self._arguments)
 
+    def reads(self, context: _Context) -> frozenset[Path]:
+        return _NO_PATHS.union(*(part.reads(context) for part in self._arguments))
+
 
 class _Within:
     """`x in [1, 2, 3]`."""
@@ -662,6 +679,9 @@ class _Within:
 
     def fuse(self, writing: Writing) -> Term:
         return writing.within(self._item, self._numbers)
+
+    def reads(self, context: _Context) -> frozenset[Path]:
+        return self._item.reads(context)
 
 
 class _Logic:
@@ -714,6 +734,13 @@ class _Logic:
 
     def fuse(self, writing: Writing) -> Term:
         return writing.logic([part for _, part in self._parts], conjunction=self._conjunction)
+
+    def reads(self, context: _Context) -> frozenset[Path]:
+        stop = not self._conjunction
+        parts = [part for _, part in self._parts]
+        if any(part.run(context) is stop for part in parts if isinstance(part, _Constant | _Scalar)):
+            return _NO_PATHS  # that decides, whatever the others are
+        return _NO_PATHS.union(*(part.reads(context) for part in parts))
 
     def _result(
         self, size: int, stopped: Mask | None, known: Mask | None,
@@ -768,6 +795,13 @@ class _Choice:
     def fuse(self, writing: Writing) -> Term:
         return writing.choose(self._condition, self._first, self._second)
 
+    def reads(self, context: _Context) -> frozenset[Path]:
+        parts = [self._condition, self._first, self._second]
+        if isinstance(self._condition, _Constant | _Scalar):
+            taken = self._condition.run(context)
+            parts = [self._first] if taken is True else [self._second] if taken is False else parts
+        return _NO_PATHS.union(*(part.reads(context) for part in parts))
+
 
 class _Distinct:
     """Anything else: asked of the row evaluator once per distinct input."""
@@ -795,6 +829,9 @@ class _Distinct:
 
     def fuse(self, _: Writing) -> Term:
         raise CannotFuse
+
+    def reads(self, _: _Context) -> frozenset[Path]:
+        return self._paths_set
 
     def answers(self, context: _Context) -> _Answers:
         """Return the answers so far."""
@@ -839,6 +876,9 @@ class _Unrolled:
     def fuse(self, _: Writing) -> Term:
         raise CannotFuse
 
+    def reads(self, context: _Context) -> frozenset[Path]:
+        return self._otherwise.reads(context)
+
     def _body(self, text: str) -> _Part:
         part = self._bodies.get(text)
         if part is None:
@@ -878,6 +918,9 @@ class _Guard:
     def fuse(self, writing: Writing) -> Term:
         return self.part.fuse(writing)
 
+    def reads(self, context: _Context) -> frozenset[Path]:
+        return self.part.reads(context)
+
 
 class _Definition:
     """`variables.x`: evaluated once per decision, whoever reads it."""
@@ -903,6 +946,9 @@ class _Definition:
 
     def fuse(self, writing: Writing) -> Term:
         return writing.input(self, self._plan.kind, is_array=True)
+
+    def reads(self, context: _Context) -> frozenset[Path]:
+        return self._plan.part.reads(context)
 
     def _here(self, error: EvaluationError) -> EvaluationError:
         return EvaluationError(error.message, offset=self._position, reason=error.reason)
@@ -1019,6 +1065,10 @@ class ColumnPlan:
         column = self._of_all(frame, rows)
         errors = {row: column.errors[row] for row in rows.tolist() if row in column.errors} if column.errors else {}
         return Column(column.values[rows], errors)
+
+    def reads(self, frame: Frame) -> frozenset[Path]:
+        """Return the ROW paths that the answers hang on, as the decision's own values are: not all that it names."""
+        return _outermost(self.part.reads(_Context(frame)))
 
     # How columns come about
 

@@ -632,12 +632,13 @@ class Snapshot:
     snapshot too, in which a few rows differ.
     """
 
-    __slots__ = ("_cluster", "_devices", "_patch", "now", "version")
+    __slots__ = ("_at", "_cluster", "_devices", "_patch", "now", "version")
 
     def __init__(self, cluster: Cluster, now: int, patch: Mapping[int, NodeRow] | None = None) -> None:
         self._cluster = cluster
         self._patch = patch or {}
         self._devices: Devices | None = None
+        self._at: tuple[Rows | None, int, _Memo] = (None, -1, {})
         self.now = now
         self.version = cluster.version
 
@@ -696,7 +697,10 @@ class Snapshot:
         """Return `values[rows]` of what is kept by row; many ask for the same. Not to be written."""
         if len(rows) == len(values):
             return values
-        moment = self._cluster.moment(rows)
+        of, version, moment = self._at
+        if of is not rows or version != self._cluster.version:
+            moment = self._cluster.moment(rows)
+            self._at = rows, self._cluster.version, moment
         found: tuple[NDArray[_Number], NDArray[_Number]] | None = moment.get(id(values))
         if found is None:
             found = moment[id(values)] = (values, values[rows])

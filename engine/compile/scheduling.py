@@ -7,7 +7,7 @@ match, params) is fixed when it is made; what one decision needs more than once 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cel.checked import Path
-from ..cel.columns import evaluate, is_pure, split
+from ..cel.columns import ColumnPlan, evaluate, is_pure, split
 from ..cel.encoding import key_of, value_at
 from ..cel.environment import Scope
 from ..cel.estimate import estimate
@@ -53,6 +53,8 @@ _SAFE: Final = 2**63 // (HIGHEST_SCORE + 1)
 _MOST_VALUES: Final = 12
 CONDITIONS: Final = "matchConditions"
 """What stands for the rule where a condition failed: then it is not known whether the rules are about the row."""
+_MOST_QUESTIONS: Final = 256
+_UNKNOWN: Final = Question("not known yet", frozenset())
 _FEW: Final = 100
 """Up to so many rows are faster asked one by one: a column answers for all rows, whichever are asked for."""
 
@@ -115,6 +117,31 @@ class Evaluations:
                 "cost": self._cost}
 
 
+@dataclass(frozen=True, slots=True)
+class _HangsOn:
+    """What the answers of one point hang on."""
+
+    of_pod: tuple[Path, ...]
+    programs: tuple[Program, ...]
+    always: frozenset[Path]
+    """What is read of every node."""
+    questions: dict[Hashable, Question | None] = field(default_factory=dict)
+    """By what is read of the pod."""
+
+    def question(self, key: Hashable, frame: NodeFrame) -> Question | None:
+        """Return the question of a pod of which that is read; None where the answers hang on the time too.
+
+        What is true of the pod may decide an expression that names the age of a metric.
+        """
+        paths = self.always.union(*(ColumnPlan.of(program).reads(frame) for program in self.programs))
+        if any(path[0] == "metricAge" or path == ("nodeInfo",) for path in paths):
+            return None
+        return Question(key, paths)
+
+
+_NOT_READ: Final = _HangsOn((), (), frozenset())
+
+
 class DocumentScheduler:
     """A SchedulerPlugin document with its params, as the scheduler asks it. Immutable, and bound to no cluster."""
 
@@ -124,7 +151,8 @@ class DocumentScheduler:
         self._compiled = compiled
         self._spec = compiled.spec
         self._ignore = compiled.spec.failure_policy is FailurePolicy.IGNORE
-        self._hangs_on: dict[Point, tuple[tuple[Path, ...], Question | None]] = {}
+        self._of_filter: _HangsOn | None = _NOT_READ
+        self._of_score: _HangsOn | None = _NOT_READ
         named = [
             *((CONDITIONS, each.name, each.program) for each in compiled.conditions),
             *(("preEnqueue", each.name, each.program) for each in compiled.pre_enqueue),
@@ -192,40 +220,44 @@ class DocumentScheduler:
         None where it hangs on more than that: other nodes (aggregates, scores that are normalised, items that are left
         out for all where one fails), the time, a function that may answer differently.
         """
-        found = self._hangs_on.get(point)
+        found = self._of_filter if point is Point.FILTER else self._of_score
+        if found is _NOT_READ:
+            found = self._reads_at(point)
+            if point is Point.FILTER:
+                self._of_filter = found
+            else:
+                self._of_score = found
         if found is None:
-            found = self._hangs_on[point] = self._reads_at(point)
-        of_pod, always = found
-        if always is None:
             return None
         match = self._spec.match.pods
         if (point is Point.FILTER and exempt(match, pod)) or not accepts_pod(match, pod, snapshot):
             return _NOT_ASKED
-        return Question(tuple([_key_at(pod, path) for path in of_pod]), always.paths) if of_pod else always
+        key = tuple([_key_at(pod, path) for path in found.of_pod])
+        question = found.questions.get(key, _UNKNOWN)
+        if question is _UNKNOWN:
+            frame = snapshot.frame({**pod_values(pod), "params": self.params})
+            if len(found.questions) >= _MOST_QUESTIONS:
+                found.questions.clear()
+            question = found.questions[key] = found.question(key, frame)
+        return question
 
-    def _reads_at(self, point: Point) -> tuple[tuple[Path, ...], Question | None]:
-        """Return what is read of the pod at a point, and the question without that; None where that is not all."""
+    def _reads_at(self, point: Point) -> _HangsOn | None:
+        """Return what answers hang on at a point, where that is what the pod and the node are, and no more."""
         compiled = self._compiled
         rules: list[Rule | ScoreProgram] = [*compiled.conditions]
         if point is Point.FILTER:
             rules += compiled.filter
         elif self._ignore or any(each.item.normalize is not Normalize.IDENTITY for each in compiled.score):
-            return (), None
+            return None
         else:
             rules += compiled.score
-        programs = [each.program for each in rules]
-        of_pod: set[Path] = set()
-        of_node = set[Path]() if self._spec.match.nodes is None else set(NODE_PATHS)
-        for program in programs:
-            below, others = split(program.checked, program.checked.reads)
-            of_node |= below
-            of_pod.update(path for path in others if path[0] != "params")
-            if not is_pure(program.checked):
-                return (), None
-        timed = any(path[0] == "metricAge" or path == ("nodeInfo",) for path in of_node)
-        if timed or any(path[0] not in _OF_THE_POD for path in of_pod):
-            return (), None
-        return tuple(sorted(of_pod)), Question((), frozenset(of_node))
+        programs = tuple(each.program for each in rules)
+        reads = frozenset[Path]().union(*(split(program.checked, program.checked.reads)[1] for program in programs))
+        of_pod = {path for path in reads if path[0] != "params"}
+        if any(path[0] not in _OF_THE_POD for path in of_pod) or not all(is_pure(each.checked) for each in programs):
+            return None
+        always = frozenset[Path]() if self._spec.match.nodes is None else NODE_PATHS
+        return _HangsOn(tuple(sorted(of_pod)), programs, always)
 
     def depends_on(self, rules: frozenset[str]) -> frozenset[Path]:
         """Return what these rules read of the pod, the node and the time, with what decides whether they are asked."""

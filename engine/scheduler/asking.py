@@ -35,7 +35,7 @@ from ..plugins import (
     Skip,
     Wait,
 )
-from ..points import HIGHEST_SCORE, Answer, Code, Errors, IgnoredErrors, Point, Refusal, Scores
+from ..points import HIGHEST_SCORE, Answer, Code, IgnoredErrors, Point, Refusal, Scores
 from .nominations import Nominations
 from .profile import Active, Profile
 from .rowwise import describe, failed
@@ -194,24 +194,24 @@ class Asking:
         passed = kept.left(len(actives)) if first is None else rows[first < 0]
         if len(passed) < len(rows) or errors or others:
             shown = kept.lend() if first is None else first
-            self._rest = lambda: self._worked_out(actives, kept, rows, shown, errors, others)
-        return passed
+            # Not `self`, which would be garbage of the kind that has to be searched for, once per pod.
+            state, pod, snapshot = self.state, self.pod, self.snapshot
 
-    def _worked_out(  # noqa: PLR0917 - all that one decision's filters left
-        self, actives: Sequence[Active], kept: Group, rows: Rows, first: NDArray[np.int16],
-        errors: Mapping[int, Errors], others: Mapping[int, tuple[Answer, Rows, Rows]],
-    ) -> Iterator[Filtered]:
-        for place, active in enumerate(actives):
-            if place in others:
-                answer, asked, refused = others[place]
-                yield step_of(active, _secured(active, answer), answer.errors, asked, refused)
-            elif place in kept.places:
-                refused = rows[first == place]
-                asked = rows[(first < 0) | (first >= place)]
-                failed = among(errors.get(place, {}), asked)
-                if len(refused) or failed:
-                    answer = asked_again(active, self.state, self.pod, self.snapshot, refused)
-                    yield step_of(active, _secured(active, answer), failed, asked, refused)
+            def work_out() -> Iterator[Filtered]:
+                for place, active in enumerate(actives):
+                    if place in others:
+                        answer, asked, refused = others[place]
+                        yield step_of(active, _secured(active, answer), answer.errors, asked, refused)
+                    elif place in kept.places:
+                        refused = rows[shown == place]
+                        asked = rows[(shown < 0) | (shown >= place)]
+                        failed = among(errors.get(place, {}), asked)
+                        if len(refused) or failed:
+                            answer = asked_again(active, state, pod, snapshot, refused)
+                            yield step_of(active, _secured(active, answer), failed, asked, refused)
+
+            self._rest = work_out
+        return passed
 
     def _keeps(self, rows: Rows) -> bool:
         """Whether answers that stand are worth their while: they are about all nodes of the cluster as it is."""

@@ -294,28 +294,33 @@ class Standing:
             if stamp == since and not part.timed:
                 continue
             renewed = renewed or since < 0
+            before, rows = since, self._changed(part, since)
             for number in part.numbers:
                 column, epoch = columns[number], epochs[number]
                 if column.stamp != stamp or column.epoch != epoch:
-                    rows = self._changed(part, column.stamp) if column.epoch == epoch else None
-                    values, errors = self._asked(point, group, number, rows)
-                    column.write(self._everything if rows is None else rows, values, errors, stamp)
+                    if column.stamp != before:
+                        before, rows = column.stamp, self._changed(part, column.stamp)
+                    asked = self._everything if rows is None or column.epoch != epoch else rows
+                    values, errors = self._asked(point, group, number, asked)
+                    column.write(asked, values, errors, stamp)
                     column.epoch = epoch
                 altered = altered or column.altered > since
             if altered:
-                rows = self._changed(part, since)
+                if before != since:
+                    rows = self._changed(part, since)
                 if rows is None:
                     renewed = True
                 else:
                     behind[id(rows)] = rows
         if renewed:
-            rows = self._everything
+            combined = self._everything
         elif len(behind) < 2:
-            rows = next(iter(behind.values()), NO_ROWS)
+            combined = next(iter(behind.values()), NO_ROWS)
         else:
-            rows = np.unique(np.concatenate(list(behind.values())))
-        if len(rows):
-            group.write(rows, _refused_first(group, rows) if point is Point.FILTER else _total(group, rows))
+            combined = np.unique(np.concatenate(list(behind.values())))
+        if len(combined):
+            sums = _refused_first if point is Point.FILTER else _total
+            group.write(combined, sums(group, combined))
         # Last: where a plugin failed on the way, nothing is up to date.
         for part, stamp in zip(group.parts, stamps, strict=True):
             part.stamp = stamp
@@ -327,16 +332,14 @@ class Standing:
         return None if rows is None or len(rows) * _MANY > self._snapshot.size else rows
 
     def _asked(
-        self, point: Point, group: Group, number: int, rows: Rows | None,
+        self, point: Point, group: Group, number: int, rows: Rows,
     ) -> tuple[NDArray[Any], Errors]:
-        """Return a plugin's answers about some rows, or about all of them."""
-        asked = self._everything if rows is None else rows
+        """Return a plugin's answers about some rows."""
+        if not len(rows):
+            return group.columns[number].values[rows], {}
+        answered = _filtered if point is Point.FILTER else _scored
         try:
-            ask = group.actives[number].ask
-            if not len(asked):
-                return group.columns[number].values[asked], {}
-            answered = _filtered if point is Point.FILTER else _scored
-            return answered(ask, self._state, self._pod, self._snapshot, asked)
+            return answered(group.actives[number].ask, self._state, self._pod, self._snapshot, rows)
         except Exception as error:
             raise _Failed(group.places[number]) from error
 
