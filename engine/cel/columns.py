@@ -20,6 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, Protocol, TypeGuard
 
 import numpy as np
@@ -393,6 +394,7 @@ class _Answers:
 
 _UNASKED: Final = object()
 _NO_PATHS: Final[frozenset[Path]] = frozenset()
+_NO_ERRORS: Final[Mapping[int, EvaluationError]] = MappingProxyType({})
 _DTYPES: Final[Mapping[str, Any]] = {"b": np.bool_, "i": np.int64, "f": np.float64}
 
 
@@ -1044,6 +1046,10 @@ class ColumnPlan:
 
     def column(self, frame: Frame, rows: Rows | None = None) -> Column:
         """Return the values of all rows, or of `rows`; see `evaluate`."""
+        if rows is not None and self._fused is not None and len(rows) * _MANY <= frame.size and frame.beneath is None:
+            computed = self._computed(_Context(SomeRows(frame, rows)))
+            if computed is not None:
+                return Column(computed, _NO_ERRORS)
         beneath = frame.beneath
         if beneath is not None:
             return self._over(frame, *beneath, rows)
@@ -1102,14 +1108,15 @@ class ColumnPlan:
         """Whether there is one function for the whole expression."""
         if self._inputs is None:
             writing = Writing()
-            with contextlib.suppress(CannotFuse):
-                self._fused = writing.function(self.part)
+            if self._pure:
+                with contextlib.suppress(CannotFuse):
+                    self._fused = writing.function(self.part)
             self._inputs, self._doubles = writing.inputs, writing.doubles
         return self._fused is not None
 
     def _computed(self, context: _Context) -> NDArray[Any] | None:
         """Return the values of all rows where every one can be computed and nothing fails; else None."""
-        if not self._is_fused():
+        if self._fused is None and not self._is_fused():
             return None
         assert self._fused is not None
         arguments: list[Any] = []

@@ -95,7 +95,8 @@ class _Column:
             if added:
                 self.errors.setdefault(rule, {}).update(added)
         self.stamp = stamp
-        if self.values[rows].tobytes() == values.tobytes():
+        # Scores are mostly others; that a filter says what it said before spares everybody to combine it.
+        if values.dtype == np.bool_ and self.values[rows].tobytes() == values.tobytes():
             return
         if self._lent:
             self.values, self._lent = self.values.copy(), False
