@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from .cel import library
 from .cel.environment import Environment, Function, Scope, Variable
@@ -186,8 +186,7 @@ class Scores:
         return replace(self, values=spread(self.values), items=items, raw=raw)
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """What an answer about a node hangs on: what is asked (all that is read of the pod), and what is read of the node.
 
     `paths` are those of the variables of filters (`("allocatable", "cpu")`). Where `epoch` is another one, everything

@@ -132,7 +132,7 @@ class LoadAwareScheduling:
         """Refuse nodes whose usage, with the pod's estimate, would be above a threshold, and expired metrics."""
         load = self._load(pod, snapshot, rows)
         exceeded = load.percent >= load.bound
-        passed = ~(load.expired | exceeded.any(axis=1))
+        passed = ~(load.expired | np.logical_or.reduce(exceeded, axis=1))
 
         def message(place: int) -> str:
             if load.expired[place]:

@@ -20,7 +20,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from types import MappingProxyType
 from typing import Any, ClassVar, Final, Protocol, TypeGuard
 
 import numpy as np
@@ -394,7 +393,6 @@ class _Answers:
 
 _UNASKED: Final = object()
 _NO_PATHS: Final[frozenset[Path]] = frozenset()
-_NO_ERRORS: Final[Mapping[int, EvaluationError]] = MappingProxyType({})
 _DTYPES: Final[Mapping[str, Any]] = {"b": np.bool_, "i": np.int64, "f": np.float64}
 
 
@@ -1049,7 +1047,7 @@ class ColumnPlan:
         if rows is not None and self._fused is not None and len(rows) * _MANY <= frame.size and frame.beneath is None:
             computed = self._computed(_Context(SomeRows(frame, rows)))
             if computed is not None:
-                return Column(computed, _NO_ERRORS)
+                return Column(computed)
         beneath = frame.beneath
         if beneath is not None:
             return self._over(frame, *beneath, rows)

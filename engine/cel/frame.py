@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,7 @@ Rows: TypeAlias = NDArray[np.intp]
 """Row numbers, ascending."""
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
+class Numbers(NamedTuple):
     """A numeric column that a frame keeps: int64 or float64 values, and which rows have one.
 
     `present` is None where every row has a value. What stands in `values` for absent rows means nothing.
@@ -96,13 +96,12 @@ class Frame(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """One value for each row that was asked about, and an error for the rows that have none.
 
     `values` is of dtype bool, int64, float64 or object; what it holds for rows of `errors` means nothing.
     """
 
     values: NDArray[np.bool_] | NDArray[np.int64] | NDArray[np.float64] | NDArray[np.object_]
-    errors: Mapping[int, EvaluationError] = field(default_factory=dict)
+    errors: Mapping[int, EvaluationError] = MappingProxyType({})
     """By row of the frame."""
