@@ -173,6 +173,8 @@ Expr: TypeAlias = (
 
 def children(node: Expr) -> tuple[Expr, ...]:
     """Return the direct sub-expressions of a node in source order."""
+    if node.__class__ is Literal or node.__class__ is Ident:
+        return ()  # most nodes are one of these
     match node:
         case Select(operand=operand):
             return (operand,)

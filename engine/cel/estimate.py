@@ -140,6 +140,15 @@ class _Part:
         return Estimate(self.low, self.high)
 
 
+@dataclass(slots=True)
+class _Kept:
+    """What one expression costs under some sizes, and what it reads that is defined elsewhere."""
+
+    sizes: Sizes
+    part: _Part
+    definitions: dict[str, _Part]
+
+
 class _Estimator:
     def __init__(self, checked: Checked, sizes: Sizes, definitions: dict[str, _Part] | None = None) -> None:
         self.checked = checked
@@ -150,8 +159,17 @@ class _Estimator:
 
     def whole(self) -> _Part:
         """Return the cost of the expression with all definitions that it reads."""
-        part = self.visit(self.checked.root)
+        part = self.kept()
         return replace(part, high=part.high + sum(each.high for each in self.definitions.values()))
+
+    def kept(self) -> _Part:
+        """Return the cost of the expression by itself: many may read what it defines."""
+        kept = self.checked.plans.get(_Estimator)
+        if not isinstance(kept, _Kept) or kept.sizes is not self.sizes:
+            inner = _Estimator(self.checked, self.sizes)
+            kept = self.checked.plans[_Estimator] = _Kept(self.sizes, inner.visit(self.checked.root), inner.definitions)
+        self.definitions.update(kept.definitions)
+        return kept.part
 
     # -- sizes ---------------------------------------------------------------------------------------------------
 
@@ -287,7 +305,7 @@ class _Estimator:
         known = self.definitions.get(name)
         if known is None:
             checked = self.checked.environment.definitions[name]
-            known = self.definitions[name] = _Estimator(checked, self.sizes, self.definitions).visit(checked.root)
+            known = self.definitions[name] = _Estimator(checked, self.sizes, self.definitions).kept()
         return known
 
     def visit_select(self, node: Select) -> _Part:

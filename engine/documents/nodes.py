@@ -279,6 +279,9 @@ class _Composer:
     """Makes nodes of events, one document after the other, without recursion."""
 
     def __init__(self, source: Source, offset: int, found: list[Problem]) -> None:
+        import yaml.events  # noqa: PLC0415 - as above
+
+        self.kinds = yaml.events
         self.source = source
         self.offset = offset
         self.found = found
@@ -295,8 +298,7 @@ class _Composer:
 
     def take(self, event: Event) -> Node | None:
         """Take one event; returns a document when it is complete."""
-        import yaml.events as kinds  # noqa: PLC0415
-
+        kinds = self.kinds
         self.events += 1
         if self.events > _MOST_NODES:
             self.problem(

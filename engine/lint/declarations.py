@@ -66,10 +66,13 @@ def _remove(subject: Subject, path: tuple[str | int, ...]) -> Edit | None:
     return removal(subject.node, path) if subject.node is not None else None
 
 
+_LOOPS: Final = frozenset((Comprehension, Bind, OptionalMap))
+
+
 def shadowing(subject: Subject) -> Iterator[Found]:
     """Find loop variables that hide a variable, or that of a loop around them."""
     for placed, nodes in subject.parts:
-        if not any(isinstance(node, Comprehension | Bind | OptionalMap) for node in nodes):
+        if not any(node.__class__ in _LOOPS for node in nodes):
             continue
         known = placed.checked.environment.variables
         pending: list[tuple[Expr, frozenset[str]]] = [(placed.checked.root, frozenset())]
