@@ -1058,7 +1058,7 @@ class ColumnPlan:
         if self._checked.scope is not Scope.ROW:
             return self._everywhere(frame, rows) if self._pure else self._row_by_row(frame, rows)
         alone = self._pure and rows is not None and self.numeric and count * _MANY <= size
-        if not self._pure or (count <= _FEW_ROWS and not (alone and self._is_fused())):
+        if not self._pure or (count <= _FEW_ROWS and not (alone and self.is_fused())):
             return self._row_by_row(frame, rows)
         if rows is None:
             return self._of_all(frame, None)
@@ -1102,7 +1102,7 @@ class ColumnPlan:
             return Column(np.zeros(size, np.object_), dict.fromkeys(failed, value))
         return Column(_filled(size, value).values)
 
-    def _is_fused(self) -> bool:
+    def is_fused(self) -> bool:
         """Whether there is one function for the whole expression."""
         if self._inputs is None:
             writing = Writing()
@@ -1114,7 +1114,7 @@ class ColumnPlan:
 
     def _computed(self, context: _Context) -> NDArray[Any] | None:
         """Return the values of all rows where every one can be computed and nothing fails; else None."""
-        if self._fused is None and not self._is_fused():
+        if self._fused is None and not self.is_fused():
             return None
         assert self._fused is not None
         arguments: list[Any] = []

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from koordpolicy.engine.cel.columns import RowFrame, evaluate
 from koordpolicy.engine.cel.environment import Environment, Function, Overload, Scope, Variable
-from koordpolicy.engine.cel.library import STANDARD, table
+from koordpolicy.engine.cel.library import MATH, STANDARD, table
 from koordpolicy.engine.cel.program import compile as compile_program
 from koordpolicy.engine.cel.types import BOOL, DOUBLE, DYN, INT, STRING, Field, ObjectType, list_of, map_of
 from koordpolicy.engine.cel.values import EvaluationError
@@ -21,7 +21,7 @@ AMOUNTS = ObjectType("test.Amounts", {"cpu": Field(INT), "memory": Field(INT)}, 
 
 
 def environment():
-    base = Environment(functions=table(STANDARD)).with_types(ROW_TYPE, AMOUNTS)
+    base = Environment(functions=table((*STANDARD, *MATH))).with_types(ROW_TYPE, AMOUNTS)
     base = base.with_variables(
         Variable("r", ROW_TYPE.type), Variable("have", AMOUNTS.type), Variable("any", DYN),
         Variable("k", INT, Scope.DECISION), Variable("z", DOUBLE, Scope.DECISION),
@@ -162,6 +162,60 @@ def test_by_column_is_by_row_for_values_and_errors(text, seed):
         for fresh in (RowFrame(rows, values), frame.with_values(values)):
             some = by_column(program, fresh, wanted)
             assert some == [expected[row] for row in wanted]
+
+
+def numeric(kind, depth):
+    """Expressions over numbers alone, which one function of whole columns may answer."""
+    leaves = {"int": ["r.a", "r.b", "have.cpu", "k", "3", "0", "-1", "100"], "double": ["r.x", "r.y", "z", "0.5", "double(r.a)"],
+              "bool": ["g", "r.a < r.b", "r.a in [1, 2, 3]", "r.x >= r.y"]}
+    leaf = st.sampled_from(leaves[kind]).map("({})".format)
+    if depth == 0:
+        return leaf
+    ints, doubles, bools = (numeric(each, depth - 1) for each in ("int", "double", "bool"))
+    if kind == "int":
+        extremes = st.builds("math.{}({}, {})".format, st.sampled_from(["greatest", "least"]), ints, ints)
+        return st.one_of(leaf, st.builds("({} {} {})".format, ints, st.sampled_from("+-*/%"), ints), extremes,
+                         st.builds("({} ? {} : {})".format, bools, ints, ints), st.builds("(-{})".format, ints))
+    if kind == "double":
+        return st.one_of(leaf, st.builds("({} {} {})".format, doubles, st.sampled_from("+-*/"), doubles))
+    relation = st.sampled_from(["<", "<=", ">", ">=", "==", "!="])
+    return st.one_of(leaf, st.builds("({} {} {})".format, ints, relation, ints), st.builds("({} {} {})".format, doubles, relation, doubles),
+                     st.builds("({} {} {})".format, bools, st.sampled_from(["&&", "||"]), bools), st.builds("(!{})".format, bools))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(["int", "double", "bool"]).flatmap(lambda kind: numeric(kind, 3)), st.integers(0, 2**32), st.booleans())
+def test_one_function_for_a_numeric_expression_says_what_its_rows_say(text, seed, calm):
+    random = Random(seed)
+    rows = [some_row(random, (), calm) for _ in range(60)]
+    values = {"k": random.choice([3, *NUMBERS]), "z": random.choice(DOUBLES), "g": random.random() < 0.5}
+    program = compile_program(text, ENVIRONMENT)
+    expected = by_row(program, rows, values)
+    assert by_column(program, RowFrame(rows, values)) == expected
+    for wanted in (np.array([7]), np.arange(0, 60, 4)):
+        assert by_column(program, RowFrame(rows, values), wanted) == [expected[row] for row in wanted]
+
+
+@pytest.mark.parametrize(("text", "fused"), [
+    ("r.a * 100 / r.b + k > 3 && (r.x < z || !(r.a == 3))", True), ("variables.share > 80 ? 0 : 100 - variables.share", True),
+    ("r.a in [1, 2] || g", True), ("math.greatest(-r.a % 7, 0)", True),
+    ("r.a", False), ("r.s == t", False), ("size(r.l) > 1", False), ("r.d < 5", False), ("r.f && r.a > 3", False),
+])
+def test_numbers_are_computed_by_one_function_and_nothing_else_is(text, fused):
+    program = compile_program(text, ENVIRONMENT)
+    evaluate(program, RowFrame([some_row(Random(1), (), True) for _ in range(60)], some_values(Random(1))))
+    assert program.plan.is_fused() == fused
+
+
+@pytest.mark.parametrize(("text", "given", "expected"), [
+    ("r.a > 3 || k < 5", {"k": 3}, set()), ("r.a > 3 || k < 5", {"k": 7}, {("r", "a")}),
+    ("k > 3 ? r.a : r.b", {"k": 7}, {("r", "a")}), ("k > 3 ? r.a : r.b", {"k": 1}, {("r", "b")}),
+    ("g && r.s == 'a' && r.a > 3", {"g": True}, {("r", "s"), ("r", "a")}), ("g && r.s == 'a'", {"g": False}, set()),
+    ("p.none == 1 || r.a > 3", {"p": {}}, {("r", "a")}),
+])
+def test_what_the_decision_settles_reads_no_row(text, given, expected):
+    program = compile_program(text, ENVIRONMENT)
+    assert program.plan.reads(RowFrame([], given)) == expected
 
 
 @pytest.mark.parametrize(("text", "expected"), [

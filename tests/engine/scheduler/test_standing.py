@@ -10,7 +10,7 @@ from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
-from koordpolicy.engine.points import Answer, Framework, Point, Question, Refusal
+from koordpolicy.engine.points import Answer, Framework, Point, Question, Refusal, Scores
 from koordpolicy.engine.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.configuration import read
 from koordpolicy.engine.scheduler.cycle import Scheduler, Settings, filter_nodes, score_nodes
@@ -52,6 +52,13 @@ spec:
 ---
 apiVersion: policy.koordinator.sh/v1alpha2
 kind: SchedulerPlugin
+metadata: {name: recent-or-small}
+spec:
+  filter: [{name: recent, expression: "metricAge < 150 || requests.cpu < 1000"}]
+  score: [{name: young, expression: "requests.cpu < 1000 ? 50 : 100 - math.least(metricAge, 100)"}]
+---
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
 metadata: {name: watching}
 spec:
   enforcement: Audit
@@ -90,10 +97,12 @@ def pod(name, random):
 
 
 def change(cluster, random, now, number):
-    what = random.choice(["node", "metric", "delete", "forget", "none", "none"])
+    what = random.choice(["node", "metric", "delete", "remove", "forget", "none", "none"])
     at = random.randrange(NODES)
     if what == "node":
         cluster.upsert(node(at, random))
+    elif what == "remove":
+        cluster.delete("Node", f"n{at:02}")
     elif what == "metric":
         cluster.upsert(metric(at, random, now))
     elif what == "delete":
@@ -133,7 +142,7 @@ def test_kept_answers_are_those_that_plugins_would_give_if_they_were_asked_anew(
     scheduler = Scheduler(cluster, Live(registry), settings, clock=lambda: now)
     kinds = [Random(kind) for kind in range(4)]
     for number in range(12):
-        now += random.choice([0, SECOND, 30 * SECOND])
+        now += random.choice([0, SECOND, 30 * SECOND, -10 * SECOND])
         change(cluster, random, now, number)
         asked = pod(f"p{number}", Random(random.choice(kinds).getstate()[1][0]))
         snapshot = cluster.snapshot(now)
@@ -194,6 +203,63 @@ def test_other_questions_are_kept_apart():
     scheduler.decide(pod("p", Random(1)))
     scheduler.decide(other)
     assert plugin.asked[2:] == [[7], [7]]
+
+
+class Few:
+    """Answers about the nodes that it is asked about alone; fails where it is told to."""
+
+    fails = False
+
+    def question(self, point, pod, snapshot):
+        return Question(None, frozenset({("nodeInfo", "pods")}))
+
+    def filter(self, state, pod, snapshot, rows):
+        if self.fails:
+            raise RuntimeError("broken")
+        return Answer(np.array([len(snapshot.pods(row)) < 2 for row in rows]), lambda row: Refusal("full", "two pods"))
+
+    def score(self, state, pod, snapshot, rows):
+        return Scores(np.array([50 - 10 * len(snapshot.pods(row)) for row in rows], np.int64))
+
+
+def two_plugins():
+    counts, few = Counts(), Few()
+    made = [("Counts", (Point.FILTER,), counts), ("Few", (Point.FILTER, Point.SCORE), few)]
+    plugins = [Plugin(name, Framework.SCHEDULER, points, lambda args, handle, it=it: it, "here", "1") for name, points, it in made]
+    cluster = Cluster((node(number, Random(number)) for number in range(NODES)), standing_from=0)
+    return counts, few, cluster, Scheduler(cluster, Live(Registry.of(plugins, generation=1)))
+
+
+def test_a_plugin_may_answer_about_the_nodes_that_it_is_asked_about_alone():
+    _, _, cluster, scheduler = two_plugins()
+    for number in range(2):
+        cluster.assume(pod(f"p{number}", Random(1)), "n03")
+    cluster.assume(pod("p2", Random(1)), "n05")
+    verdict = scheduler.decide(pod("q", Random(1)))
+    assert (verdict.reasons(), verdict.score_of("n04")) == ({"1 pods": 1, "two pods": 1}, {"Few": 50})
+    assert verdict.node == "n00"
+
+
+def test_what_a_plugin_missed_while_another_one_failed_it_is_asked_about_later():
+    counts, few, cluster, scheduler = two_plugins()
+    assert scheduler.decide(pod("p", Random(1))).node == "n00"
+    cluster.assume(pod("a", Random(1)), "n00")
+    few.fails = True
+    assert scheduler.decide(pod("p", Random(1))).failures[0].plugin == "Few"
+    cluster.assume(pod("b", Random(1)), "n01")
+    few.fails = False
+    verdict = scheduler.decide(pod("p", Random(1)))
+    assert (verdict.node, verdict.reasons()) == ("n02", {"1 pods": 2})
+    assert counts.asked[0] == list(range(NODES))
+
+
+def test_scores_of_a_verdict_stay_what_they_were_when_the_cluster_has_changed():
+    _, _, cluster, scheduler = two_plugins()
+    before = scheduler.decide(pod("p", Random(1)))
+    cluster.assume(pod("a", Random(1)), "n03")
+    after = scheduler.decide(pod("q", Random(1)))
+    assert (before.score_of("n03"), dict(before.best())["n03"]) == ({"Few": 50}, 50)
+    assert (after.score_of("n03"), after.reasons()) == ({}, {"1 pods": 1})
 
 
 def test_a_small_cluster_is_asked_as_it_is():
