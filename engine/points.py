@@ -171,13 +171,15 @@ class Scores:
     """Each item's values before they were normalised (under an empty text those of a plugin without items)."""
 
     def spread(self, rows: NDArray[np.intp], size: int) -> Scores:
-        """Return these scores of `rows` with one for each row of a snapshot of that size."""
-        if len(self.values) == size:
+        """Return these scores of `rows` with one for each row of a snapshot of that size, break-down included."""
+        if all(len(each) == size for each in (self.values, *self.items.values(), *self.raw.values())):
             return self
 
         import numpy as np  # noqa: PLC0415 - as above
 
         def spread(values: NDArray[Any]) -> NDArray[Any]:
+            if len(values) == size:
+                return values
             found = np.zeros(size, values.dtype)
             found[rows] = values
             return found

@@ -118,7 +118,7 @@ class LoadAwareScheduling:
         self._capacity = KeptColumns(_CAPACITY, len(self._names), self._capacity_row)
         self._usages: dict[Query, KeptColumns] = {}
         self._limits: dict[tuple[int, bool], tuple[_Floats | None, Query]] = {}
-        self._expires: tuple[int, int] | None = None
+        self._between: tuple[int, tuple[int, int]] = (-1, (0, 0))
         self._weights = np.array([self._args.resource_weights.get(name, 0) for name in self._names], np.int64)
         self._dominant = self._args.dominant_weight
 
@@ -176,7 +176,7 @@ class LoadAwareScheduling:
         total = least @ self._weights
         if self._dominant:
             total += np.minimum(least.min(axis=1), HIGHEST_SCORE) * self._dominant
-        metrics = snapshot.at(self._metric_columns(snapshot), rows)
+        metrics = snapshot.gathered(self._metric_columns(snapshot), rows)
         return Scores(np.where(metrics[:, _COUNTED] > self._oldest(snapshot), total // weights, 0))
 
     def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
@@ -219,7 +219,7 @@ class LoadAwareScheduling:
         aggregated, expired = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
         if _is_of_daemon_set(pod):
             return _Load(np.zeros((size, 1)), np.full((size, 1), np.inf), aggregated, expired)
-        metrics = snapshot.at(self._metric_columns(snapshot), rows)
+        metrics = snapshot.gathered(self._metric_columns(snapshot), rows)
         oldest, prod = self._oldest(snapshot), pod.priority_band == PROD
         asked = metrics[:, _COUNTED] > oldest if self._args.filter_expired else metrics[:, _MEASURED] > 0
         every = bool(np.logical_and.reduce(asked))
@@ -262,16 +262,18 @@ class LoadAwareScheduling:
             found = self._limits[place, prod] = bounds, query
         return found
 
-    def _epoch(self, snapshot: Snapshot) -> int:
-        """Return the time at which the next metric expires: until then no answer changes by itself."""
+    def _epoch(self, snapshot: Snapshot) -> tuple[int, int]:
+        """Return since when and until when no metric expires: in between no answer changes by itself."""
         stamp = snapshot.cluster.stamp(_METRIC)
-        if self._expires is None or self._expires[0] != stamp or snapshot.now >= self._expires[1]:
+        of, epoch = self._between
+        if of != stamp or not epoch[0] <= snapshot.now < epoch[1]:
             metrics = self._metric_columns(snapshot)
-            updated = metrics[:, _UPDATED][metrics[:, _PRESENT] > 0]
-            fresh = updated[updated > self._oldest(snapshot)]
-            lifetime = self._args.expiration_seconds * NANOSECONDS
-            self._expires = stamp, int(fresh.min()) + lifetime if len(fresh) else _NEVER_EXPIRES
-        return self._expires[1]
+            there = metrics[:, _UPDATED][(metrics[:, _PRESENT] > 0) & (metrics[:, _UPDATED] != NEVER)]
+            ends = there + self._args.expiration_seconds * NANOSECONDS
+            fresh = ends > snapshot.now
+            epoch = int(ends[~fresh].max(initial=NEVER)), int(ends[fresh].min(initial=_NEVER_EXPIRES))
+            self._between = stamp, epoch
+        return epoch
 
     def _oldest(self, snapshot: Snapshot) -> int:
         """Return the time up to which a metric must have been updated not to count any more; never was before."""
@@ -286,8 +288,8 @@ class LoadAwareScheduling:
         self, query: Query, pod: PodInfo, snapshot: Snapshot, rows: Rows,
     ) -> tuple[_Integers, _Integers]:
         """Return what the rows would use with the pod, and what they can be used up to."""
-        used = snapshot.at(self._used(query, snapshot), rows)
-        return used + self._cache.estimate(pod), snapshot.at(self._capacity.of(snapshot), rows)
+        used = snapshot.gathered(self._used(query, snapshot), rows)
+        return used + self._cache.estimate(pod), snapshot.gathered(self._capacity.of(snapshot), rows)
 
     def _used(self, query: Query, snapshot: Snapshot) -> _Integers:
         columns = self._usages.get(query)

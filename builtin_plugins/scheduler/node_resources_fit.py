@@ -60,7 +60,7 @@ class NodeResourcesFit:
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
         """Refuse nodes where a request exceeds what is free (allocatable less the requests of the pods there)."""
         wanted = self._wanted(pod)
-        at = snapshot.at
+        at = snapshot.gathered
         fits = at(snapshot.pod_count, rows) < at(snapshot.allocatable(_PODS), rows)
         for name, amount in wanted:
             fits &= at(snapshot.allocatable(name), rows) - at(snapshot.requested(name), rows) >= amount

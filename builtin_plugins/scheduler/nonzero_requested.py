@@ -41,7 +41,7 @@ class NonZeroRequested:
 
     def __init__(self) -> None:
         self._of_pods: dict[str, dict[str, tuple[PodInfo, int, int]]] = {}
-        self._seen: tuple[Snapshot, int, NDArray[np.int64]] | None = None
+        self._seen: tuple[Snapshot, int, list[NDArray[np.int64]]] | None = None
         self._columns = KeptColumns(_PODS, len(_NAMES), self._sum)
 
     def of(self, snapshot: Snapshot, name: str) -> NDArray[np.int64]:
@@ -52,8 +52,8 @@ class NonZeroRequested:
         if seen is None or seen[0] is not snapshot or seen[1] != snapshot.cluster.version:
             if len(self._of_pods) > snapshot.size:
                 self._of_pods = {name: pods for name, pods in self._of_pods.items() if name in snapshot.index}
-            seen = self._seen = (snapshot, snapshot.cluster.version, self._columns.of(snapshot))
-        return seen[2][:, _NAMES.index(name)]
+            seen = self._seen = (snapshot, snapshot.cluster.version, list(self._columns.of(snapshot).T))
+        return seen[2][_NAMES.index(name)]
 
     def _sum(self, row: NodeRow, now: int, kept: bool) -> Sequence[int]:  # noqa: ARG002 - the clock plays no part
         known = self._of_pods.get(row.name, {})

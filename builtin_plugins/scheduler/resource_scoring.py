@@ -201,8 +201,8 @@ def allocations(
         amount = requests.get(resource.name, 0)
         if amount == 0 and resource.name not in NATIVE:
             continue
-        asked.append(snapshot.at(used(snapshot, resource.name), rows) + amount)
-        capacity.append(snapshot.at(snapshot.allocatable(resource.name), rows))
+        asked.append(snapshot.gathered(used(snapshot, resource.name), rows) + amount)
+        capacity.append(snapshot.gathered(snapshot.allocatable(resource.name), rows))
         weights.append(resource.weight)
     return asked, capacity, weights
 

@@ -24,8 +24,8 @@ _HIGHEST: Final = 2**63 - 1
 _EXACT_DOUBLE: Final = 2**53
 _MOST_LINES: Final = 500
 _NAMESPACE: Final = {
-    "array": np.ndarray, "divide": np.divide, "fmod": np.fmod, "int64": np.int64, "float64": np.float64,
-    "isnan": np.isnan, "maximum": np.maximum, "minimum": np.minimum, "where": np.where, "absolute": np.abs,
+    "divide": np.divide, "fmod": np.fmod, "int64": np.int64, "float64": np.float64,
+    "isnan": np.isnan, "maximum": np.maximum, "minimum": np.minimum, "where": np.where,
     "ceil": np.ceil, "floor": np.floor, "trunc": np.trunc,
 }
 _COMPARISONS: Final = {"_==_": "==", "_!=_": "!=", "_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}

@@ -75,7 +75,7 @@ class RowFrame:
         return column.codes
 
     def moment(self, rows: Rows | None) -> dict[object, object]:  # noqa: ARG002 - for one decision there is `memo`
-        """Return nothing."""
+        """Return a new dict: nothing is shared."""
         return {}
 
     def stamp(self, paths: frozenset[Path]) -> int:  # noqa: ARG002 - rows never change

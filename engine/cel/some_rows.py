@@ -11,7 +11,7 @@ _NO_ROWS: Rows = np.empty(0, dtype=np.intp)
 
 
 class SomeRows:
-    """The rows `rows` (ascending) of a frame, for one evaluation (fulfils `frame.Frame`); keeps nothing."""
+    """The rows `rows` (ascending) of a frame, for one evaluation (fulfils `frame.Frame`)."""
 
     __slots__ = ("_frame", "_rows", "kept", "memo")
 
@@ -56,7 +56,7 @@ class SomeRows:
         return Codes(found.values[self._rows], found.count)
 
     def moment(self, rows: Rows | None) -> dict[object, object]:
-        """Return what was computed of all of these rows, or of some of them."""
+        """Return what was computed of these rows; of some of them nothing is shared."""
         return self._frame.moment(self._rows) if rows is None else {}
 
     def stamp(self, paths: frozenset[Path]) -> int:  # noqa: ARG002 - one evaluation, one moment

@@ -37,6 +37,8 @@ _NEVER: Final = -(2**62)
 
 _Integers = NDArray[np.int64]
 _Booleans = NDArray[np.bool_]
+_MOMENTS = "moments"
+_MOST_MOMENTS = 16
 _Memo = dict[object, Any]
 _Number = TypeVar("_Number", bound=np.generic)
 
@@ -560,9 +562,12 @@ class Cluster:
     def moment(self, rows: Rows | None) -> _Memo:
         """Return what was found out about these rows (the very array; None for all) as they are now, whoever asked."""
         memo = self.memo
-        found: tuple[Rows | None, _Memo] | None = memo.get(id(rows))
+        moments: dict[int, tuple[Rows | None, _Memo]] = memo.setdefault(_MOMENTS, {})
+        found = moments.get(id(rows))
         if found is None:
-            found = memo[id(rows)] = (rows, {})
+            if len(moments) >= _MOST_MOMENTS:
+                moments.clear()  # who asks about many rows apart, of one moment, asks about each of them once
+            found = moments[id(rows)] = (rows, {})
         return found[1]
 
     def stamp(self, paths: frozenset[Path]) -> int:
@@ -693,10 +698,12 @@ class Snapshot:
         """Return the sums of the pods' requests, int64[nodes], 0 where nothing is requested."""
         return self._patched(self._cluster.requested_amounts(resource).values, lambda row: row.requested[resource])
 
-    def at(self, values: NDArray[_Number], rows: Rows) -> NDArray[_Number]:
+    def gathered(self, values: NDArray[_Number], rows: Rows) -> NDArray[_Number]:
         """Return `values[rows]` of what is kept by row; many ask for the same. Not to be written."""
         if len(rows) == len(values):
             return values
+        if self._patch:
+            return values[rows]  # an overlay's columns are copies of its own
         of, version, moment = self._at
         if of is not rows or version != self._cluster.version:
             moment = self._cluster.moment(rows)

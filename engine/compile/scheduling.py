@@ -56,7 +56,7 @@ CONDITIONS: Final = "matchConditions"
 _MOST_QUESTIONS: Final = 256
 _UNKNOWN: Final = Question("not known yet", frozenset())
 _FEW: Final = 100
-"""Up to so many rows are faster asked one by one: a column answers for all rows, whichever are asked for."""
+"""Up to so many rows have their messages written one by one."""
 
 
 _NOT_ASKED: Final = Question("not asked", frozenset())

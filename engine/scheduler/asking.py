@@ -173,14 +173,14 @@ class Asking:
     def _kept_filters(self, rows: Rows) -> Rows:
         """Do what `filters` does, with the answers that stand."""
         skipped = frozenset(self.skipped)
-        actives = self.profile.but(Point.FILTER, skipped)
+        actives = self.profile.without(Point.FILTER, skipped)
         kept = self._of_cluster().answers(self.profile, Point.FILTER, skipped)
         errors = kept.errors(rows)
         # By row: where the first filter stands that refuses it. None while that is what the group says of all rows.
         first = None if len(rows) == len(kept.values) else kept.values[rows]
         others: dict[int, tuple[Answer, Rows, Rows]] = {}
-        for place, active in kept.others:
-            asked = kept.left(place) if first is None else rows[(first < 0) | (first > place)]
+        for place, active in kept.asked_anew:
+            asked = kept.left_before(place) if first is None else rows[(first < 0) | (first > place)]
             if not len(asked):
                 continue
             answer = self._filter(active, asked)
@@ -191,7 +191,7 @@ class Asking:
                 if first is None:
                     first = kept.values.copy()
                 first[np.searchsorted(rows, refused)] = place
-        passed = kept.left(len(actives)) if first is None else rows[first < 0]
+        passed = kept.left_before(len(actives)) if first is None else rows[first < 0]
         if len(passed) < len(rows) or errors or others:
             shown = kept.lend() if first is None else first
             # Not `self`, which would be garbage of the kind that has to be searched for, once per pod.
@@ -267,11 +267,11 @@ class Asking:
         found: dict[int, tuple[Active, Scores]] = {}
         kept: Group | None = None
         if not self._keeps(rows):
-            others = list(enumerate(self.profile.but(Point.SCORE, frozenset(idle))))
+            others = list(enumerate(self.profile.without(Point.SCORE, frozenset(idle))))
         else:
             kept = self._of_cluster().answers(self.profile, Point.SCORE, frozenset(idle))
             totals = kept.values.copy() if len(rows) == len(kept.values) else kept.values[rows]
-            others = kept.others
+            others = kept.asked_anew
         for place, active in others:
             scores = self._score(active, rows)
             found[place] = active, scores

@@ -113,7 +113,7 @@ class Profile:
         self.at = at
         self.made = made
         self._having: dict[type, tuple[Active, ...]] = {}
-        self._but: dict[tuple[Point, frozenset[str]], tuple[Active, ...]] = {}
+        self._without: dict[tuple[Point, frozenset[str]], tuple[Active, ...]] = {}
         self.repeating = {point: frozenset(
             each.name for each in found if each.enforced and has(each.ask, *methods_of(Repeats))
         ) for point, found in at.items()}
@@ -193,13 +193,13 @@ class Profile:
             found = self._having[capability] = tuple(each for each in among if has(each.ask, *methods))
         return found
 
-    def but(self, point: Point, skipped: frozenset[str]) -> tuple[Active, ...]:
+    def without(self, point: Point, skipped: frozenset[str]) -> tuple[Active, ...]:
         """Return the plugins of a point that are not skipped."""
-        found = self._but.get((point, skipped))
+        found = self._without.get((point, skipped))
         if found is None:
-            if len(self._but) >= _MOST_SKIPPED:
-                self._but.clear()
-            found = self._but[point, skipped] = tuple(each for each in self.at[point] if each.name not in skipped)
+            if len(self._without) >= _MOST_SKIPPED:
+                self._without.clear()
+            found = self._without[point, skipped] = tuple(each for each in self.at[point] if each.name not in skipped)
         return found
 
     def plugins(self) -> tuple[str, ...]:

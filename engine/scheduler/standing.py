@@ -113,7 +113,7 @@ class _Part:
     numbers: list[int]
     stamp: int = -1
     timed: bool = False
-    """Whether some of them may be others though nothing changed."""
+    """Whether there ever was an epoch: then some may be others though nothing changed."""
 
     def last(self) -> int:
         """Return the stamp of the last change."""
@@ -128,15 +128,15 @@ class Group:
     scorers the weighted total.
     """
 
-    __slots__ = ("_left", "_lent", "actives", "columns", "epochs", "others", "parts", "places", "values")
+    __slots__ = ("_left", "_lent", "actives", "asked_anew", "columns", "epochs", "parts", "places", "values")
 
-    def __init__(self, actives: list[Active], places: list[int], others: list[tuple[int, Active]]) -> None:
+    def __init__(self, actives: list[Active], places: list[int], asked_anew: list[tuple[int, Active]]) -> None:
         self.actives = actives
         """Whose answers are kept."""
         self.places = places
         """Where each of them stands among all that were to be asked."""
-        self.others = others
-        """Who has to be asked anew, each with its place."""
+        self.asked_anew = asked_anew
+        """Whose answers are not kept, each with its place."""
         self.columns: list[_Column] = []
         self.epochs: list[Hashable] = []
         self.parts: list[_Part] = []
@@ -150,7 +150,7 @@ class Group:
         self._lent = True
         return self.values
 
-    def left(self, place: int) -> Rows:
+    def left_before(self, place: int) -> Rows:
         """Return the rows that none of the kept filters before a place refuses. Not to be written."""
         rows = self._left.get(place)
         if rows is None:
@@ -233,24 +233,18 @@ class Standing:
     def answers(self, profile: Profile, point: Point, skipped: frozenset[str]) -> Group:
         """Return what the plugins that are not skipped answer about all nodes, if they say what that hangs on.
 
-        The plugins that have to be asked anew are the group's others.
+        The others have to be asked anew: see the group.
         """
-        actives, among = profile.but(point, skipped), profile.repeating[point]
-        questions: list[Question | None] = []
-        for active in actives:
-            question: Question | None = None
-            if active.plugin.name in among:
-                try:
-                    question = active.ask.question(point, self._pod, self._snapshot)
-                except Exception:
-                    question = None  # it is asked the slow way, fails there, and that is told
-            questions.append(question)
+        actives, among = profile.without(point, skipped), profile.repeating[point]
+        questions = [self._question(point, active) if active.plugin.name in among else None for active in actives]
+        held: list[_Column] = []
+        """What a group that did not come about has asked already."""
         while True:
             key = point, skipped, tuple([_NOT_KEPT if each is None else each.key for each in questions])
             try:
                 group = self._store.group(profile, key)
                 if group is None:
-                    group = self._grouped(point, actives, questions)
+                    group = self._grouped(point, actives, questions, held)
                     self._store.keep(profile, key, group)
                 else:
                     self._follow(point, group, questions)
@@ -259,7 +253,21 @@ class Standing:
             else:
                 return group
 
-    def _grouped(self, point: Point, actives: Sequence[Active], questions: Sequence[Question | None]) -> Group:
+    def _question(self, point: Point, active: Active) -> Question | None:
+        """Return what a plugin's answers hang on; None where it cannot say so: it is asked the slow way then."""
+        try:
+            question = active.ask.question(point, self._pod, self._snapshot)
+            if question.__class__ is not Question:
+                return None
+            hash((question.key, question.epoch))
+            self._cluster.logs(question.paths)
+        except Exception:
+            return None
+        return question
+
+    def _grouped(
+        self, point: Point, actives: Sequence[Active], questions: Sequence[Question | None], held: list[_Column],
+    ) -> Group:
         asked = [(place, question) for place, question in enumerate(questions) if question is not None]
         group = Group([actives[place] for place, _ in asked], [place for place, _ in asked],
                       [(place, active) for place, active in enumerate(actives) if questions[place] is None])
@@ -269,11 +277,10 @@ class Standing:
                 group.columns.append(self._store.column(active.ask, point, question.key, self._snapshot.size))
             except TypeError as error:  # what nothing can be remembered of, or with
                 raise _Failed(place) from error
-            group.epochs.append(question.epoch)
+            held.append(group.columns[-1])
             logs = self._cluster.logs(question.paths)
             part = parts.setdefault(logs, _Part(question.paths, logs, []))
             part.numbers.append(number)
-            part.timed = part.timed or question.epoch is not None
         group.parts = list(parts.values())
         size = self._snapshot.size
         if point is Point.FILTER:
@@ -290,6 +297,9 @@ class Standing:
         stamps = [part.last() for part in group.parts]
         behind: dict[int, Rows] = {}
         renewed = epochs != group.epochs
+        if renewed:
+            for part in group.parts:
+                part.timed = part.timed or any(epochs[number] is not None for number in part.numbers)
         for part, stamp in zip(group.parts, stamps, strict=True):
             since, altered = part.stamp, False
             if stamp == since and not part.timed:

@@ -7,7 +7,7 @@ import pytest
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.cluster.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.points import Answer, Framework, Point, Question, Refusal, Scores
@@ -142,7 +142,7 @@ def test_kept_answers_are_those_that_plugins_would_give_if_they_were_asked_anew(
     scheduler = Scheduler(cluster, Live(registry), settings, clock=lambda: now)
     kinds = [Random(kind) for kind in range(4)]
     for number in range(12):
-        now += random.choice([0, SECOND, 30 * SECOND, -10 * SECOND])
+        now += random.choice([0, SECOND, 30 * SECOND, -40 * SECOND])
         change(cluster, random, now, number)
         asked = pod(f"p{number}", Random(random.choice(kinds).getstate()[1][0]))
         snapshot = cluster.snapshot(now)
@@ -205,6 +205,36 @@ def test_other_questions_are_kept_apart():
     assert plugin.asked[2:] == [[7], [7]]
 
 
+@pytest.mark.parametrize("odd", [
+    Question(["a list"], frozenset()), Question("key", {("nodeInfo", "pods")}), Question("key", frozenset(), []), "no question", ("key", frozenset(), None),
+])
+def test_a_plugin_that_says_it_in_another_shape_is_asked_every_time(odd):
+    plugin, _, scheduler = counting()
+    plugin.question = lambda point, pod, snapshot: odd
+    for number in range(2):
+        verdict = scheduler.decide(pod(f"p{number}", Random(1)))
+        assert (verdict.node, verdict.failures) == ("n00", ())
+    assert plugin.asked == [list(range(NODES))] * 2
+
+
+def test_answers_of_another_epoch_are_asked_for_also_where_there_was_none_before():
+    plugin, _, scheduler = counting()
+    for number, (epoch, first) in enumerate([(None, 0), (1, 30), (1, 30), (None, 0)]):
+        plugin.question = lambda point, pod, snapshot, epoch=epoch: Question(None, frozenset(), epoch)
+        plugin.filter = lambda state, pod, snapshot, rows, first=first: Answer(np.arange(snapshot.size) >= first, lambda _: Refusal("", "early"))
+        assert scheduler.decide(pod(f"p{number}", Random(1))).node == f"n{first:02}"
+
+
+def test_views_and_single_nodes_that_are_looked_at_leave_nothing_behind_in_a_cluster_at_rest():
+    scheduler = Scheduler(Cluster(node(number, Random(number)) for number in range(NODES)), Live(Registry.of(PLUGINS, generation=1)))
+    profile, snapshot = scheduler.profiles[0], scheduler.cluster.snapshot(START)
+    for number in range(100):
+        view = snapshot.overlay({f"n{number % NODES:02}": NodeChange(add=[pod(f"p{number}", Random(1))])})
+        for asked in (view, snapshot):
+            filter_nodes(profile, pod("q", Random(1)), asked, among=np.array([number % NODES], np.intp))
+    assert len(scheduler.cluster.memo) < 100
+
+
 class Few:
     """Answers about the nodes that it is asked about alone; fails where it is told to."""
 
@@ -250,7 +280,7 @@ def test_what_a_plugin_missed_while_another_one_failed_it_is_asked_about_later()
     few.fails = False
     verdict = scheduler.decide(pod("p", Random(1)))
     assert (verdict.node, verdict.reasons()) == ("n02", {"1 pods": 2})
-    assert counts.asked[0] == list(range(NODES))
+    assert counts.asked[:3] == [list(range(NODES)), [0], [1]]
 
 
 def test_scores_of_a_verdict_stay_what_they_were_when_the_cluster_has_changed():
