@@ -92,6 +92,15 @@ def registry_of(texts: Texts, builtins: Builtins, params: Sequence[tuple[str, Va
     return _registry(texts, builtins, tuple(params))
 
 
+def check_all(asked: Iterable[tuple[Texts, tuple[tuple[str, Value], ...]]], builtins: Builtins) -> None:
+    """Make each of these registries once, as `registry_of` does, and keep none; raises what it raises."""
+    seen: set[object] = set()
+    for texts, params in asked:
+        if (key := (id(texts), params)) not in seen:  # whoever asks holds the texts
+            seen.add(key)
+            registry_of(texts, builtins, params)
+
+
 @lru_cache(maxsize=16)
 def _registry(texts: Texts, builtins: Builtins, params: tuple[tuple[str, Value], ...]) -> Registry:
     offers = _offers(builtins)

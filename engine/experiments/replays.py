@@ -22,7 +22,7 @@ from ..scheduler.profile import Choice, ProfileSpec
 from ..scheduler.simulate import simulate
 from ..source import PolicyError, did_you_mean
 from .axes import Axis, Point, Value, show
-from .inputs import NO_TEXTS, Builtins, Packed, Texts, registry_of
+from .inputs import NO_TEXTS, Builtins, Packed, Texts, check_all, registry_of
 from .journal import Outcome
 from .params import PREFIX, params_of
 from .running import NotRun
@@ -172,12 +172,8 @@ class Replays:
             ValueError: no policy has such a param.
             PolicyError: policies are invalid, as they are or with such params.
         """
-        seen: set[object] = set()
-        for point in points:
-            params = tuple(params_of(point).items())
-            if (key := (point["policy"], params)) not in seen:
-                seen.add(key)
-                registry_of(self._policies[point["policy"]].texts, self._builtins, params)
+        check_all(((self._policies[point["policy"]].texts, tuple(params_of(point).items())) for point in points),
+                  self._builtins)
 
 
 def run(task: Replay) -> Outcome:

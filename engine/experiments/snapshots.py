@@ -19,7 +19,7 @@ from ..scheduler.cycle import TIE_BREAKS, Settings
 from ..scheduler.profile import ProfileSpec
 from ..source import PolicyError, did_you_mean
 from .axes import Axis, Point, Value, show
-from .inputs import Builtins, Packed, Texts, registry_of
+from .inputs import Builtins, Packed, Texts, check_all, registry_of
 from .journal import Outcome
 from .params import PREFIX, params_of
 from .running import NotRun
@@ -95,12 +95,8 @@ class Snapshots:
             ValueError: no policy has such a param.
             PolicyError: policies are invalid, as they are or with such params.
         """
-        seen: set[object] = set()
-        for point in points:
-            params = tuple(params_of(point).items())
-            if (key := (point.get(_POLICY), params)) not in seen:
-                seen.add(key)
-                registry_of(self._texts[point.get(_POLICY)], self._builtins, params)
+        check_all(((self._texts[point.get(_POLICY)], tuple(params_of(point).items())) for point in points),
+                  self._builtins)
 
 
 def run(task: Question) -> Outcome:
