@@ -50,9 +50,10 @@ from .device_share_allocation import (
     score_pool,
 )
 from .device_share_args import check_args, convert
-from .device_share_devices import Claim, Holding, Holdings, Limits, NodeDevices, holding_in, pool_of
+from .device_share_devices import Holding, Holdings, Limits, NodeDevices, holding_in, pool_of, recorded
 from .device_share_requests import GPU_TYPE, DeviceRequestError, WantedDevices, read_request, wants_devices
 from .device_share_templates import templates_of
+from .grants import Grants
 from .hints import node_came_or_changed, pod_left
 from .kept_outcomes import KeptOutcomes, Trials, refuse_one_by_one, score_one_by_one
 from .reservation_holdings import RESTRICTED as RESTRICTED_RESERVATION
@@ -116,7 +117,7 @@ class Grant:
     uid: str
     node: str
     allocation: Allocation
-    holding: Holding
+    held: Holding
 
 
 class DeviceShare:
@@ -134,11 +135,11 @@ class DeviceShare:
         self._outcomes = KeptOutcomes(_OUTCOME_PATHS)
         self._scores = KeptOutcomes(_OUTCOME_PATHS)
         self._of_labels = DistinctAnswers(np.bool_)
-        self._granted: dict[str, Grant] = {}
+        self._granted: Grants[Grant, Holding] = Grants(holding_in, Holding(), self._holdings.forget)
 
     def start(self) -> None:
         """Hear of pods that go, to forget what was reserved for them."""
-        self._handle.events.on(("Pod",), self._pod_changed)
+        self._handle.events.on(("Pod",), self._granted.note)
 
     # The points
 
@@ -206,8 +207,8 @@ class DeviceShare:
             return found
         allocation, reservation = found
         grant = Grant(pod.uid, on.name, allocation, holding_of(allocation, reservation))
-        self._granted[pod.key] = state[Grant] = grant
-        self._holdings.forget(on.name)
+        state[Grant] = grant
+        self._granted.give(pod, grant)
         if allocation.get(GPU_TYPE):
             # So that what the framework counts by GPU, and GpuShare, know the same ones.
             state[ReservedDevices] = tuple(each.minor for each in allocation[GPU_TYPE])
@@ -221,14 +222,11 @@ class DeviceShare:
 
     def forget_pod(self, pod: PodInfo) -> None:
         """Forget what was reserved for a pod; another one that has its name by now keeps what it has."""
-        grant = self._granted.get(pod.key)
-        if grant is not None and grant.uid == pod.uid:
-            del self._granted[pod.key]
-            self._holdings.forget(grant.node)
+        self._granted.take_back(pod)
 
     def pre_bind(self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str) -> Refusal | None:
         """Write down which devices the pod got."""
-        found = state.get(Grant) or self._granted.get(pod.key)
+        found = state.get(Grant) or self._granted.of(pod)
         return self._write(draft, found, node) if isinstance(found, Grant) else None
 
     def pre_bind_reservation(self, state: CycleState, reservation: dict[str, Any], node: str) -> Refusal | None:
@@ -434,38 +432,13 @@ class DeviceShare:
         node = snapshot.names[row]
         if snapshot.object("Device", node) is None:
             return None
-
-        def remembered(pod: PodInfo) -> Holding | None:
-            grant = self._granted.get(pod.key)
-            return None if grant is None or (grant.uid, grant.node) != (pod.uid, node) else grant.holding
-
-        return Holdings.of(snapshot.pods(row), remembered)
+        held, claims = self._granted.held_on(node, snapshot.pods(row), recorded)
+        return Holdings(held).with_claims(claims)
 
     def _held(self, state: CycleState, snapshot: Snapshot, row: int) -> Holdings | None:
         """Return what is held on a node, reservations included that the snapshot shows without their reserve pods."""
         held = self._holdings.at(snapshot, row)
-        here = restored_on(state, snapshot.names[row])
-        if held is None or not (here.matched or here.unmatched):
-            return held
-        return held.with_claims({
-            each.uid: Claim(each.pod.key, self._recorded(each), each.consumers)
-            for each in (*here.matched, *here.unmatched)
-        })
-
-    def _recorded(self, reservation: Reserved) -> Holding:
-        """Return what a reservation holds with its pods, as its annotations say, or as it was reserved just now."""
-        try:
-            recorded = holding_in(annotations_of(reservation.object))
-        except ValueError:
-            recorded = Holding()
-        if recorded:
-            return recorded
-        grants = (each.holding for each in self._granted.values() if each.uid == reservation.uid)
-        return next(grants, Holding())
-
-    def _pod_changed(self, event: Event) -> None:
-        if event.new is None and not event.assumed and event.old_pod is not None:
-            self.forget_pod(event.old_pod)
+        return None if held is None else held.with_claims(self._granted.claims(state, snapshot.names[row]))
 
     # Trying to allocate
 
@@ -638,7 +611,7 @@ class _OnNode:
             return chosen if isinstance(chosen, Refusal) else (chosen, "")
 
         def attempt(reservation: Reserved) -> tuple[Allocation, str] | Refusal:
-            whole = self.holdings.claims[reservation.uid].holding
+            whole = self.holdings.claims[reservation.uid].held
             minors = {device_type: whole.minors(device_type) for device_type in whole.amounts}
             bound = minors if reservation.policy == RESTRICTED_RESERVATION else {}
             chosen = self.choose(

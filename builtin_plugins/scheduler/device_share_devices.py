@@ -7,7 +7,7 @@ one bit per minor.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -21,10 +21,11 @@ from koordpolicy.engine.kubernetes.vocabulary import (
     GPU_PARTITION_POLICY_LABEL,
     GPU_VENDOR_LABEL,
 )
-from koordpolicy.engine.scheduler.reservations import allocated_uid, is_reserve_pod
+from koordpolicy.engine.scheduler.reservations import allocated_uid
 
 from .annotations import annotations_of, json_object, labels_of
 from .device_share_requests import DEPRECATED, GPU_TYPE, SCOPE_LEVELS, TYPES, WantedDevices
+from .grants import Claim
 
 GPU_PARTITIONS_ANNOTATION: Final = "scheduling.koordinator.sh/gpu-partitions"
 WELL_PLANNED_LABEL: Final = "node.koordinator.sh/secondary-device-well-planned"
@@ -228,45 +229,23 @@ def recorded(pod: PodInfo) -> Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """What a reservation holds together with its pods: by whom (the key of a pod on the node), and these pods' keys."""
-
-    holder: str
-    holding: Holding
-    consumers: Collection[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Holdings:
     """What is held of a node's devices: by pods, by key, and by reservations, by uid, beyond what their pods hold."""
 
     pods: Mapping[str, Holding] = field(default_factory=dict)
     reservations: Mapping[str, Holding] = field(default_factory=dict)
-    claims: Mapping[str, Claim] = field(default_factory=dict)
+    claims: Mapping[str, Claim[Holding]] = field(default_factory=dict)
 
-    @staticmethod
-    def of(pods: Iterable[PodInfo], remembered: Callable[[PodInfo], Holding | None]) -> Holdings:
-        """Return what these pods hold; `remembered` knows of those whose annotations do not say it yet."""
-        held: dict[str, Holding] = {}
-        claims: dict[str, Claim] = {}
-        for pod in pods:
-            holding = recorded(pod) or remembered(pod)
-            if holding and is_reserve_pod(pod):
-                claims[pod.uid] = Claim(pod.key, holding)
-            elif holding:
-                held[pod.key] = holding
-        return Holdings(held).with_claims(claims)
-
-    def with_claims(self, claims: Mapping[str, Claim]) -> Holdings:
+    def with_claims(self, claims: Mapping[str, Claim[Holding]]) -> Holdings:
         """Return this with what is known of reservations, by uid, whether or not they are seen here."""
-        claims = {uid: claim for uid, claim in claims.items() if claim.holding}
+        claims = {uid: claim for uid, claim in claims.items() if claim.held}
         if not claims:
             return self
         holders = {claim.holder for claim in claims.values()}
         pods = {key: holding for key, holding in self.pods.items() if key not in holders}
         together = {**self.claims, **claims}
         remaining = {
-            uid: claim.holding.without(
+            uid: claim.held.without(
                 holding for key, holding in pods.items()
                 if key in claim.consumers or (uid and holding.reservation == uid)
             )

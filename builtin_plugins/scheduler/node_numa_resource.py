@@ -48,16 +48,17 @@ from koordpolicy.engine.scheduler.topology import (
 )
 
 from .annotations import annotations_of, is_hinted, json_object, text_in, write_annotation
+from .grants import Grants
 from .kept_outcomes import KeptOutcomes, Trials, refuse_one_by_one, score_one_by_one
 from .node_numa_resource_allocation import (
     NOT_ENOUGH_CPUS,
-    Claim,
     NodeAllocation,
     PodAllocation,
     Room,
     Wanted,
     allocate,
     allocation_in,
+    recorded,
     trimmed,
 )
 from .node_numa_resource_args import check_args, convert
@@ -183,7 +184,7 @@ class Grant:
 
     uid: str
     node: str
-    allocation: PodAllocation
+    held: PodAllocation
     binding: bool
     bind_policy: tuple[str, bool]
 
@@ -205,11 +206,11 @@ class NodeNUMAResource:
         self._outcomes: dict[frozenset[Path], KeptOutcomes] = {}
         self._scores: dict[frozenset[Path], KeptOutcomes] = {}
         self._whole = KeptOutcomes(_OUTCOME_PATHS)
-        self._granted: dict[str, Grant] = {}
+        self._granted: Grants[Grant, PodAllocation] = Grants(allocation_in, PodAllocation(), self._allocations.forget)
 
     def start(self) -> None:
         """Hear of pods that go, to forget what was reserved for them."""
-        self._handle.events.on(("Pod",), self._pod_changed)
+        self._handle.events.on(("Pod",), self._granted.note)
 
     # The points
 
@@ -286,8 +287,8 @@ class NodeNUMAResource:
             return None
         node = snapshot.names[row]
         grant = Grant(pod.uid, node, found, request.binds(topology), request.bind_policy_on(topology))
-        self._granted[pod.key] = state[Grant] = grant
-        self._allocations.forget(node)
+        state[Grant] = grant
+        self._granted.give(pod, grant)
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
@@ -297,14 +298,11 @@ class NodeNUMAResource:
 
     def forget_pod(self, pod: PodInfo) -> None:
         """Forget what was reserved for a pod; another one that has its name by now keeps what it has."""
-        grant = self._granted.get(pod.key)
-        if grant is not None and grant.uid == pod.uid:
-            del self._granted[pod.key]
-            self._allocations.forget(grant.node)
+        self._granted.take_back(pod)
 
     def pre_bind(self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str) -> Refusal | None:
         """Write down what the pod got, and the bind policy where it had named none."""
-        found = state.get(Grant) or self._granted.get(pod.key)
+        found = state.get(Grant) or self._granted.of(pod)
         if isinstance(found, Grant) and found.node == node:
             _write(draft, found)
         return None
@@ -477,43 +475,17 @@ class NodeNUMAResource:
         topology = self._topologies.at(snapshot, row)
         if topology is None:
             return None
-        node = snapshot.names[row]
-
-        def remembered(pod: PodInfo) -> PodAllocation | None:
-            grant = self._granted.get(pod.key)
-            return None if grant is None or (grant.uid, grant.node) != (pod.uid, node) else grant.allocation
-
-        return NodeAllocation.of(topology, snapshot.pods(row), remembered)
+        pods = snapshot.pods(row) if topology.cpus else ()
+        return NodeAllocation.of(topology, *self._granted.held_on(snapshot.names[row], pods, recorded))
 
     def _held(self, state: CycleState, snapshot: Snapshot, row: int) -> NodeAllocation | None:
         """Return what is held on a node, reservations included that the snapshot shows without their reserve pods."""
         held = self._allocations.at(snapshot, row)
-        here = restored_on(state, snapshot.names[row])
-        if held is None or not (here.matched or here.unmatched):
-            return held
-        return held.with_claims({
-            each.uid: Claim(each.pod.key, self._recorded(each), each.consumers)
-            for each in (*here.matched, *here.unmatched)
-        })
-
-    def _recorded(self, reservation: Reserved) -> PodAllocation:
-        """Return what a reservation holds with its pods, as its annotations say, or as it was reserved just now."""
-        try:
-            recorded = allocation_in(annotations_of(reservation.object))
-        except ValueError:
-            recorded = PodAllocation()
-        if recorded:
-            return recorded
-        grants = (each.allocation for each in self._granted.values() if each.uid == reservation.uid)
-        return next(grants, PodAllocation())
+        return None if held is None else held.with_claims(self._granted.claims(state, snapshot.names[row]))
 
     def _holdings(self, held: NodeAllocation, reservation: Reserved) -> bool:
         """Whether a reservation holds any cpus or NUMA amounts of its own on the node."""
         return reservation.uid in held.reservations
-
-    def _pod_changed(self, event: Event) -> None:
-        if event.new is None and not event.assumed and event.old_pod is not None:
-            self.forget_pod(event.old_pod)
 
     # Trying to allocate
 
@@ -865,4 +837,4 @@ def _write(item: dict[str, Any], grant: Grant) -> None:
             spec["preferredCPUBindPolicy"] = policy
         if spec != before:
             write_annotation(item, RESOURCE_SPEC_ANNOTATION, spec)
-    write_annotation(item, RESOURCE_STATUS_ANNOTATION, grant.allocation.status())
+    write_annotation(item, RESOURCE_STATUS_ANNOTATION, grant.held.status())

@@ -5,7 +5,7 @@ All of it is derived of the pods that a snapshot shows on the node, so that what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -13,10 +13,11 @@ from typing import Any, Final
 from koordpolicy.engine.cluster.pods import PodInfo, ResourceList, canonical_amount
 from koordpolicy.engine.kubernetes.vocabulary import RESOURCE_SPEC_ANNOTATION, RESOURCE_STATUS_ANNOTATION
 from koordpolicy.engine.points import Code, Refusal
-from koordpolicy.engine.scheduler.reservations import allocated_uid, is_reserve_pod
+from koordpolicy.engine.scheduler.reservations import allocated_uid
 from koordpolicy.engine.scheduler.topology import NumaState, nodes_of
 
 from .annotations import annotations_of, json_object
+from .grants import Claim
 from .node_numa_resource_cpus import (
     FULL_PCPUS,
     Choice,
@@ -101,15 +102,6 @@ def recorded(pod: PodInfo) -> PodAllocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """What a reservation holds together with its pods: by whom (the key of a pod on the node), and these pods' keys."""
-
-    holder: str
-    allocation: PodAllocation
-    consumers: Collection[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class NodeAllocation:
     """What is held on a node: by pods, by key, and by reservations, by uid, beyond what their pods hold of them."""
 
@@ -118,27 +110,18 @@ class NodeAllocation:
     reservations: Mapping[str, PodAllocation] = field(default_factory=dict)
     taken: Mapping[int, Taken] = field(default_factory=dict)
     """The cpus that anybody holds."""
-    claims: Mapping[str, Claim] = field(default_factory=dict)
+    claims: Mapping[str, Claim[PodAllocation]] = field(default_factory=dict)
 
     @staticmethod
     def of(
-        topology: NodeTopology, pods: Iterable[PodInfo], remembered: Callable[[PodInfo], PodAllocation | None],
+        topology: NodeTopology, held: Mapping[str, PodAllocation], claims: Mapping[str, Claim[PodAllocation]],
     ) -> NodeAllocation:
-        """Return what these pods hold; `remembered` knows of those whose annotations do not say it yet."""
-        held: dict[str, PodAllocation] = {}
-        claims: dict[str, Claim] = {}
-        if topology.cpus:
-            for pod in pods:
-                allocation = recorded(pod) or remembered(pod)
-                if allocation and is_reserve_pod(pod):
-                    claims[pod.uid] = Claim(pod.key, allocation)
-                elif allocation:
-                    held[pod.key] = allocation
+        """Return what pods hold, by key, and reservations claim, by uid, on a node."""
         return _allocation(topology, held, claims)
 
-    def with_claims(self, claims: Mapping[str, Claim]) -> NodeAllocation:
+    def with_claims(self, claims: Mapping[str, Claim[PodAllocation]]) -> NodeAllocation:
         """Return this with what is known of reservations, by uid, whether or not they are seen here."""
-        claims = {uid: claim for uid, claim in claims.items() if claim.allocation}
+        claims = {uid: claim for uid, claim in claims.items() if claim.held}
         if not claims or not self.topology.cpus:
             return self
         holders = {claim.holder for claim in claims.values()}
@@ -343,10 +326,10 @@ def _cpus(
 
 
 def _allocation(
-    topology: NodeTopology, pods: Mapping[str, PodAllocation], claims: Mapping[str, Claim],
+    topology: NodeTopology, pods: Mapping[str, PodAllocation], claims: Mapping[str, Claim[PodAllocation]],
 ) -> NodeAllocation:
     remaining = {
-        uid: claim.allocation.without(
+        uid: claim.held.without(
             allocation for key, allocation in pods.items()
             if key in claim.consumers or (uid and allocation.reservation == uid)
         )
