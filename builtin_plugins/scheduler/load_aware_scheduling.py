@@ -41,6 +41,8 @@ _READ: Final = _METRIC | _USAGE | _CAPACITY | _THRESHOLDS
 _PRESENT, _MEASURED, _UPDATED, _COUNTED = range(4)
 """Columns: whether a node has a metric, whether that is filled in, when it was updated, and when if it is filled in."""
 _NEVER_EXPIRES: Final = 2**63 - 1
+_LONGEST_LIFETIME: Final = 2**61
+"""Some seventy years in nanoseconds: what is longer does not fit in 64 bits beside a date."""
 _EXPIRED: Final = "node(s) nodeMetric expired"
 
 _Integers = NDArray[np.int64]
@@ -105,6 +107,7 @@ class LoadAwareScheduling:
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
         self._args = convert(default_args(args))
         self._names = self._args.resources
+        self._lifetime = min(self._args.expiration_seconds * NANOSECONDS, _LONGEST_LIFETIME)
         self._cache = PodAssignCache(self._args)
         aggregated = self._args.aggregated
         self._thresholds = [Thresholds(
@@ -269,7 +272,7 @@ class LoadAwareScheduling:
         if of != stamp or not epoch[0] <= snapshot.now < epoch[1]:
             metrics = self._metric_columns(snapshot)
             there = metrics[:, _UPDATED][(metrics[:, _PRESENT] > 0) & (metrics[:, _UPDATED] != NEVER)]
-            ends = there + self._args.expiration_seconds * NANOSECONDS
+            ends = there + self._lifetime
             fresh = ends > snapshot.now
             epoch = int(ends[~fresh].max(initial=NEVER)), int(ends[fresh].min(initial=_NEVER_EXPIRES))
             self._between = stamp, epoch
@@ -277,7 +280,7 @@ class LoadAwareScheduling:
 
     def _oldest(self, snapshot: Snapshot) -> int:
         """Return the time up to which a metric must have been updated not to count any more; never was before."""
-        return max(snapshot.now - self._args.expiration_seconds * NANOSECONDS, NEVER)
+        return max(snapshot.now - self._lifetime, NEVER)
 
     def _metric_columns(self, snapshot: Snapshot) -> _Integers:
         """Return of all rows what `_metric_row` says."""

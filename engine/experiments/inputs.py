@@ -93,10 +93,12 @@ def registry_of(texts: Texts, builtins: Builtins, params: Sequence[tuple[str, Va
 
 
 def check_all(asked: Iterable[tuple[Texts, tuple[tuple[str, Value], ...]]], builtins: Builtins) -> None:
-    """Make each of these registries once, as `registry_of` does, and keep none; raises what it raises."""
+    """Make each of these registries once, as `registry_of` does; raises what it raises."""
     seen: set[object] = set()
     for texts, params in asked:
-        if (key := (id(texts), params)) not in seen:  # whoever asks holds the texts
+        # To Python 1, 1.0 and true are one value; a param takes only one of them.
+        key = texts, tuple((name, value.__class__, value) for name, value in params)
+        if key not in seen:
             seen.add(key)
             registry_of(texts, builtins, params)
 

@@ -112,8 +112,6 @@ class _Part:
     logs: tuple[Log, ...]
     numbers: list[int]
     stamp: int = -1
-    timed: bool = False
-    """Whether there ever was an epoch: then some may be others though nothing changed."""
 
     def last(self) -> int:
         """Return the stamp of the last change."""
@@ -297,13 +295,10 @@ class Standing:
         stamps = [part.last() for part in group.parts]
         behind: dict[int, Rows] = {}
         renewed = epochs != group.epochs
-        if renewed:
-            for part in group.parts:
-                part.timed = part.timed or any(epochs[number] is not None for number in part.numbers)
         for part, stamp in zip(group.parts, stamps, strict=True):
             since, altered = part.stamp, False
-            if stamp == since and not part.timed:
-                continue
+            if stamp == since and all([columns[number].epoch == epochs[number] for number in part.numbers]):  # noqa: C419
+                continue  # a column may have gone on to another epoch, and not back, for another group
             renewed = renewed or since < 0
             before, rows = since, self._changed(part, since)
             for number in part.numbers:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from random import Random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -71,6 +72,9 @@ profiles:
 - plugins: {multiPoint: {enabled: [{name: LoadAwareScheduling}]}}
   pluginConfig: [{name: LoadAwareScheduling, args: {usageThresholds: {cpu: 60}, nodeMetricExpirationSeconds: 170}}]
 """
+
+
+FIRST = np.array([0], np.intp)
 
 
 def node(number, random):
@@ -206,7 +210,7 @@ def test_other_questions_are_kept_apart():
 
 
 @pytest.mark.parametrize("odd", [
-    Question(["a list"], frozenset()), Question("key", {("nodeInfo", "pods")}), Question("key", frozenset(), []), "no question", ("key", frozenset(), None),
+    SimpleNamespace(key="key", paths=frozenset(), epoch=None), Question(["a list"], frozenset()), Question("key", {("nodeInfo", "pods")}), Question("key", frozenset(), []), "no question", ("key", frozenset(), None),
 ])
 def test_a_plugin_that_says_it_in_another_shape_is_asked_every_time(odd):
     plugin, _, scheduler = counting()
@@ -229,10 +233,71 @@ def test_views_and_single_nodes_that_are_looked_at_leave_nothing_behind_in_a_clu
     scheduler = Scheduler(Cluster(node(number, Random(number)) for number in range(NODES)), Live(Registry.of(PLUGINS, generation=1)))
     profile, snapshot = scheduler.profiles[0], scheduler.cluster.snapshot(START)
     for number in range(100):
+        filter_nodes(profile, pod("q", Random(1)), snapshot, among=np.array([number % NODES], np.intp))
+    for number in range(100):
         view = snapshot.overlay({f"n{number % NODES:02}": NodeChange(add=[pod(f"p{number}", Random(1))])})
-        for asked in (view, snapshot):
-            filter_nodes(profile, pod("q", Random(1)), asked, among=np.array([number % NODES], np.intp))
-    assert len(scheduler.cluster.memo) < 100
+        filter_nodes(profile, pod("q", Random(1)), view, among=FIRST)
+    moments = scheduler.cluster.memo["moments"].values()
+    assert (len(moments) <= 16, sum(len(kept) for _, kept in moments) < 200) == (True, True)
+
+
+def test_two_sets_of_questions_share_a_plugin_whose_epoch_comes_and_goes():
+    plugin, _, scheduler = counting()
+    epochs = {"a": None, "b": None}
+    other = Few()
+    other.question = lambda point, pod, snapshot: Question(pod.namespace, frozenset({("nodeInfo", "pods")}))
+    plugin.question = lambda point, pod, snapshot: Question(None, frozenset(), epochs[pod.namespace])
+    plugin.filter = lambda state, pod, snapshot, rows: Answer(np.full(len(rows), epochs[pod.namespace] is None), lambda _: Refusal("", "early"))
+    made = [("Counts", plugin), ("Few", other)]
+    plugins = [Plugin(name, Framework.SCHEDULER, (Point.FILTER,), lambda args, handle, it=it: it, "here", "1") for name, it in made]
+    cluster = Cluster((node(number, Random(number)) for number in range(NODES)), standing_from=0)
+    scheduler = Scheduler(cluster, Live(Registry.of(plugins, generation=1)))
+    asked = {name: PodInfo.of({**pod("q", Random(1)).object, "metadata": {"name": "q", "namespace": name}}) for name in "ab"}
+    for number in range(2 * NODES):
+        cluster.assume(pod(f"p{number}", Random(1)), f"n{number % NODES:02}")
+    assert scheduler.decide(asked["a"]).reasons() == {"two pods": NODES}
+    epochs["b"] = 1
+    assert scheduler.decide(asked["b"]).reasons() == {"early": NODES}
+    cluster.forget("shop/p5")
+    assert scheduler.decide(asked["a"]).node == "n05"
+
+
+def test_a_plugin_is_asked_once_about_all_nodes_also_where_another_one_fails():
+    counts, few, _, scheduler = two_plugins()
+    few.fails = True
+    assert scheduler.decide(pod("p", Random(1))).failures[0].plugin == "Few"
+    assert counts.asked == [list(range(NODES))]
+
+
+def test_load_aware_scheduling_notices_that_the_clock_goes_back_before_a_metric_expired():
+    registry = Registry.of(PLUGINS, generation=1)
+    stamp = np.datetime64(START // SECOND - 100, "s").astype(str)
+    measured = [metric(number, Random(1), START) for number in range(NODES)]
+    for each in measured:
+        each["status"]["updateTime"] = f"{stamp}Z"
+        each["status"]["nodeMetric"]["nodeUsage"]["resources"] = {"cpu": "1", "memory": "1Gi"}
+    plain = [{"kind": "Node", "metadata": {"name": f"n{number:02}"}, "status": {"allocatable": {"cpu": "8", "memory": "16Gi", "pods": "9"}}} for number in range(NODES)]
+    settings = Settings(read(Source("scheduler.yaml", CONFIGURATION), registry).profiles)
+    scheduler = Scheduler(Cluster([*plain, *measured], standing_from=0), Live(registry), settings)
+    profile, asked = scheduler.profiles[0], pod("p", Random(7))
+    passed = [len(filter_nodes(profile, asked, scheduler.cluster.snapshot(now)).passed) for now in (START, START + 75 * SECOND, START)]
+    assert passed == [NODES, 0, NODES]
+
+
+def test_a_snapshot_that_is_older_than_a_change_gathers_what_is_there_now():
+    cluster = Cluster(node(number, Random(number)) for number in range(NODES))
+    snapshot = cluster.snapshot(START)
+    before = snapshot.gathered(snapshot.pod_count, FIRST).tolist()
+    cluster.assume(pod("p", Random(1)), "n00")
+    assert (before, snapshot.gathered(snapshot.pod_count, FIRST).tolist()) == ([0], [1])
+
+
+def test_what_a_plugin_answered_about_some_nodes_is_spread_over_all_each_part_by_its_own_length():
+    rows, whole = np.array([1, 3]), np.arange(4)
+    scores = Scores(np.array([5, 7]), items={"a": np.array([1, 2])}, raw={"": whole}).spread(rows, 4)
+    found = scores.values.tolist(), scores.items["a"].tolist(), scores.raw[""].tolist()
+    assert found == ([0, 5, 0, 7], [0, 1, 0, 2], [0, 1, 2, 3])
+    assert Scores(whole, items={"a": np.array([1, 2])}).spread(rows, 4).items["a"].tolist() == [0, 1, 0, 2]
 
 
 class Few:
