@@ -27,7 +27,7 @@ def vary(documents: Sequence[Document], values: Mapping[str, Value]) -> tuple[Do
     param that is an object. What a document takes over from PolicyParams is changed there.
 
     Raises:
-        ValueError: no document has such a param.
+        ValueError: no document has such a param, or it is a number there and the value is none.
     """
     changed = list(documents)
     for path, value in values.items():
@@ -37,6 +37,7 @@ def vary(documents: Sequence[Document], values: Mapping[str, Value]) -> tuple[Do
             for own in _ways(document, steps):
                 spec = document.spec
                 assert isinstance(spec, PluginSpec | ParamsSpec)
+                _check_kind(path, _at(spec.params, own), value)
                 params = _set(spec.params, own, value)
                 digest = hashlib.sha256(f"{document.digest} {path} {json.dumps(value)}".encode()).hexdigest()
                 changed[index] = replace(document, spec=replace(spec, params=params), digest=digest)
@@ -80,6 +81,21 @@ def _declared(document: Document) -> frozenset[str]:
         return frozenset()
     schema = spec.params_schema if isinstance(spec.params_schema, Mapping) else {}
     return frozenset(spec.params) | frozenset(schema.get("properties", {}))
+
+
+def _at(params: Any, steps: Sequence[str]) -> Any:
+    for step in steps:
+        if not isinstance(params, Mapping) or step not in params:
+            return None
+        params = params[step]
+    return params
+
+
+def _check_kind(path: str, before: object, value: Value) -> None:
+    """A number that became a text would be told as a fault of the expression that reads it."""
+    numbers = isinstance(before, int | float) and not isinstance(before, bool)
+    if numbers and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise ValueError(f"`{path}` is {before} in the policies, and `{value}` is no number")
 
 
 def _set(params: Mapping[str, Any], steps: Sequence[str], value: Value) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from ..plugins import (
 from ..points import HIGHEST_SCORE, Answer, Code, IgnoredErrors, Point, Refusal, Scores
 from .nominations import Nominations
 from .profile import Active, Profile
-from .rowwise import describe, failed
+from .rowwise import describe, failed, sound
 from .standing import Group, Standing, Steps, among, asked_again, step_of
 from .verdict import NOWHERE, Failure, Filtered, Scored
 
@@ -433,8 +433,14 @@ def guarded(
     except Exception as error:  # the border between framework and plugin
         failures.append(_failure(active, point, describe(error)))
         return _refusal_for(error)
-    if answer is None or kinds is None or answer.__class__ is Refusal:
+    if answer is None or kinds is None:
         return answer
+    if isinstance(answer, Refusal):
+        try:
+            return sound(answer)
+        except TypeError as error:
+            failures.append(_failure(active, point, describe(error)))
+            return _refusal_for(error)
     if isinstance(answer, kinds) and _is_sound(answer):
         return answer
     return odd_answer(failures, active, point, answer)
@@ -546,7 +552,7 @@ class _Secured:
 
     def explain(self, row: int) -> Refusal:
         try:
-            return self._answer.explain(row)
+            return sound(self._answer.explain(row))
         except Exception as error:  # the border between framework and plugin
             return Refusal("", _unknown(error), Code.ERROR, failed(error))
 

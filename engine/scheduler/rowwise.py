@@ -33,13 +33,11 @@ class RowwiseFilter:
         for row in rows.tolist():
             try:
                 refusal = self._plugin.filter_node(state, pod, snapshot, row)
+                if refusal is not None:
+                    refusal = sound(refusal)
             except Exception as error:
                 errors[row] = failed(error)
                 refusal = Refusal("", errors[row].message, Code.ERROR, errors[row])
-            if refusal is not None and not isinstance(refusal, Refusal):
-                message = f"the answer must be a refusal or None, not {type(refusal).__name__}"
-                errors[row] = failed(TypeError(message))
-                refusal = Refusal("", message, Code.ERROR, errors[row])
             if refusal is not None:
                 refusals[row] = refusal
                 passed[row] = False
@@ -62,6 +60,18 @@ class RowwiseScore:
             except Exception as error:
                 errors[row] = failed(error)
         return Scores(values, {"": errors} if errors else {})
+
+
+def sound(refusal: object) -> Refusal:
+    """Return a plugin's refusal; raise TypeError where it is none, or what it says is no text."""
+    if not isinstance(refusal, Refusal):
+        raise TypeError(f"the answer must be a refusal or None, not {type(refusal).__name__}")
+    for name, part in (("rule", refusal.rule), ("message", refusal.message)):
+        if not isinstance(part, str):
+            raise TypeError(f"the {name} of a refusal must be a text, not {type(part).__name__}")
+    if not isinstance(refusal.code, Code):
+        raise TypeError(f"the code of a refusal must be one of `Code`, not {type(refusal.code).__name__}")
+    return refusal
 
 
 def failed(error: BaseException) -> EvaluationError:

@@ -173,6 +173,33 @@ class Refuses:
         return Refusal("", "no")
 
 
+@pytest.mark.parametrize(("odd", "told"), [
+    ("full", "the answer must be a refusal or None, not str"), (None, "the answer must be a refusal or None, not NoneType"),
+    (Refusal(5, "full"), "the rule of a refusal must be a text, not int"), (Refusal("full", None), "the message of a refusal must be a text, not NoneType"),
+    (Refusal("full", "full", "Error"), "the code of a refusal must be one of `Code`, not str"),
+])
+def test_what_is_no_refusal_is_told_and_can_be_read_whoever_gives_it(kit, odd, told):
+    class AtOnce:
+        def filter(self, state, pod, snapshot, rows):
+            return Answer(np.zeros(len(rows), np.bool_), lambda row: odd)
+
+    class ByNode:
+        def filter_node(self, state, pod, snapshot, row):
+            return odd
+
+    class Before:
+        def pre_filter(self, state, pod, snapshot):
+            return odd
+
+    for made, point in ((AtOnce(), Point.FILTER), (ByNode(), Point.FILTER), (Before(), Point.PRE_FILTER)):
+        if odd is None and not isinstance(made, AtOnce):
+            continue
+        verdict = Scheduler(Cluster([node("a")]), kit.live(plugin("Odd", made, point))).decide(kit.pod())
+        texts = [verdict.summary(), *(each.message for each in verdict.errors()), *(each.reason for each in verdict.refusals())]
+        known = told if not isinstance(made, Before) or isinstance(odd, Refusal) else "the answer must be what the protocol of `preFilter` says, not 'full'"
+        assert (verdict.node, any(known in text for text in texts)) == (None, True)
+
+
 def test_a_plugin_that_fails_to_say_what_may_help_keeps_no_pod_from_being_tried_again(start, clock):
     def broken(*arguments):
         raise RuntimeError("broken")
