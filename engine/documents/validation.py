@@ -95,6 +95,8 @@ def prune(node: Node, schema_name: str, version: str = "v1alpha2") -> Node | Non
         faulty: set[tuple[str | int, ...]] = set()
         for error in _validator(schema_name, version).iter_errors(to_plain(node)):
             path = tuple(error.absolute_path)
+            if path == _NAME and isinstance(error.instance, str):
+                continue  # a name that may not be is one all the same: the rest can be checked under it
             if error.validator == "additionalProperties" and isinstance(error.instance, Mapping):
                 known = error.schema.get("properties", {})
                 faulty.update((*path, key) for key in error.instance if key not in known)
@@ -109,6 +111,7 @@ def prune(node: Node, schema_name: str, version: str = "v1alpha2") -> Node | Non
 
 
 _PRUNINGS: Final = 5
+_NAME: Final = ("metadata", "name")
 _READ_ELSEWHERE: Final = frozenset(("variables", "params", "paramsSchema", "paramsFrom", "aggregates", "thresholds"))
 
 

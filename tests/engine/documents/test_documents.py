@@ -54,6 +54,14 @@ def test_what_is_left_out_has_its_default() -> None:
     assert (found.kind, found.origin, found.faulty) == (Kind.SCHEDULER, "a.yaml:3", False)
 
 
+def test_what_stands_under_a_name_that_may_not_be_is_read_all_the_same() -> None:
+    loaded = load([Source("a.yaml", ONE.replace("zone", "Zone_1"))])
+    (found,) = loaded.documents
+    assert isinstance(found.spec, SchedulerSpec)
+    assert (found.metadata.name, found.faulty, len(loaded.problems)) == ("Zone_1", True, 1)
+    assert [each.expression.text for each in found.spec.filter] == ["true"]
+
+
 def test_durations_become_nanoseconds() -> None:
     found = document(
         "apiVersion: policy.koordinator.sh/v1alpha2\nkind: QoSPlugin\nmetadata: {name: q}\nspec:\n  interval: 1m30s\n"
