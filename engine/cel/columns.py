@@ -1044,10 +1044,8 @@ class ColumnPlan:
 
     def column(self, frame: Frame, rows: Rows | None = None) -> Column:
         """Return the values of all rows, or of `rows`; see `evaluate`."""
-        if rows is not None and self._fused is not None and len(rows) * _MANY <= frame.size and frame.beneath is None:
-            computed = self._computed(_Context(SomeRows(frame, rows)))
-            if computed is not None:
-                return Column(computed)
+        if rows is not None and self._fused is not None and self._is_alone(rows, frame) and frame.beneath is None:
+            return self._of_some(frame, rows)
         beneath = frame.beneath
         if beneath is not None:
             return self._over(frame, *beneath, rows)
@@ -1057,15 +1055,13 @@ class ColumnPlan:
             self._pure = is_pure(self._checked)
         if self._checked.scope is not Scope.ROW:
             return self._everywhere(frame, rows) if self._pure else self._row_by_row(frame, rows)
-        alone = self._pure and rows is not None and self.numeric and count * _MANY <= size
+        alone = self._pure and rows is not None and self._is_alone(rows, frame)
         if not self._pure or (count <= _FEW_ROWS and not (alone and self.is_fused())):
             return self._row_by_row(frame, rows)
         if rows is None:
             return self._of_all(frame, None)
         if alone:
-            found, _ = self._fresh(_Context(SomeRows(frame, rows)), None)
-            errors = {int(rows[place]): error for place, error in found.errors.items()} if found.errors else {}
-            return Column(found.values, errors)
+            return self._of_some(frame, rows)
         column = self._of_all(frame, rows)
         errors = {row: column.errors[row] for row in rows.tolist() if row in column.errors} if column.errors else {}
         return Column(column.values[rows], errors)
@@ -1075,6 +1071,17 @@ class ColumnPlan:
         return _outermost(self.part.reads(_Context(frame)))
 
     # How columns come about
+
+    def _is_alone(self, rows: Rows, frame: Frame) -> bool:
+        """Whether rows are so few that nothing but them is looked at."""
+        return self.numeric and len(rows) * _MANY <= frame.size
+
+    def _of_some(self, frame: Frame, rows: Rows) -> Column:
+        """Return the column of rows from columns of these rows alone."""
+        found, _ = self._fresh(_Context(SomeRows(frame, rows)), None)
+        if not found.errors:
+            return found
+        return Column(found.values, {int(rows[place]): error for place, error in found.errors.items()})
 
     def _of_all(self, frame: Frame, rows: Rows | None) -> Column:
         """Return the column of all rows, in which those that were not asked for may be missing."""

@@ -146,18 +146,18 @@ class KeptRows(Generic[_Value]):
         return value
 
     def _stamp(self, snapshot: Snapshot) -> int:
-        return Snapshot(snapshot.cluster, snapshot.now).frame({}).stamp(self._paths)
+        return snapshot.cluster.stamp(self._paths)
 
     def _of_cluster(self, snapshot: Snapshot) -> RowValues[_Value]:
         base = Snapshot(snapshot.cluster, snapshot.now) if snapshot.patched else snapshot
-        frame = base.frame({})
-        stamp = frame.stamp(self._paths)
-        found = frame.kept.get(self)
+        cluster = snapshot.cluster
+        stamp = cluster.stamp(self._paths)
+        found = cluster.kept.get(self)
         if isinstance(found, tuple):
             before, kept = found
             changed: set[int] = set()
             if before != stamp:
-                rows = frame.changed(self._paths, before)
+                rows = cluster.changed(self._paths, before)
                 changed = set(range(base.size)) if rows is None else set(rows.tolist())
             if self._forgotten:
                 changed.update(base.index[name] for name in self._forgotten if name in base.index)
@@ -171,6 +171,6 @@ class KeptRows(Generic[_Value]):
                 facts[row] = self._facts(value)
             kept = RowValues(values, facts)
         self._forgotten.clear()
-        frame.kept[self] = (stamp, kept)
+        cluster.kept[self] = (stamp, kept)
         result: RowValues[_Value] = kept
         return result

@@ -62,25 +62,41 @@ class _Failed(Exception):
         self.place = place
 
 
-class _Column:
-    """One plugin's answers to one question about all nodes, brought up to date to `stamp`."""
+class _Lent:
+    """Values that are written in place, and lent to verdicts, which may be kept: copied before the next writing."""
 
-    __slots__ = ("__weakref__", "_lent", "altered", "epoch", "errors", "stamp", "values")
+    __slots__ = ("_lent", "values")
 
-    def __init__(self, size: int, dtype: type[np.generic]) -> None:
-        self.values: NDArray[Any] = np.zeros(size, dtype)
-        self.stamp = -1
-        """Every change up to here is in it; before the first answer there is none."""
-        self.altered = -1
-        """The stamp at which a value became another one last."""
-        self.epoch: Hashable = None
-        self.errors: dict[str, dict[int, EvaluationError]] = {}
+    def __init__(self, values: NDArray[Any]) -> None:
+        self.values = values
+        """Not to be written, and valid until the next decision: see `lend`."""
         self._lent = False
 
     def lend(self) -> NDArray[Any]:
         """Return the values as they are now, which stay as they are in what was returned. Not to be written."""
         self._lent = True
         return self.values
+
+    def overwrite(self, rows: Rows, values: NDArray[Any]) -> None:
+        """Write some rows."""
+        if self._lent:
+            self.values, self._lent = self.values.copy(), False
+        self.values[rows] = values
+
+
+class _Column(_Lent):
+    """One plugin's answers to one question about all nodes, brought up to date to `stamp`."""
+
+    __slots__ = ("__weakref__", "altered", "epoch", "errors", "stamp")
+
+    def __init__(self, size: int, dtype: type[np.generic]) -> None:
+        super().__init__(np.zeros(size, dtype))
+        self.stamp = -1
+        """Every change up to here is in it; before the first answer there is none."""
+        self.altered = -1
+        """The stamp at which a value became another one last."""
+        self.epoch: Hashable = None
+        self.errors: dict[str, dict[int, EvaluationError]] = {}
 
     def write(self, rows: Rows, values: NDArray[Any], errors: Errors, stamp: int) -> None:
         """Take over the answers about some rows."""
@@ -98,9 +114,7 @@ class _Column:
         # Scores are mostly others; that a filter says what it said before spares everybody to combine it.
         if values.dtype == np.bool_ and self.values[rows].tobytes() == values.tobytes():
             return
-        if self._lent:
-            self.values, self._lent = self.values.copy(), False
-        self.values[rows] = values
+        self.overwrite(rows, values)
         self.altered = stamp
 
 
@@ -119,16 +133,19 @@ class _Part:
         return logs[0].last if len(logs) == 1 else max([log.last for log in logs], default=0)
 
 
-class Group:
+class Group(_Lent):
     """What the plugins of one point answer to a pod's questions, and what that comes to: brought up to date together.
 
     Of filters that is where among all filters the first one stands that refuses the node (-1 where none does), of
     scorers the weighted total.
     """
 
-    __slots__ = ("_left", "_lent", "actives", "asked_anew", "columns", "epochs", "parts", "places", "values")
+    __slots__ = ("_left", "actives", "asked_anew", "columns", "epochs", "parts", "places")
 
-    def __init__(self, actives: list[Active], places: list[int], asked_anew: list[tuple[int, Active]]) -> None:
+    def __init__(
+        self, values: NDArray[Any], actives: list[Active], places: list[int], asked_anew: list[tuple[int, Active]],
+    ) -> None:
+        super().__init__(values)
         self.actives = actives
         """Whose answers are kept."""
         self.places = places
@@ -138,15 +155,7 @@ class Group:
         self.columns: list[_Column] = []
         self.epochs: list[Hashable] = []
         self.parts: list[_Part] = []
-        self.values: NDArray[Any] = np.zeros(0, np.int16)
-        """Not to be written, and valid until the next decision: see `lend`."""
         self._left: dict[int, Rows] = {}
-        self._lent = False
-
-    def lend(self) -> NDArray[Any]:
-        """Return the values as they are now, which stay as they are in what was returned. Not to be written."""
-        self._lent = True
-        return self.values
 
     def left_before(self, place: int) -> Rows:
         """Return the rows that none of the kept filters before a place refuses. Not to be written."""
@@ -160,9 +169,7 @@ class Group:
 
     def write(self, rows: Rows, values: NDArray[Any]) -> None:
         """Take over what the answers come to at some rows."""
-        if self._lent:
-            self.values, self._lent = self.values.copy(), False
-        self.values[rows] = values
+        self.overwrite(rows, values)
         self._left.clear()
 
     def errors(self, rows: Rows) -> dict[int, dict[str, Mapping[int, EvaluationError]]]:
@@ -267,12 +274,14 @@ class Standing:
         self, point: Point, actives: Sequence[Active], questions: Sequence[Question | None], held: list[_Column],
     ) -> Group:
         asked = [(place, question) for place, question in enumerate(questions) if question is not None]
-        group = Group([actives[place] for place, _ in asked], [place for place, _ in asked],
+        size = self._snapshot.size
+        values = np.full(size, -1, np.int16) if point is Point.FILTER else np.zeros(size, np.int64)
+        group = Group(values, [actives[place] for place, _ in asked], [place for place, _ in asked],
                       [(place, active) for place, active in enumerate(actives) if questions[place] is None])
         parts: dict[tuple[Log, ...], _Part] = {}
         for number, ((place, question), active) in enumerate(zip(asked, group.actives, strict=True)):
             try:
-                group.columns.append(self._store.column(active.ask, point, question.key, self._snapshot.size))
+                group.columns.append(self._store.column(active.ask, point, question.key, size))
             except TypeError as error:  # what nothing can be remembered of, or with
                 raise _Failed(place) from error
             held.append(group.columns[-1])
@@ -280,11 +289,6 @@ class Standing:
             part = parts.setdefault(logs, _Part(question.paths, logs, []))
             part.numbers.append(number)
         group.parts = list(parts.values())
-        size = self._snapshot.size
-        if point is Point.FILTER:
-            group.values = np.full(size, -1, np.int16)
-        else:
-            group.values = np.zeros(size, np.int64)
         self._follow(point, group, questions)
         return group
 

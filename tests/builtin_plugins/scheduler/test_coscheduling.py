@@ -19,6 +19,7 @@ from koordpolicy.engine.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle import Settings
 from koordpolicy.engine.scheduler.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
+from koordpolicy.testing import FakeClock
 from tests.fake_framework import FakeFramework
 
 LABEL = "pod-group.scheduling.sigs.k8s.io"
@@ -44,17 +45,9 @@ def pod(name, gang="g", cpu="1", priority=0, **spec):
             "spec": {"containers": [container], "priority": priority, **spec}}
 
 
-class Clock:
-    def __init__(self):
-        self.now = 1_000 * SECOND
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return FakeClock(1000 * SECOND)
 
 
 def start(clock, *objects, **args):
@@ -390,7 +383,7 @@ def test_arguments_that_cannot_be_are_refused_with_their_place(args, complaint):
     steps=st.lists(st.sampled_from(["node", "time", "member"]), max_size=5),
 )
 def test_a_gang_never_runs_below_its_minimum(least, members, cpus, steps):
-    clock = Clock()
+    clock = FakeClock(1000 * SECOND)
     nodes = [node(f"n{index}", cpu=str(cpu)) for index, cpu in enumerate(cpus)]
     loop, cluster = start(clock, *nodes, group(least=least), *(pod(f"p{each}") for each in range(members)))
     room = sum(cpus)

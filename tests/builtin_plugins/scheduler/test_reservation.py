@@ -22,6 +22,7 @@ from koordpolicy.engine.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle import Settings
 from koordpolicy.engine.scheduler.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
+from koordpolicy.testing import FakeClock
 from tests.fake_framework import FakeFramework
 
 AFFINITY = "scheduling.koordinator.sh/reservation-affinity"
@@ -431,16 +432,8 @@ def test_a_hint_says_what_may_help_a_refused_pod():
 # Through the whole loop
 
 
-class Clock:
-    def __init__(self):
-        self.now = 1_000 * SECOND
-
-    def __call__(self):
-        return self.now
-
-
 def start(*objects, **args):
-    clock = Clock()
+    clock = FakeClock(1000 * SECOND)
     spec = ProfileSpec(enabled=(Choice("Reservation", args=args), Choice("DefaultPreBind")))
     cluster = Cluster(objects)
     loop = SchedulingLoop(cluster, Live(Registry.of(PLUGINS, generation=1)), Settings(profiles=(spec,)), clock=clock)
@@ -485,7 +478,7 @@ def test_reservations_may_be_a_gang():
     spec = ProfileSpec(enabled=(Choice("Reservation"), Choice("Coscheduling"), Choice("DefaultPreBind")))
     group = {"kind": "PodGroup", "metadata": {"name": "g", "namespace": "default"}, "spec": {"minMember": 2}}
     both = [reservation(name, on="", cpu="3", labels=label) for name in ("r", "s")]
-    cluster, clock = Cluster([node(cpu="4"), group, *both]), Clock()
+    cluster, clock = Cluster([node(cpu="4"), group, *both]), FakeClock(1000 * SECOND)
     loop = SchedulingLoop(cluster, Live(Registry.of(PLUGINS, generation=1)), Settings(profiles=(spec,)), clock=clock)
     [*loop.schedule_all()]
     assert not any(cluster.object("Reservation", name).get("status", {}).get("nodeName") for name in ("r", "s"))

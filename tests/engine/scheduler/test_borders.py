@@ -14,18 +14,9 @@ from koordpolicy.engine.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.cycle import Scheduler
 from koordpolicy.engine.scheduler.loop import SchedulingLoop
 from koordpolicy.engine.source import Problems, Source
+from koordpolicy.testing import FakeClock
 
 SECOND = 1_000_000_000
-
-
-class Clock:
-    now = 1000 * SECOND
-
-    def __call__(self):
-        return self.now
-
-    def pass_seconds(self, seconds):
-        self.now += int(seconds * SECOND)
 
 
 def node(name, **labels):
@@ -55,7 +46,7 @@ def policy(name, spec):
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return FakeClock(1000 * SECOND)
 
 
 @pytest.fixture
@@ -207,7 +198,7 @@ def test_a_plugin_that_fails_to_say_what_may_help_keeps_no_pod_from_being_tried_
     for methods in ({"may_help": broken}, {"depends_on": broken}, {"depends_on": lambda rules: 7}, {"depends_on": lambda rules: {(7,)}}):
         loop = start(plugin("F", Refuses(**methods), Point.FILTER), objects=[node("a"), pod("p")])
         assert [verdict.node for verdict in loop.schedule_all()] == [None]
-        clock.pass_seconds(60)
+        clock.advance(60)
         loop.scheduler.cluster.upsert(node("a", new="label"))
         assert [verdict.node for verdict in loop.schedule_all()] == [None], methods
 
@@ -215,7 +206,7 @@ def test_a_plugin_that_fails_to_say_what_may_help_keeps_no_pod_from_being_tried_
 def test_what_a_plugin_that_answers_by_node_says_of_events_is_heard(start, clock):
     loop = start(plugin("F", Refuses(may_help=lambda event, pod: event.kind == "Lease"), Point.FILTER), objects=[node("a"), pod("p")])
     assert len(list(loop.schedule_all())) == 1
-    clock.pass_seconds(60)
+    clock.advance(60)
     loop.scheduler.cluster.upsert(node("a", new="label"))
     assert list(loop.schedule_all()) == []
     loop.scheduler.cluster.upsert({"kind": "Lease", "metadata": {"name": "a"}})
@@ -305,7 +296,7 @@ def test_a_pod_that_is_deleted_while_it_waits_gives_back_what_it_has_and_never_c
     loop.scheduler.cluster.delete("Pod", "default/p")
     assert list(loop.schedule_all()) == []
     assert (holds.log, loop.told[0].node, len(loop.queue), loop.scheduler.waiting.keys()) == ([("unreserve", "p", 0), ("forget", "p")], None, 0, ())
-    clock.pass_seconds(3600)
+    clock.advance(3600)
     assert (list(loop.schedule_all()), loop.next_time()) == ([], None)
 
 
@@ -333,7 +324,7 @@ def test_a_pod_whose_node_vanishes_while_it_waits_tries_again(start, clock):
     assert loop.schedule_one().node == "a"
     loop.scheduler.cluster.delete("Node", "a")
     loop.scheduler.settle()
-    clock.pass_seconds(1)
+    clock.advance(1)
     verdict = loop.schedule_one()
     assert (holds.log[:2], loop.told[0].node, verdict.node) == ([("unreserve", "p", -1), ("forget", "p")], None, "b")
 
@@ -352,7 +343,7 @@ def test_what_happens_while_a_pod_waits_counts_when_it_loses_its_node(start, clo
     loop = start(Plugin("Holds", Framework.SCHEDULER, (Point.RESERVE, Point.PERMIT), make, "Holds", "Holds"), objects=[node("a"), pod("p")])
     assert loop.schedule_one().waiting
     loop.scheduler.cluster.upsert(node("b"))
-    clock.pass_seconds(30)
+    clock.advance(30)
     loop.scheduler.settle()
     assert loop.queue.counts()["backoff"] + loop.queue.counts()["active"] == 1
 
@@ -374,7 +365,7 @@ def test_the_promise_to_a_pod_that_is_deleted_holds_no_more_and_others_try_again
     assert [verdict.node for verdict in loop.schedule_all()] == [None]  # the node was promised before this scheduler began
     loop.scheduler.cluster.delete("Pod", "default/big")
     assert loop.scheduler.nominations.nominated("a") == ()
-    clock.pass_seconds(60)
+    clock.advance(60)
     assert [verdict.node for verdict in loop.schedule_all()] == ["a"]
 
 
@@ -403,7 +394,7 @@ class Gate:
 def test_neither_activating_nor_other_policies_let_a_gated_pod_in_that_its_plugin_keeps_out(start):
     gate = Gate()
     live = Live(Registry.of([plugin("Gate", gate, Point.PRE_ENQUEUE)], generation=1))
-    loop = SchedulingLoop(Cluster([node("a"), pod("p")]), live, clock=Clock())
+    loop = SchedulingLoop(Cluster([node("a"), pod("p")]), live, clock=FakeClock(1000 * SECOND))
     loop.queue.activate(["default/p"])
     assert (list(loop.schedule_all()), loop.queue.counts()["gated"], gate.asked) == ([], 1, 2)
     live.replace(lambda: [plugin("Gate", gate, Point.PRE_ENQUEUE), plugin("F", Says("filter_node", None), Point.FILTER)])
@@ -475,7 +466,7 @@ def test_a_reload_in_the_middle_of_a_decision_is_seen_by_the_next_one_only(clock
     waiting = scheduler.schedule(loop.queue.pods()[0].__class__.of(pod("p")))
     assert (waiting.waiting, log) == (True, [("permit", False)])
     scheduler.settle()
-    clock.pass_seconds(30)
+    clock.advance(30)
     assert scheduler.profile_of(waiting.pod).generation == 2
     scheduler.settle()
     assert log == [("permit", False), ("unreserve", False)]

@@ -12,6 +12,7 @@ from koordpolicy.engine.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.cycle import Scheduler, Settings
 from koordpolicy.engine.scheduler.loop import SchedulingLoop
 from koordpolicy.engine.source import Problems, Source
+from koordpolicy.testing import FakeClock
 
 SECOND = 1_000_000_000
 
@@ -31,16 +32,6 @@ spec:
   preEnqueue:
   - {name: approved, expression: "has(pod.metadata.labels) && 'approved' in pod.metadata.labels", message: not approved}
 """
-
-
-class Clock:
-    now = 1000 * SECOND
-
-    def __call__(self):
-        return self.now
-
-    def pass_seconds(self, seconds):
-        self.now += int(seconds * SECOND)
 
 
 def node(name, **labels):
@@ -65,7 +56,7 @@ def documents(text):
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return FakeClock(1000 * SECOND)
 
 
 @pytest.fixture
@@ -94,11 +85,11 @@ def test_the_pods_of_the_cluster_are_placed_by_priority_and_those_that_come_late
 def test_a_pod_that_a_document_refused_waits_for_what_its_expression_reads(start, clock):
     loop = start(*documents(ZONE_POLICY), objects=[node("a", zone="east"), pod("p", zone="west")])
     assert placed(loop) == [("p", None)]
-    clock.pass_seconds(60)
+    clock.advance(60)
     loop.scheduler.cluster.upsert({**node("a", zone="east"), "spec": {"unschedulable": True}})
     loop.scheduler.cluster.upsert(node("b", zone="east"))
     assert [verdict.node for verdict in loop.schedule_all()] == [None]  # a new node concerns everybody
-    clock.pass_seconds(60)
+    clock.advance(60)
     loop.scheduler.cluster.upsert(node("b", zone="west"))
     assert placed(loop) == [("p", "b")]
 
@@ -118,7 +109,7 @@ def test_verdicts_about_placed_pods_may_be_kept_where_that_is_asked_for(clock):
 
 def test_a_gated_pod_is_not_looked_at_until_it_changes(start, clock):
     loop = start(*documents(GATE_POLICY), objects=[node("a"), pod("p")])
-    clock.pass_seconds(3600)
+    clock.advance(3600)
     loop.scheduler.cluster.upsert(node("b"))
     assert (placed(loop), loop.queue.counts()["gated"]) == ([], 1)
     loop.scheduler.cluster.upsert(pod("p", approved="yes"))
@@ -129,7 +120,7 @@ def test_other_policies_give_every_refused_pod_another_try(start, clock):
     live = Live(Registry.of(documents(ZONE_POLICY), generation=1))
     loop = SchedulingLoop(Cluster([node("a", zone="east"), pod("p", zone="west")]), live, clock=clock)
     assert placed(loop) == [("p", None)]
-    clock.pass_seconds(5)
+    clock.advance(5)
     live.replace(tuple)
     assert placed(loop) == [("p", "a")]
 
@@ -223,7 +214,7 @@ def test_a_pod_without_a_node_may_take_the_place_of_lesser_ones(start, clock):
     assert loop.scheduler.client.evicted == [("default/low", "preempted by default/high on a")]
     assert first.to_json()["nomination"] == {"node": "a", "victims": ["default/low"]}
     assert (second.pod.name, second.node) == ("other", "a")  # there is room beside the one that was promised the node
-    clock.pass_seconds(1)
+    clock.advance(1)
     assert placed(loop) == [("high", "a")]
     assert loop.scheduler.nominations.nominated("a") == ()
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.scheduler.queue import SECOND, PathHint, SchedulingQueue, any_change
+from koordpolicy.testing import FakeClock
 
 
 def pod(name, priority=0, node="", **metadata):
@@ -14,20 +15,9 @@ def pod(name, priority=0, node="", **metadata):
     return PodInfo.of({"kind": "Pod", "metadata": {"name": name, **metadata}, "spec": spec})
 
 
-class Clock:
-    def __init__(self):
-        self.now = 1000 * SECOND
-
-    def __call__(self):
-        return self.now
-
-    def pass_seconds(self, seconds):
-        self.now += int(seconds * SECOND)
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return FakeClock(1000 * SECOND)
 
 
 @pytest.fixture
@@ -50,7 +40,7 @@ def node(name="n", zone="a", image="x"):
 def test_pods_come_by_priority_and_then_by_time(queue, clock):
     for name, priority in (("low", 1), ("high", 9), ("high-later", 9)):
         queue.add(pod(name, priority))
-        clock.pass_seconds(1)
+        clock.advance(1)
     assert [popped(queue) for _ in range(4)] == ["high", "high-later", "low", None]
 
 
@@ -65,7 +55,7 @@ def test_attempts_and_the_first_of_them_are_counted(queue, clock):
     queue.add(pod("p"))
     first = queue.pop()
     queue.failed(first, None)
-    clock.pass_seconds(1)
+    clock.advance(1)
     second = queue.pop()
     assert (first.attempts, second.attempts, second.first_attempt) == (1, 2, first.first_attempt)
 
@@ -83,7 +73,7 @@ def test_an_error_backs_off_from_one_second_up_to_ten(queue, clock):
 def test_what_a_pod_was_refused_for_wakes_it_and_nothing_else_does(queue, clock):
     queue.add(pod("p"))
     queue.failed(queue.pop(), [LABELS])
-    clock.pass_seconds(20)
+    clock.advance(20)
     queue.note(Event("Node", "n", node(), node(image="y")))
     queue.note(Event("NodeMetric", "n", None, {}))
     queue.note(Event("Pod", "default/q", None, {}, None, pod("q", node="n")))
@@ -112,7 +102,7 @@ def test_events_are_held_against_the_paths_that_were_read(path, event, helps):
 def test_another_version_of_the_pod_itself_wakes_it(queue, clock):
     queue.add(pod("p"))
     queue.failed(queue.pop(), [LABELS])
-    clock.pass_seconds(20)
+    clock.advance(20)
     queue.note(Event("Pod", "default/p", {"v": 1}, {"v": 1}, pod("p"), pod("p")))
     assert popped(queue) is None
     queue.update(pod("p", labels={"zone": "a"}))
@@ -125,7 +115,7 @@ def test_a_wake_within_the_backoff_waits_for_its_end(queue, clock):
     queue.failed(queue.pop(), [any_change])
     queue.note(Event("NodeMetric", "n", None, {}))
     assert (popped(queue), queue.counts()["backoff"]) == (None, 1)
-    clock.pass_seconds(1)
+    clock.advance(1)
     assert popped(queue) == "p"
 
 
@@ -134,23 +124,23 @@ def test_what_happens_while_a_pod_is_decided_about_is_not_missed(queue, clock):
     taken = queue.pop()
     queue.note(Event("Node", "n", node(), node(zone="b")))
     queue.failed(taken, [LABELS])
-    clock.pass_seconds(1)
+    clock.advance(1)
     assert popped(queue) == "p"
 
 
 def test_nobody_waits_for_longer_than_five_minutes(queue, clock):
     queue.add(pod("p"))
     queue.failed(queue.pop(), [LABELS])
-    clock.pass_seconds(299)
+    clock.advance(299)
     assert popped(queue) is None
-    clock.pass_seconds(1)
+    clock.advance(1)
     assert popped(queue) == "p"
 
 
 def test_what_depends_on_the_time_is_tried_again_after_ten_seconds(queue, clock):
     queue.add(pod("p"))
     queue.failed(queue.pop(), [PathHint(frozenset({("now",)}))])
-    clock.pass_seconds(10)
+    clock.advance(10)
     assert popped(queue) == "p"
 
 
@@ -193,7 +183,7 @@ def test_a_pod_may_be_taken_out_of_turn(queue):
 
 @given(st.lists(st.tuples(st.sampled_from(["add", "pop", "fail", "wake", "gate", "remove", "time"]), st.integers(0, 3)), max_size=40))
 def test_no_pod_is_lost_or_doubled_whatever_happens(steps):
-    clock = Clock()
+    clock = FakeClock(1000 * SECOND)
     queue = SchedulingQueue(clock)
     inside, taken = set(), {}
     for what, number in steps:
@@ -218,6 +208,6 @@ def test_no_pod_is_lost_or_doubled_whatever_happens(steps):
             queue.remove(name)
             inside.discard(name)
         elif what == "time":
-            clock.pass_seconds(number * 100)
+            clock.advance(number * 100)
         assert sorted(each.key for each in queue.pods()) == sorted(inside)
         assert len(queue) == len(inside) == sum(queue.counts().values())
