@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .cel.checked import Path
+    from .cluster.snapshot import Snapshot
 
 
 class Framework(enum.Enum):
@@ -191,13 +192,19 @@ class Scores:
 class Question(NamedTuple):
     """What an answer about a node hangs on: what is asked (all that is read of the pod), and what is read of the node.
 
-    `paths` are those of the variables of filters (`("allocatable", "cpu")`). Where `epoch` is another one, everything
-    may be another answer: for what hangs on neither the pod nor a node, such as the time until which answers hold.
+    `paths` are those of the variables of filters (`("allocatable", "cpu")`). Where `epoch` returns another value than
+    before, everything may be another answer: for what hangs on neither the pod nor a node, such as the time until which
+    answers hold.
     """
 
     key: Hashable
     paths: frozenset[Path]
-    epoch: Hashable = None
+    epoch: Callable[[Snapshot], Hashable] | None = None
+    answer: Callable[[Snapshot, NDArray[np.intp]], NDArray[Any] | None] | None = None
+    """Says of rows (of no overlay) what the plugin would, for every pod that asks this, without a word about reasons:
+    one bool or int64 for each, in a new array. None where it takes the plugin itself to say it."""
+    lasts: bool = False
+    """Whether pods of one shape (`PodInfo.shape`) ask this at all times: then the plugin is asked for it once."""
 
 
 HIGHEST_SCORE: Final = 100

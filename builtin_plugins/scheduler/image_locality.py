@@ -56,7 +56,11 @@ class ImageLocality:
 
     def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
         """Return what the scores hang on: the pod's images, and who has which image in the whole cluster."""
-        return Question(tuple(_images_of(pod)), frozenset(), snapshot.cluster.stamp(_PATHS))
+        return Question(tuple(_images_of(pod)), frozenset(), _cluster_wide, lasts=True)
+
+
+def _cluster_wide(snapshot: Snapshot) -> int:
+    return snapshot.cluster.stamp(_PATHS)
 
 
 class _Images:

@@ -10,7 +10,8 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,7 @@ _METRIC: Final = frozenset({("nodeMetric",)})
 _USAGE: Final = frozenset({("estimated",)})
 _CAPACITY: Final = frozenset({("allocatable",), ("node", "metadata", "annotations", RAW_ALLOCATABLE_ANNOTATION)})
 _THRESHOLDS: Final = frozenset({("node", "metadata", "annotations", USAGE_THRESHOLDS_ANNOTATION)})
+_METRICS_AND_THRESHOLDS: Final = _METRIC | _THRESHOLDS
 _READ: Final = _METRIC | _USAGE | _CAPACITY | _THRESHOLDS
 _PRESENT, _MEASURED, _UPDATED, _COUNTED = range(4)
 """Columns: whether a node has a metric, whether that is filled in, when it was updated, and when if it is filled in."""
@@ -86,7 +88,7 @@ class Thresholds:
 class _Load:
     """What a filter found out about each of the rows that it was asked about.
 
-    `percent` and `bound` are float64[rows, resources]: usage in percent, and from where on it is refused. Percents
+    `percent` and `bound` are float64[resources, rows]: usage in percent, and from where on it is refused. Percents
     count rounded half away from zero, so a threshold is exceeded from half a percent above it on; where nothing is
     asked the bound is infinite.
     """
@@ -96,6 +98,35 @@ class _Load:
     aggregated: _Booleans
     expired: _Booleans
     """Whose metric is too old for any pod."""
+
+    @property
+    def exceeded(self) -> _Booleans:
+        """Where usage is above its threshold, bool[resources, rows]."""
+        return self.percent >= self.bound
+
+    @property
+    def passed(self) -> _Booleans:
+        """Which of the rows may take the pod."""
+        exceeded: _Booleans = np.logical_or.reduce(self.exceeded)
+        return ~(self.expired | exceeded)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Expected:
+    """What is expected of a pod: int64[resources, 1] of use, and whether it counts among the prod pods."""
+
+    use: _Integers
+    prod: bool
+
+
+class _Period(NamedTuple):
+    """A time in which metrics neither change nor expire."""
+
+    stamp: int = -1
+    since: int = 0
+    until: int = 0
+    plain: bool = False
+    """Whether all nodes have a metric that counts, and the same thresholds."""
 
 
 class LoadAwareScheduling:
@@ -121,40 +152,43 @@ class LoadAwareScheduling:
         self._capacity = KeptColumns(_CAPACITY, len(self._names), self._capacity_row)
         self._usages: dict[Query, KeptColumns] = {}
         self._limits: dict[tuple[int, bool], tuple[_Floats | None, Query]] = {}
-        self._between: tuple[int, tuple[int, int]] = (-1, (0, 0))
+        self._known_period = _Period()
         self._weights = np.array([self._args.resource_weights.get(name, 0) for name in self._names], np.int64)
         self._dominant = self._args.dominant_weight
 
-    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:
+    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
         """Return what the answers hang on: what the pod is expected to use, and whose use counts; until one expires."""
-        epoch = self._epoch(snapshot)
-        asks = () if point is Point.FILTER and _is_of_daemon_set(pod) else self._cache.estimate(pod)
-        return Question((pod.priority_band == PROD, *asks), _READ, epoch)
+        if point is Point.FILTER and _is_of_daemon_set(pod):
+            return Question((), _READ, self._epoch, lasts=True)
+        expected = self._expected(pod)
+        answer = partial(self._passed if point is Point.FILTER else self._scored, expected)
+        return Question((expected.prod, *self._cache.estimate(pod)), _READ, self._epoch, answer, lasts=True)
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
         """Refuse nodes whose usage, with the pod's estimate, would be above a threshold, and expired metrics."""
-        load = self._load(pod, snapshot, rows)
-        exceeded = load.percent >= load.bound
-        passed = ~(load.expired | np.logical_or.reduce(exceeded, axis=1))
+        if _is_of_daemon_set(pod):
+            return Answer(np.ones(len(rows), np.bool_))
+        load = self._load(self._expected(pod), snapshot, rows)
+        exceeded = load.exceeded
 
         def message(place: int) -> str:
             if load.expired[place]:
                 return _EXPIRED
             kind = "aggregated usage" if load.aggregated[place] else "usage"
-            return f"node(s) {self._names[exceeded[place].argmax()]} {kind} exceed threshold"
+            return f"node(s) {self._names[exceeded[:, place].argmax()]} {kind} exceed threshold"
 
         def explain(row: int) -> Refusal:
             place = int(np.searchsorted(rows, row))
             if load.expired[place]:
                 return Refusal("metric", _EXPIRED)
-            first = int(exceeded[place].argmax())
-            percent, bound = float(load.percent[place, first]), float(load.bound[place, first])
+            first = int(exceeded[:, place].argmax())
+            percent, bound = float(load.percent[first, place]), float(load.bound[first, place])
             values = {"percent": math.floor(percent + 0.5), "threshold": math.floor(bound)}
             return Refusal("load", message(place), values=((self._names[first], values),))
 
         def reasons(refused: Rows) -> dict[str, Rows]:
             places = np.searchsorted(rows, refused)
-            first = exceeded[places].argmax(axis=1)
+            first = exceeded[:, places].argmax(axis=0)
             kinds = np.where(load.expired[places], -1, first * 2 + load.aggregated[places])
             found = {}
             for kind in np.unique(kinds).tolist():
@@ -162,25 +196,12 @@ class LoadAwareScheduling:
                 found[message(int(places[these][0]))] = refused[these]
             return found
 
-        return Answer(passed, explain, reasons=reasons,
+        return Answer(load.passed, explain, reasons=reasons,
                       codes=lambda refused: {Code.UNSCHEDULABLE: refused}, brief=reasons)
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Prefer the nodes with the smallest expected usage; 0 without a metric, or with an expired one."""
-        weights = int(self._weights.sum()) + self._dominant
-        if weights <= 0:
-            return Scores(np.zeros(len(rows), np.int64))
-        aggregated = self._args.aggregated
-        if self._args.score_by_prod_usage and pod.priority_band == PROD:
-            query = Query(prod=True)
-        else:
-            query = Query(False, aggregated.score_type, aggregated.score_duration) if aggregated.score_type else Query()
-        least = least_allocated(*self._used_and_capacity(query, pod, snapshot, rows))
-        total = least @ self._weights
-        if self._dominant:
-            total += np.minimum(least.min(axis=1), HIGHEST_SCORE) * self._dominant
-        metrics = snapshot.gathered(self._metric_columns(snapshot), rows)
-        return Scores(np.where(metrics[:, _COUNTED] > self._oldest(snapshot), total // weights, 0))
+        return Scores(self._scored(self._expected(pod), snapshot, rows))
 
     def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield how much less the node would have to use, and how much less the pod would have to request."""
@@ -216,42 +237,63 @@ class LoadAwareScheduling:
         if row >= 0:  # of a node that is gone nothing is known any more
             self._cache.unassign(snapshot.names[row], pod)
 
-    def _load(self, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> _Load:
-        """Return what there is to say of the rows; of a pod of a DaemonSet nothing is asked."""
-        size = len(rows)
+    def _expected(self, pod: PodInfo) -> _Expected:
+        use = np.array(self._cache.estimate(pod), np.int64)
+        return _Expected(use[:, np.newaxis], pod.priority_band == PROD)
+
+    def _passed(self, expected: _Expected, snapshot: Snapshot, rows: Rows) -> _Booleans:
+        return self._load(expected, snapshot, rows).passed
+
+    def _scored(self, expected: _Expected, snapshot: Snapshot, rows: Rows) -> _Integers:
+        weights = int(self._weights.sum()) + self._dominant
+        if weights <= 0:
+            return np.zeros(len(rows), np.int64)
+        aggregated = self._args.aggregated
+        if self._args.score_by_prod_usage and expected.prod:
+            query = Query(prod=True)
+        else:
+            query = Query(False, aggregated.score_type, aggregated.score_duration) if aggregated.score_type else Query()
+        least = least_allocated(*self._used_and_capacity(query, expected, snapshot, rows))
+        total: _Integers = self._weights @ least
+        if self._dominant:
+            total += np.minimum(least.min(axis=0), HIGHEST_SCORE) * self._dominant
+        total //= weights
+        if not self._is_plain(snapshot):
+            total[snapshot.gathered(self._metric_columns(snapshot), rows)[_COUNTED] <= self._oldest(snapshot)] = 0
+        return total
+
+    def _load(self, expected: _Expected, snapshot: Snapshot, rows: Rows) -> _Load:
+        """Return what there is to say of the rows."""
+        size, prod = len(rows), expected.prod
         aggregated, expired = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
-        if _is_of_daemon_set(pod):
-            return _Load(np.zeros((size, 1)), np.full((size, 1), np.inf), aggregated, expired)
-        metrics = snapshot.gathered(self._metric_columns(snapshot), rows)
-        oldest, prod = self._oldest(snapshot), pod.priority_band == PROD
-        asked = metrics[:, _COUNTED] > oldest if self._args.filter_expired else metrics[:, _MEASURED] > 0
-        every = bool(np.logical_and.reduce(asked))
-        places = self._places_of_nodes(snapshot)
-        if len(self._thresholds) == 1 and every:
+        if self._is_plain(snapshot):
             bounds, query = self._bounds(0, prod=prod)
             if bounds is not None:
                 aggregated[:] = bool(query.statistic)
-                return _Load(*self._compared(query, bounds, pod, snapshot, rows), aggregated, expired)
-        percent, bound = np.zeros((size, len(self._names))), np.full((size, len(self._names)), np.inf)
-        old = metrics[:, _UPDATED] <= oldest
+                return _Load(*self._compared(query, bounds, expected, snapshot, rows), aggregated, expired)
+        metrics, oldest = snapshot.gathered(self._metric_columns(snapshot), rows), self._oldest(snapshot)
+        asked = metrics[_COUNTED] > oldest if self._args.filter_expired else metrics[_MEASURED] > 0
+        places = self._places_of_nodes(snapshot)
+        percent, bound = np.zeros((len(self._names), size)), np.full((len(self._names), size), np.inf)
+        old = metrics[_UPDATED] <= oldest
         for place in np.unique(places[rows]).tolist():
             bounds, query = self._bounds(place, prod=prod)
             if bounds is None:
                 continue
             here = places[rows] == place
             if self._args.filter_expired and not self._args.schedule_when_expired:
-                expired |= here & old & (metrics[:, _PRESENT] > 0)
-            compared = (here & asked)[:, np.newaxis]
-            for whole, part in zip((percent, bound), self._compared(query, bounds, pod, snapshot, rows), strict=True):
-                np.copyto(whole, part, where=compared)
+                expired |= here & old & (metrics[_PRESENT] > 0)
+            found = self._compared(query, bounds, expected, snapshot, rows)
+            for whole, part in zip((percent, bound), found, strict=True):
+                np.copyto(whole, part, where=here & asked)
             aggregated[here] = bool(query.statistic)
         return _Load(percent, bound, aggregated, expired)
 
     def _compared(
-        self, query: Query, bounds: _Floats, pod: PodInfo, snapshot: Snapshot, rows: Rows,
+        self, query: Query, bounds: _Floats, expected: _Expected, snapshot: Snapshot, rows: Rows,
     ) -> tuple[_Floats, _Floats]:
         """Return how much the rows would use with the pod, in percent, and from where on that is refused."""
-        used, capacity = self._used_and_capacity(query, pod, snapshot, rows)
+        used, capacity = self._used_and_capacity(query, expected, snapshot, rows)
         # In the floating point of the original.
         return used / np.maximum(capacity, 1) * 100, np.where(capacity != 0, bounds, np.inf)
 
@@ -260,23 +302,33 @@ class LoadAwareScheduling:
         found = self._limits.get((place, prod))
         if found is None:
             percents, query = self._thresholds[place].chosen(prod=prod)
-            threshold = np.array([percents.get(name, 0) for name in self._names], np.float64)
+            threshold = np.array([[percents.get(name, 0)] for name in self._names], np.float64)
             bounds = np.where(threshold != 0, threshold + 0.5, np.inf) if threshold.any() else None
             found = self._limits[place, prod] = bounds, query
         return found
 
     def _epoch(self, snapshot: Snapshot) -> tuple[int, int]:
         """Return since when and until when no metric expires: in between no answer changes by itself."""
-        stamp = snapshot.cluster.stamp(_METRIC)
-        of, epoch = self._between
-        if of != stamp or not epoch[0] <= snapshot.now < epoch[1]:
+        period = self._period(snapshot)
+        return period.since, period.until
+
+    def _period(self, snapshot: Snapshot) -> _Period:
+        """Return the period that it is; `snapshot` is no overlay."""
+        period, stamp = self._known_period, snapshot.cluster.stamp(_METRICS_AND_THRESHOLDS)
+        if period.stamp != stamp or not period.since <= snapshot.now < period.until:
             metrics = self._metric_columns(snapshot)
-            there = metrics[:, _UPDATED][(metrics[:, _PRESENT] > 0) & (metrics[:, _UPDATED] != NEVER)]
+            there = metrics[_UPDATED][(metrics[_PRESENT] > 0) & (metrics[_UPDATED] != NEVER)]
             ends = there + self._lifetime
             fresh = ends > snapshot.now
-            epoch = int(ends[~fresh].max(initial=NEVER)), int(ends[fresh].min(initial=_NEVER_EXPIRES))
-            self._between = stamp, epoch
-        return epoch
+            alike = not self._places_of_nodes(snapshot).any()
+            period = self._known_period = _Period(
+                stamp, int(ends[~fresh].max(initial=NEVER)), int(ends[fresh].min(initial=_NEVER_EXPIRES)),
+                alike and bool((metrics[_COUNTED] > self._oldest(snapshot)).all()),
+            )
+        return period
+
+    def _is_plain(self, snapshot: Snapshot) -> bool:
+        return not snapshot.patched and self._period(snapshot).plain
 
     def _oldest(self, snapshot: Snapshot) -> int:
         """Return the time up to which a metric must have been updated not to count any more; never was before."""
@@ -284,15 +336,14 @@ class LoadAwareScheduling:
 
     def _metric_columns(self, snapshot: Snapshot) -> _Integers:
         """Return of all rows what `_metric_row` says."""
-        self._cache.keep_only(snapshot.index)
         return self._metrics.of(snapshot)
 
     def _used_and_capacity(
-        self, query: Query, pod: PodInfo, snapshot: Snapshot, rows: Rows,
+        self, query: Query, expected: _Expected, snapshot: Snapshot, rows: Rows,
     ) -> tuple[_Integers, _Integers]:
         """Return what the rows would use with the pod, and what they can be used up to."""
         used = snapshot.gathered(self._used(query, snapshot), rows)
-        return used + self._cache.estimate(pod), snapshot.gathered(self._capacity.of(snapshot), rows)
+        return used + expected.use, snapshot.gathered(self._capacity.of(snapshot), rows)
 
     def _used(self, query: Query, snapshot: Snapshot) -> _Integers:
         columns = self._usages.get(query)
@@ -301,6 +352,7 @@ class LoadAwareScheduling:
                 return self._cache.usage(row, now, kept, query)
 
             columns = self._usages[query] = KeptColumns(_USAGE, len(self._names), usage_row)
+        self._cache.keep_only(snapshot.index)
         return columns.of(snapshot)
 
     def _capacity_row(self, row: NodeRow, now: int, kept: bool) -> Vector:  # noqa: ARG002 - only the node plays a part

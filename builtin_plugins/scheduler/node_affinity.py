@@ -155,7 +155,7 @@ class NodeAffinity:
             return None
         spec = pod.object.get("spec") or {}
         required = node_affinity(spec).get(REQUIRED)
-        return Question(repr((spec.get("nodeSelector"), required)), _PATHS)
+        return Question(repr((spec.get("nodeSelector"), required)), _PATHS, lasts=True)
 
     def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield the labels that the node would need, as far as people set them, and what the pod could do without."""

@@ -42,7 +42,7 @@ class NodeName:
 
     def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
         """Return what the answers hang on: the name."""
-        return Question(pod.node_name, _PATHS)
+        return Question(pod.node_name, _PATHS, lasts=True)
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
         """Return whether a node came or changed."""

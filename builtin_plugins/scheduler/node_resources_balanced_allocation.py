@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -50,21 +51,25 @@ class NodeResourcesBalancedAllocation:
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Skip | None:  # noqa: ARG002
         """Skip pods that request none of the resources: they would all go to one node."""
-        return SKIP if self._is_best_effort(pod) else None
+        return None if any(self._requests(pod)) else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Score the nodes: 100 where all shares would be equal, less the further they lie apart."""
-        if self._is_best_effort(pod):
-            return Scores(np.zeros(len(rows), np.int64))
-        used, capacity, _ = allocations(snapshot, rows, self._resources, pod.requests, Snapshot.requested)
-        return Scores(_balance(used, capacity))
+        return Scores(self._scores(self._requests(pod), snapshot, rows))
 
     def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
         """Return what the scores hang on: what the pod requests of the resources, and what nodes have and hold."""
-        return Question(tuple(pod.requests[each.name] for each in self._resources), _PATHS)
+        requests = self._requests(pod)
+        return Question(requests, _PATHS, answer=partial(self._scores, requests), lasts=True)
 
-    def _is_best_effort(self, pod: PodInfo) -> bool:
-        return not any(pod.requests[each.name] for each in self._resources)
+    def _requests(self, pod: PodInfo) -> tuple[int, ...]:
+        return tuple(pod.requests[each.name] for each in self._resources)
+
+    def _scores(self, requests: Sequence[int], snapshot: Snapshot, rows: Rows) -> NDArray[np.int64]:
+        if not any(requests):
+            return np.zeros(len(rows), np.int64)
+        used, capacity, _ = allocations(snapshot, rows, self._resources, requests, Snapshot.requested)
+        return _balance(used, capacity)
 
 
 def _balance(used: list[NDArray[np.int64]], capacity: list[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -5,20 +5,21 @@ It also scores nodes by how full they would be, by one of three strategies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.edits import Edit, allocatable_edits, eviction_edits, request_edits
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.pods import NONZERO, PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.plugins import CycleState, Event, Handle
 from koordpolicy.engine.points import Answer, Code, Point, Question, Refusal, Scores
 
 from .hints import is_of, node_came_or_changed, pod_left
-from .nonzero_requested import NonZeroRequested, nonzero_requests
 from .resource_scoring import NATIVE, Resource, allocations, read_strategy, score_of, with_defaults
 from .strict_args import read_args, texts
 
@@ -43,7 +44,6 @@ class NodeResourcesFit:
         strategy = with_defaults(args.get("scoringStrategy"))
         self._resources = tuple(Resource(each["name"], each["weight"]) for each in strategy["resources"])
         self._score = score_of(strategy)
-        self._nonzero = NonZeroRequested()
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -60,10 +60,6 @@ class NodeResourcesFit:
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
         """Refuse nodes where a request exceeds what is free (allocatable less the requests of the pods there)."""
         wanted = self._wanted(pod)
-        at = snapshot.gathered
-        fits = at(snapshot.pod_count, rows) < at(snapshot.allocatable(_PODS), rows)
-        for name, amount in wanted:
-            fits &= at(snapshot.allocatable(name), rows) - at(snapshot.requested(name), rows) >= amount
 
         def explain(row: int) -> Refusal:
             return _explain(wanted, snapshot, row)
@@ -78,21 +74,19 @@ class NodeResourcesFit:
                 never |= snapshot.allocatable(name)[refused] < amount
             return {Code.UNSCHEDULABLE: refused[~never], Code.UNRESOLVABLE: refused[never]}
 
-        return Answer(fits, explain, reasons=reasons, codes=codes)
+        return Answer(_fits(wanted, snapshot, rows), explain, reasons=reasons, codes=codes)
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Score the nodes by how full they would be; containers that name no cpu or memory count a little of both."""
-        cpu, memory = nonzero_requests(pod)
-        requests = {**pod.requests, "cpu": cpu, "memory": memory}
-
-        used, capacity, weights = allocations(snapshot, rows, self._resources, requests, self._nonzero.of)
-        return Scores(self._score(used, capacity, weights) if used else np.zeros(len(rows), np.int64))
+        return Scores(self._scores(self._counted(pod), snapshot, rows))
 
     def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
         """Return what the answers hang on: what the pod requests, and what the node has and holds."""
         if point is Point.FILTER:
-            return Question(tuple(self._wanted(pod)), _PATHS)
-        return Question((nonzero_requests(pod), tuple(pod.requests[each.name] for each in self._resources)), _PATHS)
+            wanted = self._wanted(pod)
+            return Question(tuple(wanted), _PATHS, answer=partial(_fits, wanted), lasts=True)
+        counted = self._counted(pod)
+        return Question(counted, _PATHS, answer=partial(self._scores, counted), lasts=True)
 
     def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield, for what is short: a smaller request, fewer pods on the node, a larger node."""
@@ -112,6 +106,15 @@ class NodeResourcesFit:
         """Return whether a pod left a node, or a node came or changed."""
         return pod_left(event) or node_came_or_changed(event) or is_of(event, pod)
 
+    def _counted(self, pod: PodInfo) -> tuple[int, ...]:
+        """Return what the pod counts of each resource in scores."""
+        requests = {**pod.requests, **dict(zip(NONZERO, pod.nonzero, strict=True))}
+        return tuple(requests.get(each.name, 0) for each in self._resources)
+
+    def _scores(self, counted: Sequence[int], snapshot: Snapshot, rows: Rows) -> NDArray[np.int64]:
+        used, capacity, weights = allocations(snapshot, rows, self._resources, counted, Snapshot.nonzero_requested)
+        return self._score(used, capacity, weights) if used else np.zeros(len(rows), np.int64)
+
     def _wanted(self, pod: PodInfo) -> list[tuple[str, int]]:
         wanted = [(name, amount) for name, amount in pod.requests.items() if amount > 0 and not self._ignores(name)]
         return sorted(wanted, key=_place)
@@ -122,6 +125,14 @@ class NodeResourcesFit:
         if name in NATIVE:
             return False
         return name in self._ignored or name.partition("/")[0] in self._ignored_groups
+
+
+def _fits(wanted: list[tuple[str, int]], snapshot: Snapshot, rows: Rows) -> NDArray[np.bool_]:
+    at = snapshot.gathered
+    fits = at(snapshot.pod_count, rows) < at(snapshot.allocatable(_PODS), rows)
+    for name, amount in wanted:
+        fits &= at(snapshot.allocatable(name), rows) - at(snapshot.requested(name), rows) >= amount
+    return fits
 
 
 def _place(wanted: tuple[str, int]) -> tuple[int, str]:

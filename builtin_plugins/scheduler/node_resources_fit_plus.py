@@ -13,13 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.frame import Rows
-from koordpolicy.engine.cluster.pods import PodInfo, canonical_amount
+from koordpolicy.engine.cluster.pods import NONZERO, PodInfo, canonical_amount
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.plugins import CycleState, Handle
 from koordpolicy.engine.points import HIGHEST_SCORE, Scores
 from koordpolicy.engine.scheduler.args import check_fields
-
-from .nonzero_requested import UNREQUESTED, NonZeroRequested
 
 _MOST: Final = "MostAllocated"
 _LEAST: Final = "LeastAllocated"
@@ -83,7 +81,6 @@ class NodeResourcesFitPlus:
             name: Strategy(each.get("type") or "", each.get("weight") or 0)
             for name, each in (args.get("resources") or {}).items()
         }
-        self._nonzero = NonZeroRequested()
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Score the nodes by the weighted mean over the resources that are requested and have a strategy."""
@@ -99,7 +96,7 @@ class NodeResourcesFitPlus:
 
     def _of_resource(self, name: str, kind: str, pod: PodInfo, snapshot: Snapshot) -> NDArray[np.int64]:
         capacity = snapshot.allocatable(name)
-        used = self._nonzero.of(snapshot, name) + pod_request(pod.object, name)
+        used = snapshot.nonzero_requested(name) + pod_request(pod.object, name)
         divisor = np.maximum(capacity, 1)
         if kind == _MOST:
             scores = np.minimum(used, capacity) * HIGHEST_SCORE // divisor
@@ -117,5 +114,5 @@ def _requests(container: Mapping[str, Any]) -> Mapping[str, Any]:
 def _container_request(container: Mapping[str, Any], resource: str) -> int:
     requests = _requests(container)
     if resource not in requests:
-        return UNREQUESTED.get(resource, 0)
+        return NONZERO.get(resource, 0)
     return canonical_amount(resource, requests[resource], f"spec.containers[*].resources.requests.{resource}")

@@ -48,7 +48,7 @@ class NodeUnschedulable:
     def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
         """Return what the answers hang on: whether the pod tolerates it."""
         tolerations = (pod.object.get("spec") or {}).get("tolerations") or ()
-        return Question(any(tolerates(each, _TAINT) for each in tolerations), _PATHS)
+        return Question(any(tolerates(each, _TAINT) for each in tolerations), _PATHS, lasts=True)
 
     def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield that the node could be uncordoned, and that the pod could tolerate it."""

@@ -187,18 +187,17 @@ def _by_ratio(
 
 
 def allocations(
-    snapshot: Snapshot, rows: Rows, resources: Sequence[Resource], requests: Mapping[str, int],
+    snapshot: Snapshot, rows: Rows, resources: Sequence[Resource], requests: Sequence[int],
     used: Callable[[Snapshot, str], _Integers],
 ) -> tuple[list[_Integers], list[_Integers], list[int]]:
     """Return what would be requested with the pod on the nodes, what they have, and the weights, per resource.
 
-    A resource that is not native counts only if the pod requests it.
+    `requests` are the pod's amounts, one for each resource. One that is not native counts only if the pod requests it.
     """
     asked: list[_Integers] = []
     capacity: list[_Integers] = []
     weights: list[int] = []
-    for resource in resources:
-        amount = requests.get(resource.name, 0)
+    for resource, amount in zip(resources, requests, strict=True):
         if amount == 0 and resource.name not in NATIVE:
             continue
         asked.append(snapshot.gathered(used(snapshot, resource.name), rows) + amount)

@@ -45,7 +45,7 @@ class ScarceResourceAvoidance:
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Score the nodes."""
         requested = {name for name, amount in pod.requests.items() if amount > 0 and name != _PODS}
-        unrequested = self._kinds.of(snapshot)[:, 0] - _present(snapshot, requested)
+        unrequested = self._kinds.of(snapshot)[0] - _present(snapshot, requested)
         scarce = _present(snapshot, self._scarce - requested)
         return Scores(np.where(
             unrequested > 0, (unrequested - scarce) * HIGHEST_SCORE // np.maximum(unrequested, 1), HIGHEST_SCORE,

@@ -83,7 +83,7 @@ class TaintToleration:
         """Return what the answers hang on: the tolerations; None of scores where nodes are held against each other."""
         if point is Point.SCORE and self._are_soft(self._counts(pod, snapshot)):
             return None
-        return Question(_question(pod), _PATHS)
+        return Question(_question(pod), _PATHS, lasts=point is Point.FILTER)
 
     def _are_soft(self, counts: NDArray[np.int64]) -> bool:
         if self._seen[0] is not counts:

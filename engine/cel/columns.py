@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any, ClassVar, Final, Protocol, TypeGuard
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +59,6 @@ from .vectors import (
     choose,
     decided,
     invert,
-    kind_of,
     to_double,
     vectorized,
     within,
@@ -83,6 +82,10 @@ _MOST_BODIES: Final = 256
 _MANY: Final = 4
 """Where no more than one row in so many is asked for, only these are looked at."""
 _KEPT: Final = "columns"
+
+
+Settled: TypeAlias = Callable[[Frame, Rows], "NDArray[Any] | None"]
+"""Answers about rows (of no overlay) in one new array; None where something is missing or may fail."""
 
 
 def evaluate(program: Program, frame: Frame, rows: Rows | None = None) -> Column:
@@ -567,18 +570,19 @@ class _Scalar:
 class _NumberPath:
     """A numeric column of the frame."""
 
-    __slots__ = ("_answer", "_key", "_kind", "_path")
+    __slots__ = ("_answer", "_kind", "_path", "key")
     way: ClassVar[Way] = Way.NUMBERS
 
     def __init__(self, checked: Checked, node: Expr, path: Path, kind: str) -> None:
         self._answer = _ByRow(checked, node)
         self._path = path
         self._kind = kind
-        self._key = (path, kind)
+        self.key = (path, kind)
+        """Of the column among those of a moment."""
 
     def run(self, context: _Context) -> Operand:
         memo = context.numbers
-        key = self._key
+        key = self.key
         vector = memo.get(key)
         if vector is None:
             numbers = context.frame.numbers(self._path)
@@ -1070,6 +1074,30 @@ class ColumnPlan:
         """Return the ROW paths that the answers hang on, as the decision's own values are: not all that it names."""
         return _outermost(self.part.reads(_Context(frame)))
 
+    def settled(self, frame: Frame) -> Settled | None:
+        """Return what answers in every frame with this one's CONSTANT and DECISION variables, where it takes no more.
+
+        That is a numeric expression of numeric columns. What is returned keeps nothing of the frame.
+        """
+        if self._pure is None:
+            self._pure = is_pure(self._checked)
+        if not self.is_fused():
+            return None
+        assert self._fused is not None
+        context = _Context(frame)
+        given: list[Any] = []
+        columns: list[tuple[int, _NumberPath, str]] = []
+        for part, kind, _ in self._inputs or ():
+            if isinstance(part, _NumberPath):
+                columns.append((len(given), part, kind))
+                given += (None, None, None)
+                continue
+            value = part.value(context) if isinstance(part, _Scalar) else None
+            if not _is_of_kind(value, kind):
+                return None
+            given += (value, value, value)
+        return _settled(self._fused, given, columns, doubles=self._doubles)
+
     # How columns come about
 
     def _is_alone(self, rows: Rows, frame: Frame) -> bool:
@@ -1131,7 +1159,7 @@ class ColumnPlan:
             except NotColumnar:
                 return None
             if not is_array:
-                if operand.__class__ is not _CLASSES[kind] or kind_of(operand) != kind:
+                if not _is_of_kind(operand, kind):
                     return None
                 arguments += (operand, operand, operand)
             elif isinstance(operand, Vector) and operand.valid is None and operand.values.dtype.kind == kind:
@@ -1299,6 +1327,39 @@ class ColumnPlan:
             if function is not None and all(self._checked.types[each.id] in _NUMERIC for each in arguments):
                 return _Call(function, [self._split_up(each) for each in arguments])
         return self._distinct(node)
+
+
+def _settled(
+    fused: Fused, given: list[Any], columns: Sequence[tuple[int, _NumberPath, str]], *, doubles: bool,
+) -> Settled:
+    """Return a function that fills in the columns, each with its bounds, among what is given."""
+
+    def answer(frame: Frame, rows: Rows) -> NDArray[Any] | None:
+        arguments = given.copy()
+        moment = frame.moment(rows)
+        for at, part, kind in columns:
+            vector = moment.get(part.key)
+            if vector is None:
+                try:
+                    vector = part.run(_Context(SomeRows(frame, rows)))
+                except NotColumnar:
+                    return None
+            if not isinstance(vector, Vector) or vector.valid is not None or vector.values.dtype.kind != kind:
+                return None
+            arguments[at] = vector.values
+            arguments[at + 1] = vector.low
+            arguments[at + 2] = vector.high
+        if not doubles:
+            return fused(*arguments)
+        with np.errstate(all="ignore"):
+            return fused(*arguments)
+
+    return answer
+
+
+def _is_of_kind(value: object, kind: str) -> bool:
+    """Whether a value is of a kind, and a number that columns hold."""
+    return value.__class__ is _CLASSES.get(kind) and (not isinstance(value, int) or abs(value) < 2**63)
 
 
 def _some_exhausted(answers: Sequence[object]) -> bool:

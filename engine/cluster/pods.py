@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,6 +24,15 @@ WHOLE_DEVICE: Final = 1000
 """One device, in thousandths."""
 
 _INT64_MAX: Final = 2**63 - 1
+_ITS_OWN: Final = frozenset({
+    "name", "uid", "creationTimestamp", "deletionTimestamp", "generation", "managedFields", "resourceVersion",
+    "selfLink",
+})
+_WITHOUT_REFERENCES: Final = 2
+"""The version of the marshal format in which equal data are equal bytes, whichever parts of them are one object."""
+NONZERO: Final[Mapping[str, int]] = {"cpu": 100, "memory": 200 * 1024 * 1024}
+"""What a container counts in scores that does not say: milli-cores, bytes (Kubernetes' defaults)."""
+
 _POD_LEVEL: Final = ("cpu", "memory")
 _PERCENTS: Final = (GPU_CORE, GPU, GPU_MEMORY_RATIO)
 _MILLI_ANNOTATION: Final = "alibabacloud.com/gpu-milli"
@@ -88,6 +98,8 @@ class PodInfo:
     """Guaranteed, Burstable or BestEffort."""
     node_name: str
     gpu: DeviceRequest | None
+    nonzero: tuple[int, ...]
+    """What it requests of the resources of `NONZERO` if containers that name no amount ask for that much."""
 
     @staticmethod
     def of(pod: Mapping[str, Any]) -> PodInfo:
@@ -128,14 +140,30 @@ class PodInfo:
             kubernetes_qos=kubernetes_qos_class(pod),
             node_name=text_at(spec, "nodeName", "spec"),
             gpu=_gpu_request(requests, annotations),
+            nonzero=_nonzero(spec, requests),
         )
 
     def on(self, node_name: str) -> PodInfo:
         """Return this pod, bound to a node (its object stays as it is)."""
         return PodInfo(
             self.key, self.namespace, self.name, self.uid, self.object, self.requests, self.limits, self.priority,
-            self.priority_band, self.qos_class, self.kubernetes_qos, node_name, self.gpu,
+            self.priority_band, self.qos_class, self.kubernetes_qos, node_name, self.gpu, self.nonzero,
         )
+
+    def shape(self) -> bytes | None:
+        """Return what is equal for pods of one shape, as controllers make them: None for one that nothing is like.
+
+        It covers all that is known of the pod but its name, uid and status, and what the API server notes of it.
+        """
+        metadata = self.object.get("metadata") or {}
+        told = [(key, metadata[key]) for key in metadata if key not in _ITS_OWN]
+        try:
+            return marshal.dumps((
+                self.namespace, self.node_name, self.priority, self.priority_band, self.qos_class, self.kubernetes_qos,
+                tuple(self.requests.items()), tuple(self.limits.items()), told, self.object.get("spec"),
+            ), _WITHOUT_REFERENCES)
+        except ValueError:  # not plain data
+            return None
 
     def unbound(self) -> PodInfo:
         """Return this pod as it was before it had a node; its object names none either."""
@@ -326,6 +354,24 @@ def _effective(spec: Mapping[str, Any], which: str) -> ResourceList:
         name: _canonical(name, quantity, f"spec.containers[*].resources.{which}.{name}")
         for name, quantity in total.items()
     })
+
+
+def _nonzero(spec: Mapping[str, Any], requests: ResourceList) -> tuple[int, ...]:
+    kinds = [kind for kind in ("containers", "initContainers") if spec.get(kind)]
+    if any(_unnamed(container) for kind in kinds for container in spec[kind]):
+        requests = _effective({**spec, **{kind: [_filled(each) for each in spec[kind]] for kind in kinds}}, "requests")
+    return tuple([requests[name] for name in NONZERO])
+
+
+def _unnamed(container: Mapping[str, Any]) -> list[str]:
+    named = (container.get("resources") or {}).get("requests") or {}
+    return [name for name in NONZERO if name not in named]
+
+
+def _filled(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    resources = container.get("resources") or {}
+    assumed = {name: f"{NONZERO[name]}m" if name == "cpu" else str(NONZERO[name]) for name in _unnamed(container)}
+    return {**container, "resources": {**resources, "requests": {**(resources.get("requests") or {}), **assumed}}}
 
 
 def _check_placement(spec: Mapping[str, Any]) -> None:

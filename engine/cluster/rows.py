@@ -19,6 +19,7 @@ from ..kubernetes.vocabulary import (
 )
 from .metrics import NANOSECONDS, STATISTICS, MeasuredList, NodeMetric, nanoseconds
 from .pods import (
+    NONZERO,
     WHOLE_DEVICE,
     DeviceRequest,
     PodInfo,
@@ -68,12 +69,15 @@ class NodeRow:
     images: Mapping[str, int] | None = None
     facts: dict[str, Any] | None = None
     """What `info` returned, for as long as it holds."""
+    nonzero: list[int] = field(default_factory=lambda: [0] * len(NONZERO))
+    """The sums of the pods' `nonzero` requests."""
 
     def copy(self) -> NodeRow:
         """Return a row that can be changed without this one noticing."""
         return NodeRow(
             self.name, self.node, self.allocatable, ResourceList(self.requested), dict(self.pods), self.metric,
             self.total, list(self.free), self.model, dict(self.taken), dict(self.used), self.images,
+            None, list(self.nonzero),
         )
 
     def set_node(self, node: Mapping[str, Any]) -> None:
@@ -89,6 +93,8 @@ class NodeRow:
         for name, amount in pod.requests.items():
             if amount:
                 requested[name] += amount
+        for place, amount in enumerate(pod.nonzero):
+            self.nonzero[place] += amount
         if pod.gpu is not None:
             self._hold(pod, pod.gpu, tuple(devices))
 
@@ -102,6 +108,8 @@ class NodeRow:
                 requested[name] -= amount
                 if not requested[name]:
                     del requested[name]
+        for place, amount in enumerate(pod.nonzero):
+            self.nonzero[place] -= amount
         if pod.gpu is not None:
             self._use(self.taken.pop(key, ()), -pod.gpu.share)
             for other in self.pods.values():

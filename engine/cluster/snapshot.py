@@ -21,7 +21,7 @@ from ..source import PolicyError, Problem
 from .changes import NO_ROWS, Log
 from .events import Event
 from .metrics import NANOSECONDS, NodeMetric, Unmeasured, unmeasured
-from .pods import DeviceRequest, PodInfo, ResourceList, json_kind, mapping_at, text_at
+from .pods import NONZERO, DeviceRequest, PodInfo, ResourceList, json_kind, mapping_at, text_at
 from .rows import NodeRow, allocatable_of, bound_devices, devices_of, model_of
 
 __all__ = [
@@ -39,6 +39,7 @@ _Integers = NDArray[np.int64]
 _Booleans = NDArray[np.bool_]
 _MOMENTS = "moments"
 _MOST_MOMENTS = 16
+_NONZERO: Final = {name: place for place, name in enumerate(NONZERO)}
 _Memo = dict[object, Any]
 _Number = TypeVar("_Number", bound=np.generic)
 
@@ -373,6 +374,7 @@ class Cluster:
         self._object_logs: dict[str, Log] = {}
         self._logs: dict[frozenset[Path], tuple[Log, ...]] = {}
         self._requested: dict[str, AmountColumn] = {}
+        self._nonzero: dict[int, AmountColumn] = {}
         self._allocatable: dict[str, AmountColumn] = {}
         self._pod_count = AmountColumn([len(row.pods) for row in self.rows])
         self._devices: _DeviceColumns | None = None
@@ -492,6 +494,8 @@ class Cluster:
                 column = columns.get(name)
                 if column is not None:
                     column.write(index, row.requested[name])
+        for place, column in self._nonzero.items():
+            column.write(index, row.nonzero[place])
         if pod.gpu is not None and row.free:
             self.devices_log.note(version, index)
             if self._devices is not None:
@@ -530,6 +534,13 @@ class Cluster:
         column = self._requested.get(name)
         if column is None:
             column = self._requested[name] = AmountColumn([row.requested[name] for row in self.rows])
+        return column
+
+    def nonzero_amounts(self, place: int) -> AmountColumn:
+        """Return the kept column of the requests of a resource of `NONZERO`, by its place there."""
+        column = self._nonzero.get(place)
+        if column is None:
+            column = self._nonzero[place] = AmountColumn([row.nonzero[place] for row in self.rows])
         return column
 
     def allocatable_amounts(self, name: str) -> AmountColumn:
@@ -698,19 +709,26 @@ class Snapshot:
         """Return the sums of the pods' requests, int64[nodes], 0 where nothing is requested."""
         return self._patched(self._cluster.requested_amounts(resource).values, lambda row: row.requested[resource])
 
+    def nonzero_requested(self, resource: str) -> _Integers:
+        """Return `requested` as scores count it (see `PodInfo.nonzero`): Kubernetes' NonZeroRequested of all nodes."""
+        place = _NONZERO.get(resource)
+        if place is None:
+            return self.requested(resource)
+        return self._patched(self._cluster.nonzero_amounts(place).values, lambda row: row.nonzero[place])
+
     def gathered(self, values: NDArray[_Number], rows: Rows) -> NDArray[_Number]:
-        """Return `values[rows]` of what is kept by row; many ask for the same. Not to be written."""
-        if len(rows) == len(values):
+        """Return `values[..., rows]` of what is kept by row; many ask for the same. Not to be written."""
+        if len(rows) == values.shape[-1]:
             return values
         if self._patch:
-            return values[rows]  # an overlay's columns are copies of its own
+            return values[..., rows]  # an overlay's columns are copies of its own
         of, version, moment = self._at
         if of is not rows or version != self._cluster.version:
             moment = self._cluster.moment(rows)
             self._at = rows, self._cluster.version, moment
         found: tuple[NDArray[_Number], NDArray[_Number]] | None = moment.get(id(values))
         if found is None:
-            found = moment[id(values)] = (values, values[rows])
+            found = moment[id(values)] = (values, values[rows] if values.ndim == 1 else values.take(rows, axis=-1))
         return found[1]
 
     @property

@@ -6,7 +6,7 @@ match, params) is fixed when it is made; what one decision needs more than once 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cel.checked import Path
-from ..cel.columns import ColumnPlan, evaluate, is_pure, split
+from ..cel.columns import ColumnPlan, Settled, evaluate, is_pure, split
 from ..cel.encoding import key_of, value_at
 from ..cel.environment import Scope
 from ..cel.estimate import estimate
@@ -59,9 +59,11 @@ _FEW: Final = 100
 """Up to so many rows have their messages written one by one."""
 
 
-_NOT_ASKED: Final = Question("not asked", frozenset())
+_NOT_ASKED: Final = Question("not asked", frozenset(), lasts=True)
 """The question of all pods that a document is not about: every node is fine."""
+_NOT_ASKED_NOW: Final = _NOT_ASKED._replace(lasts=False)
 _NO_FACTS: Final = Facts()
+_NOTHING_GIVEN: Final[Mapping[str, object]] = {}
 _MEASURED: Final = frozenset(("usage", "estimated"))
 _OF_THE_POD: Final = frozenset(("pod", "podInfo", "requests", "limits"))
 
@@ -117,6 +119,10 @@ class Evaluations:
                 "cost": self._cost}
 
 
+Ask: TypeAlias = Callable[[Snapshot, Rows], "NDArray[Any] | None"]
+"""See `Question.answer`."""
+
+
 @dataclass(frozen=True, slots=True)
 class _HangsOn:
     """What the answers of one point hang on."""
@@ -125,6 +131,10 @@ class _HangsOn:
     programs: tuple[Program, ...]
     always: frozenset[Path]
     """What is read of every node."""
+    said: Callable[[NodeFrame], Ask | None]
+    """Returns what says the answers of all pods of which what is read is as in a frame."""
+    lasts: bool
+    """Whether which pods the document is about is a matter of the pods alone."""
     questions: dict[Hashable, Question | None] = field(default_factory=dict)
     """By what is read of the pod."""
 
@@ -136,10 +146,14 @@ class _HangsOn:
         paths = self.always.union(*(ColumnPlan.of(program).reads(frame) for program in self.programs))
         if any(path[0] == "metricAge" or path == ("nodeInfo",) for path in paths):
             return None
-        return Question(key, paths)
+        return Question(key, paths, answer=self.said(frame), lasts=self.lasts)
 
 
-_NOT_READ: Final = _HangsOn((), (), frozenset())
+def _nothing_said(_: NodeFrame) -> None:
+    return None
+
+
+_NOT_READ: Final = _HangsOn((), (), frozenset(), _nothing_said, lasts=False)
 
 
 class DocumentScheduler:
@@ -151,6 +165,8 @@ class DocumentScheduler:
         self._compiled = compiled
         self._spec = compiled.spec
         self._ignore = compiled.spec.failure_policy is FailurePolicy.IGNORE
+        of_pods = compiled.spec.match.pods
+        self._lasts = of_pods is None or of_pods.namespace_selector is None
         self._of_filter: _HangsOn | None = _NOT_READ
         self._of_score: _HangsOn | None = _NOT_READ
         named = [
@@ -231,7 +247,7 @@ class DocumentScheduler:
             return None
         match = self._spec.match.pods
         if (point is Point.FILTER and exempt(match, pod)) or not accepts_pod(match, pod, snapshot):
-            return _NOT_ASKED
+            return _NOT_ASKED if self._lasts else _NOT_ASKED_NOW
         key = tuple([_key_at(pod, path) for path in found.of_pod])
         question = found.questions.get(key, _UNKNOWN)
         if question is _UNKNOWN:
@@ -257,7 +273,56 @@ class DocumentScheduler:
         if any(path[0] not in _OF_THE_POD for path in of_pod) or not all(is_pure(each.checked) for each in programs):
             return None
         always = frozenset[Path]() if self._spec.match.nodes is None else NODE_PATHS
-        return _HangsOn(tuple(sorted(of_pod)), programs, always)
+        said: Callable[[NodeFrame], Ask | None] = _nothing_said
+        if not compiled.conditions and self._spec.match.nodes is None:
+            said = self._said_by_filter if point is Point.FILTER else self._said_by_score
+        return _HangsOn(tuple(sorted(of_pod)), programs, always, said, self._lasts)
+
+    def _said_by_filter(self, frame: NodeFrame) -> Ask | None:
+        """Return what says whether nodes pass for pods as in the frame, where columns are all that it takes."""
+        rules = self._compiled.filter
+        settled = _settled([rule.program for rule in rules], frame)
+        if settled is None:
+            return None
+        counted = [self.evaluations[id(rule.program)] for rule in rules]
+
+        def passed(snapshot: Snapshot, rows: Rows) -> _Booleans | None:
+            found = _columns(settled, snapshot, rows)
+            if found is None:
+                return None
+            asked, all_good = len(rows), found[0]
+            counted[0].asked += asked
+            for good, count in zip(found[1:], counted[1:], strict=True):
+                count.asked += int(np.count_nonzero(all_good))
+                all_good &= good
+            return all_good
+
+        return passed
+
+    def _said_by_score(self, frame: NodeFrame) -> Ask | None:
+        """Return what scores nodes for pods as in the frame, where columns are all that it takes."""
+        items = self._compiled.score
+        settled = _settled([each.program for each in items], frame)
+        if settled is None:
+            return None
+        counted = [self.evaluations[id(each.program)] for each in items]
+        weights = [each.item.weight for each in items]
+
+        def scored(snapshot: Snapshot, rows: Rows) -> _Integers | None:
+            found = _columns(settled, snapshot, rows)
+            if found is None or not all(_in_range(values) for values in found):
+                return None
+            for count in counted:
+                count.asked += len(rows)
+            scores: list[_Integers] = [values.astype(np.int64, copy=False) for values in found]
+            if len(scores) == 1:
+                return scores[0]
+            total = scores[0] * weights[0]
+            for each, weight in zip(scores[1:], weights[1:], strict=True):
+                total += each * weight
+            return total // sum(weights)
+
+        return scored
 
     def depends_on(self, rules: frozenset[str]) -> frozenset[Path]:
         """Return what these rules read of the pod, the node and the time, with what decides whether they are asked."""
@@ -509,6 +574,31 @@ class _Filtering:
 
         return Answer(passed, explain, errors, lambda refused: grouped(refused, messages_of), codes, names,
                       lambda refused: grouped(refused, _fixed_message))
+
+
+def _settled(programs: Sequence[Program], frame: NodeFrame) -> list[Settled] | None:
+    """Return how these are answered of numeric columns for pods as in the frame; None where one of them is not."""
+    found = [ColumnPlan.of(program).settled(frame) for program in programs]
+    some = [each for each in found if each is not None]
+    return some if found and len(some) == len(found) else None
+
+
+def _columns(settled: Sequence[Settled], snapshot: Snapshot, rows: Rows) -> list[NDArray[Any]] | None:
+    frame = snapshot.frame(_NOTHING_GIVEN)
+    found = []
+    for each in settled:
+        values = each(frame, rows)
+        if values is None:
+            return None
+        found.append(values)
+    return found
+
+
+def _in_range(values: NDArray[Any]) -> bool:
+    """Whether these are scores, doubles not yet truncated."""
+    if values.dtype == np.int64:
+        return bool(np.maximum.reduce(values.view(np.uint64)) <= HIGHEST_SCORE)  # what is below 0 counts as very large
+    return bool((values >= 0).all() and (values < HIGHEST_SCORE + 1).all())
 
 
 @lru_cache(maxsize=256)

@@ -32,12 +32,12 @@ class KeptColumns:
         self._compute = compute
 
     def of(self, snapshot: Snapshot) -> NDArray[np.int64]:
-        """Return int64[nodes, width], not to be written and valid until the cluster changes."""
+        """Return int64[width, nodes], not to be written and valid until the cluster changes."""
         values = self._of_cluster(snapshot)
         if snapshot.patched:
             values = values.copy()
             for index, row in snapshot.patched.items():
-                values[index] = self._compute(row, snapshot.now, False)
+                values[:, index] = self._compute(row, snapshot.now, False)
         return values
 
     def _of_cluster(self, snapshot: Snapshot) -> NDArray[np.int64]:
@@ -62,9 +62,9 @@ class KeptColumns:
             if rows is not None:
                 changed = rows.tolist()
         else:
-            values = np.zeros((snapshot.size, self._width), np.int64)
+            values = np.zeros((self._width, snapshot.size), np.int64)
         for index in changed:
-            values[index] = self._compute(cluster.rows[index], snapshot.now, True)
+            values[:, index] = self._compute(cluster.rows[index], snapshot.now, True)
         cluster.kept[self] = (stamp, values)
         return values
 

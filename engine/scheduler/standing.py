@@ -40,6 +40,8 @@ _MANY: Final = 4
 _Booleans = NDArray[np.bool_]
 _Step = TypeVar("_Step")
 _NOT_KEPT: Final = object()
+_NO_ERRORS: Final[Errors] = {}
+_MOST_SHAPES: Final = 4_096
 
 
 @lru_cache(maxsize=8)
@@ -183,29 +185,59 @@ class Group(_Lent):
         return self.values.nbytes + sum(column.values.nbytes for column in self.columns)
 
 
+@dataclass(slots=True)
+class _Questions:
+    """What pods of one shape ask the plugins of a point; None of one that cannot say it, or that failed."""
+
+    each: list[Question | None]
+    passing: list[int]
+    """The places of those that do not last."""
+    key: Hashable
+    """Of their group."""
+
+
+class _OfProfile:
+    """What stands for one profile: groups, and what pods of a shape ask. What was not used for longest goes."""
+
+    def __init__(self) -> None:
+        self._groups: OrderedDict[Hashable, Group] = OrderedDict()
+        self.questions: dict[Hashable, _Questions] = {}
+
+    def group(self, key: Hashable) -> Group | None:
+        found = self._groups.get(key)
+        if found is not None:
+            self._groups.move_to_end(key)
+        return found
+
+    def keep(self, key: Hashable, group: Group) -> None:
+        groups = self._groups
+        most = max(_FEWEST, _MOST_BYTES // max(1, group.bytes))
+        while len(groups) >= most:
+            groups.popitem(last=False)
+        groups[key] = group
+
+    def remember(self, key: Hashable, questions: _Questions) -> None:
+        if len(self.questions) >= _MOST_SHAPES:
+            self.questions.clear()
+        self.questions[key] = questions
+
+
 class _Store:
-    """The groups of one cluster, by profile, of which the ones that were not used for longest go.
+    """What stands for one cluster.
 
     A column is there as long as a group has it; those whose pods ask the same of a plugin share it.
     """
 
     def __init__(self) -> None:
-        self._groups: WeakKeyDictionary[Any, OrderedDict[Hashable, Group]] = WeakKeyDictionary()
+        self._profiles: WeakKeyDictionary[Any, _OfProfile] = WeakKeyDictionary()
         self._columns: WeakKeyDictionary[Any, WeakValueDictionary[Hashable, _Column]] = WeakKeyDictionary()
 
-    def group(self, profile: object, key: Hashable) -> Group | None:
-        groups = self._groups.get(profile)
-        found = None if groups is None else groups.get(key)
-        if groups is not None and found is not None:
-            groups.move_to_end(key)
+    def of(self, profile: object) -> _OfProfile:
+        """Return what stands for a profile."""
+        found = self._profiles.get(profile)
+        if found is None:
+            found = self._profiles[profile] = _OfProfile()
         return found
-
-    def keep(self, profile: object, key: Hashable, group: Group) -> None:
-        groups = self._groups.setdefault(profile, OrderedDict())
-        most = max(_FEWEST, _MOST_BYTES // max(1, group.bytes))
-        while len(groups) >= most:
-            groups.popitem(last=False)
-        groups[key] = group
 
     def column(self, ask: Any, point: Point, key: Hashable, size: int) -> _Column:
         """Return a plugin's column for a question, an empty one where there is none."""
@@ -230,6 +262,7 @@ class Standing:
             store = cluster.kept[_KEPT] = _Store()
         self._store = store
         self._everything = all_rows(snapshot.size)
+        self._shape = pod.shape()
 
     def is_about(self, pod: PodInfo, snapshot: Snapshot) -> bool:
         """Whether that is the pod, and the moment."""
@@ -240,23 +273,50 @@ class Standing:
 
         The others have to be asked anew: see the group.
         """
-        actives, among = profile.without(point, skipped), profile.repeating[point]
-        questions = [self._question(point, active) if active.plugin.name in among else None for active in actives]
+        actives, kept = profile.without(point, skipped), self._store.of(profile)
+        questions = self._questions(profile, kept, point, skipped, actives)
         held: list[_Column] = []
         """What a group that did not come about has asked already."""
         while True:
-            key = point, skipped, tuple([_NOT_KEPT if each is None else each.key for each in questions])
             try:
-                group = self._store.group(profile, key)
+                group = kept.group(questions.key)
                 if group is None:
-                    group = self._grouped(point, actives, questions, held)
-                    self._store.keep(profile, key, group)
+                    group = self._grouped(point, actives, questions.each, held)
+                    kept.keep(questions.key, group)
                 else:
-                    self._follow(point, group, questions)
+                    self._follow(point, group, questions.each)
             except _Failed as failed:
-                questions[failed.place] = None
+                each = [None if place == failed.place else every for place, every in enumerate(questions.each)]
+                questions = _Questions(each, [], _key_of(point, skipped, each))
             else:
                 return group
+
+    def _questions(
+        self, profile: Profile, kept: _OfProfile, point: Point, skipped: frozenset[str], actives: Sequence[Active],
+    ) -> _Questions:
+        """Return what the pod asks of these plugins; only what does not last is found out anew for pods of a shape."""
+        of_shape = point, skipped, self._shape
+        known = kept.questions.get(of_shape) if self._shape is not None else None
+        if known is None:
+            among = profile.repeating[point]
+            each = [self._question(point, active) if active.plugin.name in among else None for active in actives]
+            passing = [place for place, (active, question) in enumerate(zip(actives, each, strict=True))
+                       if active.plugin.name in among and (question is None or not question.lasts)]
+            known = _Questions(each, passing, _key_of(point, skipped, each))
+            if self._shape is not None:
+                kept.remember(of_shape, known)
+            return known
+        same = True
+        for place in known.passing:
+            before, question = known.each[place], self._question(point, actives[place])
+            known.each[place] = question
+            if before is None or question is None:
+                same = same and before is question
+            else:
+                same = same and before.key == question.key
+        if not same:
+            known.key = _key_of(point, skipped, known.each)
+        return known
 
     def _question(self, point: Point, active: Active) -> Question | None:
         """Return what a plugin's answers hang on; None where it cannot say so: it is asked the slow way then."""
@@ -264,7 +324,7 @@ class Standing:
             question = active.ask.question(point, self._pod, self._snapshot)
             if question.__class__ is not Question:
                 return None
-            hash((question.key, question.epoch))
+            hash(question.key)
             self._cluster.logs(question.paths)
         except Exception:
             return None
@@ -295,14 +355,18 @@ class Standing:
     def _follow(self, point: Point, group: Group, questions: Sequence[Question | None]) -> None:
         """Ask about the rows that changed, and bring up to date what the answers come to there."""
         columns = group.columns
-        epochs = [question.epoch for question in questions if question is not None]
+        asks = [question for question in questions if question is not None]
+        epochs = [None if each.epoch is None else self._epoch(each.epoch, place)
+                  for each, place in zip(asks, group.places, strict=True)]
+        of_columns = [column.epoch for column in columns]
         stamps = [part.last() for part in group.parts]
         behind: dict[int, Rows] = {}
-        renewed = epochs != group.epochs
+        renewed, same = epochs != group.epochs, epochs == of_columns
         for part, stamp in zip(group.parts, stamps, strict=True):
             since, altered = part.stamp, False
-            if stamp == since and all([columns[number].epoch == epochs[number] for number in part.numbers]):  # noqa: C419
-                continue  # a column may have gone on to another epoch, and not back, for another group
+            # A column may have gone on to another epoch, and not back, for another group.
+            if stamp == since and (same or all(epochs[number] == of_columns[number] for number in part.numbers)):
+                continue
             renewed = renewed or since < 0
             before, rows = since, self._changed(part, since)
             for number in part.numbers:
@@ -311,7 +375,7 @@ class Standing:
                     if column.stamp != before:
                         before, rows = column.stamp, self._changed(part, column.stamp)
                     asked = self._everything if rows is None or column.epoch != epoch else rows
-                    values, errors = self._asked(point, group, number, asked)
+                    values, errors = self._asked(point, group, number, asks[number], asked)
                     column.write(asked, values, errors, stamp)
                     column.epoch = epoch
                 altered = altered or column.altered > since
@@ -336,22 +400,38 @@ class Standing:
             part.stamp = stamp
         group.epochs = epochs
 
+    def _epoch(self, epoch: Callable[[Snapshot], Hashable], place: int) -> Hashable:
+        try:
+            found = epoch(self._snapshot)
+            hash(found)
+        except Exception as error:
+            raise _Failed(place) from error
+        return found
+
     def _changed(self, part: _Part, since: int) -> Rows | None:
         """Return the rows that changed since then; None where that is not known, or so many did that all are asked."""
         rows = self._cluster.changed(part.paths, since) if since >= 0 else None
         return None if rows is None or len(rows) * _MANY > self._snapshot.size else rows
 
     def _asked(
-        self, point: Point, group: Group, number: int, rows: Rows,
+        self, point: Point, group: Group, number: int, question: Question, rows: Rows,
     ) -> tuple[NDArray[Any], Errors]:
         """Return a plugin's answers about some rows."""
         if not len(rows):
             return group.columns[number].values[rows], {}
         answered = _filtered if point is Point.FILTER else _scored
         try:
+            if question.answer is not None:
+                values = _sound(question.answer(self._snapshot, rows), point, len(rows))
+                if values is not None:
+                    return values, _NO_ERRORS
             return answered(group.actives[number].ask, self._state, self._pod, self._snapshot, rows)
         except Exception as error:
             raise _Failed(group.places[number]) from error
+
+
+def _key_of(point: Point, skipped: frozenset[str], questions: Sequence[Question | None]) -> Hashable:
+    return point, skipped, tuple([_NOT_KEPT if each is None else each.key for each in questions])
 
 
 def _filtered(
@@ -371,6 +451,17 @@ def _scored(
     if np.maximum.reduce(chosen.view(np.uint64)) > HIGHEST_SCORE:  # what is below 0 counts as very large there
         raise _Unkept
     return chosen.astype(np.int8), scores.errors
+
+
+def _sound(values: NDArray[Any] | None, point: Point, size: int) -> NDArray[Any] | None:
+    """Return what a question says of so many rows if it is what it should be; else the plugin itself has to say it."""
+    if values is None or values.shape != (size,):
+        return None
+    if point is Point.FILTER:
+        return values if values.dtype == np.bool_ else None
+    if values.dtype != np.int64 or np.maximum.reduce(values.view(np.uint64)) > HIGHEST_SCORE:
+        return None
+    return values.astype(np.int8)
 
 
 def _of_rows(values: NDArray[Any], wanted: type[np.generic], rows: Rows, snapshot: Snapshot) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..plugins import Changed, Nomination, OnlyNodes, Plan, Repeats, Skip, Wait
-from ..points import Answer, Point, Refusal, Scores
+from ..points import Answer, Point, Question, Refusal, Scores
 from .profile import Active, Profile
 from .rowwise import describe
 
@@ -65,7 +65,8 @@ class Watched:
                 tell(name, timer() - begun, error, True, arguments)
                 raise
             tell(name, timer() - begun, answer, False, arguments)
-            return answer
+            # It is the plugin that is watched, not what it says beforehand.
+            return answer._replace(answer=None) if isinstance(answer, Question) else answer
 
         self.__dict__[name] = ask  # from now on it is found without this
         return ask

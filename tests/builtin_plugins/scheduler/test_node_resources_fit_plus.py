@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler.node_resources_fit_plus import pod_request
-from koordpolicy.builtin_plugins.scheduler.nonzero_requested import nonzero_requests
 from koordpolicy.engine.cluster.snapshot import NodeChange
 from koordpolicy.engine.plugins import CycleState
 
@@ -70,8 +69,8 @@ def test_the_pod_counts_by_its_own_sum_and_not_by_its_effective_requests():
 
 
 def test_the_effective_requests_get_defaults_per_container(kit):
-    assert nonzero_requests(kit.pod(requests={"cpu": "0"})) == (0, 200 * MIB)
-    assert nonzero_requests(kit.pod(overhead={"cpu": "1"})) == (1100, 200 * MIB)
+    assert kit.pod(requests={"cpu": "0"}).nonzero == (0, 200 * MIB)
+    assert kit.pod(overhead={"cpu": "1"}).nonzero == (1100, 200 * MIB)
 
 
 @pytest.mark.parametrize(("resources", "message"), [

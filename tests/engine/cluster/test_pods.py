@@ -22,6 +22,7 @@ def test_a_pod_is_read_whole():
         "key": "shop/p", "namespace": "shop", "name": "p", "uid": "u", "object": item, "node_name": "n1", "gpu": None,
         "requests": {"cpu": 500, "memory": 2**30}, "limits": {"memory": 2**31}, "priority": 9100,
         "priority_band": "koord-prod", "qos_class": "LSR", "kubernetes_qos": "Burstable",
+            "nonzero": (500, 2**30),
     }
     assert (found.requests["nvidia.com/gpu"], found.on("n2").node_name, found.node_name) == (0, "n2", "n1")
 

@@ -26,10 +26,10 @@ def kept_pod_counts():
 def test_only_rows_that_changed_are_computed_again():
     columns, asked = kept_pod_counts()
     cluster = Cluster([node("a"), node("b")])
-    assert columns.of(cluster.snapshot(1)).tolist() == [[0, 1], [0, 1]]
-    assert columns.of(cluster.snapshot(2)).tolist() == [[0, 1], [0, 1]]
+    assert columns.of(cluster.snapshot(1)).T.tolist() == [[0, 1], [0, 1]]
+    assert columns.of(cluster.snapshot(2)).T.tolist() == [[0, 1], [0, 1]]
     cluster.assume(pod("p"), "b")
-    assert columns.of(cluster.snapshot(3)).tolist() == [[0, 1], [1, 3]]
+    assert columns.of(cluster.snapshot(3)).T.tolist() == [[0, 1], [1, 3]]
     assert asked == [("a", 1, True), ("b", 1, True), ("b", 3, True)]
 
 
@@ -38,22 +38,22 @@ def test_nodes_that_come_or_go_begin_everything_anew():
     cluster = Cluster([node("a")])
     columns.of(cluster.snapshot(1))
     cluster.upsert(node("b"))
-    assert columns.of(cluster.snapshot(2)).tolist() == [[0, 2], [0, 2]]
+    assert columns.of(cluster.snapshot(2)).T.tolist() == [[0, 2], [0, 2]]
 
 
 def test_an_overlay_is_computed_for_its_own_rows_and_kept_nowhere():
     columns, asked = kept_pod_counts()
     cluster = Cluster([node("a"), node("b")])
     overlay = cluster.snapshot(1).overlay({"b": NodeChange(add=[pod("p")])})
-    assert columns.of(overlay).tolist() == [[0, 1], [1, 1]]
-    assert columns.of(cluster.snapshot(1)).tolist() == [[0, 1], [0, 1]]
+    assert columns.of(overlay).T.tolist() == [[0, 1], [1, 1]]
+    assert columns.of(cluster.snapshot(1)).T.tolist() == [[0, 1], [0, 1]]
     assert asked == [("a", 1, True), ("b", 1, True), ("b", 1, False)]
 
 
 def test_clusters_do_not_share_columns():
     columns, _ = kept_pod_counts()
     columns.of(Cluster([node("a")]).snapshot(1))
-    assert columns.of(Cluster([node("a"), node("b")]).snapshot(2)).tolist() == [[0, 2], [0, 2]]
+    assert columns.of(Cluster([node("a"), node("b")]).snapshot(2)).T.tolist() == [[0, 2], [0, 2]]
 
 
 def kept_topologies():

@@ -210,7 +210,7 @@ def test_other_questions_are_kept_apart():
 
 
 @pytest.mark.parametrize("odd", [
-    SimpleNamespace(key="key", paths=frozenset(), epoch=None), Question(["a list"], frozenset()), Question("key", {("nodeInfo", "pods")}), Question("key", frozenset(), []), "no question", ("key", frozenset(), None),
+    SimpleNamespace(key="key", paths=frozenset(), epoch=None), Question(["a list"], frozenset()), Question("key", {("nodeInfo", "pods")}), Question("key", frozenset(), lambda _: []), "no question", ("key", frozenset(), None),
 ])
 def test_a_plugin_that_says_it_in_another_shape_is_asked_every_time(odd):
     plugin, _, scheduler = counting()
@@ -224,7 +224,7 @@ def test_a_plugin_that_says_it_in_another_shape_is_asked_every_time(odd):
 def test_answers_of_another_epoch_are_asked_for_also_where_there_was_none_before():
     plugin, _, scheduler = counting()
     for number, (epoch, first) in enumerate([(None, 0), (1, 30), (1, 30), (None, 0)]):
-        plugin.question = lambda point, pod, snapshot, epoch=epoch: Question(None, frozenset(), epoch)
+        plugin.question = lambda point, pod, snapshot, epoch=epoch: Question(None, frozenset(), lambda _: epoch)
         plugin.filter = lambda state, pod, snapshot, rows, first=first: Answer(np.arange(snapshot.size) >= first, lambda _: Refusal("", "early"))
         assert scheduler.decide(pod(f"p{number}", Random(1))).node == f"n{first:02}"
 
@@ -247,7 +247,7 @@ def test_two_sets_of_questions_share_a_plugin_whose_epoch_comes_and_goes():
     epochs = {"a": None, "b": None}
     other = Few()
     other.question = lambda point, pod, snapshot: Question(pod.namespace, frozenset({("nodeInfo", "pods")}))
-    plugin.question = lambda point, pod, snapshot: Question(None, frozenset(), epochs[pod.namespace])
+    plugin.question = lambda point, pod, snapshot: Question(None, frozenset(), lambda _: epochs[pod.namespace])
     plugin.filter = lambda state, pod, snapshot, rows: Answer(np.full(len(rows), epochs[pod.namespace] is None), lambda _: Refusal("", "early"))
     made = [("Counts", plugin), ("Few", other)]
     plugins = [Plugin(name, Framework.SCHEDULER, (Point.FILTER,), lambda args, handle, it=it: it, "here", "1") for name, it in made]
