@@ -80,6 +80,15 @@ class Measured:
 class _Node:
     pods: dict[str, Assigned] = field(default_factory=dict)
     measured: Measured | None = None
+    totals: dict[Query, list[int]] = field(default_factory=dict)
+    """What is used, by what was asked for, with these pods and this metric."""
+    coming: dict[str, Assigned] = field(default_factory=dict)
+    """Pods that are about to run on it, and were not seen there yet."""
+
+    def copy(self) -> _Node:
+        """Return one that can be changed without this one noticing."""
+        totals = {query: list(total) for query, total in self.totals.items()}
+        return _Node(dict(self.pods), self.measured, totals, dict(self.coming))
 
 
 def estimate_pod(pod: PodInfo, args: LoadAwareArgs) -> dict[str, int]:
@@ -124,12 +133,14 @@ class PodAssignCache:
 
     def assign(self, node: str, pod: PodInfo, now: int) -> None:
         """Note that a pod is about to run on a node."""
-        self._nodes.setdefault(node, _Node()).pods[pod.key] = self._assigned(pod, None, now)
+        self._nodes.setdefault(node, _Node()).coming[pod.key] = self._assigned(pod, None, now)
 
     def unassign(self, node: str, pod: PodInfo) -> None:
         """Forget that."""
-        if node in self._nodes:
-            self._nodes[node].pods.pop(pod.key, None)
+        known = self._nodes.get(node)
+        if known is not None:
+            known.coming.pop(pod.key, None)
+            self._remove(known, pod.key)
 
     def keep_only(self, nodes: Mapping[str, int]) -> None:
         """Forget the nodes that there are no more."""
@@ -141,68 +152,85 @@ class PodAssignCache:
 
         Nothing is remembered of a row that is not `kept`.
         """
-        measured, pods = self._renewed(row, now, kept)
-        size = len(self._names)
-        if measured is None:
-            return (0,) * size
-        usage = [0] * size
+        node = self._renewed(row, now, kept)
+        if node.measured is None:
+            return (0,) * len(self._names)
+        total = node.totals.get(query)
+        if total is None:
+            total = node.totals[query] = list(self._base(node.measured, query) or (0,) * len(self._names))
+            for pod in node.pods.values():
+                self._count(total, pod, node.measured, query, 1)
+        return total
+
+    def _base(self, measured: Measured, query: Query) -> Vector | None:
+        """Return what was measured of the node as a whole, None where nothing was."""
         if query.prod:
-            if self._args.prod_usage_includes_system:
-                _add(usage, measured.system)
-            for pod in pods:
-                self._add_prod(usage, pod, measured)
-            return usage
-        base = measured.usage
-        if query.statistic:
-            base = measured.aggregated.get((query.statistic, query.duration))
-            if base is None and query.duration == 0:
-                base = measured.usage
-        if base is None:
-            for pod in pods:
-                if pod.estimate is not None:
-                    _add(usage, pod.estimate)
-            return usage
-        _add(usage, base)
-        for pod in pods:
-            seen = measured.pods.get(pod.pod.key)
-            if pod.estimate is not None and _still_estimated(pod, seen, measured):
-                _add_excess(usage, pod.estimate, seen)
-        return usage
+            return measured.system if self._args.prod_usage_includes_system else None
+        if not query.statistic:
+            return measured.usage
+        base = measured.aggregated.get((query.statistic, query.duration))
+        return measured.usage if base is None and query.duration == 0 else base
 
-    def _add_prod(self, usage: list[int], pod: Assigned, measured: Measured) -> None:
-        if pod.pod.priority_band != PROD:
+    def _count(self, total: list[int], pod: Assigned, measured: Measured, query: Query, times: int) -> None:
+        """Add to a total what a pod adds; that hangs on no other pod, and not on the time."""
+        if query.prod and pod.pod.priority_band != PROD:
             return
-        key = pod.pod.key
+        key, estimate = pod.pod.key, pod.estimate
         seen = measured.pods.get(key)
-        # Both must say prod: a pod's class may change, and a pod that is gone may still be reported.
-        reported = key in measured.prod_pods
-        if reported and seen is not None:
-            _add(usage, seen)
-        if pod.estimate is None:
-            return
-        if seen is not None and not reported:
-            _add(usage, pod.estimate)
-        elif _still_estimated(pod, seen, measured):
-            _add_excess(usage, pod.estimate, seen)
+        excess = estimate is not None and _still_estimated(pod, seen, measured)
+        if query.prod:
+            # Both must say prod: a pod's class may change, and a pod that is gone may still be reported.
+            reported = key in measured.prod_pods
+            if reported and seen is not None:
+                _add(total, seen, times)
+            whole = seen is not None and not reported
+        else:
+            whole = self._base(measured, query) is None
+        if estimate is not None and whole:
+            _add(total, estimate, times)
+        elif estimate is not None and excess:
+            left = estimate if seen is None else [max(0, amount - seen[index]) for index, amount in enumerate(estimate)]
+            _add(total, left, times)
 
-    def _renewed(self, row: NodeRow, now: int, kept: bool) -> tuple[Measured | None, Sequence[Assigned]]:
-        known = self._nodes.get(row.name) or _Node()
-        measured = known.measured
+    def _renewed(self, row: NodeRow, now: int, kept: bool) -> _Node:
+        """Return what is known of a node with the pods and the metric that the row shows."""
+        known = self._nodes.get(row.name)
+        if known is None:
+            known = _Node()
+            if kept:
+                self._nodes[row.name] = known
+        elif not kept:
+            known = known.copy()
+        before = known.measured
         if row.metric is None:
-            measured = None
-        elif measured is None or measured.metric is not row.metric:
-            measured = self._measured(row.metric)
-        pods = {}
-        for key, pod in row.pods.items():
-            entry = known.pods.get(key)
-            pods[key] = entry if entry is not None and entry.pod is pod else self._assigned(pod, entry, now)
-        if kept:
-            self._nodes[row.name] = _Node(pods, measured)
-        return measured, tuple(pods.values())
+            known.measured = None
+        elif before is None or before.metric is not row.metric:
+            known.measured = self._measured(row.metric)
+        if known.measured is not before:
+            known.totals.clear()
+        shown, pods = row.pods, known.pods
+        others = [key for key, entry in pods.items() if key not in shown or shown[key].object is not entry.pod.object]
+        replaced = {key: self._remove(known, key) for key in others}
+        if len(pods) < len(shown):
+            for key in shown.keys() - pods.keys():
+                pod, entry = shown[key], known.coming.pop(key, None) or replaced.get(key)
+                if entry is None or entry.pod.object is not pod.object:
+                    entry = self._assigned(pod, entry, now)
+                pods[key] = entry
+                if known.measured is not None:
+                    for query, total in known.totals.items():
+                        self._count(total, entry, known.measured, query, 1)
+        known.coming.clear()
+        return known
+
+    def _remove(self, node: _Node, key: str) -> Assigned | None:
+        gone = node.pods.pop(key, None)
+        if gone is not None and node.measured is not None:
+            for query, total in node.totals.items():
+                self._count(total, gone, node.measured, query, -1)
+        return gone
 
     def _assigned(self, pod: PodInfo, before: Assigned | None, now: int) -> Assigned:
-        if before is not None and before.pod.object is pod.object:
-            return Assigned(pod, before.noticed, before.timestamp, before.estimate, before.deadline)
         noticed = before.noticed if before is not None and before.pod.uid in ("", pod.uid) else now
         timestamp = _condition(pod, "PodScheduled") or noticed
         args = self._args
@@ -270,14 +298,9 @@ def _still_estimated(pod: Assigned, seen: Vector | None, measured: Measured) -> 
     )
 
 
-def _add(total: list[int], amounts: Vector) -> None:
+def _add(total: list[int], amounts: Sequence[int], times: int) -> None:
     for index, amount in enumerate(amounts):
-        total[index] += amount
-
-
-def _add_excess(total: list[int], estimate: Vector, seen: Vector | None) -> None:
-    for index, amount in enumerate(estimate):
-        total[index] += max(0, amount - (seen[index] if seen is not None else 0))
+        total[index] += times * amount
 
 
 def _estimate(pod: PodInfo, name: str, factor: int) -> int:

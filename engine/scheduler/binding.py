@@ -13,16 +13,14 @@ from typing import Any
 from ..cel.values import EvaluationError
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Cluster
-from ..plugins import ApplyPatch, Client, CycleState, PreBind, PreBindReservation, Skip, methods_of
+from ..plugins import ApplyPatch, Client, CycleState, PreBind, PreBindReservation, Skip
 from ..points import Code, Point, Refusal
 from ..reload.instances import Lease
 from .asking import guarded
 from .profile import Active, Profile
 from .reservations import is_reserve_pod, reservation_of
-from .rowwise import describe, has
+from .rowwise import describe
 from .verdict import Failure, Verdict
-
-_WRITES = methods_of(PreBind)
 
 
 @dataclass(slots=True)
@@ -163,7 +161,7 @@ def bind(held: Bound, pod: PodInfo, cluster: Cluster, client: Client, feature_ga
             held.refuse("Reservation", Point.PRE_BIND, Refusal("", message, Code.ERROR))
             return
         # Where nobody writes into the draft there is nothing to send: then it is not even made.
-        if reservation is not None or any(has(each.ask, *_WRITES) for each in profile.at[Point.PRE_BIND]):
+        if reservation is not None or profile.having(PreBind):
             _prepare(held, pod, original, node, reserves=reservation is not None)
     if held.refusal is None:
         _bind(held, pod, node, client)
@@ -193,8 +191,8 @@ def _prepare(held: Bound, pod: PodInfo, original: Mapping[str, Any], node: str, 
             if _stopped(held, active, active.ask.pre_bind_reservation, held.state, draft, node):
                 return
     else:
-        for active in held.profile.at[Point.PRE_BIND]:
-            if has(active.ask, *_WRITES) and _stopped(held, active, active.ask.pre_bind, held.state, pod, draft, node):
+        for active in held.profile.having(PreBind):
+            if _stopped(held, active, active.ask.pre_bind, held.state, pod, draft, node):
                 return
     for active in held.profile.having(ApplyPatch):
         answer = guarded(held.failures, active, Point.PRE_BIND, active.ask.apply_patch, held.state, original, draft,

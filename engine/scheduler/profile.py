@@ -22,6 +22,7 @@ from ..plugins import (
     BeforePreFilter,
     BeforeScore,
     FilterNode,
+    PreBind,
     PreBindReservation,
     Repeats,
     ScoreNode,
@@ -45,6 +46,7 @@ CAPABILITIES: Final[Mapping[type, Point]] = {
     AfterFilter: Point.FILTER,
     AfterPostFilter: Point.POST_FILTER,
     BeforeScore: Point.SCORE,
+    PreBind: Point.PRE_BIND,
     PreBindReservation: Point.PRE_BIND,
     ApplyPatch: Point.PRE_BIND,
 }

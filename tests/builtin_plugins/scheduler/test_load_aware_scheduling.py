@@ -3,10 +3,17 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.builtin_plugins.scheduler.load_aware_args import check_args, convert
-from koordpolicy.builtin_plugins.scheduler.load_aware_estimates import estimate_node, estimate_pod
+from koordpolicy.builtin_plugins.scheduler.load_aware_estimates import (
+    PodAssignCache,
+    Query,
+    estimate_node,
+    estimate_pod,
+)
 from koordpolicy.engine.cluster.metrics import nanoseconds
 from koordpolicy.engine.cluster.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
@@ -289,3 +296,34 @@ def test_a_profile_that_names_it_fills_nodes_up_to_the_threshold_and_no_further(
     # 8.5 cores each: a takes two (10, 18.5, 27), b takes one (20, 28.5).
     assert [verdict.node for verdict in verdicts] == ["a", "a", "b", None]
     assert [(each.reason, list(each.nodes)) for each in verdicts[-1].refusals()] == [("node(s) cpu usage exceed threshold", ["a", "b"])]
+
+
+def usages(cache, cluster):
+    queries = (Query(), Query(prod=True), Query(statistic="p95", duration=0))
+    return {row.name: [list(cache.usage(row, NOW, True, query)) for query in queries] for row in cluster.rows}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.randoms(use_true_random=False), st.booleans())
+def test_what_pods_add_is_the_same_whether_it_was_followed_or_is_added_up_anew(random, of_system):
+    args = convert(check_args({"prodUsageIncludeSys": of_system, "estimatedSecondsAfterPodScheduled": 60}))
+    followed, cluster = PodAssignCache(args), Cluster([node("a"), node("b")])
+    for _ in range(12):
+        name = f"p{random.randrange(6)}"
+        seen = random.choice([None, "2026-01-01T00:09:30Z", "2026-01-01T00:01:00Z"])
+        item = pod(name, cpu=str(random.randrange(1, 9)), since=seen, on=random.choice(["a", "b", None]), priority=random.choice([9500, 5500]))
+        match random.randrange(5):
+            case 0 | 1:
+                cluster.upsert(item)
+            case 2:
+                cluster.delete("Pod", f"default/{name}")
+            case 3:
+                told = [reported(f"p{number}", str(random.randrange(9)), random.choice(["koord-prod", "koord-batch"])) for number in range(random.randrange(7))]
+                statistics = [{"duration": "5m", "usage": {"p95": {"resources": {"cpu": "7", "memory": "1Gi"}}}}] * random.randrange(2)
+                cluster.upsert(metric("a", pods=told, systemUsage={"resources": {"cpu": "1"}}, aggregatedNodeUsages=statistics))
+            case _:
+                info = PodInfo.of(item)
+                followed.assign("a", info, NOW)
+                if random.random() < 0.5:
+                    followed.unassign("a", info)
+        assert usages(followed, cluster) == usages(PodAssignCache(args), cluster)
