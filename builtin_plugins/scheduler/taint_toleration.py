@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.edits import Edit, toleration_edit, uncordon_edit, untaint_edit
 from koordpolicy.engine.cluster.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
 from koordpolicy.engine.kubernetes.selectors import Json, tolerates, untolerated
 from koordpolicy.engine.plugins import CycleState, Event, Handle
 from koordpolicy.engine.points import HIGHEST_SCORE, Answer, Code, Point, Question, Refusal, Scores
@@ -81,7 +82,7 @@ class TaintToleration:
 
     def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question | None:
         """Return what the answers hang on: the tolerations; None of scores where nodes are held against each other."""
-        if point is Point.SCORE and self._are_soft(self._counts(pod, snapshot)):
+        if point is Point.SCORE and _has_soft(snapshot.cluster) and self._are_soft(self._counts(pod, snapshot)):
             return None
         return Question(_question(pod), _PATHS, lasts=point is Point.FILTER)
 
@@ -119,6 +120,15 @@ class TaintToleration:
     def may_help(self, event: Event, pod: PodInfo) -> bool:
         """Return whether a node came or changed."""
         return node_came_or_changed(event) or is_of(event, pod)
+
+
+def _has_soft(cluster: Cluster) -> bool:
+    """Whether any node has a soft taint."""
+    stamp, known = cluster.stamp(_PATHS), cluster.kept.get(_has_soft)
+    if not isinstance(known, tuple) or known[0] != stamp:
+        taints = chain.from_iterable((row.node.get("spec") or {}).get("taints") or () for row in cluster.rows)
+        known = cluster.kept[_has_soft] = stamp, any(taint.get("effect") == _PREFER_NO_SCHEDULE for taint in taints)
+    return bool(known[1])
 
 
 @lru_cache(maxsize=64)

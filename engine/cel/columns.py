@@ -570,19 +570,18 @@ class _Scalar:
 class _NumberPath:
     """A numeric column of the frame."""
 
-    __slots__ = ("_answer", "_kind", "_path", "key")
+    __slots__ = ("_answer", "_key", "_kind", "_path")
     way: ClassVar[Way] = Way.NUMBERS
 
     def __init__(self, checked: Checked, node: Expr, path: Path, kind: str) -> None:
         self._answer = _ByRow(checked, node)
         self._path = path
         self._kind = kind
-        self.key = (path, kind)
-        """Of the column among those of a moment."""
+        self._key = (path, kind)
 
     def run(self, context: _Context) -> Operand:
         memo = context.numbers
-        key = self.key
+        key = self._key
         vector = memo.get(key)
         if vector is None:
             numbers = context.frame.numbers(self._path)
@@ -601,6 +600,21 @@ class _NumberPath:
             memo[key] = vector
         assert isinstance(vector, Vector)
         return vector if vector.valid is None else self._failing(context, vector, vector.valid)
+
+    def of_some(self, frame: Frame, rows: Rows) -> Vector | None:
+        """Return the column of these rows (of no overlay); None where one of them has no number of the kind."""
+        moment = frame.moment(rows)
+        vector = moment.get(self._key)
+        if vector is None:
+            numbers = frame.numbers(self._path)
+            if numbers is not None and numbers.present is None and numbers.values.dtype.kind == self._kind:
+                vector = moment[self._key] = Vector.of(Numbers(numbers.values[rows], None, numbers.bounds))
+            else:
+                try:
+                    vector = self.run(_Context(SomeRows(frame, rows)))
+                except NotColumnar:
+                    return None
+        return vector if isinstance(vector, Vector) and vector.valid is None else None
 
     def fuse(self, writing: Writing) -> Term:
         return writing.input(self, self._kind, is_array=True)
@@ -1086,10 +1100,10 @@ class ColumnPlan:
         assert self._fused is not None
         context = _Context(frame)
         given: list[Any] = []
-        columns: list[tuple[int, _NumberPath, str]] = []
+        columns: list[tuple[int, _NumberPath]] = []
         for part, kind, _ in self._inputs or ():
             if isinstance(part, _NumberPath):
-                columns.append((len(given), part, kind))
+                columns.append((len(given), part))
                 given += (None, None, None)
                 continue
             value = part.value(context) if isinstance(part, _Scalar) else None
@@ -1330,21 +1344,15 @@ class ColumnPlan:
 
 
 def _settled(
-    fused: Fused, given: list[Any], columns: Sequence[tuple[int, _NumberPath, str]], *, doubles: bool,
+    fused: Fused, given: list[Any], columns: Sequence[tuple[int, _NumberPath]], *, doubles: bool,
 ) -> Settled:
     """Return a function that fills in the columns, each with its bounds, among what is given."""
 
     def answer(frame: Frame, rows: Rows) -> NDArray[Any] | None:
         arguments = given.copy()
-        moment = frame.moment(rows)
-        for at, part, kind in columns:
-            vector = moment.get(part.key)
+        for at, part in columns:
+            vector = part.of_some(frame, rows)
             if vector is None:
-                try:
-                    vector = part.run(_Context(SomeRows(frame, rows)))
-                except NotColumnar:
-                    return None
-            if not isinstance(vector, Vector) or vector.valid is not None or vector.values.dtype.kind != kind:
                 return None
             arguments[at] = vector.values
             arguments[at + 1] = vector.low

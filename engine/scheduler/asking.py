@@ -143,7 +143,7 @@ class Asking:
         if nominations is not None:
             rivals = nominations.rivals(self.pod, self.snapshot, self.state.get(PlacedTogether, frozenset()))
         promised = np.isin(rows, [self.snapshot.index[node] for node in rivals]) if rivals else _NO_ROW
-        if promised.any():
+        if len(promised) and promised.any():
             beside = Asking(self.profile, self.state.clone(), self.pod, self.snapshot.overlay(rivals),
                             self.exhaustive, self.failures, self.found, set(self.skipped))
             refusal, _ = beside.pre_filters(rows[promised])

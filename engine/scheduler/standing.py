@@ -102,22 +102,25 @@ class _Column(_Lent):
 
     def write(self, rows: Rows, values: NDArray[Any], errors: Errors, stamp: int) -> None:
         """Take over the answers about some rows."""
-        if self.errors:
-            gone = rows.tolist()  # a few rows; those that stand may be thousands
-            for rule, found in list(self.errors.items()):
-                for row in gone:
-                    found.pop(row, None)
-                if not found:
-                    del self.errors[rule]
-        for rule, added in errors.items():
-            if added:
-                self.errors.setdefault(rule, {}).update(added)
+        if self.errors or errors:
+            self._take_over(rows, errors)
         self.stamp = stamp
         # Scores are mostly others; that a filter says what it said before spares everybody to combine it.
         if values.dtype == np.bool_ and self.values[rows].tobytes() == values.tobytes():
             return
         self.overwrite(rows, values)
         self.altered = stamp
+
+    def _take_over(self, rows: Rows, errors: Errors) -> None:
+        gone = rows.tolist()  # a few rows; those that stand may be thousands
+        for rule, found in list(self.errors.items()):
+            for row in gone:
+                found.pop(row, None)
+            if not found:
+                del self.errors[rule]
+        for rule, added in errors.items():
+            if added:
+                self.errors.setdefault(rule, {}).update(added)
 
 
 @dataclass(slots=True)
