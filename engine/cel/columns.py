@@ -149,6 +149,9 @@ class Way(enum.Enum):
     ROW = "row by row"
 
 
+_OfSome: TypeAlias = Callable[[Frame, Rows], Vector | None]
+
+
 class _Part(Protocol):
     """A part of an expression that answers for all rows at once."""
 
@@ -962,6 +965,20 @@ class _Definition:
             return operand.failing(self._here(operand.error), operand.failed)
         return operand  # type: ignore[return-value]
 
+    def settled(self, frame: Frame) -> _OfSome | None:
+        """Return what `_NumberPath.of_some` does; None where it takes more than the frame's values and columns."""
+        answer, kind = self._plan.settled(frame), self._plan.kind
+        if answer is None:
+            return None
+
+        def of_some(frame: Frame, rows: Rows) -> Vector | None:
+            values = answer(frame, rows)
+            if values is None or values.dtype.kind != kind or not len(values):
+                return None
+            return Vector(values, None, int(values.min()), int(values.max())) if kind == "i" else Vector(values)
+
+        return of_some
+
     def fuse(self, writing: Writing) -> Term:
         return writing.input(self, self._plan.kind, is_array=True)
 
@@ -1100,10 +1117,15 @@ class ColumnPlan:
         assert self._fused is not None
         context = _Context(frame)
         given: list[Any] = []
-        columns: list[tuple[int, _NumberPath]] = []
+        columns: list[tuple[int, _OfSome]] = []
         for part, kind, _ in self._inputs or ():
+            of_some: _OfSome | None = None
             if isinstance(part, _NumberPath):
-                columns.append((len(given), part))
+                of_some = part.of_some
+            elif isinstance(part, _Definition):
+                of_some = part.settled(frame)
+            if of_some is not None:
+                columns.append((len(given), of_some))
                 given += (None, None, None)
                 continue
             value = part.value(context) if isinstance(part, _Scalar) else None
@@ -1344,14 +1366,14 @@ class ColumnPlan:
 
 
 def _settled(
-    fused: Fused, given: list[Any], columns: Sequence[tuple[int, _NumberPath]], *, doubles: bool,
+    fused: Fused, given: list[Any], columns: Sequence[tuple[int, _OfSome]], *, doubles: bool,
 ) -> Settled:
     """Return a function that fills in the columns, each with its bounds, among what is given."""
 
     def answer(frame: Frame, rows: Rows) -> NDArray[Any] | None:
         arguments = given.copy()
-        for at, part in columns:
-            vector = part.of_some(frame, rows)
+        for at, of_some in columns:
+            vector = of_some(frame, rows)
             if vector is None:
                 return None
             arguments[at] = vector.values

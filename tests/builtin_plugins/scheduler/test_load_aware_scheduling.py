@@ -298,6 +298,14 @@ def test_a_profile_that_names_it_fills_nodes_up_to_the_threshold_and_no_further(
     assert [(each.reason, list(each.nodes)) for each in verdicts[-1].refusals()] == [("node(s) cpu usage exceed threshold", ["a", "b"])]
 
 
+def test_a_view_in_which_a_node_is_no_more_like_the_others_is_answered_by_what_it_shows(kit):
+    asked = Asked(kit, node("a"), metric("a", cpu="10"), node("b"), metric("b", cpu="10"), usageThresholds={"cpu": 50})
+    assert asked.reasons() == {"a": "", "b": ""}
+    own = node("b", annotations={"scheduling.koordinator.sh/usage-thresholds": json.dumps({"usageThresholds": {"cpu": 5}})})
+    view = asked.cluster.snapshot(NOW).overlay({"b": NodeChange(node=own)})
+    assert asked.reasons(snapshot=view) == {"a": "", "b": "node(s) cpu usage exceed threshold"}
+
+
 def usages(cache, cluster):
     queries = (Query(), Query(prod=True), Query(statistic="p95", duration=0))
     return {row.name: [list(cache.usage(row, NOW, True, query)) for query in queries] for row in cluster.rows}

@@ -192,8 +192,11 @@ def test_one_function_for_a_numeric_expression_says_what_its_rows_say(text, seed
     program = compile_program(text, ENVIRONMENT)
     expected = by_row(program, rows, values)
     assert by_column(program, RowFrame(rows, values)) == expected
+    settled = program.plan.settled(RowFrame(rows, values))
     for wanted in (np.array([7]), np.arange(0, 60, 4)):
         assert by_column(program, RowFrame(rows, values), wanted) == [expected[row] for row in wanted]
+        said = settled and settled(RowFrame(rows, {}), wanted)
+        assert said is None or [shown(value) for value in said.tolist()] == [expected[row] for row in wanted]
 
 
 @pytest.mark.parametrize(("text", "fused"), [
@@ -211,6 +214,20 @@ def test_numbers_are_computed_by_one_function_and_nothing_else_is(text, fused):
         plan._fused = lambda *given: calls.append(given) or real(*given)
     evaluate(program, frame.with_values(some_values(Random(2))), np.arange(10))
     assert (plan.is_fused(), bool(calls)) == (fused, fused)
+
+
+@pytest.mark.parametrize(("text", "given", "expected"), [
+    ("r.a * 2 + k", {"k": 5}, [7, 9, 11]), ("variables.share > 40", {}, [False, True, True]), ("double(r.a) / z", {"z": 2.0}, [0.5, 1.0, 1.5]),
+    ("r.a * 2 + p.none", {"p": {}}, None), ("r.s == t", {"t": ""}, None), ("k + 1", {"k": 5}, None), ("r.a / (r.b - 4)", {}, "fails"), ("r.m.x + r.a", {}, "fails"),
+])
+def test_what_is_settled_beforehand_needs_nothing_but_numeric_columns(text, given, expected):
+    rows = [{"r": {"a": number, "b": 4, "s": "", "m": {}}} for number in range(1, 4)]
+    settled = compile_program(text, ENVIRONMENT).plan.settled(RowFrame([], given))
+    if expected is None:
+        assert settled is None
+    else:
+        found = settled(RowFrame(rows, {}), np.arange(3))
+        assert (found is None) if expected == "fails" else found.tolist() == expected
 
 
 @pytest.mark.parametrize(("text", "given", "expected"), [

@@ -27,6 +27,27 @@ def test_a_pod_is_read_whole():
     assert (found.requests["nvidia.com/gpu"], found.on("n2").node_name, found.node_name) == (0, "n2", "n1")
 
 
+def test_pods_of_one_shape_differ_in_nothing_but_what_tells_them_apart():
+    def shape(name="p", spec=None, **metadata):
+        item = pod(container(requests={"cpu": "1"}), **(spec or {}))
+        return PodInfo.of({**item, "metadata": {**item["metadata"], "name": name, **metadata}, "status": {"phase": name}}).shape()
+
+    same = [shape(), shape("q"), shape(uid="v", creationTimestamp="2026-01-01T00:00:00Z", resourceVersion="7", generation=2)]
+    others = [shape(namespace="x"), shape(labels={"a": "b"}), shape(annotations={"a": "b"}), shape(ownerReferences=[{"kind": "Job"}]),
+              shape(spec={"nodeSelector": {"a": "b"}}), shape(spec={"hostNetwork": True}), shape(spec={"hostNetwork": 1}), shape(spec={"nodeName": "n"})]
+    assert (len(set(same)), len({*same, *others})) == (1, 9)
+
+
+def test_a_shape_is_the_same_whichever_parts_of_a_pod_are_one_object():
+    text = "".join(["a", "b"])
+    shared, apart = {"x": text, "y": text}, {"x": "ab", "y": "".join(["a", "b"])}
+    assert PodInfo.of(pod(nodeSelector=shared)).shape() == PodInfo.of(pod(nodeSelector=apart)).shape()
+
+
+def test_a_pod_that_is_no_plain_data_has_a_shape_of_its_own():
+    assert PodInfo.of(pod(extra=object())).shape() is None
+
+
 def test_effective_requests_follow_kubernetes():
     item = pod(
         container(requests={"cpu": "1", "memory": "1Gi"}), container(requests={"cpu": "500m"}),

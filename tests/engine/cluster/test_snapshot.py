@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from koordpolicy.engine.cel.columns import evaluate
 from koordpolicy.engine.cel.program import compile as compile_program
 from koordpolicy.engine.cel.values import EvaluationError
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.pods import NONZERO, PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
 from koordpolicy.engine.points import Slot, environment
 from koordpolicy.engine.source import PolicyError
@@ -247,6 +247,8 @@ def test_columns_that_followed_their_rows_say_what_rows_say(seed):
         for row in range(snapshot.size):
             pods = snapshot.pods(row)
             assert snapshot.requested("cpu")[row] == sum(each.requests["cpu"] for each in pods)
+            counted = [snapshot.nonzero_requested(name)[row] for name in NONZERO]
+            assert counted == [sum(each.nonzero[place] for each in pods) for place in range(len(NONZERO))]
             assert snapshot.devices.free[row].sum() == snapshot.devices.total[row].sum() - sum(
                 1000 for minors in snapshot.row(row).taken.values() for minor in minors
                 if minor < len(snapshot.row(row).total)

@@ -64,6 +64,46 @@ metadata: {name: watching}
 spec:
   enforcement: Audit
   filter: [{name: small, expression: "requested.cpu < 2000"}]
+---
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: counting}
+spec:
+  filter:
+  - {name: room, expression: "allocatable.cpu - requested.cpu >= requests.cpu"}
+  - {name: pods, expression: "nodeInfo.pods < 2 || requests.cpu < 2000"}
+  score:
+  - {name: free, weight: 3, expression: "(allocatable.cpu - requested.cpu - 2 * requests.cpu) * 100 / allocatable.cpu"}
+  - {name: share, weight: 2, expression: "double(nodeInfo.pods) * 80.0"}
+---
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: doubling}
+spec:
+  match: {pods: {namespaceSelector: {matchLabels: {team: a}}}}
+  score: [{name: used, expression: "double(requested.cpu) / double(allocatable.cpu) * 100.0"}]
+---
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: of-some-nodes}
+spec:
+  match: {nodes: {labelSelector: {matchLabels: {pool: general}}}}
+  filter: [{name: few, expression: "nodeInfo.pods < 1"}]
+  score: [{name: few, expression: "100 - nodeInfo.pods * 10"}]
+---
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: of-some-pods}
+spec:
+  matchConditions: [{name: large, expression: "requests.cpu > 1000"}]
+  filter: [{name: few, expression: "nodeInfo.pods < 1"}]
+---
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: measured}
+spec:
+  match: {pods: {labelSelector: {matchLabels: {app: web}}}}
+  filter: [{name: cool, expression: "usage.cpu < 5900"}]
 """
 CONFIGURATION = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -75,6 +115,7 @@ profiles:
 
 
 FIRST = np.array([0], np.intp)
+PODS = frozenset({("nodeInfo", "pods")})
 
 
 def node(number, random):
@@ -101,12 +142,14 @@ def pod(name, random):
 
 
 def change(cluster, random, now, number):
-    what = random.choice(["node", "metric", "delete", "remove", "forget", "none", "none"])
+    what = random.choice(["node", "metric", "delete", "remove", "forget", "namespace", "namespace", "none"])
     at = random.randrange(NODES)
     if what == "node":
         cluster.upsert(node(at, random))
     elif what == "remove":
         cluster.delete("Node", f"n{at:02}")
+    elif what == "namespace":
+        cluster.upsert({"kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": random.choice("ab")}}})
     elif what == "metric":
         cluster.upsert(metric(at, random, now))
     elif what == "delete":
@@ -120,6 +163,12 @@ def facts(verdict):
     refused = {name: [(plugin, refusal.rule, refusal.message, refusal.code) for plugin, refusal in verdict.why_not(name)] for name in verdict.names}
     errors = sorted((each.plugin, each.point.value, each.rule, each.message, node) for each in verdict.errors() for node in each.nodes)
     return [verdict.names[row] for row in verdict.passed], refused, errors
+
+
+def scores(verdict):
+    """Everything that a verdict says of nodes that all have passed."""
+    errors = sorted((each.plugin, each.rule, each.message, node) for each in verdict.errors() for node in each.nodes)
+    return [(each.plugin, each.scores.values.tolist()) for each in verdict.scores], verdict.totals.tolist(), errors
 
 
 def by_node(profile, pod, snapshot):
@@ -153,10 +202,31 @@ def test_kept_answers_are_those_that_plugins_would_give_if_they_were_asked_anew(
         profile = scheduler.profile_of(asked)
         verdict = filter_nodes(profile, asked, snapshot)
         assert facts(verdict) == by_node(profile, asked, snapshot)
-        together = score_nodes(profile, asked, snapshot, among=verdict.passed)
-        again = score_nodes(profile, asked, cluster.snapshot(now).overlay({}), among=verdict.passed)
-        assert together.totals.tolist() == again.totals.tolist()
+        view = snapshot.overlay({cluster.names[0]: NodeChange()})  # of which no answer is kept
+        assert scores(score_nodes(profile, asked, snapshot)) == scores(score_nodes(profile, asked, view))
         scheduler.schedule(asked)
+
+
+def test_a_document_counts_its_evaluations_where_columns_alone_answer():
+    text = """
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: counted}
+spec:
+  filter:
+  - {name: large, expression: "allocatable.cpu > 4000"}
+  - {name: empty, expression: "nodeInfo.pods < requests.cpu"}
+"""
+    problems = Problems()
+    compiled = compile_documents(load([Source("counted.yaml", text)]).documents, problems)
+    problems.raise_errors()
+    cluster = Cluster((node(number, Random(number)) for number in range(NODES)), standing_from=0)
+    scheduler = Scheduler(cluster, Live(Registry.of(compiled, generation=1)))
+    large = sum(row.allocatable["cpu"] > 4000 for row in cluster.rows)
+    for number in range(2):
+        scheduler.schedule(pod(f"p{number}", Random(1)))
+    (document,) = (each.ask for each in scheduler.profiles[0].filters)
+    assert {each.rule: (each.asked, each.failed) for each in document.evaluations.values()} == {"large": (NODES + 1, 0), "empty": (large + 1, 0)}
 
 
 class Counts:
@@ -166,7 +236,7 @@ class Counts:
         self.asked = []
 
     def question(self, point, pod, snapshot):
-        return Question(pod.namespace, frozenset({("nodeInfo", "pods")}))
+        return Question(pod.namespace, PODS)
 
     def filter(self, state, pod, snapshot, rows):
         self.asked.append(rows.tolist())
@@ -221,6 +291,59 @@ def test_a_plugin_that_says_it_in_another_shape_is_asked_every_time(odd):
     assert plugin.asked == [list(range(NODES))] * 2
 
 
+def test_a_question_that_says_its_answer_spares_the_plugin_but_for_the_reasons():
+    plugin, _, scheduler = counting()
+    said = []
+
+    def even(snapshot, rows):
+        said.append(rows.tolist())
+        return np.array([len(snapshot.pods(row)) % 2 == 0 for row in rows.tolist()])
+
+    plugin.question = lambda point, pod, snapshot: Question(None, PODS, answer=even)
+    for number in range(2):
+        assert scheduler.schedule(pod(f"p{number}", Random(1))).node == f"n{number:02}"
+    assert (said, plugin.asked) == ([list(range(NODES)), [0]], [])
+    assert scheduler.decide(pod("q", Random(1))).reasons() == {"1 pods": 2}
+    assert plugin.asked == [[0, 1]]
+
+
+@pytest.mark.parametrize("said", [
+    lambda rows: None, lambda rows: np.ones(NODES + 1, np.bool_), lambda rows: np.ones(len(rows), np.int64), lambda rows: [True] * len(rows), lambda rows: 1 / 0,
+])
+def test_where_a_question_says_nothing_that_makes_sense_the_plugin_is_asked(said):
+    plugin, _, scheduler = counting()
+    plugin.question = lambda point, pod, snapshot: Question(None, PODS, answer=lambda snapshot, rows: said(rows))
+    verdict = scheduler.decide(pod("p", Random(1)))
+    assert (verdict.node, verdict.failures, plugin.asked) == ("n00", (), [list(range(NODES))])
+
+
+@pytest.mark.parametrize(("said", "asked"), [(100, 0), (101, 1), (-1, 1)])
+def test_scores_beyond_their_range_are_left_to_the_plugin_to_tell(said, asked):
+    plugin = Few()
+    plugin.question = lambda point, pod, snapshot: Question(None, PODS, answer=lambda snapshot, rows: np.full(len(rows), said))
+    plugin.scored = 0
+    cluster = Cluster((node(number, Random(number)) for number in range(NODES)), standing_from=0)
+    made = Plugin("Few", Framework.SCHEDULER, (Point.SCORE,), lambda args, handle: plugin, "here", "1")
+    verdict = Scheduler(cluster, Live(Registry.of([made], generation=1))).decide(pod("p", Random(1)))
+    assert (plugin.scored, verdict.score_of("n00")) == (asked, {"Few": 50 if asked else said})
+
+
+def test_a_question_that_lasts_is_asked_for_once_per_shape_of_pods_and_any_other_every_time():
+    plugin, _, scheduler = counting()
+    for lasts, times in ((True, 2), (False, 4)):
+        asked = []
+
+        def question(point, pod, snapshot, asked=asked, lasts=lasts):
+            asked.append(pod.name)
+            return Question(pod.requests["cpu"], PODS, lasts=lasts)
+
+        plugin.question = question
+        scheduler.cluster.kept.clear()
+        for name, seed in (("a", 1), ("b", 1), ("c", 2), ("d", 2)):
+            scheduler.decide(pod(name, Random(seed)))
+        assert len(asked) == times
+
+
 def test_answers_of_another_epoch_are_asked_for_also_where_there_was_none_before():
     plugin, _, scheduler = counting()
     for number, (epoch, first) in enumerate([(None, 0), (1, 30), (1, 30), (None, 0)]):
@@ -246,7 +369,7 @@ def test_two_sets_of_questions_share_a_plugin_whose_epoch_comes_and_goes():
     plugin, _, scheduler = counting()
     epochs = {"a": None, "b": None}
     other = Few()
-    other.question = lambda point, pod, snapshot: Question(pod.namespace, frozenset({("nodeInfo", "pods")}))
+    other.question = lambda point, pod, snapshot: Question(pod.namespace, PODS)
     plugin.question = lambda point, pod, snapshot: Question(None, frozenset(), lambda _: epochs[pod.namespace])
     plugin.filter = lambda state, pod, snapshot, rows: Answer(np.full(len(rows), epochs[pod.namespace] is None), lambda _: Refusal("", "early"))
     made = [("Counts", plugin), ("Few", other)]
@@ -307,7 +430,7 @@ class Few:
     fails = False
 
     def question(self, point, pod, snapshot):
-        return Question(None, frozenset({("nodeInfo", "pods")}))
+        return Question(None, PODS)
 
     def filter(self, state, pod, snapshot, rows):
         if self.fails:
@@ -315,6 +438,7 @@ class Few:
         return Answer(np.array([len(snapshot.pods(row)) < 2 for row in rows]), lambda row: Refusal("full", "two pods"))
 
     def score(self, state, pod, snapshot, rows):
+        self.scored = len(rows) and 1
         return Scores(np.array([50 - 10 * len(snapshot.pods(row)) for row in rows], np.int64))
 
 
