@@ -219,9 +219,10 @@ def test_numbers_are_computed_by_one_function_and_nothing_else_is(text, fused):
 @pytest.mark.parametrize(("text", "given", "expected"), [
     ("r.a * 2 + k", {"k": 5}, [7, 9, 11]), ("variables.share > 40", {}, [False, True, True]), ("double(r.a) / z", {"z": 2.0}, [0.5, 1.0, 1.5]),
     ("r.a * 2 + p.none", {"p": {}}, None), ("r.s == t", {"t": ""}, None), ("k + 1", {"k": 5}, None), ("r.a / (r.b - 4)", {}, "fails"), ("r.m.x + r.a", {}, "fails"),
+    ("r.m.none + r.a", {}, "fails"), ("variables.share * 9000000000000000000", {}, "fails"),
 ])
 def test_what_is_settled_beforehand_needs_nothing_but_numeric_columns(text, given, expected):
-    rows = [{"r": {"a": number, "b": 4, "s": "", "m": {}}} for number in range(1, 4)]
+    rows = [{"r": {"a": number, "b": 4, "s": "", "m": {"x": 1} if number > 1 else {}}} for number in range(1, 4)]
     settled = compile_program(text, ENVIRONMENT).plan.settled(RowFrame([], given))
     if expected is None:
         assert settled is None
