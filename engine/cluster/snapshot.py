@@ -795,6 +795,17 @@ class Snapshot:
         """Return what expressions over the nodes read; `values` are the CONSTANT and DECISION variables."""
         return NodeFrame(self, values)
 
+    @property
+    def nodes(self) -> NodeFrame:
+        """What expressions over the nodes read that read nothing else."""
+        if self._patch:
+            return NodeFrame(self, {})
+        memo = self._cluster.memo
+        found: NodeFrame | None = memo.get(NodeFrame)
+        if found is None:
+            found = memo[NodeFrame] = NodeFrame(self, {})
+        return found
+
     def _patched(self, column: _Integers, value: Callable[[NodeRow], int]) -> _Integers:
         if not self._patch:
             return column

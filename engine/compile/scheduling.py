@@ -63,7 +63,6 @@ _NOT_ASKED: Final = Question("not asked", frozenset(), lasts=True)
 """The question of all pods that a document is not about: every node is fine."""
 _NOT_ASKED_NOW: Final = _NOT_ASKED._replace(lasts=False)
 _NO_FACTS: Final = Facts()
-_NOTHING_GIVEN: Final[Mapping[str, object]] = {}
 _MEASURED: Final = frozenset(("usage", "estimated"))
 _OF_THE_POD: Final = frozenset(("pod", "podInfo", "requests", "limits"))
 
@@ -584,7 +583,7 @@ def _settled(programs: Sequence[Program], frame: NodeFrame) -> list[Settled] | N
 
 
 def _columns(settled: Sequence[Settled], snapshot: Snapshot, rows: Rows) -> list[NDArray[Any]] | None:
-    frame = snapshot.frame(_NOTHING_GIVEN)
+    frame = snapshot.nodes
     found = []
     for each in settled:
         values = each(frame, rows)

@@ -41,7 +41,7 @@ _Booleans = NDArray[np.bool_]
 _Step = TypeVar("_Step")
 _NOT_KEPT: Final = object()
 _NO_ERRORS: Final[Errors] = {}
-_MOST_SHAPES: Final = 4_096
+_MOST_SHAPES: Final = 1_024
 
 
 @lru_cache(maxsize=8)
@@ -131,11 +131,6 @@ class _Part:
     logs: tuple[Log, ...]
     numbers: list[int]
     stamp: int = -1
-
-    def last(self) -> int:
-        """Return the stamp of the last change."""
-        logs = self.logs
-        return logs[0].last if len(logs) == 1 else max([log.last for log in logs], default=0)
 
 
 class Group(_Lent):
@@ -362,7 +357,7 @@ class Standing:
         epochs = [None if each.epoch is None else self._epoch(each.epoch, place)
                   for each, place in zip(asks, group.places, strict=True)]
         of_columns = [column.epoch for column in columns]
-        stamps = [part.last() for part in group.parts]
+        stamps = [part.logs[0].last if len(part.logs) == 1 else self._cluster.stamp(part.paths) for part in group.parts]
         behind: dict[int, Rows] = {}
         renewed, same = epochs != group.epochs, epochs == of_columns
         for part, stamp in zip(group.parts, stamps, strict=True):
