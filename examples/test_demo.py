@@ -16,7 +16,7 @@ def test_the_demo_shows_placements_refusals_load_and_an_explanation(capsys: pyte
     assert runpy.run_path(str(HERE / "demo.py"))["main"]() == 0
     out, err = capsys.readouterr()
     assert err == ""
-    assert "shop/web-101 runs on " in out
+    assert "shop/web-101 would run on " in out
     assert "keep-off-hot-nodes (cpu-below-watermark)" in out
     assert "shop/ledger-201  koord-prod LS  cpu 40, memory 64Gi" in out
     assert "no metric" in out

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 import math
 import time
 from collections import Counter
@@ -31,9 +32,9 @@ from ..scheduler.fragmentation import typical_pods
 from ..scheduler.profile import ProfileSpec
 from .composition import add_policies, check_enabled, count, live_of, need_file, tell_idle
 from .exits import Exit, Stop
-from .pages import check_page, write_page
+from .pages import check_page
 from .simulate import choice_of
-from .terminal import add_output, heading, progress, table, write, write_json
+from .terminal import add_output, heading, progress, table, write, write_file, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -180,17 +181,15 @@ def _write_report(options: argparse.Namespace, result: Result, nodes: int) -> No
     about = (f"koord-policy {__version__}, by {', '.join(by) if by else 'the built-in plugins'}; {nodes:,} nodes "
              f"(share {options.node_share:g}), stays stretched by {options.stretch:g}, pods leave: {options.leave}")
     title = f"Recording of {options.trace}"
-    write_page(options.report, recording_page(title, about, result, options.points, _time))
+    write_file(options.report, recording_page(title, about, result, options.points, _time))
 
 
 def _write_series(path: Path, spans: Iterable[Span]) -> None:
-    try:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            lines = csv.writer(file, lineterminator="\n")
-            lines.writerow(COLUMNS)
-            lines.writerows(astuple(span) for span in spans)
-    except OSError as error:
-        raise Stop(f"cannot write `{path}`: {(error.strerror or str(error)).lower()}") from None
+    file = io.StringIO()
+    lines = csv.writer(file, lineterminator="\n")
+    lines.writerow(COLUMNS)
+    lines.writerows(astuple(span) for span in spans)
+    write_file(path, file.getvalue())
 
 
 # As text

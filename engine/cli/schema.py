@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..documents import schema
 from ..source import did_you_mean
 from .exits import Exit, Stop
-from .terminal import write, write_json
+from .terminal import write, write_file, write_json
 
 if TYPE_CHECKING:
     from . import Builtins
@@ -55,6 +55,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     """Run the command; see the module."""
     known = kinds(options.version)
     if options.list:
+        if options.all or options.out is not None or options.kind is not None:
+            raise Stop("`--list` goes alone")
         write("\n".join(known))
         return Exit.OK
     if options.all != (options.out is not None):
@@ -103,8 +105,11 @@ def any_kind(version: str) -> dict[str, Any]:
 def _write_all(directory: Path, version: str, known: tuple[str, ...]) -> None:
     if directory.exists() and not directory.is_dir():
         raise Stop(f"`{directory}` is a file: `--out` names a directory")
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Stop(f"cannot make `{directory}`: {(error.strerror or str(error)).lower()}") from None
     for kind in known:
         path = directory / f"{kind}.json"
-        path.write_text(json.dumps(of_kind(kind, version), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_file(path, json.dumps(of_kind(kind, version), indent=2, ensure_ascii=False) + "\n")
         write(str(path))

@@ -28,11 +28,10 @@ from ..scheduler.profile import Choice, ProfileSpec
 from ..scheduler.simulate import Failed, Result, simulate
 from .composition import add_policies, check_enabled, count, live_of, tell_idle
 from .exits import Exit, Stop
-from .pages import check_page, write_page
-from .terminal import add_output, heading, progress, table, write, write_json
+from .pages import check_page
+from .terminal import add_output, heading, progress, table, write, write_file, write_json
 
 if TYPE_CHECKING:
-
     from . import Builtins
 
 EXAMPLES = """\
@@ -153,7 +152,7 @@ def _write_report(options: argparse.Namespace, workload: traces.Workload, result
     about = (f"koord-policy {__version__}, by {', '.join(by) if by else 'the built-in plugins'}; seed {options.seed}, "
              f"requests tuned to {options.tune:g}, ties: {options.tie_break}")
     title = f"Replay of {options.trace}"
-    write_page(options.report, simulation_page(Replayed(title, about, workload, result, measured)))
+    write_file(options.report, simulation_page(Replayed(title, about, workload, result, measured)))
 
 
 def _json(result: Result, options: argparse.Namespace) -> dict[str, Any]:

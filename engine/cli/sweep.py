@@ -21,7 +21,7 @@ from koordpolicy import __version__
 
 from .composition import add_cluster, add_policies, count, moment_of, objects_of
 from .exits import Exit, Stop
-from .terminal import add_output, progress, table, warn, write, write_json
+from .terminal import add_output, progress, table, warn, write, write_file, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -202,7 +202,7 @@ def _journal(options: argparse.Namespace) -> Journal | nullcontext[None]:
 def _write_files(
     swept: Swept, space: Replays | Snapshots, manner: Manner, options: argparse.Namespace,
 ) -> None:
-    from ..experiments.tables import rows_of, write_table, write_whole  # noqa: PLC0415 - see `run`
+    from ..experiments.tables import rows_of, write_table  # noqa: PLC0415 - see `run`
 
     if options.out is not None:
         write_table(options.out, rows_of(swept.finished, step=options.every))
@@ -211,7 +211,7 @@ def _write_files(
 
         title = f"{len(swept.finished):,} experiments over {options.trace or options.cluster}"
         text = page(swept, space.axes, manner, title=title, about=f"koord-policy {__version__}")
-        write_whole(options.report, text.encode())
+        write_file(options.report, text)
     if options.plot is not None:
         from ..experiments import plots, shown  # noqa: PLC0415
 
@@ -220,9 +220,9 @@ def _write_files(
             warn(f"warning: there is nothing to draw, and no `{options.plot}`: vary something that is a number")
             options.plot = None
         elif options.plot.suffix == ".png":
-            write_whole(options.plot, plots.png(drawn))
+            write_file(options.plot, plots.png(drawn))
         else:
-            write_whole(options.plot, ('<?xml version="1.0" encoding="utf-8"?>\n' + plots.svg(drawn)).encode())
+            write_file(options.plot, '<?xml version="1.0" encoding="utf-8"?>\n' + plots.svg(drawn))
 
 
 def _json(swept: Swept, space: Replays | Snapshots) -> dict[str, Any]:

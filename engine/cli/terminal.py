@@ -17,7 +17,12 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from ..files import write_whole
+from .exits import Stop
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from ..explanation import Finding, Mark
@@ -202,3 +207,21 @@ def plain(value: object) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     return str(value)
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file, whole or not at all.
+
+    Raises:
+        Stop: it cannot be written.
+    """
+    if isinstance(content, str):
+        # Names from files may hold half a character, which no encoding has.
+        content = content.encode("utf-8", "replace")
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)  # a device or a pipe cannot be replaced; a directory says that it is one
+        else:
+            write_whole(path, content)
+    except OSError as error:
+        raise Stop(f"cannot write `{path}`: {(error.strerror or str(error)).lower()}") from None

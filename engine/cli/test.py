@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..source import PolicyError, did_you_mean
 from .composition import python_offers
 from .exits import Exit, Stop
-from .terminal import progress, warn, write, write_json
+from .terminal import progress, warn, write, write_file, write_json
 
 if TYPE_CHECKING:
     from ..cel.environment import Function
@@ -324,7 +324,7 @@ def _write_coverage(options: argparse.Namespace, outcome: _Outcome) -> None:
     if file is None and kind in ("html", "sarif"):
         file = Path(f"policy-coverage.{kind}")
     if file is not None:
-        file.write_text(text, encoding="utf-8")
+        write_file(file, text)
         warn(f"coverage is in {file}")
     elif kind == "text" and options.output != "text":
         warn(text.rstrip())

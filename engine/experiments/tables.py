@@ -8,13 +8,12 @@ from __future__ import annotations
 import csv
 import importlib
 import io
-import os
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Final, TypeAlias
 
+from ..files import write_whole
 from .axes import Point, Value
 from .sweep import Finished
 
@@ -66,20 +65,6 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
             write_whole(path, sink.getvalue())
         case other:
             raise ValueError(f"a table ends with {CSV} or {PARQUET}, not `{other}`")
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file at once: nobody ever sees half of it, also where the machine stops in the middle."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with beside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def _one_type(values: Sequence[Cell]) -> list[Cell]:

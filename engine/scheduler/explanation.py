@@ -158,7 +158,7 @@ def _choice(verdict: Verdict) -> Finding:
         return Finding("choice", f"no node fits {verdict.pod.key}: {passed:,} of {size:,} nodes pass", facts=facts,
                        parts=tuple(_room(verdict)))
     devices = f", GPUs {', '.join(map(str, verdict.devices))}" if verdict.devices else ""
-    text = f"{verdict.pod.key} runs on {verdict.node}{devices}: {passed:,} of {size:,} nodes pass"
+    text = f"{verdict.pod.key} would run on {verdict.node}{devices}: {passed:,} of {size:,} nodes pass"
     tie = verdict.tie
     if tie is not None and tie.among > 1:
         rule = "the first by name is taken" if tie.rule == "first" else f"one is drawn with seed {tie.seed}"

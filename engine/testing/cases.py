@@ -89,9 +89,15 @@ class Asking:
         assert self.case.pod is not None
         return world.pod(self.case.pod)
 
-    def miss(self, about: str, expected: str, got: str, span: Span | None = None, asked: Iterable[Asked] = ()) -> None:
-        """Note that an expectation was not met."""
-        values = tuple(line for each in asked for line in values_of(each)) if self.explains else ()
+    def miss(
+        self, about: str, expected: str, got: str, span: Span | None = None, asked: Iterable[Asked] = (),
+        refusals: Iterable[Refusal] = (),
+    ) -> None:
+        """Note that an expectation was not met, with what was asked or who refused on the way to it."""
+        values: tuple[tuple[int, str, object], ...] = ()
+        if self.explains:
+            values = (*(line for each in asked for line in values_of(each)),
+                      *((0, text, value) for refusal in refusals for text, value in refusal.values))
         self.mismatches.append(Mismatch(about, expected, got, span or self.case.span, values))
 
     def expect(self, about: str, expected: Expectation, got: Got, rules: Mapping[str, Program]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -187,7 +187,7 @@ def run_cycle(asking: Asking) -> None:
     if case.place is not None and (verdict.node not in case.place if case.place else verdict.node is not None):
         wanted = " or ".join(case.place) or "no node"
         got = verdict.node or "no node"
-        asking.miss("place", wanted, f"{got} ({_why(verdict, case.place)})")
+        asking.miss("place", wanted, f"{got} ({_why(verdict, case.place)})", refusals=_refusals(verdict, case.place))
     for expected in case.refused:
         world.node(expected.subject)
         if (Framework.SCHEDULER, expected.plugin) not in _registry(asking).plugins:
@@ -200,6 +200,12 @@ def run_cycle(asking: Asking) -> None:
             got = "; ".join(f"{plugin}/{rule}: {message}" if rule else f"{plugin}: {message}"
                             for plugin, rule, message in told)
             asking.miss(f"refusal of `{expected.subject}`", wanted, got or "it is not refused", expected.span)
+
+
+def _refusals(verdict: Verdict, wanted: tuple[str, ...]) -> Iterator[Refusal]:
+    """Yield who refused the wanted nodes first; where none is wanted there is nothing that refused."""
+    for name in wanted:
+        yield from (refusal for _, refusal in verdict.why_not(name)[:1])
 
 
 def _why(verdict: Verdict, wanted: tuple[str, ...]) -> str:

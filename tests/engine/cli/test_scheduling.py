@@ -147,7 +147,7 @@ def test_a_decision_is_explained(run: Run, dump: Path, policies: Path):
     head, scores, refused = done.out.split("\n\n")
     assert head == (
         "shop/web-2  koord-prod LS  requests cpu 2  profile default-scheduler\n"
-        "shop/web-2 runs on cool: 1 of 3 nodes pass"
+        "shop/web-2 would run on cool: 1 of 3 nodes pass"
     )
     assert [line.split() for line in scores.splitlines() if "keep" in line or "cool" in line] == [
         ["plugin", "weight", "cool"], ["keep-off-hot-nodes", "1", "75"],
@@ -167,7 +167,7 @@ def test_a_pod_that_runs_is_decided_about_as_if_it_were_pending(run: Run, tmp_pa
     done = run("explain", "shop/web", "--cluster", dump)
     assert done.exit == 0
     assert done.out.splitlines()[1:3] == [
-        "it is on full; decided as if it were pending", "shop/web runs on full: 1 of 1 nodes pass",
+        "it is on full; decided as if it were pending", "shop/web would run on full: 1 of 1 nodes pass",
     ]
 
 

@@ -66,7 +66,7 @@ def test_equal_nodes_say_how_one_was_taken():
     entries = plugins(score=[{"name": "flat", "expression": "50"}])
     explained = looked_into([node("a"), node("b")], *entries, own=False)
     assert explain_decision(explained).as_text().splitlines()[1] == (
-        "shop/p runs on a: 2 of 2 nodes pass, 2 of them share the best score and the first by name is taken"
+        "shop/p would run on a: 2 of 2 nodes pass, 2 of them share the best score and the first by name is taken"
     )
     assert explain_node(explained, "b").as_text().splitlines()[-1] == "as good as a, which comes first by name"
 

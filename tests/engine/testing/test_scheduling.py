@@ -164,6 +164,14 @@ def test_a_result_says_how_much_it_touched_and_which_values_led_to_a_failure(loa
     )
 
 
+def test_where_the_wanted_node_refused_the_values_say_why(load):
+    loaded = load("- {name: one, pod: web, nodes: [cool, hot], place: hot}\n")
+    ((suite, case),) = cases_of(loaded.suites)
+    (mismatch,) = run_case(suite, case, explains=True).mismatches
+    assert mismatch.got == "cool (hot is refused by hot: cpu at 90)"
+    assert mismatch.values == ((0, "variables.cpu", 90), (0, "params.limit", 65))
+
+
 def test_the_seed_makes_ties_random_and_repeatable(load):
     loaded = load("""\
         - {name: first, pod: web, nodes: [cool, cold], place: cold}
