@@ -9,6 +9,7 @@ others stays.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from ..cluster.snapshot import Snapshot
 from ..plugins import CycleState, Question
 from ..points import HIGHEST_SCORE, Answer, Code, Errors, Point, Refusal, Scores
 from .profile import Active, Profile
+from .rowwise import describe
 from .verdict import Filtered
 
 _KEPT: Final = "standing answers"
@@ -229,6 +231,8 @@ class _Store:
     def __init__(self) -> None:
         self._profiles: WeakKeyDictionary[Any, _OfProfile] = WeakKeyDictionary()
         self._columns: WeakKeyDictionary[Any, WeakValueDictionary[Hashable, _Column]] = WeakKeyDictionary()
+        self.told: set[tuple[str, Point, str]] = set()
+        """What plugins say wrongly, and was told."""
 
     def of(self, profile: object) -> _OfProfile:
         """Return what stands for a profile."""
@@ -319,14 +323,23 @@ class Standing:
     def _question(self, point: Point, active: Active) -> Question | None:
         """Return what a plugin's answers hang on; None where it cannot say so: it is asked the slow way then."""
         try:
-            question = active.ask.question(point, self._pod, self._snapshot)
-            if question.__class__ is not Question:
-                return None
-            hash(question.key)
-            self._cluster.logs(question.paths)
-        except Exception:
+            question = _question_of(active.ask.question(point, self._pod, self._snapshot))
+            if question is not None:
+                hash(question.key)
+                self._cluster.logs(question.paths)
+        except Exception as error:  # the border between framework and plugin
+            self._tell(active, point, "its question", error)
             return None
         return question
+
+    def _tell(self, active: Active, point: Point, what: str, error: Exception) -> None:
+        """Tell once of what a plugin says wrongly and what costs no more than time: it is asked the slow way."""
+        about = active.name, point, what
+        if about not in self._store.told:
+            self._store.told.add(about)
+            logging.getLogger(f"koordpolicy.scheduler.{active.name}").warning(
+                "at `%s`, %s is of no use: %s", point.value, what, describe(error),
+            )
 
     def _grouped(
         self, point: Point, actives: Sequence[Active], questions: Sequence[Question | None], held: list[_Column],
@@ -354,8 +367,8 @@ class Standing:
         """Ask about the rows that changed, and bring up to date what the answers come to there."""
         columns = group.columns
         asks = [question for question in questions if question is not None]
-        epochs = [None if each.epoch is None else self._epoch(each.epoch, place)
-                  for each, place in zip(asks, group.places, strict=True)]
+        epochs = [None if each.epoch is None else self._epoch(point, group, number, each.epoch)
+                  for number, each in enumerate(asks)]
         of_columns = [column.epoch for column in columns]
         stamps = [part.logs[0].last if len(part.logs) == 1 else self._cluster.stamp(part.paths) for part in group.parts]
         behind: dict[int, Rows] = {}
@@ -398,12 +411,15 @@ class Standing:
             part.stamp = stamp
         group.epochs = epochs
 
-    def _epoch(self, epoch: Callable[[Snapshot], Hashable], place: int) -> Hashable:
+    def _epoch(
+        self, point: Point, group: Group, number: int, epoch: Callable[[Snapshot], Hashable],
+    ) -> Hashable:
         try:
             found = epoch(self._snapshot)
             hash(found)
-        except Exception as error:
-            raise _Failed(place) from error
+        except Exception as error:  # the border between framework and plugin
+            self._tell(group.actives[number], point, "the epoch of its question", error)
+            raise _Failed(group.places[number]) from error
         return found
 
     def _changed(self, part: _Part, since: int) -> Rows | None:
@@ -417,15 +433,33 @@ class Standing:
         """Return a plugin's answers about some rows."""
         if not len(rows):
             return group.columns[number].values[rows], {}
+        if question.answer is not None:
+            values = self._said(point, group.actives[number], question.answer, rows)
+            if values is not None:
+                return values, _NO_ERRORS
         answered = _filtered if point is Point.FILTER else _scored
         try:
-            if question.answer is not None:
-                values = _sound(question.answer(self._snapshot, rows), point, len(rows))
-                if values is not None:
-                    return values, _NO_ERRORS
             return answered(group.actives[number].ask, self._state, self._pod, self._snapshot, rows)
         except Exception as error:
             raise _Failed(group.places[number]) from error
+
+
+    def _said(
+        self, point: Point, active: Active, answer: Callable[[Snapshot, Rows], NDArray[Any] | None], rows: Rows,
+    ) -> NDArray[Any] | None:
+        """Return what a question says of the rows itself; None where the plugin has to say it."""
+        try:
+            values = answer(self._snapshot, rows)
+            return None if values is None else _sound(values, point, len(rows))
+        except Exception as error:  # the border between framework and plugin
+            self._tell(active, point, "the answer of its question", error)
+            return None
+
+
+def _question_of(said: object) -> Question | None:
+    if said is None or isinstance(said, Question):
+        return said
+    raise TypeError(f"it must be a `Question` or None, not {type(said).__name__}")
 
 
 def _key_of(point: Point, skipped: frozenset[str], questions: Sequence[Question | None]) -> Hashable:
@@ -451,15 +485,14 @@ def _scored(
     return chosen.astype(np.int8), scores.errors
 
 
-def _sound(values: NDArray[Any] | None, point: Point, size: int) -> NDArray[Any] | None:
-    """Return what a question says of so many rows if it is what it should be; else the plugin itself has to say it."""
-    if values is None or values.shape != (size,):
-        return None
+def _sound(values: NDArray[Any], point: Point, size: int) -> NDArray[Any] | None:
+    """Return what a question says of so many rows; None for scores out of range, which the plugin has to explain."""
+    wanted = np.bool_ if point is Point.FILTER else np.int64
+    if values.dtype != wanted or values.shape != (size,):
+        raise TypeError(f"it must be {size} values of {wanted.__name__}, not {values.dtype} of shape {values.shape}")
     if point is Point.FILTER:
-        return values if values.dtype == np.bool_ else None
-    if values.dtype != np.int64 or np.maximum.reduce(values.view(np.uint64)) > HIGHEST_SCORE:
-        return None
-    return values.astype(np.int8)
+        return values
+    return None if np.maximum.reduce(values.view(np.uint64)) > HIGHEST_SCORE else values.astype(np.int8)
 
 
 def _of_rows(values: NDArray[Any], wanted: type[np.generic], rows: Rows, snapshot: Snapshot) -> NDArray[Any]:

@@ -91,7 +91,7 @@ class Asking:
 
     def miss(
         self, about: str, expected: str, got: str, span: Span | None = None, asked: Iterable[Asked] = (),
-        refusals: Iterable[Refusal] = (),
+        *, refusals: Iterable[Refusal] = (),
     ) -> None:
         """Note that an expectation was not met, with what was asked or who refused on the way to it."""
         values: tuple[tuple[int, str, object], ...] = ()

@@ -282,13 +282,14 @@ def test_other_questions_are_kept_apart():
 @pytest.mark.parametrize("odd", [
     SimpleNamespace(key="key", paths=frozenset(), epoch=None), Question(["a list"], frozenset()), Question("key", {("nodeInfo", "pods")}), Question("key", frozenset(), lambda _: []), "no question", ("key", frozenset(), None),
 ])
-def test_a_plugin_that_says_it_in_another_shape_is_asked_every_time(odd):
+def test_a_plugin_that_says_it_in_another_shape_is_asked_every_time_and_that_is_told_once(odd, caplog):
     plugin, _, scheduler = counting()
     plugin.question = lambda point, pod, snapshot: odd
     for number in range(2):
         verdict = scheduler.decide(pod(f"p{number}", Random(1)))
         assert (verdict.node, verdict.failures) == ("n00", ())
     assert plugin.asked == [list(range(NODES))] * 2
+    assert [each.name for each in caplog.records] == ["koordpolicy.scheduler.Counts"]
 
 
 def test_a_question_that_says_its_answer_spares_the_plugin_but_for_the_reasons():
@@ -307,14 +308,19 @@ def test_a_question_that_says_its_answer_spares_the_plugin_but_for_the_reasons()
     assert plugin.asked == [[0, 1]]
 
 
-@pytest.mark.parametrize("said", [
-    lambda rows: None, lambda rows: np.ones(NODES + 1, np.bool_), lambda rows: np.ones(len(rows), np.int64), lambda rows: [True] * len(rows), lambda rows: 1 / 0,
+@pytest.mark.parametrize(("said", "told"), [
+    (lambda rows: None, []),
+    (lambda rows: np.ones(NODES + 1, np.bool_), ["at `filter`, the answer of its question is of no use: TypeError: it must be 90 values of bool, not bool of shape (91,)"]),
+    (lambda rows: np.ones(len(rows), np.int64), ["at `filter`, the answer of its question is of no use: TypeError: it must be 90 values of bool, not int64 of shape (90,)"]),
+    (lambda rows: [True] * len(rows), ["at `filter`, the answer of its question is of no use: AttributeError: 'list' object has no attribute 'dtype'"]),
+    (lambda rows: 1 / 0, ["at `filter`, the answer of its question is of no use: ZeroDivisionError: division by zero"]),
 ])
-def test_where_a_question_says_nothing_that_makes_sense_the_plugin_is_asked(said):
+def test_where_a_question_says_nothing_that_makes_sense_the_plugin_is_asked(said, told, caplog):
     plugin, _, scheduler = counting()
     plugin.question = lambda point, pod, snapshot: Question(None, PODS, answer=lambda snapshot, rows: said(rows))
     verdict = scheduler.decide(pod("p", Random(1)))
     assert (verdict.node, verdict.failures, plugin.asked) == ("n00", (), [list(range(NODES))])
+    assert [each.getMessage() for each in caplog.records] == told
 
 
 @pytest.mark.parametrize(("said", "asked"), [(100, 0), (101, 1), (-1, 1)])
