@@ -120,8 +120,8 @@ class IgnoredErrors:
     """The key of the cycle state under which a preFilter finds a list, for the (rule, error) that did not count."""
 
 
-def _unexplained(row: int) -> Refusal:
-    raise KeyError(row)
+def _unexplained(_: int) -> Refusal:
+    return Refusal("", "refused, and the plugin does not say why")
 
 
 @dataclass(frozen=True, slots=True)

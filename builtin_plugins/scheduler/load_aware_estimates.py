@@ -133,7 +133,9 @@ class PodAssignCache:
 
     def assign(self, node: str, pod: PodInfo, now: int) -> None:
         """Note that a pod is about to run on a node."""
-        self._nodes.setdefault(node, _Node()).coming[pod.key] = self._assigned(pod, None, now)
+        known = self._nodes.setdefault(node, _Node())
+        self._remove(known, pod.key)  # it may have been there before
+        known.coming[pod.key] = self._assigned(pod, None, now)
 
     def unassign(self, node: str, pod: PodInfo) -> None:
         """Forget that."""

@@ -122,10 +122,10 @@ class _Expected:
 class _Period(NamedTuple):
     """A time in which metrics neither change nor expire."""
 
-    stamp: int = -1
-    since: int = 0
-    until: int = 0
-    plain: bool = False
+    stamp: int
+    since: int
+    until: int
+    plain: bool
     """Whether all nodes have a metric that counts, and the same thresholds."""
 
 
@@ -152,7 +152,6 @@ class LoadAwareScheduling:
         self._capacity = KeptColumns(_CAPACITY, len(self._names), self._capacity_row)
         self._usages: dict[Query, KeptColumns] = {}
         self._limits: dict[tuple[int, bool], tuple[_Floats | None, Query]] = {}
-        self._known_period = _Period()
         self._weights = np.array([self._args.resource_weights.get(name, 0) for name in self._names], np.int64)
         self._dominant = self._args.dominant_weight
 
@@ -259,7 +258,7 @@ class LoadAwareScheduling:
             total += np.minimum(least.min(axis=0), HIGHEST_SCORE) * self._dominant
         total //= weights
         if not self._is_plain(snapshot):
-            total[snapshot.gathered(self._metric_columns(snapshot), rows)[_COUNTED] <= self._oldest(snapshot)] = 0
+            total[snapshot.gathered(self._metrics.of(snapshot), rows)[_COUNTED] <= self._oldest(snapshot)] = 0
         return total
 
     def _load(self, expected: _Expected, snapshot: Snapshot, rows: Rows) -> _Load:
@@ -271,7 +270,7 @@ class LoadAwareScheduling:
             if bounds is not None:
                 aggregated[:] = bool(query.statistic)
                 return _Load(*self._compared(query, bounds, expected, snapshot, rows), aggregated, expired)
-        metrics, oldest = snapshot.gathered(self._metric_columns(snapshot), rows), self._oldest(snapshot)
+        metrics, oldest = snapshot.gathered(self._metrics.of(snapshot), rows), self._oldest(snapshot)
         asked = metrics[_COUNTED] > oldest if self._args.filter_expired else metrics[_MEASURED] > 0
         places = self._places_of_nodes(snapshot)
         percent, bound = np.zeros((len(self._names), size)), np.full((len(self._names), size), np.inf)
@@ -314,14 +313,15 @@ class LoadAwareScheduling:
 
     def _period(self, snapshot: Snapshot) -> _Period:
         """Return the period that it is; `snapshot` is no overlay."""
-        period, stamp = self._known_period, snapshot.cluster.stamp(_METRICS_AND_THRESHOLDS)
-        if period.stamp != stamp or not period.since <= snapshot.now < period.until:
-            metrics = self._metric_columns(snapshot)
+        kept, stamp = snapshot.cluster.kept, snapshot.cluster.stamp(_METRICS_AND_THRESHOLDS)
+        period = kept.get(self)
+        if not isinstance(period, _Period) or period.stamp != stamp or not period.since <= snapshot.now < period.until:
+            metrics = self._metrics.of(snapshot)
             there = metrics[_UPDATED][(metrics[_PRESENT] > 0) & (metrics[_UPDATED] != NEVER)]
             ends = there + self._lifetime
             fresh = ends > snapshot.now
             alike = not self._places_of_nodes(snapshot).any()
-            period = self._known_period = _Period(
+            period = kept[self] = _Period(
                 stamp, int(ends[~fresh].max(initial=NEVER)), int(ends[fresh].min(initial=_NEVER_EXPIRES)),
                 alike and bool((metrics[_COUNTED] > self._oldest(snapshot)).all()),
             )
@@ -333,10 +333,6 @@ class LoadAwareScheduling:
     def _oldest(self, snapshot: Snapshot) -> int:
         """Return the time up to which a metric must have been updated not to count any more; never was before."""
         return max(snapshot.now - self._lifetime, NEVER)
-
-    def _metric_columns(self, snapshot: Snapshot) -> _Integers:
-        """Return of all rows what `_metric_row` says."""
-        return self._metrics.of(snapshot)
 
     def _used_and_capacity(
         self, query: Query, expected: _Expected, snapshot: Snapshot, rows: Rows,

@@ -64,7 +64,7 @@ from .vectors import (
     within,
 )
 
-__all__ = ["KEPT_BYTES", "ColumnPlan", "RowFrame", "Way", "evaluate"]
+__all__ = ["KEPT_BYTES", "ColumnPlan", "RowFrame", "Settled", "Way", "evaluate"]
 
 KEPT_BYTES: Final = 64 * 1024 * 1024
 """How much the results kept for one cluster may take, in all."""
@@ -82,10 +82,7 @@ _MOST_BODIES: Final = 256
 _MANY: Final = 4
 """Where no more than one row in so many is asked for, only these are looked at."""
 _KEPT: Final = "columns"
-
-
-Settled: TypeAlias = Callable[[Frame, Rows], "NDArray[Any] | None"]
-"""Answers about rows (of no overlay) in one new array; None where something is missing or may fail."""
+_READS: Final = "reads"
 
 
 def evaluate(program: Program, frame: Frame, rows: Rows | None = None) -> Column:
@@ -147,9 +144,6 @@ class Way(enum.Enum):
     DISTINCT = "once per distinct input"
     VARIABLE = "variable"
     ROW = "row by row"
-
-
-_OfSome: TypeAlias = Callable[[Frame, Rows], Vector | None]
 
 
 class _Part(Protocol):
@@ -604,7 +598,7 @@ class _NumberPath:
         assert isinstance(vector, Vector)
         return vector if vector.valid is None else self._failing(context, vector, vector.valid)
 
-    def of_some(self, frame: Frame, rows: Rows) -> Vector | None:
+    def gathered(self, frame: Frame, rows: Rows, _: _Known) -> Vector | None:
         """Return the column of these rows (of no overlay); None where one of them has no number of the kind."""
         moment = frame.moment(rows)
         vector = moment.get(self._key)
@@ -965,25 +959,19 @@ class _Definition:
             return operand.failing(self._here(operand.error), operand.failed)
         return operand  # type: ignore[return-value]
 
-    def settled(self, frame: Frame) -> _OfSome | None:
-        """Return what `_NumberPath.of_some` does; None where it takes more than the frame's values and columns."""
-        answer, kind = self._plan.settled(frame), self._plan.kind
-        if answer is None:
-            return None
-
-        def of_some(frame: Frame, rows: Rows) -> Vector | None:
-            values = answer(frame, rows)
-            if values is None or values.dtype.kind != kind or not len(values):
-                return None
-            return Vector(values, None, int(values.min()), int(values.max())) if kind == "i" else Vector(values)
-
-        return of_some
+    def settled(self, frame: Frame) -> Settled | None:
+        """Return the variable, as `ColumnPlan.settled` does."""
+        return self._plan.settled(frame)
 
     def fuse(self, writing: Writing) -> Term:
         return writing.input(self, self._plan.kind, is_array=True)
 
     def reads(self, context: _Context) -> frozenset[Path]:
-        return self._plan.part.reads(context)
+        memo, key = context.memo, (_READS, self._plan)
+        found = memo.get(key)
+        if found is None:
+            found = memo[key] = self._plan.part.reads(context)
+        return found  # type: ignore[return-value]
 
     def _here(self, error: EvaluationError) -> EvaluationError:
         return EvaluationError(error.message, offset=self._position, reason=error.reason)
@@ -1048,6 +1036,59 @@ def _exact_path(checked: Checked, node: Expr) -> Path | None:
 # --- plans -----------------------------------------------------------------------------------------------------------
 
 
+class Settled:
+    """An expression of which all but numeric columns is known: one fused function, and what it is given.
+
+    It keeps nothing of a frame, and holds in all that have the same CONSTANT and DECISION values.
+    """
+
+    __slots__ = ("_doubles", "_fused", "_given", "_inputs", "_kind")
+
+    def __init__(
+        self, fused: Fused, kind: str, given: list[Any], inputs: Sequence[tuple[int, _NumberPath | Settled]], *,
+        doubles: bool,
+    ) -> None:
+        """`inputs` are the columns, each with the place in `given` of its values, lowest and highest."""
+        self._fused = fused
+        self._kind = kind
+        self._given = given
+        self._inputs = inputs
+        self._doubles = doubles
+
+    def values(self, frame: Frame, rows: Rows, known: _Known) -> NDArray[Any] | None:
+        """Return the values of these rows (of no overlay) in a new array; None where something is missing or may fail.
+
+        `known` is what was found out about the same rows of the same frame: variables are computed once.
+        """
+        given = self._given.copy()
+        for at, column in self._inputs:
+            vector = column.gathered(frame, rows, known)
+            if vector is None:
+                return None
+            given[at] = vector.values
+            given[at + 1] = vector.low
+            given[at + 2] = vector.high
+        if not self._doubles:
+            return self._fused(*given)
+        with np.errstate(all="ignore"):
+            return self._fused(*given)
+
+    def gathered(self, frame: Frame, rows: Rows, known: _Known) -> Vector | None:
+        """Return the values as a column that others are computed of."""
+        if self in known:
+            return known[self]
+        values, vector = self.values(frame, rows, known), None
+        if values is not None and values.dtype.kind == self._kind and len(values):
+            vector = Vector(values)
+            if self._kind == "i":
+                vector = Vector(values, None, int(values.min()), int(values.max()))
+        known[self] = vector
+        return vector
+
+
+_Known: TypeAlias = dict[Settled, Vector | None]
+
+
 class ColumnPlan:
     """How one expression is answered by column. Made once per expression; holds no values."""
 
@@ -1110,6 +1151,12 @@ class ColumnPlan:
 
         That is a numeric expression of numeric columns. What is returned keeps nothing of the frame.
         """
+        memo, key = frame.memo, (Settled, self)
+        if key not in memo:
+            memo[key] = self._settled(frame)
+        return memo[key]  # type: ignore[return-value]
+
+    def _settled(self, frame: Frame) -> Settled | None:
         if self._pure is None:
             self._pure = is_pure(self._checked)
         if not self.is_fused():
@@ -1117,22 +1164,18 @@ class ColumnPlan:
         assert self._fused is not None
         context = _Context(frame)
         given: list[Any] = []
-        columns: list[tuple[int, _OfSome]] = []
+        inputs: list[tuple[int, _NumberPath | Settled]] = []
         for part, kind, _ in self._inputs or ():
-            of_some: _OfSome | None = None
-            if isinstance(part, _NumberPath):
-                of_some = part.of_some
-            elif isinstance(part, _Definition):
-                of_some = part.settled(frame)
-            if of_some is not None:
-                columns.append((len(given), of_some))
+            column = part.settled(frame) if isinstance(part, _Definition) else part
+            if isinstance(column, _NumberPath | Settled):
+                inputs.append((len(given), column))
                 given += (None, None, None)
                 continue
-            value = part.value(context) if isinstance(part, _Scalar) else None
+            value = column.value(context) if isinstance(column, _Scalar) else None
             if not _is_of_kind(value, kind):
                 return None
             given += (value, value, value)
-        return _settled(self._fused, given, columns, doubles=self._doubles)
+        return Settled(self._fused, self.kind, given, inputs, doubles=self._doubles)
 
     # How columns come about
 
@@ -1365,28 +1408,6 @@ class ColumnPlan:
         return self._distinct(node)
 
 
-def _settled(
-    fused: Fused, given: list[Any], columns: Sequence[tuple[int, _OfSome]], *, doubles: bool,
-) -> Settled:
-    """Return a function that fills in the columns, each with its bounds, among what is given."""
-
-    def answer(frame: Frame, rows: Rows) -> NDArray[Any] | None:
-        arguments = given.copy()
-        for at, of_some in columns:
-            vector = of_some(frame, rows)
-            if vector is None:
-                return None
-            arguments[at] = vector.values
-            arguments[at + 1] = vector.low
-            arguments[at + 2] = vector.high
-        if not doubles:
-            return fused(*arguments)
-        with np.errstate(all="ignore"):
-            return fused(*arguments)
-
-    return answer
-
-
 def _is_of_kind(value: object, kind: str) -> bool:
     """Whether a value is of a kind, and a number that columns hold."""
     return value.__class__ is _CLASSES.get(kind) and (not isinstance(value, int) or abs(value) < 2**63)
@@ -1442,13 +1463,17 @@ def _constant_ints(node: Expr) -> tuple[int, ...] | None:
 
 def is_pure(checked: Checked) -> bool:
     """Whether equal inputs give equal answers: no function that says otherwise is called."""
-    for reference in checked.references.values():
-        if isinstance(reference, CallReference) and not all(overload.pure for overload in reference.overloads):
-            return False
-        if isinstance(reference, DefinitionReference):
-            definition = checked.environment.definitions[reference.name]
-            if not is_pure(definition):
+    rest, seen = [checked], {id(checked)}
+    while rest:
+        each = rest.pop()
+        for reference in each.references.values():
+            if isinstance(reference, CallReference) and not all(overload.pure for overload in reference.overloads):
                 return False
+            if isinstance(reference, DefinitionReference):
+                definition = each.environment.definitions[reference.name]
+                if id(definition) not in seen:  # variables are read by several others
+                    seen.add(id(definition))
+                    rest.append(definition)
     return True
 
 

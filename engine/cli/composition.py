@@ -267,8 +267,9 @@ def python_offers(builtins: Builtins) -> Offers:
 
     What cannot be loaded is told, and left out.
     """
-    found = discover(_tell)
-    return Offers((*builtins(), *found.plugins), found.functions)
+    own = tuple(builtins())
+    found = discover(_tell, builtins=own)
+    return Offers((*own, *found.plugins), found.functions)
 
 
 def python_plugins(builtins: Builtins) -> tuple[Plugin, ...]:

@@ -263,7 +263,8 @@ def _standard_input(name: str) -> Source:
 def _compile(files: _Files, builtins: Builtins) -> tuple[list[Problem], Whole]:
     """Return the problems of documents and names, and what rules look at."""
     problems = Problems(list(files.loaded.problems))
-    offers = discover(_ignored)
+    own = tuple(builtins())
+    offers = discover(_ignored, builtins=own)
     compiled: list[Compiled] = []
     with progress("checking", len(files.loaded.documents)) as done:
 
@@ -274,7 +275,7 @@ def _compile(files: _Files, builtins: Builtins) -> tuple[list[Problem], Whole]:
         plugins = compile_documents(
             files.loaded.documents, problems, extensions=offers.functions, observe=observe,
         )
-    everything: tuple[Plugin, ...] = (*builtins(), *offers.plugins, *plugins)
+    everything: tuple[Plugin, ...] = (*own, *offers.plugins, *plugins)
     try:
         Registry.of(everything, generation=1)
     except PolicyError as error:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from ..source import did_you_mean
+from .exits import Stop
 
 EVERYTHING: Final = "*"
 LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -25,10 +26,18 @@ def log_level(text: str) -> tuple[str, int]:
     return plugin, LEVELS[level.lower()]
 
 
-def start_logs(levels: Sequence[tuple[str, int]], *, wanted: bool) -> None:
-    """Write to standard error what the plugins log from their level on and, if `wanted`, what the scheduler logs."""
+def start_logs(levels: Sequence[tuple[str, int]], plugins: Collection[str], *, wanted: bool) -> None:
+    """Write to standard error what the plugins log from their level on and, if `wanted`, what the scheduler logs.
+
+    Raises:
+        Stop: a level is for a plugin that is none of `plugins`.
+    """
     if not levels and not wanted:
         return
+    for plugin, _ in levels:
+        if plugin != EVERYTHING and plugin not in plugins:
+            hint = did_you_mean(plugin, plugins) or "`koord-policy plugins` lists all"
+            raise Stop(f"`--log {plugin}=...`: there is no scheduler plugin of that name: {hint}")
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(levelname).1s %(name)s: %(message)s"))
     root = logging.getLogger(ROOT)

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="where to write (default: here); with --python a folder of the plugin's name in it")
 
 
-def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001 - every command is run like this
+def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
     name = options.name
     if not _NAME.fullmatch(name) or len(name) > _LONGEST:
@@ -54,6 +54,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     if options.python and not _is_free(options.framework, name):
         raise Stop(f"`{name}` cannot be a module of Python: begin with a letter, and take no reserved word and nothing "
                    "that can be imported already")
+    called = _class_name(name.replace("-", "_")) if options.python else name
+    if any(plugin.name == called and plugin.framework.value == options.framework for plugin in builtins()):
+        raise Stop(f"`{called}` is a built-in plugin: take another name")
     files = contents(options.framework, name, python=options.python)
     folder = options.out / name if options.python else options.out
     there = [folder / file for file in files if (folder / file).exists()]
@@ -107,7 +110,8 @@ def contents(framework: str, name: str, *, python: bool) -> dict[str, str]:
 
 def _next_steps(folder: Path, name: str, *, python: bool) -> tuple[str, ...]:
     if python:
-        return ("", f"next: pip install -e '{folder}[dev]' && pytest {folder}")
+        return ("", f"next: pip install -e '{folder}[dev]' && pytest {folder}",
+                "where it is installed it decides, in every command, until it is uninstalled")
     return (
         "", f"next: koord-policy lint {folder / name}.yaml && koord-policy test {folder / name}.test.yaml",
         f"completion in an editor: koord-policy schema --all --out {folder / '.schemas'}",

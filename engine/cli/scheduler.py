@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from ..points import Framework
 from ..scheduler.cycle import Debug
 from ..scheduler.diagnosis import diagnosis_of
 from ..scheduler.loop import SchedulingLoop
@@ -82,10 +83,10 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         raise Stop("which cluster? name a dump or kube[:CONTEXT] with `--cluster` (only `--extender` can do without)")
     if options.cluster.partition(":")[0] == LIVE_CLUSTER and not options.dry_run:
         raise Stop("binding pods of a live cluster is not available yet: add `--dry-run` to see what would be done")
-    start_logs(options.log, wanted=bool(
-        options.trace or options.debug_filters or options.debug_scores or options.debug_diagnosis))
     debug = Debug(options.debug_scores, options.debug_filters, options.trace, options.debug_diagnosis)
     live = live_of(options.policies, builtins)
+    start_logs(options.log, [plugin.name for plugin in live.registry.of_framework(Framework.SCHEDULER)], wanted=bool(
+        options.trace or options.debug_filters or options.debug_scores or options.debug_diagnosis))
     cluster = cluster_of(options.cluster)
     now = moment_of(options.now, options.cluster, cluster)
     verdicts = schedule_pending(cluster, live, now, settings_of(options, live.registry, cluster), debug)

@@ -89,6 +89,12 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     for path in options.paths:
         if not path.exists():
             raise Stop(f"there is no file or directory `{path}`")
+    file = options.coverage_out
+    if file is not None and options.coverage is None:
+        raise Stop("`--coverage-out` goes with `--coverage`: say which format")
+    if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
+        raise Stop(f"`--coverage-out {file}`: " + (
+            "it is a directory" if file.is_dir() else f"there is no directory `{file.parent}`"))
     if options.watch:
         return watch(options.paths, lambda: _run_and_tell(options, builtins))
     return _run(options, builtins)

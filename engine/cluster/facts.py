@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from .pods import PodInfo
+from ..cel.checked import Path
+from .pods import SHARED_METADATA, PodInfo
 
 
 def pod_facts(pod: PodInfo) -> dict[str, Any]:
@@ -32,3 +33,16 @@ def pod_facts(pod: PodInfo) -> dict[str, Any]:
 def pod_values(pod: PodInfo) -> Mapping[str, Any]:
     """Return the variables that are about a pod, by name; many ask this of one pod, one after the other."""
     return {"pod": pod.object, "podInfo": pod_facts(pod), "requests": pod.requests, "limits": pod.limits}
+
+
+def is_of_shape(path: Path) -> bool:
+    """Whether all pods of one `PodInfo.shape` have the same at a path of these variables."""
+    match path:
+        case ("requests" | "limits", *_) | ("pod", "spec", *_):
+            return True
+        case ("podInfo", name, *_):
+            return name != "name"
+        case ("pod", "metadata", name, *_):
+            return name in SHARED_METADATA
+        case _:
+            return False

@@ -24,15 +24,16 @@ WHOLE_DEVICE: Final = 1000
 """One device, in thousandths."""
 
 _INT64_MAX: Final = 2**63 - 1
-_ITS_OWN: Final = frozenset({
-    "name", "uid", "creationTimestamp", "deletionTimestamp", "generation", "managedFields", "resourceVersion",
-    "selfLink",
+SHARED_METADATA: Final = frozenset({
+    "labels", "annotations", "namespace", "ownerReferences", "generateName", "finalizers",
 })
+"""What a controller gives to all of its pods alike."""
 _WITHOUT_REFERENCES: Final = 2
 """The version of the marshal format in which equal data are equal bytes, whichever parts of them are one object."""
 NONZERO: Final[Mapping[str, int]] = {"cpu": 100, "memory": 200 * 1024 * 1024}
 """What a container counts in scores that does not say: milli-cores, bytes (Kubernetes' defaults)."""
 
+_NO_EXCESS: Final = (0,) * len(NONZERO)
 _POD_LEVEL: Final = ("cpu", "memory")
 _PERCENTS: Final = (GPU_CORE, GPU, GPU_MEMORY_RATIO)
 _MILLI_ANNOTATION: Final = "alibabacloud.com/gpu-milli"
@@ -98,8 +99,8 @@ class PodInfo:
     """Guaranteed, Burstable or BestEffort."""
     node_name: str
     gpu: DeviceRequest | None
-    nonzero: tuple[int, ...]
-    """What it requests of the resources of `NONZERO` if containers that name no amount ask for that much."""
+    excess: tuple[int, ...]
+    """What `nonzero` has beyond the requests."""
 
     @staticmethod
     def of(pod: Mapping[str, Any]) -> PodInfo:
@@ -140,27 +141,34 @@ class PodInfo:
             kubernetes_qos=kubernetes_qos_class(pod),
             node_name=text_at(spec, "nodeName", "spec"),
             gpu=_gpu_request(requests, annotations),
-            nonzero=_nonzero(spec, requests),
+            excess=_excess(spec, requests),
         )
+
+    @property
+    def nonzero(self) -> tuple[int, ...]:
+        """What it requests of the resources of `NONZERO` if containers that name no amount ask for that much."""
+        requests = self.requests
+        return tuple([requests[name] + more for name, more in zip(NONZERO, self.excess, strict=True)])
 
     def on(self, node_name: str) -> PodInfo:
         """Return this pod, bound to a node (its object stays as it is)."""
         return PodInfo(
             self.key, self.namespace, self.name, self.uid, self.object, self.requests, self.limits, self.priority,
-            self.priority_band, self.qos_class, self.kubernetes_qos, node_name, self.gpu, self.nonzero,
+            self.priority_band, self.qos_class, self.kubernetes_qos, node_name, self.gpu, self.excess,
         )
 
     def shape(self) -> bytes | None:
         """Return what is equal for pods of one shape, as controllers make them: None for one that nothing is like.
 
-        It covers all that is known of the pod but its name, uid and status, and what the API server notes of it.
+        It covers its spec, and of its metadata what a controller gives to all of its pods alike: labels, annotations,
+        owners, but neither name nor uid; no status.
         """
         metadata = self.object.get("metadata") or {}
-        told = [(key, metadata[key]) for key in metadata if key not in _ITS_OWN]
+        shared = [(key, metadata[key]) for key in metadata if key in SHARED_METADATA]
         try:
             return marshal.dumps((
                 self.namespace, self.node_name, self.priority, self.priority_band, self.qos_class, self.kubernetes_qos,
-                tuple(self.requests.items()), tuple(self.limits.items()), told, self.object.get("spec"),
+                tuple(self.requests.items()), tuple(self.limits.items()), shared, self.object.get("spec"),
             ), _WITHOUT_REFERENCES)
         except ValueError:  # not plain data
             return None
@@ -356,11 +364,12 @@ def _effective(spec: Mapping[str, Any], which: str) -> ResourceList:
     })
 
 
-def _nonzero(spec: Mapping[str, Any], requests: ResourceList) -> tuple[int, ...]:
+def _excess(spec: Mapping[str, Any], requests: ResourceList) -> tuple[int, ...]:
     kinds = [kind for kind in ("containers", "initContainers") if spec.get(kind)]
-    if any(_unnamed(container) for kind in kinds for container in spec[kind]):
-        requests = _effective({**spec, **{kind: [_filled(each) for each in spec[kind]] for kind in kinds}}, "requests")
-    return tuple([requests[name] for name in NONZERO])
+    if not any(_unnamed(container) for kind in kinds for container in spec[kind]):
+        return _NO_EXCESS
+    filled = _effective({**spec, **{kind: [_filled(each) for each in spec[kind]] for kind in kinds}}, "requests")
+    return tuple([filled[name] - requests[name] for name in NONZERO])
 
 
 def _unnamed(container: Mapping[str, Any]) -> list[str]:

@@ -793,17 +793,12 @@ class Snapshot:
 
     def frame(self, values: Mapping[str, Any]) -> NodeFrame:
         """Return what expressions over the nodes read; `values` are the CONSTANT and DECISION variables."""
-        return NodeFrame(self, values)
-
-    @property
-    def nodes(self) -> NodeFrame:
-        """What expressions over the nodes read that read nothing else."""
-        if self._patch:
-            return NodeFrame(self, {})
+        if values or self._patch:
+            return NodeFrame(self, values)
         memo = self._cluster.memo
         found: NodeFrame | None = memo.get(NodeFrame)
         if found is None:
-            found = memo[NodeFrame] = NodeFrame(self, {})
+            found = memo[NodeFrame] = NodeFrame(self, values)
         return found
 
     def _patched(self, column: _Integers, value: Callable[[NodeRow], int]) -> _Integers:

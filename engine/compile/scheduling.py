@@ -23,7 +23,8 @@ from ..cel.frame import Frame, Rows
 from ..cel.program import Program
 from ..cel.row_frame import RowFrame
 from ..cel.values import EvaluationError, Timestamp
-from ..cluster.facts import pod_facts, pod_values
+from ..cel.vectors import Vector
+from ..cluster.facts import is_of_shape, pod_facts, pod_values
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import NodeFrame, Snapshot
 from ..documents import Normalize, Over
@@ -118,7 +119,7 @@ class Evaluations:
                 "cost": self._cost}
 
 
-Ask: TypeAlias = Callable[[Snapshot, Rows], "NDArray[Any] | None"]
+_Say: TypeAlias = Callable[[Snapshot, Rows], "NDArray[Any] | None"]
 """See `Question.answer`."""
 
 
@@ -130,7 +131,7 @@ class _HangsOn:
     programs: tuple[Program, ...]
     always: frozenset[Path]
     """What is read of every node."""
-    said: Callable[[NodeFrame], Ask | None]
+    said: Callable[[NodeFrame], _Say | None]
     """Returns what says the answers of all pods of which what is read is as in a frame."""
     lasts: bool
     """Whether which pods the document is about is a matter of the pods alone."""
@@ -272,12 +273,13 @@ class DocumentScheduler:
         if any(path[0] not in _OF_THE_POD for path in of_pod) or not all(is_pure(each.checked) for each in programs):
             return None
         always = frozenset[Path]() if self._spec.match.nodes is None else NODE_PATHS
-        said: Callable[[NodeFrame], Ask | None] = _nothing_said
+        said: Callable[[NodeFrame], _Say | None] = _nothing_said
         if not compiled.conditions and self._spec.match.nodes is None:
             said = self._said_by_filter if point is Point.FILTER else self._said_by_score
-        return _HangsOn(tuple(sorted(of_pod)), programs, always, said, self._lasts)
+        lasts = self._lasts and all(is_of_shape(path) for path in of_pod)
+        return _HangsOn(tuple(sorted(of_pod)), programs, always, said, lasts)
 
-    def _said_by_filter(self, frame: NodeFrame) -> Ask | None:
+    def _said_by_filter(self, frame: NodeFrame) -> _Say | None:
         """Return what says whether nodes pass for pods as in the frame, where columns are all that it takes."""
         rules = self._compiled.filter
         settled = _settled([rule.program for rule in rules], frame)
@@ -298,7 +300,7 @@ class DocumentScheduler:
 
         return passed
 
-    def _said_by_score(self, frame: NodeFrame) -> Ask | None:
+    def _said_by_score(self, frame: NodeFrame) -> _Say | None:
         """Return what scores nodes for pods as in the frame, where columns are all that it takes."""
         items = self._compiled.score
         settled = _settled([each.program for each in items], frame)
@@ -583,10 +585,10 @@ def _settled(programs: Sequence[Program], frame: NodeFrame) -> list[Settled] | N
 
 
 def _columns(settled: Sequence[Settled], snapshot: Snapshot, rows: Rows) -> list[NDArray[Any]] | None:
-    frame = snapshot.nodes
-    found = []
+    frame, found = snapshot.frame({}), []
+    known: dict[Settled, Vector | None] = {}
     for each in settled:
-        values = each(frame, rows)
+        values = each.values(frame, rows, known)
         if values is None:
             return None
         found.append(values)

@@ -116,5 +116,6 @@ def _registry(texts: Texts, builtins: Builtins, params: tuple[tuple[str, Value],
 
 @lru_cache(maxsize=1)
 def _offers(builtins: Builtins) -> Offers:
-    found = discover(_NOTHING_TOLD)
-    return Offers((*builtins(), *found.plugins), found.functions)
+    own = tuple(builtins())
+    found = discover(_NOTHING_TOLD, builtins=own)
+    return Offers((*own, *found.plugins), found.functions)

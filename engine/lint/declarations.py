@@ -27,6 +27,7 @@ _CLASSES: Final[Mapping[str, frozenset[str]]] = {
     "priorityBand": frozenset((*vocabulary.PRIORITY_BANDS, "")),
     "kubernetesQoS": frozenset(("Guaranteed", "Burstable", "BestEffort")),
 }
+_PRIORITIES: Final = (*vocabulary.PRIORITY_BANDS, "system-cluster-critical", "system-node-critical")
 DEPRECATED_KEYS: Final[Mapping[str, str]] = {
     "beta.kubernetes.io/arch": "kubernetes.io/arch",
     "beta.kubernetes.io/os": "kubernetes.io/os",
@@ -67,6 +68,19 @@ def _remove(subject: Subject, path: tuple[str | int, ...]) -> Edit | None:
 
 
 _LOOPS: Final = frozenset((Comprehension, Bind, OptionalMap))
+
+
+def misspelt_priority_classes(subject: Subject) -> Iterator[Found]:
+    """Find priority classes that are almost those of Koordinator or Kubernetes: other ones a cluster may have."""
+    if subject.compiled is None or subject.spec.match.pods is None:
+        return
+    for name in sorted(subject.spec.match.pods.priority_classes or ()):
+        near = [] if name in _PRIORITIES else difflib.get_close_matches(name[:64], _PRIORITIES, n=1, cutoff=0.85)
+        if near:
+            yield Found(
+                f"the priority class `{name}` is almost `{near[0]}`: the document is about no pod of that one",
+                subject.place("spec", "match", "pods", "priorityClasses"), f"did you mean `{near[0]}`?",
+            )
 
 
 def shadowing(subject: Subject) -> Iterator[Found]:

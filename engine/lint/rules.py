@@ -317,6 +317,14 @@ _RULES: Final = (
         _filter("requested.cpu > 0"),
         fixable=True,
     ),
+    Rule(
+        "KP042", "misspelt-priority-class", Severity.WARNING,
+        "A document about pods of a class that no pod has is silent for ever. Koordinator's bands are `koord-prod`, "
+        "`koord-mid`, `koord-batch` and `koord-free`.",
+        _scheduler("match: {pods: {priorityClasses: [koord-prd]}}\n" + _BELOW.format(65)),
+        _scheduler("match: {pods: {priorityClasses: [koord-prod]}}\n" + _BELOW.format(65)),
+        each=declarations.misspelt_priority_classes,
+    ),
 )
 
 RULES: Final = MappingProxyType({rule.id: rule for rule in _RULES})

@@ -212,14 +212,16 @@ class Offers:
 
 
 def discover(
-    report: Callable[[Problem], None], entry_points: Iterable[EntryPoint] | None = None
+    report: Callable[[Problem], None], entry_points: Iterable[EntryPoint] | None = None, *,
+    builtins: Iterable[Plugin] = (),
 ) -> Offers:
     """Return what installed distributions offer in the group `koordpolicy.plugins`.
 
     An entry point names a `Plugin`, a function for expressions (see `cel_function`), a sequence of these, a module with
     a sequence `PLUGINS` or `FUNCTIONS`, or a Python function without arguments that returns one of these. What cannot
     be loaded is told to `report` and stops nothing else; where two distributions offer the same name, that is told, and
-    neither is taken, and so it is with a function whose name is taken already.
+    neither is taken, and so it is with a function whose name is taken already, and with a plugin that is called like
+    one of `builtins`.
     """
     found: dict[tuple[Framework, str], list[Plugin]] = {}
     offered: dict[str, list[tuple[str, Function]]] = {}
@@ -246,6 +248,13 @@ def discover(
                            f"{', '.join(sorted(offer.origin for offer in offers))}",
                            help="uninstall all but one", code="duplicate-name"))
     taken = [offers[0] for offers in found.values() if len(offers) == 1]
+    own = {(plugin.framework, plugin.name) for plugin in builtins}
+    for plugin in taken:
+        if (plugin.framework, plugin.name) in own:
+            report(Problem(f"the {plugin.framework.value} plugin `{plugin.name}` of {plugin.origin} is called like a "
+                           "built-in one, which is used", help="give it another name, or uninstall it",
+                           code="duplicate-name"))
+    taken = [plugin for plugin in taken if (plugin.framework, plugin.name) not in own]
     return Offers(
         tuple(sorted(taken, key=lambda plugin: (plugin.framework.value, plugin.name))),
         tuple(_without_collisions(offered, report)),

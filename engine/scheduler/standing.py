@@ -43,7 +43,8 @@ _Booleans = NDArray[np.bool_]
 _Step = TypeVar("_Step")
 _NOT_KEPT: Final = object()
 _NO_ERRORS: Final[Errors] = {}
-_MOST_SHAPES: Final = 1_024
+_MOST_QUESTIONS: Final = 2_048
+"""Of pods of how many shapes it is kept what they ask, at each of two points."""
 
 
 @lru_cache(maxsize=8)
@@ -201,7 +202,7 @@ class _OfProfile:
 
     def __init__(self) -> None:
         self._groups: OrderedDict[Hashable, Group] = OrderedDict()
-        self.questions: dict[Hashable, _Questions] = {}
+        self._questions: OrderedDict[Hashable, _Questions] = OrderedDict()
 
     def group(self, key: Hashable) -> Group | None:
         found = self._groups.get(key)
@@ -216,10 +217,16 @@ class _OfProfile:
             groups.popitem(last=False)
         groups[key] = group
 
-    def remember(self, key: Hashable, questions: _Questions) -> None:
-        if len(self.questions) >= _MOST_SHAPES:
-            self.questions.clear()
-        self.questions[key] = questions
+    def questions(self, of_shape: Hashable) -> _Questions | None:
+        found = self._questions.get(of_shape)
+        if found is not None:
+            self._questions.move_to_end(of_shape)
+        return found
+
+    def remember(self, of_shape: Hashable, questions: _Questions) -> None:
+        while len(self._questions) >= _MOST_QUESTIONS:
+            self._questions.popitem(last=False)
+        self._questions[of_shape] = questions
 
 
 class _Store:
@@ -298,7 +305,7 @@ class Standing:
     ) -> _Questions:
         """Return what the pod asks of these plugins; only what does not last is found out anew for pods of a shape."""
         of_shape = point, skipped, self._shape
-        known = kept.questions.get(of_shape) if self._shape is not None else None
+        known = kept.questions(of_shape) if self._shape is not None else None
         if known is None:
             among = profile.repeating[point]
             each = [self._question(point, active) if active.plugin.name in among else None for active in actives]
@@ -325,7 +332,7 @@ class Standing:
         try:
             question = _question_of(active.ask.question(point, self._pod, self._snapshot))
             if question is not None:
-                hash(question.key)
+                _check_comparable(question.key)
                 self._cluster.logs(question.paths)
         except Exception as error:  # the border between framework and plugin
             self._tell(active, point, "its question", error)
@@ -338,7 +345,7 @@ class Standing:
         if about not in self._store.told:
             self._store.told.add(about)
             logging.getLogger(f"koordpolicy.scheduler.{active.name}").warning(
-                "at `%s`, %s is of no use: %s", point.value, what, describe(error),
+                "the plugin `%s` at `%s`: %s is of no use: %s", active.name, point.value, what, describe(error),
             )
 
     def _grouped(
@@ -416,7 +423,7 @@ class Standing:
     ) -> Hashable:
         try:
             found = epoch(self._snapshot)
-            hash(found)
+            _check_comparable(found)
         except Exception as error:  # the border between framework and plugin
             self._tell(group.actives[number], point, "the epoch of its question", error)
             raise _Failed(group.places[number]) from error
@@ -454,6 +461,12 @@ class Standing:
         except Exception as error:  # the border between framework and plugin
             self._tell(active, point, "the answer of its question", error)
             return None
+
+
+def _check_comparable(value: Hashable) -> None:
+    """Let what cannot be told apart from others raise here, where it is known whose it is."""
+    hash(value)
+    bool(value == value)  # noqa: PLR0124
 
 
 def _question_of(said: object) -> Question | None:
@@ -566,6 +579,9 @@ def asked_again(active: Active, state: CycleState, pod: PodInfo, snapshot: Snaps
     def explain(row: int) -> Refusal:
         answer = real()
         if answer.passed[row]:
+            if snapshot.version == snapshot.cluster.version:
+                return Refusal("", "refused by an answer that stands, and not by the plugin now: its `question` does "
+                               "not say all that its answers hang on, or says another answer")
             return Refusal("", "refused at the time of the decision; the cluster has changed since")
         return answer.explain(row)
 

@@ -136,6 +136,15 @@ def test_a_name_that_two_distributions_offer_is_told_and_nobody_gets_it(site: Pa
         "the scheduler plugin `same` is offered more than once: acme_one 1.2, acme_two 1.2"]
 
 
+def test_a_plugin_that_is_called_like_a_built_in_one_is_told_and_left_out(site: Path) -> None:
+    Installed(site, "acme_one", "x = plugin('same')\ny = plugin('other')", {"x": "acme_one:x", "y": "acme_one:y"})
+    problems: list[Problem] = []
+    own = [python_plugin("same", Framework.SCHEDULER, Chooser), python_plugin("other", Framework.DESCHEDULER, Chooser, points=())]
+    assert [plugin.name for plugin in discover(problems.append, builtins=own).plugins] == ["other"]
+    assert [problem.message for problem in problems] == [
+        "the scheduler plugin `same` of acme_one 1.2 is called like a built-in one, which is used"]
+
+
 def test_entry_points_may_be_given_instead_of_installed() -> None:
     module = ModuleType("given_plugins")
     module.PLUGINS = (python_plugin("given", Framework.SCHEDULER, Chooser),)

@@ -19,6 +19,7 @@ from koordpolicy.engine.testing.kit import (
     pod,
     schedule,
 )
+from koordpolicy.engine.testing.questions import assert_question
 
 __all__ = [
     "NOW",
@@ -32,6 +33,7 @@ __all__ = [
     "FakeReadings",
     "FakeWaiting",
     "assert_placed",
+    "assert_question",
     "assert_refused",
     "assert_scored",
     "node",

@@ -306,6 +306,50 @@ def test_a_view_in_which_a_node_is_no_more_like_the_others_is_answered_by_what_i
     assert asked.reasons(snapshot=view) == {"a": "", "b": "node(s) cpu usage exceed threshold"}
 
 
+def test_thresholds_that_a_node_gets_later_count(kit):
+    asked = Asked(kit, *(each for name in "ab" for each in (node(name), metric(name, cpu="10"))), usageThresholds={"cpu": 50})
+    assert asked.reasons() == {"a": "", "b": ""}
+    asked.cluster.upsert(node("b", annotations={"scheduling.koordinator.sh/usage-thresholds": json.dumps({"usageThresholds": {"cpu": 5}})}))
+    assert asked.reasons() == {"a": "", "b": "node(s) cpu usage exceed threshold"}
+
+
+def test_a_pod_that_is_placed_again_is_expected_anew(kit):
+    args = convert(check_args({}))
+    cache, cluster = PodAssignCache(args), Cluster([node(), metric(pods=[reported("p", "1")])])
+    row, placed = cluster.rows[0], PodInfo.of(pod())
+    cluster.assume(placed, "a")
+    before = list(cache.usage(row, NOW - 1000 * SECOND, True, Query()))
+    cluster.forget("default/p")
+    cache.assign("a", placed, NOW + SECOND)
+    cluster.assume(placed, "a")
+    after = list(cache.usage(row, NOW + SECOND, True, Query()))
+    assert before[0] < after[0]
+
+
+def test_a_pod_that_did_not_come_is_forgotten(kit):
+    args = convert(check_args({}))
+    cache, cluster = PodAssignCache(args), Cluster([node(), metric(pods=[reported("q", "1")])])
+    row = cluster.rows[0]
+    cache.assign("a", PodInfo.of(pod("q")), NOW - 1000 * SECOND)
+    cluster.assume(PodInfo.of(pod("r")), "a")
+    cache.usage(row, NOW, True, Query())
+    cluster.assume(PodInfo.of(pod("q")), "a")
+    assert list(cache.usage(row, NOW, True, Query())) == list(PodAssignCache(args).usage(row, NOW, True, Query()))
+
+
+def test_what_a_view_shows_leaves_nothing_behind(kit):
+    args = convert(check_args({}))
+    cache, cluster = PodAssignCache(args), Cluster([node(), metric()])
+    cluster.assume(PodInfo.of(pod()), "a")
+    before = list(cache.usage(cluster.rows[0], NOW, True, Query()))
+    view = cluster.snapshot(NOW).overlay({"a": NodeChange(add=[PodInfo.of(pod("q"))], remove=["default/p"])})
+    shown = list(cache.usage(view.row(0), NOW, False, Query()))
+    assert (shown == before, list(cache.usage(cluster.rows[0], NOW, True, Query()))) == (True, before)
+    wide = cluster.snapshot(NOW).overlay({"a": NodeChange(add=[PodInfo.of(pod("q"))])})
+    assert cache.usage(wide.row(0), NOW, False, Query())[0] > before[0]
+    assert list(cache.usage(cluster.rows[0], NOW, True, Query())) == before
+
+
 def usages(cache, cluster):
     queries = (Query(), Query(prod=True), Query(statistic="p95", duration=0))
     return {row.name: [list(cache.usage(row, NOW, True, query)) for query in queries] for row in cluster.rows}

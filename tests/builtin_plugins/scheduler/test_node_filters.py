@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.points import Code
+from koordpolicy.engine.points import Code, Point
 
 
 def test_cordoned_nodes_take_only_pods_that_tolerate_that(kit):
@@ -49,6 +49,13 @@ def test_taints_keep_pods_off_that_do_not_tolerate_them(kit, tainted):
     assert (refusal.message, refusal.code) == ("node(s) had untolerated taint {gpu: yes}", Code.UNRESOLVABLE)
     assert kit.passed(plugin, kit.pod(tolerations=[{"key": "gpu", "value": "yes"}]), tainted) == ["a", "b", "c", "d"]
     assert kit.passed(plugin, kit.pod(tolerations=[{"key": "gpu", "value": "no"}]), tainted) == ["a", "c", "d"]
+
+
+def test_soft_taints_that_come_later_are_seen(kit, tainted):
+    plugin, cluster = kit.make("TaintToleration"), kit.cluster(kit.node("a"), kit.node("b"))
+    assert plugin.question(Point.SCORE, kit.pod(), cluster.snapshot()) is not None
+    cluster.upsert(kit.node("b", taints=[{"key": "soft", "effect": "PreferNoSchedule"}]))
+    assert plugin.question(Point.SCORE, kit.pod(), cluster.snapshot()) is None
 
 
 def test_soft_taints_cost_score_unless_they_are_tolerated(kit, tainted):

@@ -195,7 +195,7 @@ def test_one_function_for_a_numeric_expression_says_what_its_rows_say(text, seed
     settled = program.plan.settled(RowFrame(rows, values))
     for wanted in (np.array([7]), np.arange(0, 60, 4)):
         assert by_column(program, RowFrame(rows, values), wanted) == [expected[row] for row in wanted]
-        said = settled and settled(RowFrame(rows, {}), wanted)
+        said = settled and settled.values(RowFrame(rows, {}), wanted, {})
         assert said is None or [shown(value) for value in said.tolist()] == [expected[row] for row in wanted]
 
 
@@ -227,7 +227,7 @@ def test_what_is_settled_beforehand_needs_nothing_but_numeric_columns(text, give
     if expected is None:
         assert settled is None
     else:
-        found = settled(RowFrame(rows, {}), np.arange(3))
+        found = settled.values(RowFrame(rows, {}), np.arange(3), {})
         assert (found is None) if expected == "fails" else found.tolist() == expected
 
 

@@ -79,6 +79,7 @@ def test_nothing_is_written_over(framework, tmp_path, capsys):
     ("json", ("--python",), "`json` cannot be a module of Python"),
     ("numpy", ("--python",), "`numpy` cannot be a module of Python"),
     ("framework", ("--python",), "`framework` cannot be a module of Python"),
+    ("node-name", ("--python",), "`NodeName` is a built-in plugin: take another name"),
 ])
 def test_a_name_that_cannot_be_is_refused(name, options, message, tmp_path, capsys):
     assert run("scheduler", name, *options, "--out", tmp_path) == 2

@@ -339,3 +339,8 @@ def test_policies_of_another_profile_count_in_that_profile_only(run: Run, dump: 
     assert (done.exit, done.err) == (2, (
         "koord-policy: no policy names the profile `carefull`: did you mean `careful`?\n"
     ))
+
+
+def test_a_log_of_a_plugin_that_there_is_not_is_refused(run: Run, dump: Path):
+    done = run("scheduler", "--cluster", dump, "--log", "NodePort=debug")
+    assert (done.exit, done.err) == (2, "koord-policy: `--log NodePort=...`: there is no scheduler plugin of that name: did you mean `NodePorts`?\n")

@@ -42,10 +42,13 @@ def test_usage_errors_say_what_to_do(run: Run, tmp_path: Path):
     file = tmp_path / "file"
     file.touch()
     assert [run("schema", *arguments).err for arguments in (
-        ("PolicyParms",), ("--all",), ("PolicyParams", "--all", "--out", "x"), ("--all", "--out", file),
+        ("PolicyParms",), ("--all",), ("PolicyParams", "--all", "--out", "x"), ("--all", "--out", file), ("--list", "--out", "x"),
+        ("--all", "--out", file / "below"),
     )] == [
         "koord-policy: there is no schema of `PolicyParms` in v1alpha2: did you mean `PolicyParams`?\n",
         "koord-policy: `--all` and `--out DIR` belong together\n",
         "koord-policy: name a kind, or say `--all`, but not both\n",
         f"koord-policy: `{file}` is a file: `--out` names a directory\n",
+        "koord-policy: `--list` goes alone\n",
+        f"koord-policy: cannot make `{file / 'below'}`: not a directory\n",
     ]

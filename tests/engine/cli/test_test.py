@@ -140,6 +140,20 @@ def test_coverage_is_written_to_a_file(run: Run, suite: Path):
         assert file.read_text().startswith(beginning)
 
 
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("--coverage-out", "x"), "`--coverage-out` goes with `--coverage`: say which format"),
+    (("--coverage", "json", "--coverage-out", "{}"), "`--coverage-out {}`: it is a directory"),
+    (("--coverage", "json", "--coverage-out", "{}/no/x"), "`--coverage-out {}/no/x`: there is no directory `{}/no`"),
+])
+def test_where_coverage_cannot_be_written_nothing_is_run(run: Run, suite: Path, arguments, message):
+    done = run("test", suite, *(each.format(suite.parent) for each in arguments))
+    assert (done.exit, done.out, done.err) == (2, "", f"koord-policy: {message.format(suite.parent, suite.parent)}\n")
+
+
+def test_coverage_may_go_to_what_is_no_file(run: Run, suite: Path):
+    assert run("test", suite, "--coverage", "json", "--coverage-out", "/dev/null").exit == 0
+
+
 def test_mutants_that_survive_are_a_failure(run: Run, suite: Path):
     assert run("test", suite, "--mutate").exit == 0
     suite.write_text(SUITE.replace("999m", "1m"))

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from koordpolicy.engine.cluster.pods import DeviceRequest, PodInfo, ResourceList
@@ -22,7 +24,7 @@ def test_a_pod_is_read_whole():
         "key": "shop/p", "namespace": "shop", "name": "p", "uid": "u", "object": item, "node_name": "n1", "gpu": None,
         "requests": {"cpu": 500, "memory": 2**30}, "limits": {"memory": 2**31}, "priority": 9100,
         "priority_band": "koord-prod", "qos_class": "LSR", "kubernetes_qos": "Burstable",
-            "nonzero": (500, 2**30),
+            "excess": (0, 0),
     }
     assert (found.requests["nvidia.com/gpu"], found.on("n2").node_name, found.node_name) == (0, "n2", "n1")
 
@@ -36,6 +38,13 @@ def test_pods_of_one_shape_differ_in_nothing_but_what_tells_them_apart():
     others = [shape(namespace="x"), shape(labels={"a": "b"}), shape(annotations={"a": "b"}), shape(ownerReferences=[{"kind": "Job"}]),
               shape(spec={"nodeSelector": {"a": "b"}}), shape(spec={"hostNetwork": True}), shape(spec={"hostNetwork": 1}), shape(spec={"nodeName": "n"})]
     assert (len(set(same)), len({*same, *others})) == (1, 9)
+
+
+def test_a_pod_that_was_resized_has_another_shape_and_counts_for_more():
+    plain = PodInfo.of(pod(container(requests={"cpu": "1"})))
+    resized = replace(plain, requests=ResourceList({"cpu": 4000}))
+    assert (plain.shape() == resized.shape(), plain.nonzero, resized.nonzero) == (False, (1000, 200 * 2**20), (4000, 200 * 2**20))
+    assert replace(plain, limits=ResourceList({"cpu": 4000})).shape() != plain.shape()
 
 
 def test_a_shape_is_the_same_whichever_parts_of_a_pod_are_one_object():

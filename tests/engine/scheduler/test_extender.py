@@ -432,15 +432,21 @@ def test_a_score_that_raises_counts_nothing_and_the_others_go_on(kit):
 
 
 class Speechless:
-    """Says no and fails when asked why."""
+    """Says no, and fails or has nothing to say when it is asked why."""
+
+    def __init__(self, *why):
+        self.why = why
 
     def filter(self, state, pod, snapshot, rows):
-        return Answer(np.zeros(snapshot.size, np.bool_))
+        return Answer(np.zeros(snapshot.size, np.bool_), *self.why)
 
 
-def test_a_refusal_stands_without_its_reason(kit):
-    extender = asking(kit, kit.plugin("F", Speechless()))
-    assert ask(extender, Verb.FILTER, ["a"]) == result([], failed={"a": "F: PolicyError: why is not known: KeyError: 0"})
+@pytest.mark.parametrize(("why", "told"), [
+    ((), "refused, and the plugin does not say why"), ((lambda row: {}[row],), "PolicyError: why is not known: KeyError: 0"),
+])
+def test_a_refusal_stands_without_its_reason(kit, why, told):
+    extender = asking(kit, kit.plugin("F", Speechless(*why)))
+    assert ask(extender, Verb.FILTER, ["a"]) == result([], failed={"a": f"F: {told}"})
 
 
 def test_what_nobody_foresaw_is_told_in_the_protocols_terms(kit, caplog):

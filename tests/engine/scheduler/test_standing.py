@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from random import Random
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.points import Answer, Framework, Point, Question, Refusal, Scores
 from koordpolicy.engine.registry import Live, Plugin, Registry
+from koordpolicy.engine.scheduler import standing
 from koordpolicy.engine.scheduler.configuration import read
 from koordpolicy.engine.scheduler.cycle import Scheduler, Settings, filter_nodes, score_nodes
 from koordpolicy.engine.source import Problems, Source
@@ -104,6 +106,15 @@ metadata: {name: measured}
 spec:
   match: {pods: {labelSelector: {matchLabels: {app: web}}}}
   filter: [{name: cool, expression: "usage.cpu < 5900"}]
+---
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: of-one-pod}
+spec:
+  variables:
+  - {name: odd, expression: "pod.metadata.name.endsWith('1') || podInfo.name.endsWith('3')"}
+  filter: [{name: name, expression: "!variables.odd || nodeInfo.pods < 1"}]
+  score: [{name: phase, expression: "has(pod.status.phase) && pod.status.phase == 'Pending' ? nodeInfo.pods * 10 : 50 - nodeInfo.pods"}]
 """
 CONFIGURATION = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -138,7 +149,9 @@ def pod(name, random):
     if random.random() < 0.3:
         spec["nodeSelector"] = {"pool": "general"}
     labels = random.choice([{"app": "web", "avoid": "z1"}, {"app": "web"}, {}])
-    return PodInfo.of({"kind": "Pod", "metadata": {"name": name, "namespace": "shop", "labels": labels}, "spec": spec})
+    metadata = {"name": name, "namespace": "shop", "labels": labels, "uid": name}
+    status = {"phase": "Pending"} if name.endswith(("0", "2", "4")) else {}
+    return PodInfo.of({"kind": "Pod", "metadata": metadata, "spec": spec, "status": status})
 
 
 def change(cluster, random, now, number):
@@ -216,6 +229,12 @@ spec:
   filter:
   - {name: large, expression: "allocatable.cpu > 4000"}
   - {name: empty, expression: "nodeInfo.pods < requests.cpu"}
+---
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: scored}
+spec:
+  score: [{name: pods, expression: "nodeInfo.pods * 2"}]
 """
     problems = Problems()
     compiled = compile_documents(load([Source("counted.yaml", text)]).documents, problems)
@@ -224,9 +243,41 @@ spec:
     scheduler = Scheduler(cluster, Live(Registry.of(compiled, generation=1)))
     large = sum(row.allocatable["cpu"] > 4000 for row in cluster.rows)
     for number in range(2):
+        score_nodes(scheduler.profiles[0], pod(f"q{number}", Random(1)), cluster.snapshot())
         scheduler.schedule(pod(f"p{number}", Random(1)))
-    (document,) = (each.ask for each in scheduler.profiles[0].filters)
-    assert {each.rule: (each.asked, each.failed) for each in document.evaluations.values()} == {"large": (NODES + 1, 0), "empty": (large + 1, 0)}
+    profile = scheduler.profiles[0]
+    counted = {each.rule: (each.asked, each.failed) for document in (profile.filters[0].ask, profile.scores[0].ask) for each in document.evaluations.values()}
+    assert counted == {"large": (NODES + 1, 0), "empty": (large + 1, 0), "pods": (NODES + 1 + 2 * large, 0)}
+
+
+def test_variables_that_are_read_by_several_others_are_computed_once():
+    variables = [{"name": "v0", "expression": "allocatable.cpu - requested.cpu"}]
+    variables += [{"name": f"v{number}", "expression": f"variables.v{number - 1} - variables.v{number - 1} / 2"} for number in range(1, 24)]
+    spec = {"variables": variables, "filter": [{"name": "some", "expression": "variables.v23 >= 0"}]}
+    text = json.dumps({"apiVersion": "policy.koordinator.sh/v1alpha2", "kind": "SchedulerPlugin", "metadata": {"name": "chain"}, "spec": spec})
+    problems = Problems()
+    compiled = compile_documents(load([Source("chain.yaml", text)]).documents, problems)
+    problems.raise_errors()
+    cluster = Cluster((node(number, Random(number)) for number in range(NODES)), standing_from=0)
+    scheduler = Scheduler(cluster, Live(Registry.of(compiled, generation=1)))
+    # In as many steps as there are ways through the chain this would never end.
+    assert [scheduler.schedule(pod(f"p{number}", Random(1))).node for number in range(2)] == ["n00", "n00"]
+
+
+def test_of_more_shapes_than_are_kept_those_that_came_last_are_still_known(monkeypatch):
+    monkeypatch.setattr(standing, "_MOST_QUESTIONS", 8)
+    plugin, _, scheduler = counting()
+    asked = []
+
+    def question(point, pod, snapshot):
+        asked.append(pod.namespace)
+        return Question(None, PODS, lasts=True)
+
+    plugin.question = question
+    names = [f"s{number}" for number in range(6)]
+    for name in (*names, "s3", "s5", "s0"):
+        scheduler.decide(PodInfo.of({**pod("q", Random(1)).object, "metadata": {"name": "q", "namespace": name}}))
+    assert asked == [*names, "s0"]
 
 
 class Counts:
@@ -292,6 +343,30 @@ def test_a_plugin_that_says_it_in_another_shape_is_asked_every_time_and_that_is_
     assert [each.name for each in caplog.records] == ["koordpolicy.scheduler.Counts"]
 
 
+class Evil:
+    """What cannot be compared."""
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other):
+        raise RuntimeError("evil")
+
+
+@pytest.mark.parametrize(("odd", "what"), [(Question(Evil(), PODS), "its question"), (Question(None, PODS, lambda _: Evil()), "the epoch of its question")])
+def test_what_cannot_be_compared_is_the_plugins_fault_and_ends_nothing(odd, what, caplog):
+    plugin, _, scheduler = counting()
+    plugin.question = lambda point, pod, snapshot: odd
+    assert [scheduler.schedule(pod(f"p{number}", Random(1))).node for number in range(3)] == ["n00", "n01", "n02"]
+    assert [each.getMessage() for each in caplog.records] == [f"the plugin `Counts` at `filter`: {what} is of no use: RuntimeError: evil"]
+
+
+def test_an_answer_that_the_plugin_does_not_give_is_called_that():
+    plugin, _, scheduler = counting()
+    plugin.question = lambda point, pod, snapshot: Question(None, PODS, answer=lambda snapshot, rows: np.zeros(len(rows), np.bool_))
+    ((_, refusal),) = scheduler.decide(pod("p", Random(1))).why_not("n00")
+    assert refusal.message == "refused by an answer that stands, and not by the plugin now: its `question` does not say all that its answers hang on, or says another answer"
+
+
 def test_a_question_that_says_its_answer_spares_the_plugin_but_for_the_reasons():
     plugin, _, scheduler = counting()
     said = []
@@ -310,10 +385,10 @@ def test_a_question_that_says_its_answer_spares_the_plugin_but_for_the_reasons()
 
 @pytest.mark.parametrize(("said", "told"), [
     (lambda rows: None, []),
-    (lambda rows: np.ones(NODES + 1, np.bool_), ["at `filter`, the answer of its question is of no use: TypeError: it must be 90 values of bool, not bool of shape (91,)"]),
-    (lambda rows: np.ones(len(rows), np.int64), ["at `filter`, the answer of its question is of no use: TypeError: it must be 90 values of bool, not int64 of shape (90,)"]),
-    (lambda rows: [True] * len(rows), ["at `filter`, the answer of its question is of no use: AttributeError: 'list' object has no attribute 'dtype'"]),
-    (lambda rows: 1 / 0, ["at `filter`, the answer of its question is of no use: ZeroDivisionError: division by zero"]),
+    (lambda rows: np.ones(NODES + 1, np.bool_), ["the plugin `Counts` at `filter`: the answer of its question is of no use: TypeError: it must be 90 values of bool, not bool of shape (91,)"]),
+    (lambda rows: np.ones(len(rows), np.int64), ["the plugin `Counts` at `filter`: the answer of its question is of no use: TypeError: it must be 90 values of bool, not int64 of shape (90,)"]),
+    (lambda rows: [True] * len(rows), ["the plugin `Counts` at `filter`: the answer of its question is of no use: AttributeError: 'list' object has no attribute 'dtype'"]),
+    (lambda rows: 1 / 0, ["the plugin `Counts` at `filter`: the answer of its question is of no use: ZeroDivisionError: division by zero"]),
 ])
 def test_where_a_question_says_nothing_that_makes_sense_the_plugin_is_asked(said, told, caplog):
     plugin, _, scheduler = counting()
