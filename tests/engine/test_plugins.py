@@ -139,7 +139,7 @@ def test_a_name_that_two_distributions_offer_is_told_and_nobody_gets_it(site: Pa
 def test_a_plugin_that_is_called_like_a_built_in_one_is_told_and_left_out(site: Path) -> None:
     Installed(site, "acme_one", "x = plugin('same')\ny = plugin('other')", {"x": "acme_one:x", "y": "acme_one:y"})
     problems: list[Problem] = []
-    own = [python_plugin("same", Framework.SCHEDULER, Chooser), python_plugin("other", Framework.DESCHEDULER, Chooser, points=())]
+    own = [python_plugin("same", Framework.SCHEDULER, Chooser), python_plugin("other", Framework.DESCHEDULER, Chooser, points=(Point.BALANCE,))]
     assert [plugin.name for plugin in discover(problems.append, builtins=own).plugins] == ["other"]
     assert [problem.message for problem in problems] == [
         "the scheduler plugin `same` of acme_one 1.2 is called like a built-in one, which is used"]

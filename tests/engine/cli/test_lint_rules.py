@@ -117,7 +117,7 @@ def test_a_component_configuration_is_looked_at_beside_the_policies(run: Run, he
 def test_the_rules_are_listed(run: Run):
     done = run("lint", "--rules")
     assert done.exit == 0
-    assert "KP001  unused-variable         warning  --fix\n" in done.out
+    assert "KP001  unused-variable          warning  --fix\n" in done.out
 
 
 def test_without_a_path_the_usage_is_told(run: Run):

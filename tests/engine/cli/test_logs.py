@@ -35,7 +35,7 @@ def test_a_level_that_cannot_be_read_says_what_to_write(text, message):
 
 
 def test_a_plugin_is_heard_from_its_level_on_and_others_from_warnings_on(capsys):
-    start_logs([("Gang", logging.DEBUG)], wanted=False)
+    start_logs([("Gang", logging.DEBUG)], ["Gang"], wanted=False)
     logging.getLogger("koordpolicy.scheduler.Gang").debug("two of three are there")
     logging.getLogger("koordpolicy.scheduler.Other").info("not asked for")
     logging.getLogger("koordpolicy.scheduler.Other").warning("odd")
@@ -44,5 +44,5 @@ def test_a_plugin_is_heard_from_its_level_on_and_others_from_warnings_on(capsys)
 
 def test_nothing_changes_where_nothing_is_asked_for():
     before = logging.getLogger("koordpolicy.scheduler").handlers[:]
-    start_logs([], wanted=False)
+    start_logs([], [], wanted=False)
     assert logging.getLogger("koordpolicy.scheduler").handlers == before
