@@ -161,12 +161,19 @@ def _weighted(
     score: Callable[[_Integers, _Integers], _Integers],
 ) -> _Integers:
     total: Any = 0
-    sum_of_weights: Any = 0
+    everywhere = 0
+    sum_of_weights: Any = None
     for requested, allocatable, weight in zip(used, capacity, weights, strict=True):
-        total = total + score(requested, allocatable) * weight
+        scores = score(requested, allocatable)
+        total += scores if weight == 1 else scores * weight
         # Where all nodes have a resource, and that is the rule, its weight is one number.
-        sum_of_weights = sum_of_weights + (weight if allocatable.all() else (allocatable != 0) * weight)
-    found: _Integers = total // np.maximum(sum_of_weights, 1)
+        if np.count_nonzero(allocatable) == len(allocatable):
+            everywhere += weight
+        else:
+            there = (allocatable != 0) * weight
+            sum_of_weights = there if sum_of_weights is None else sum_of_weights + there
+    whole = max(everywhere, 1) if sum_of_weights is None else np.maximum(sum_of_weights + everywhere, 1)
+    found: _Integers = total // whole
     return found
 
 

@@ -54,8 +54,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.python and not _is_free(options.framework, name):
         raise Stop(f"`{name}` cannot be a module of Python: begin with a letter, and take no reserved word and nothing "
                    "that can be imported already")
-    called = _class_name(name.replace("-", "_")) if options.python else name
-    if any(plugin.name == called and plugin.framework.value == options.framework for plugin in builtins()):
+    called = _class_name(name.replace("-", "_"))
+    if options.python and any(
+            plugin.name == called and plugin.framework.value == options.framework for plugin in builtins()):
         raise Stop(f"`{called}` is a built-in plugin: take another name")
     files = contents(options.framework, name, python=options.python)
     folder = options.out / name if options.python else options.out

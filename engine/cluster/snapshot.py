@@ -795,10 +795,10 @@ class Snapshot:
         """Return what expressions over the nodes read; `values` are the CONSTANT and DECISION variables."""
         if values or self._patch:
             return NodeFrame(self, values)
-        memo = self._cluster.memo
-        found: NodeFrame | None = memo.get(NodeFrame)
+        memo, key = self._cluster.memo, (NodeFrame, self.now)
+        found: NodeFrame | None = memo.get(key)
         if found is None:
-            found = memo[NodeFrame] = NodeFrame(self, values)
+            found = memo[key] = NodeFrame(self, {})
         return found
 
     def _patched(self, column: _Integers, value: Callable[[NodeRow], int]) -> _Integers:

@@ -74,11 +74,13 @@ def misspelt_priority_classes(subject: Subject) -> Iterator[Found]:
     """Find priority classes that are almost those of Koordinator or Kubernetes: other ones a cluster may have."""
     if subject.compiled is None or subject.spec.match.pods is None:
         return
-    for name in sorted(subject.spec.match.pods.priority_classes or ()):
-        near = [] if name in _PRIORITIES else difflib.get_close_matches(name[:64], _PRIORITIES, n=1, cutoff=0.85)
-        if near:
+    named = subject.spec.match.pods.priority_classes or frozenset()
+    for name in sorted(named.difference(_PRIORITIES)):
+        near = difflib.get_close_matches(name.lower()[:64], _PRIORITIES, n=1, cutoff=0.85)
+        # A cluster may well have classes of its own that are called after one of these, or beside it.
+        if near and near[0] not in named and not name.startswith(f"{near[0]}-"):
             yield Found(
-                f"the priority class `{name}` is almost `{near[0]}`: the document is about no pod of that one",
+                f"the priority class `{name}` is almost `{near[0]}`, and is none of Koordinator or Kubernetes",
                 subject.place("spec", "match", "pods", "priorityClasses"), f"did you mean `{near[0]}`?",
             )
 

@@ -174,7 +174,7 @@ class Asking:
         """Do what `filters` does, with the answers that stand."""
         skipped = frozenset(self.skipped)
         actives = self.profile.without(Point.FILTER, skipped)
-        kept = self._of_cluster().answers(self.profile, Point.FILTER, skipped)
+        kept = self._of_cluster().answers(Point.FILTER, skipped)
         errors = kept.errors(rows)
         # By row: where the first filter stands that refuses it. None while that is what the group says of all rows.
         first = None if len(rows) == len(kept.values) else kept.values[rows]
@@ -223,7 +223,7 @@ class Asking:
         standing = self._standing
         # A transformer may have made another pod of it since.
         if standing is None or not standing.is_about(self.pod, self.snapshot):
-            self._standing = standing = Standing(self.state, self.pod, self.snapshot)
+            self._standing = standing = Standing(self.profile, self.state, self.pod, self.snapshot)
         return standing
 
     def passed(self, rows: Rows, nominations: Nominations | None) -> tuple[Whole | None, Rows]:
@@ -269,7 +269,7 @@ class Asking:
         if not self._keeps(rows):
             others = list(enumerate(self.profile.without(Point.SCORE, frozenset(idle))))
         else:
-            kept = self._of_cluster().answers(self.profile, Point.SCORE, frozenset(idle))
+            kept = self._of_cluster().answers(Point.SCORE, frozenset(idle))
             totals = kept.values.copy() if len(rows) == len(kept.values) else kept.values[rows]
             others = kept.asked_anew
         for place, active in others:

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import count
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -45,6 +46,9 @@ _NOT_KEPT: Final = object()
 _NO_ERRORS: Final[Errors] = {}
 _MOST_QUESTIONS: Final = 2_048
 """Of pods of how many shapes it is kept what they ask, at each of two points."""
+_MOST_KEYS: Final = 4_096
+_TOLD: Final[WeakKeyDictionary[Profile, set[tuple[str, Point, str]]]] = WeakKeyDictionary()
+"""What plugins say wrongly, and was told; a reload makes other profiles, and tells it again."""
 
 
 @lru_cache(maxsize=8)
@@ -92,7 +96,7 @@ class _Lent:
 class _Column(_Lent):
     """One plugin's answers to one question about all nodes, brought up to date to `stamp`."""
 
-    __slots__ = ("__weakref__", "altered", "epoch", "errors", "stamp")
+    __slots__ = ("__weakref__", "altered", "epoch", "errors", "last_epoch", "stamp")
 
     def __init__(self, size: int, dtype: type[np.generic]) -> None:
         super().__init__(np.zeros(size, dtype))
@@ -100,8 +104,19 @@ class _Column(_Lent):
         """Every change up to here is in it; before the first answer there is none."""
         self.altered = -1
         """The stamp at which a value became another one last."""
-        self.epoch: Hashable = None
+        self.epoch: int | None = None
+        """Under which epoch it was answered last, by its number."""
+        self.last_epoch: tuple[Hashable, int] = (None, 0)
+        """What the question last said of the epoch, and the number of that."""
         self.errors: dict[str, dict[int, EvaluationError]] = {}
+
+    def epoch_of(self, said: Hashable) -> int:
+        """Return the number of an epoch, another one than before where it is another one. Comparing may raise."""
+        before, number = self.last_epoch
+        if number == 0 or before != said:
+            number += 1
+            self.last_epoch = said, number
+        return number
 
     def write(self, rows: Rows, values: NDArray[Any], errors: Errors, stamp: int) -> None:
         """Take over the answers about some rows."""
@@ -156,7 +171,7 @@ class Group(_Lent):
         self.asked_anew = asked_anew
         """Whose answers are not kept, each with its place."""
         self.columns: list[_Column] = []
-        self.epochs: list[Hashable] = []
+        self.epochs: list[int | None] = []
         self.parts: list[_Part] = []
         self._left: dict[int, Rows] = {}
 
@@ -238,8 +253,8 @@ class _Store:
     def __init__(self) -> None:
         self._profiles: WeakKeyDictionary[Any, _OfProfile] = WeakKeyDictionary()
         self._columns: WeakKeyDictionary[Any, WeakValueDictionary[Hashable, _Column]] = WeakKeyDictionary()
-        self.told: set[tuple[str, Point, str]] = set()
-        """What plugins say wrongly, and was told."""
+        self._keys: WeakKeyDictionary[Any, dict[Hashable, int]] = WeakKeyDictionary()
+        self._numbers = count()
 
     def of(self, profile: object) -> _OfProfile:
         """Return what stands for a profile."""
@@ -247,6 +262,16 @@ class _Store:
         if found is None:
             found = self._profiles[profile] = _OfProfile()
         return found
+
+    def key_of(self, ask: Any, point: Point, key: Hashable) -> int:
+        """Return what stands for a key: plugins' own keys are compared here and nowhere else. Comparing may raise."""
+        known = self._keys.setdefault(ask, {})
+        number = known.get((point, key))
+        if number is None:
+            if len(known) >= _MOST_KEYS:
+                known.clear()  # no number comes again
+            number = known[point, key] = next(self._numbers)
+        return number
 
     def column(self, ask: Any, point: Point, key: Hashable, size: int) -> _Column:
         """Return a plugin's column for a question, an empty one where there is none."""
@@ -260,8 +285,9 @@ class _Store:
 class Standing:
     """The standing answers about one pod of one decision; see the module."""
 
-    def __init__(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> None:
+    def __init__(self, profile: Profile, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> None:
         """`snapshot` is no overlay."""
+        self._profile = profile
         self._state = state
         self._pod = pod
         self._snapshot = snapshot
@@ -277,13 +303,13 @@ class Standing:
         """Whether that is the pod, and the moment."""
         return pod is self._pod and snapshot is self._snapshot
 
-    def answers(self, profile: Profile, point: Point, skipped: frozenset[str]) -> Group:
+    def answers(self, point: Point, skipped: frozenset[str]) -> Group:
         """Return what the plugins that are not skipped answer about all nodes, if they say what that hangs on.
 
         The others have to be asked anew: see the group.
         """
-        actives, kept = profile.without(point, skipped), self._store.of(profile)
-        questions = self._questions(profile, kept, point, skipped, actives)
+        actives, kept = self._profile.without(point, skipped), self._store.of(self._profile)
+        questions = self._questions(kept, point, skipped, actives)
         held: list[_Column] = []
         """What a group that did not come about has asked already."""
         while True:
@@ -301,13 +327,13 @@ class Standing:
                 return group
 
     def _questions(
-        self, profile: Profile, kept: _OfProfile, point: Point, skipped: frozenset[str], actives: Sequence[Active],
+        self, kept: _OfProfile, point: Point, skipped: frozenset[str], actives: Sequence[Active],
     ) -> _Questions:
         """Return what the pod asks of these plugins; only what does not last is found out anew for pods of a shape."""
         of_shape = point, skipped, self._shape
         known = kept.questions(of_shape) if self._shape is not None else None
         if known is None:
-            among = profile.repeating[point]
+            among = self._profile.repeating[point]
             each = [self._question(point, active) if active.plugin.name in among else None for active in actives]
             passing = [place for place, (active, question) in enumerate(zip(actives, each, strict=True))
                        if active.plugin.name in among and (question is None or not question.lasts)]
@@ -315,15 +341,9 @@ class Standing:
             if self._shape is not None:
                 kept.remember(of_shape, known)
             return known
-        same = True
-        for place in known.passing:
-            before, question = known.each[place], self._question(point, actives[place])
-            known.each[place] = question
-            if before is None or question is None:
-                same = same and before is question
-            else:
-                same = same and before.key == question.key
-        if not same:
+        if known.passing:
+            for place in known.passing:
+                known.each[place] = self._question(point, actives[place])
             known.key = _key_of(point, skipped, known.each)
         return known
 
@@ -332,7 +352,7 @@ class Standing:
         try:
             question = _question_of(active.ask.question(point, self._pod, self._snapshot))
             if question is not None:
-                _check_comparable(question.key)
+                question = question._replace(key=self._store.key_of(active.ask, point, question.key))
                 self._cluster.logs(question.paths)
         except Exception as error:  # the border between framework and plugin
             self._tell(active, point, "its question", error)
@@ -341,9 +361,9 @@ class Standing:
 
     def _tell(self, active: Active, point: Point, what: str, error: Exception) -> None:
         """Tell once of what a plugin says wrongly and what costs no more than time: it is asked the slow way."""
-        about = active.name, point, what
-        if about not in self._store.told:
-            self._store.told.add(about)
+        told, about = _TOLD.setdefault(self._profile, set()), (active.name, point, what)
+        if about not in told:
+            told.add(about)
             logging.getLogger(f"koordpolicy.scheduler.{active.name}").warning(
                 "the plugin `%s` at `%s`: %s is of no use: %s", active.name, point.value, what, describe(error),
             )
@@ -357,11 +377,8 @@ class Standing:
         group = Group(values, [actives[place] for place, _ in asked], [place for place, _ in asked],
                       [(place, active) for place, active in enumerate(actives) if questions[place] is None])
         parts: dict[tuple[Log, ...], _Part] = {}
-        for number, ((place, question), active) in enumerate(zip(asked, group.actives, strict=True)):
-            try:
-                group.columns.append(self._store.column(active.ask, point, question.key, size))
-            except TypeError as error:  # what nothing can be remembered of, or with
-                raise _Failed(place) from error
+        for number, ((_, question), active) in enumerate(zip(asked, group.actives, strict=True)):
+            group.columns.append(self._store.column(active.ask, point, question.key, size))
             held.append(group.columns[-1])
             logs = self._cluster.logs(question.paths)
             part = parts.setdefault(logs, _Part(question.paths, logs, []))
@@ -420,14 +437,12 @@ class Standing:
 
     def _epoch(
         self, point: Point, group: Group, number: int, epoch: Callable[[Snapshot], Hashable],
-    ) -> Hashable:
+    ) -> int:
         try:
-            found = epoch(self._snapshot)
-            _check_comparable(found)
+            return group.columns[number].epoch_of(epoch(self._snapshot))
         except Exception as error:  # the border between framework and plugin
             self._tell(group.actives[number], point, "the epoch of its question", error)
             raise _Failed(group.places[number]) from error
-        return found
 
     def _changed(self, part: _Part, since: int) -> Rows | None:
         """Return the rows that changed since then; None where that is not known, or so many did that all are asked."""
@@ -461,12 +476,6 @@ class Standing:
         except Exception as error:  # the border between framework and plugin
             self._tell(active, point, "the answer of its question", error)
             return None
-
-
-def _check_comparable(value: Hashable) -> None:
-    """Let what cannot be told apart from others raise here, where it is known whose it is."""
-    hash(value)
-    bool(value == value)  # noqa: PLR0124
 
 
 def _question_of(said: object) -> Question | None:

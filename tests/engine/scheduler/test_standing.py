@@ -331,7 +331,7 @@ def test_other_questions_are_kept_apart():
 
 
 @pytest.mark.parametrize("odd", [
-    SimpleNamespace(key="key", paths=frozenset(), epoch=None), Question(["a list"], frozenset()), Question("key", {("nodeInfo", "pods")}), Question("key", frozenset(), lambda _: []), "no question", ("key", frozenset(), None),
+    SimpleNamespace(key="key", paths=frozenset(), epoch=None), Question(["a list"], frozenset()), Question("key", {("nodeInfo", "pods")}), Question("key", frozenset(), lambda _: np.arange(2)), "no question", ("key", frozenset(), None),
 ])
 def test_a_plugin_that_says_it_in_another_shape_is_asked_every_time_and_that_is_told_once(odd, caplog):
     plugin, _, scheduler = counting()
@@ -346,18 +346,26 @@ def test_a_plugin_that_says_it_in_another_shape_is_asked_every_time_and_that_is_
 class Evil:
     """What cannot be compared."""
 
-    __hash__ = object.__hash__
+    def __hash__(self):
+        return 1
 
     def __eq__(self, other):
         raise RuntimeError("evil")
 
 
-@pytest.mark.parametrize(("odd", "what"), [(Question(Evil(), PODS), "its question"), (Question(None, PODS, lambda _: Evil()), "the epoch of its question")])
-def test_what_cannot_be_compared_is_the_plugins_fault_and_ends_nothing(odd, what, caplog):
-    plugin, _, scheduler = counting()
-    plugin.question = lambda point, pod, snapshot: odd
-    assert [scheduler.schedule(pod(f"p{number}", Random(1))).node for number in range(3)] == ["n00", "n01", "n02"]
-    assert [each.getMessage() for each in caplog.records] == [f"the plugin `Counts` at `filter`: {what} is of no use: RuntimeError: evil"]
+@pytest.mark.parametrize("evil", [Evil, lambda: (Evil(),)])
+@pytest.mark.parametrize("what", ["its question", "the epoch of its question"])
+def test_what_cannot_be_compared_is_the_plugins_fault_and_ends_nothing(evil, what, caplog):
+    plugin, cluster, scheduler = counting()
+    key = evil if what == "its question" else lambda: None
+    plugin.question = lambda point, pod, snapshot: Question(key(), PODS, None if what == "its question" else lambda _: evil())
+    placed = []
+    for number in range(4):
+        placed.append(scheduler.schedule(pod(f"p{number}", Random(1))).node)
+        if number == 1:
+            cluster.upsert(node(NODES, Random(1)))  # what was told stays told
+    told = [each.getMessage() for each in caplog.records]
+    assert (placed, told) == (["n00", "n01", "n02", "n03"], [f"the plugin `Counts` at `filter`: {what} is of no use: RuntimeError: evil"])
 
 
 def test_an_answer_that_the_plugin_does_not_give_is_called_that():

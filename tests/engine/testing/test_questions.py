@@ -5,8 +5,9 @@ from itertools import count
 import numpy as np
 import pytest
 
+from koordpolicy.engine.plugins import SKIP
 from koordpolicy.engine.points import Answer, Point, Question, Refusal, Scores
-from koordpolicy.testing import FakeFramework, assert_question, node, pod
+from koordpolicy.testing import FakeClock, FakeFramework, assert_question, node, pod
 
 PODS = frozenset({("nodeInfo", "pods")})
 
@@ -48,11 +49,83 @@ def test_a_question_that_holds_passes():
     ({"answer": lambda snapshot, rows: np.ones(len(rows), np.bool_)}, "the answer of the question of default/q at `filter` is True on b, and the plugin says False"),
     ({"answer": lambda snapshot, rows: np.zeros(len(rows), np.bool_)}, r"the answer of the question of default/p at `filter` is False on a, and the plugin says True \(and so on 1 more nodes\)"),
     ({"answer": lambda snapshot, rows: np.ones(1)}, r"the answer of the question of default/p at `filter` is float64\[1\], not bool\[2\]"),
-    ({"key": count().__next__}, "the question of default/q at `filter` does not last: 1 and 0 are of one shape"),
+    ({"answer": lambda snapshot, rows: snapshot.pod_count[:len(rows)] == 0}, "the answer of the question of default/q at `filter` is True on b, and the plugin says False"),
+    ({"answer": lambda snapshot, rows: [True] * len(rows)}, r"the answer of the question of default/p at `filter` is list\[2\], not bool\[2\]"),
+    ({"key": count().__next__}, "the question of default/q at `filter` does not last: it is 1, and was 0 for a pod of the same shape"),
 ])
 def test_one_that_does_not_hold_is_told_with_the_node(change, message):
     with pytest.raises(AssertionError, match=message):
         assert_question(Empty(**change), framework(), *STEPS)
+
+
+class Buffered(Empty):
+    """Answers in one and the same array every time, and names nothing that this hangs on."""
+
+    buffer = np.zeros(2, np.bool_)
+
+    def filter(self, state, pod, snapshot, rows):
+        self.buffer[:] = snapshot.pod_count == 0
+        return Answer(self.buffer, lambda row: Refusal("empty", "there is a pod"))
+
+    def question(self, point, pod, snapshot):
+        return Question(None, frozenset()) if point is Point.FILTER else None
+
+
+class Normalized(Empty):
+    """Scores by what is the most among the nodes that are asked about."""
+
+    def score(self, state, pod, snapshot, rows):
+        counts = snapshot.pod_count[rows]
+        return Scores(counts * 100 // max(1, int(counts.max())))
+
+    def question(self, point, pod, snapshot):
+        return Question(None, PODS) if point is Point.SCORE else None
+
+
+class Fickle(Empty):
+    """Asks another question of each pod, by its name."""
+
+    def __init__(self, **questions):
+        self.questions = questions
+
+    def question(self, point, pod, snapshot):
+        return self.questions[pod.name] if point is Point.FILTER else None
+
+
+@pytest.mark.parametrize(("plugin", "message"), [
+    (Buffered(), "what stands for the question of default/q at `filter` is True on a, and the plugin says False"),
+    (Normalized(), "what the plugin says of some nodes, at the question of default/q at `score`, is "),
+    (Fickle(p=Question(None, PODS, lasts=True), q=None), "the question of default/q at `filter` does not last: it is none, and was None"),
+    (Fickle(p=Question(1, PODS, lasts=True), q=Question(2, PODS)), "the question of default/q at `filter` does not last: it is 2, and was 1"),
+    (Fickle(p=Question(1, PODS), q=Question(1, frozenset())), "the question of default/q at `filter` names other paths than one before with the key 1"),
+])
+def test_what_would_decide_wrongly_does_not_pass(plugin, message):
+    steps = (pod("p"), pod("old", node="b"), pod("older", node="b"), pod("oldest", node="a"), pod("q"))
+    with pytest.raises(AssertionError, match=message):
+        assert_question(plugin, framework(), *steps)
+
+
+class Prepared(Empty):
+    """Looks up what it may ask in the state; has nothing to do with the pod `skipped`."""
+
+    def pre_filter(self, state, pod, snapshot):
+        state["most"] = 0
+        return SKIP if pod.name == "skipped" else None
+
+    def filter(self, state, pod, snapshot, rows):
+        return Answer(snapshot.pod_count[rows] <= state["most"], lambda row: Refusal("empty", "there is a pod"))
+
+
+def test_what_comes_before_a_filter_has_been_asked_and_whom_it_skips_is_not():
+    assert_question(Prepared(), framework(), *STEPS, pod("skipped"))
+
+
+def test_a_step_may_be_anything_that_changes_the_cluster_or_the_time():
+    clock = FakeClock()
+    it = FakeFramework(node("a"), node("b"), pod("old", node="b"), clock=clock)
+    later = Empty(paths=frozenset(), epoch=lambda snapshot: snapshot.now)
+    assert_question(Empty(), it, pod("p"), lambda: it.delete("Pod", "default/old"), pod("q"), lambda: it.delete("Node", "a"), pod("r"))
+    assert_question(later, it, pod("p"), lambda: clock.advance(1), pod("q"))
 
 
 def test_another_epoch_begins_everything_anew():
