@@ -210,6 +210,11 @@ class Question(NamedTuple):
 HIGHEST_SCORE: Final = 100
 
 
+def are_scores(values: NDArray[np.int64]) -> bool:
+    """Whether all of these (some) lie within 0..100."""
+    return bool(values.view("u8").max() <= HIGHEST_SCORE)  # what is below 0 counts as very large there
+
+
 # What expressions see: the resource lists and derived facts, as types.
 
 _CPU = "milli-cores"

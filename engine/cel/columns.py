@@ -64,7 +64,7 @@ from .vectors import (
     within,
 )
 
-__all__ = ["KEPT_BYTES", "ColumnPlan", "RowFrame", "Settled", "Way", "evaluate"]
+__all__ = ["KEPT_BYTES", "ColumnPlan", "Known", "RowFrame", "Settled", "Way", "evaluate"]
 
 KEPT_BYTES: Final = 64 * 1024 * 1024
 """How much the results kept for one cluster may take, in all."""
@@ -598,7 +598,7 @@ class _NumberPath:
         assert isinstance(vector, Vector)
         return vector if vector.valid is None else self._failing(context, vector, vector.valid)
 
-    def gathered(self, frame: Frame, rows: Rows, _: _Known) -> Vector | None:
+    def gathered(self, frame: Frame, rows: Rows, _: Known) -> Vector | None:
         """Return the column of these rows (of no overlay); None where one of them has no number of the kind."""
         moment = frame.moment(rows)
         vector = moment.get(self._key)
@@ -1055,7 +1055,7 @@ class Settled:
         self._inputs = inputs
         self._doubles = doubles
 
-    def values(self, frame: Frame, rows: Rows, known: _Known) -> NDArray[Any] | None:
+    def values(self, frame: Frame, rows: Rows, known: Known) -> NDArray[Any] | None:
         """Return the values of these rows (of no overlay) in a new array; None where something is missing or may fail.
 
         `known` is what was found out about the same rows of the same frame: variables are computed once.
@@ -1073,7 +1073,7 @@ class Settled:
         with np.errstate(all="ignore"):
             return self._fused(*given)
 
-    def gathered(self, frame: Frame, rows: Rows, known: _Known) -> Vector | None:
+    def gathered(self, frame: Frame, rows: Rows, known: Known) -> Vector | None:
         """Return the values as a column that others are computed of."""
         if self in known:
             return known[self]
@@ -1086,7 +1086,8 @@ class Settled:
         return vector
 
 
-_Known: TypeAlias = dict[Settled, Vector | None]
+Known: TypeAlias = dict[Settled, Vector | None]
+"""The variables that were computed of the same rows of the same frame."""
 
 
 class ColumnPlan:
@@ -1127,12 +1128,11 @@ class ColumnPlan:
             return self._over(frame, *beneath, rows)
         size = frame.size
         count = size if rows is None else len(rows)
-        if self._pure is None:
-            self._pure = is_pure(self._checked)
+        pure = self._is_pure()
         if self._checked.scope is not Scope.ROW:
-            return self._everywhere(frame, rows) if self._pure else self._row_by_row(frame, rows)
-        alone = self._pure and rows is not None and self._is_alone(rows, frame)
-        if not self._pure or (count <= _FEW_ROWS and not (alone and self.is_fused())):
+            return self._everywhere(frame, rows) if pure else self._row_by_row(frame, rows)
+        alone = pure and rows is not None and self._is_alone(rows, frame)
+        if not pure or (count <= _FEW_ROWS and not (alone and self.is_fused())):
             return self._row_by_row(frame, rows)
         if rows is None:
             return self._of_all(frame, None)
@@ -1157,8 +1157,6 @@ class ColumnPlan:
         return memo[key]  # type: ignore[return-value]
 
     def _settled(self, frame: Frame) -> Settled | None:
-        if self._pure is None:
-            self._pure = is_pure(self._checked)
         if not self.is_fused():
             return None
         assert self._fused is not None
@@ -1178,6 +1176,11 @@ class ColumnPlan:
         return Settled(self._fused, self.kind, given, inputs, doubles=self._doubles)
 
     # How columns come about
+
+    def _is_pure(self) -> bool:
+        if self._pure is None:
+            self._pure = is_pure(self._checked)
+        return self._pure
 
     def _is_alone(self, rows: Rows, frame: Frame) -> bool:
         """Whether rows are so few that nothing but them is looked at."""
@@ -1220,7 +1223,7 @@ class ColumnPlan:
         """Whether there is one function for the whole expression."""
         if self._inputs is None:
             writing = Writing()
-            if self._pure:
+            if self._is_pure():
                 with contextlib.suppress(CannotFuse):
                     self._fused = writing.function(self.part)
             self._inputs, self._doubles = writing.inputs, writing.doubles

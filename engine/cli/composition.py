@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..cluster.snapshot import Cluster
 from ..compile import compile_documents
 from ..documents import Documents, Kind, load_paths
-from ..plugins import Offers, discover
+from ..plugins import Offers, discover, offers_beside
 from ..points import Framework
 from ..registry import Live, Registry
 from ..source import PolicyError, Problem, Problems, Severity, did_you_mean, in_order, render
@@ -267,9 +267,7 @@ def python_offers(builtins: Builtins) -> Offers:
 
     What cannot be loaded is told, and left out.
     """
-    own = tuple(builtins())
-    found = discover(_tell, builtins=own)
-    return Offers((*own, *found.plugins), found.functions)
+    return offers_beside(builtins(), _tell)
 
 
 def python_plugins(builtins: Builtins) -> tuple[Plugin, ...]:

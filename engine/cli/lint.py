@@ -27,7 +27,7 @@ from ..lint.configuration import load as load_settings
 from ..lint.edits import apply
 from ..lint.findings import Finding
 from ..lint.reports import FORMATS, Entry, Report, of_rules, ordered
-from ..plugins import discover
+from ..plugins import offers_beside
 from ..points import Framework
 from ..registry import Plugin, Registry
 from ..source import PolicyError, Problem, Problems, Severity, Source, Span
@@ -263,8 +263,7 @@ def _standard_input(name: str) -> Source:
 def _compile(files: _Files, builtins: Builtins) -> tuple[list[Problem], Whole]:
     """Return the problems of documents and names, and what rules look at."""
     problems = Problems(list(files.loaded.problems))
-    own = tuple(builtins())
-    offers = discover(_ignored, builtins=own)
+    offers = offers_beside(builtins(), _ignored)
     compiled: list[Compiled] = []
     with progress("checking", len(files.loaded.documents)) as done:
 
@@ -275,7 +274,7 @@ def _compile(files: _Files, builtins: Builtins) -> tuple[list[Problem], Whole]:
         plugins = compile_documents(
             files.loaded.documents, problems, extensions=offers.functions, observe=observe,
         )
-    everything: tuple[Plugin, ...] = (*own, *offers.plugins, *plugins)
+    everything: tuple[Plugin, ...] = (*offers.plugins, *plugins)
     try:
         Registry.of(everything, generation=1)
     except PolicyError as error:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cel.checked import Path
-from ..cel.columns import ColumnPlan, Settled, evaluate, is_pure, split
+from ..cel.columns import ColumnPlan, Known, Settled, evaluate, is_pure, split
 from ..cel.encoding import key_of, value_at
 from ..cel.environment import Scope
 from ..cel.estimate import estimate
@@ -23,7 +23,6 @@ from ..cel.frame import Frame, Rows
 from ..cel.program import Program
 from ..cel.row_frame import RowFrame
 from ..cel.values import EvaluationError, Timestamp
-from ..cel.vectors import Vector
 from ..cluster.facts import is_of_shape, pod_facts, pod_values
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import NodeFrame, Snapshot
@@ -38,6 +37,7 @@ from ..points import (
     Question,
     Refusal,
     Scores,
+    are_scores,
 )
 from .aggregation import Facts, summarize
 from .programs import AggregateProgram, CompiledScheduler, Rule, ScoreProgram
@@ -281,18 +281,16 @@ class DocumentScheduler:
 
     def _said_by_filter(self, frame: NodeFrame) -> _Say | None:
         """Return what says whether nodes pass for pods as in the frame, where columns are all that it takes."""
-        rules = self._compiled.filter
-        settled = _settled([rule.program for rule in rules], frame)
-        if settled is None:
+        counted, columns = self._columns_of(self._compiled.filter, frame)
+        if columns is None:
             return None
-        counted = [self.evaluations[id(rule.program)] for rule in rules]
 
         def passed(snapshot: Snapshot, rows: Rows) -> _Booleans | None:
-            found = _columns(settled, snapshot, rows)
+            found = columns(snapshot, rows)
             if found is None:
                 return None
-            asked, all_good = len(rows), found[0]
-            counted[0].asked += asked
+            all_good = found[0]
+            counted[0].asked += len(rows)
             for good, count in zip(found[1:], counted[1:], strict=True):
                 count.asked += int(np.count_nonzero(all_good))
                 all_good &= good
@@ -302,15 +300,13 @@ class DocumentScheduler:
 
     def _said_by_score(self, frame: NodeFrame) -> _Say | None:
         """Return what scores nodes for pods as in the frame, where columns are all that it takes."""
-        items = self._compiled.score
-        settled = _settled([each.program for each in items], frame)
-        if settled is None:
+        counted, columns = self._columns_of(self._compiled.score, frame)
+        if columns is None:
             return None
-        counted = [self.evaluations[id(each.program)] for each in items]
-        weights = [each.item.weight for each in items]
+        weights = [each.item.weight for each in self._compiled.score]
 
         def scored(snapshot: Snapshot, rows: Rows) -> _Integers | None:
-            found = _columns(settled, snapshot, rows)
+            found = columns(snapshot, rows)
             if found is None or not all(_in_range(values) for values in found):
                 return None
             for count in counted:
@@ -324,6 +320,32 @@ class DocumentScheduler:
             return total // sum(weights)
 
         return scored
+
+    def _columns_of(
+        self, rules: Sequence[Rule | ScoreProgram], frame: NodeFrame,
+    ) -> tuple[list[Evaluations], Callable[[Snapshot, Rows], list[NDArray[Any]] | None] | None]:
+        """Return the rules' counters, and what computes their values of numeric columns for pods as in the frame.
+
+        None instead where one of them takes more than that, or there are no rules.
+        """
+        settled: list[Settled] = []
+        for rule in rules:
+            found = ColumnPlan.of(rule.program).settled(frame)
+            if found is None:
+                return [], None
+            settled.append(found)
+
+        def columns(snapshot: Snapshot, rows: Rows) -> list[NDArray[Any]] | None:
+            frame, values = snapshot.frame({}), []
+            known: Known = {}
+            for each in settled:
+                computed = each.values(frame, rows, known)
+                if computed is None:
+                    return None
+                values.append(computed)
+            return values
+
+        return [self.evaluations[id(rule.program)] for rule in rules], columns if settled else None
 
     def depends_on(self, rules: frozenset[str]) -> frozenset[Path]:
         """Return what these rules read of the pod, the node and the time, with what decides whether they are asked."""
@@ -476,7 +498,7 @@ class DocumentScheduler:
         chosen, rows = _integers(chosen, rows, errors)
         if len(rows):
             chosen = normalize(chosen, each.item.normalize)
-            if np.maximum.reduce(chosen.view(np.uint64)) > HIGHEST_SCORE:  # what is below 0 is very large there
+            if not are_scores(chosen):
                 outside = (chosen < 0) | (chosen > HIGHEST_SCORE)
                 for row, score in zip(rows[outside].tolist(), chosen[outside].tolist(), strict=True):
                     errors[row] = EvaluationError(
@@ -577,28 +599,10 @@ class _Filtering:
                       lambda refused: grouped(refused, _fixed_message))
 
 
-def _settled(programs: Sequence[Program], frame: NodeFrame) -> list[Settled] | None:
-    """Return how these are answered of numeric columns for pods as in the frame; None where one of them is not."""
-    found = [ColumnPlan.of(program).settled(frame) for program in programs]
-    some = [each for each in found if each is not None]
-    return some if found and len(some) == len(found) else None
-
-
-def _columns(settled: Sequence[Settled], snapshot: Snapshot, rows: Rows) -> list[NDArray[Any]] | None:
-    frame, found = snapshot.frame({}), []
-    known: dict[Settled, Vector | None] = {}
-    for each in settled:
-        values = each.values(frame, rows, known)
-        if values is None:
-            return None
-        found.append(values)
-    return found
-
-
 def _in_range(values: NDArray[Any]) -> bool:
     """Whether these are scores, doubles not yet truncated."""
     if values.dtype == np.int64:
-        return bool(np.maximum.reduce(values.view(np.uint64)) <= HIGHEST_SCORE)  # what is below 0 counts as very large
+        return are_scores(values)
     return bool((values >= 0).all() and (values < HIGHEST_SCORE + 1).all())
 
 

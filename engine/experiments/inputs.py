@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..compile import compile_documents
 from ..documents import files_of, load, read_file
-from ..plugins import Offers, discover
+from ..plugins import Offers, offers_beside
 from ..registry import Registry
 from ..source import PolicyError, Problem, Problems, Source
 from .axes import Value
@@ -116,6 +116,4 @@ def _registry(texts: Texts, builtins: Builtins, params: tuple[tuple[str, Value],
 
 @lru_cache(maxsize=1)
 def _offers(builtins: Builtins) -> Offers:
-    own = tuple(builtins())
-    found = discover(_NOTHING_TOLD, builtins=own)
-    return Offers((*own, *found.plugins), found.functions)
+    return offers_beside(builtins(), _NOTHING_TOLD)

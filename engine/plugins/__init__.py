@@ -43,6 +43,7 @@ from .offers import (
     cel_function,
     discover,
     methods_of,
+    offers_beside,
     points_of,
     python_plugin,
 )
@@ -186,6 +187,7 @@ __all__ = [
     "cel_function",
     "discover",
     "methods_of",
+    "offers_beside",
     "points_of",
     "python_plugin",
 ]

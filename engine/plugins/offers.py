@@ -249,16 +249,22 @@ def discover(
                            help="uninstall all but one", code="duplicate-name"))
     taken = [offers[0] for offers in found.values() if len(offers) == 1]
     own = {(plugin.framework, plugin.name) for plugin in builtins}
-    for plugin in taken:
-        if (plugin.framework, plugin.name) in own:
-            report(Problem(f"the {plugin.framework.value} plugin `{plugin.name}` of {plugin.origin} is called like a "
-                           "built-in one, which is used", help="give it another name, or uninstall it",
-                           code="duplicate-name"))
-    taken = [plugin for plugin in taken if (plugin.framework, plugin.name) not in own]
+    for plugin in [each for each in taken if (each.framework, each.name) in own]:
+        taken.remove(plugin)
+        report(Problem(f"the {plugin.framework.value} plugin `{plugin.name}` of {plugin.origin} is called like a "
+                       "built-in one, which is used", help="give it another name, or uninstall it",
+                       code="duplicate-name"))
     return Offers(
         tuple(sorted(taken, key=lambda plugin: (plugin.framework.value, plugin.name))),
         tuple(_without_collisions(offered, report)),
     )
+
+
+def offers_beside(builtins: Iterable[Plugin], report: Callable[[Problem], None]) -> Offers:
+    """Return the built-in plugins, and after them what `discover` finds beside them."""
+    own = tuple(builtins)
+    found = discover(report, builtins=own)
+    return Offers((*own, *found.plugins), found.functions)
 
 
 def _without_collisions(

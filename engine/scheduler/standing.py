@@ -28,7 +28,7 @@ from ..cluster.changes import NO_ROWS, Log
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Snapshot
 from ..plugins import CycleState, Question
-from ..points import HIGHEST_SCORE, Answer, Code, Errors, Point, Refusal, Scores
+from ..points import Answer, Code, Errors, Point, Refusal, Scores, are_scores
 from .profile import Active, Profile
 from .rowwise import describe
 from .verdict import Filtered
@@ -42,6 +42,7 @@ _MANY: Final = 4
 
 _Booleans = NDArray[np.bool_]
 _Step = TypeVar("_Step")
+_Kept = TypeVar("_Kept")
 _NOT_KEPT: Final = object()
 _NO_ERRORS: Final[Errors] = {}
 _MOST_QUESTIONS: Final = 2_048
@@ -212,36 +213,28 @@ class _Questions:
     """Of their group."""
 
 
+class _Latest(OrderedDict[Hashable, _Kept]):
+    """What was used last, of which no more is kept than fits."""
+
+    def find(self, key: Hashable) -> _Kept | None:
+        found = self.get(key)
+        if found is not None:
+            self.move_to_end(key)
+        return found
+
+    def keep(self, key: Hashable, value: _Kept, most: int) -> None:
+        while len(self) >= most:
+            self.popitem(last=False)
+        self[key] = value
+
+
 class _OfProfile:
     """What stands for one profile: groups, and what pods of a shape ask. What was not used for longest goes."""
 
     def __init__(self) -> None:
-        self._groups: OrderedDict[Hashable, Group] = OrderedDict()
-        self._questions: OrderedDict[Hashable, _Questions] = OrderedDict()
-
-    def group(self, key: Hashable) -> Group | None:
-        found = self._groups.get(key)
-        if found is not None:
-            self._groups.move_to_end(key)
-        return found
-
-    def keep(self, key: Hashable, group: Group) -> None:
-        groups = self._groups
-        most = max(_FEWEST, _MOST_BYTES // max(1, group.bytes))
-        while len(groups) >= most:
-            groups.popitem(last=False)
-        groups[key] = group
-
-    def questions(self, of_shape: Hashable) -> _Questions | None:
-        found = self._questions.get(of_shape)
-        if found is not None:
-            self._questions.move_to_end(of_shape)
-        return found
-
-    def remember(self, of_shape: Hashable, questions: _Questions) -> None:
-        while len(self._questions) >= _MOST_QUESTIONS:
-            self._questions.popitem(last=False)
-        self._questions[of_shape] = questions
+        self.groups = _Latest[Group]()
+        self.questions = _Latest[_Questions]()
+        """By point, the plugins that are skipped, and shape."""
 
 
 class _Store:
@@ -314,10 +307,10 @@ class Standing:
         """What a group that did not come about has asked already."""
         while True:
             try:
-                group = kept.group(questions.key)
+                group = kept.groups.find(questions.key)
                 if group is None:
                     group = self._grouped(point, actives, questions.each, held)
-                    kept.keep(questions.key, group)
+                    kept.groups.keep(questions.key, group, max(_FEWEST, _MOST_BYTES // max(1, group.bytes)))
                 else:
                     self._follow(point, group, questions.each)
             except _Failed as failed:
@@ -331,7 +324,7 @@ class Standing:
     ) -> _Questions:
         """Return what the pod asks of these plugins; only what does not last is found out anew for pods of a shape."""
         of_shape = point, skipped, self._shape
-        known = kept.questions(of_shape) if self._shape is not None else None
+        known = kept.questions.find(of_shape) if self._shape is not None else None
         if known is None:
             among = self._profile.repeating[point]
             each = [self._question(point, active) if active.plugin.name in among else None for active in actives]
@@ -339,7 +332,7 @@ class Standing:
                        if active.plugin.name in among and (question is None or not question.lasts)]
             known = _Questions(each, passing, _key_of(point, skipped, each))
             if self._shape is not None:
-                kept.remember(of_shape, known)
+                kept.questions.keep(of_shape, known, _MOST_QUESTIONS)
             return known
         if known.passing:
             for place in known.passing:
@@ -502,7 +495,7 @@ def _scored(
     """Return the scores of the rows, and what failed."""
     scores: Scores = ask.score(state, pod, snapshot, rows)
     chosen = _of_rows(scores.values, np.int64, rows, snapshot)
-    if np.maximum.reduce(chosen.view(np.uint64)) > HIGHEST_SCORE:  # what is below 0 counts as very large there
+    if not are_scores(chosen):
         raise _Unkept
     return chosen.astype(np.int8), scores.errors
 
@@ -514,7 +507,7 @@ def _sound(values: NDArray[Any], point: Point, size: int) -> NDArray[Any] | None
         raise TypeError(f"it must be {size} values of {wanted.__name__}, not {values.dtype} of shape {values.shape}")
     if point is Point.FILTER:
         return values
-    return None if np.maximum.reduce(values.view(np.uint64)) > HIGHEST_SCORE else values.astype(np.int8)
+    return values.astype(np.int8) if are_scores(values) else None
 
 
 def _of_rows(values: NDArray[Any], wanted: type[np.generic], rows: Rows, snapshot: Snapshot) -> NDArray[Any]:

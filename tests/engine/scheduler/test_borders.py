@@ -13,7 +13,7 @@ from koordpolicy.engine.points import Answer, Code, Framework, Point, Question, 
 from koordpolicy.engine.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.cycle import Scheduler
 from koordpolicy.engine.scheduler.loop import SchedulingLoop
-from koordpolicy.engine.source import Problems, Source
+from koordpolicy.engine.source import Source
 from koordpolicy.testing import FakeClock
 
 SECOND = 1_000_000_000
@@ -34,10 +34,7 @@ def plugin(name, make, *points, **rest):
 
 
 def documents(text):
-    problems = Problems()
-    compiled = compile_documents(load([Source("policies.yaml", text)]).documents, problems)
-    problems.raise_errors()
-    return compiled
+    return compile_documents(load([Source("policies.yaml", text)]))
 
 
 def policy(name, spec):

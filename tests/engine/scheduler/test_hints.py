@@ -15,7 +15,7 @@ from koordpolicy.engine.documents import load
 from koordpolicy.engine.registry import Live, Registry
 from koordpolicy.engine.scheduler.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.queue import PathHint
-from koordpolicy.engine.source import Problems, Source
+from koordpolicy.engine.source import Source
 
 SECOND = 1_000_000_000
 START = 1_767_225_600 * SECOND
@@ -76,10 +76,7 @@ spec:
 
 def documents(picked):
     text = "---".join(DOCUMENT.format(number=number, head=head, rule=rule) for number, (head, rule) in enumerate(picked))
-    problems = Problems()
-    compiled = compile_documents(load([Source("policies.yaml", text)]).documents, problems)
-    problems.raise_errors()
-    return compiled
+    return compile_documents(load([Source("policies.yaml", text)]))
 
 
 def stamp(now):
@@ -175,9 +172,7 @@ def test_an_event_that_would_let_a_pod_pass_is_never_missed(picked, seed):
 ])
 def test_a_refused_pod_is_tried_again_when_what_helps_it_comes(spec, helps):
     text = f"apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {{name: d}}\nspec:\n{spec}\n"
-    problems = Problems()
-    compiled = compile_documents(load([Source("policies.yaml", text)]).documents, problems)
-    problems.raise_errors()
+    compiled = compile_documents(load([Source("policies.yaml", text)]))
     time = [START]
     first = [{"kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": "a"}}}, {"kind": "Node", "metadata": {"name": "n0"}, "status": {"allocatable": {"cpu": "4"}}}]
     loop = SchedulingLoop(Cluster([*first, pod("p")]), Live(Registry.of(compiled, generation=1)), clock=lambda: time[0])

@@ -11,7 +11,7 @@ from koordpolicy.engine.points import Answer, Code, Framework, Point, Refusal, S
 from koordpolicy.engine.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.cycle import Scheduler, Settings
 from koordpolicy.engine.scheduler.loop import SchedulingLoop
-from koordpolicy.engine.source import Problems, Source
+from koordpolicy.engine.source import Source
 from koordpolicy.testing import FakeClock
 
 SECOND = 1_000_000_000
@@ -48,10 +48,7 @@ def plugin(name, instance, *points, **rest):
 
 
 def documents(text):
-    problems = Problems()
-    compiled = compile_documents(load([Source("policies.yaml", text)]).documents, problems)
-    problems.raise_errors()
-    return compiled
+    return compile_documents(load([Source("policies.yaml", text)]))
 
 
 @pytest.fixture

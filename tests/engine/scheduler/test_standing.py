@@ -17,7 +17,7 @@ from koordpolicy.engine.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler import standing
 from koordpolicy.engine.scheduler.configuration import read
 from koordpolicy.engine.scheduler.cycle import Scheduler, Settings, filter_nodes, score_nodes
-from koordpolicy.engine.source import Problems, Source
+from koordpolicy.engine.source import Source
 
 SECOND = 1_000_000_000
 START = 1_767_225_600 * SECOND
@@ -198,9 +198,7 @@ def by_node(profile, pod, snapshot):
 @pytest.mark.parametrize("seed", range(4))
 def test_kept_answers_are_those_that_plugins_would_give_if_they_were_asked_anew(seed):
     random, now = Random(seed), START
-    problems = Problems()
-    compiled = compile_documents(load([Source("policies.yaml", POLICIES)]).documents, problems)
-    problems.raise_errors()
+    compiled = compile_documents(load([Source("policies.yaml", POLICIES)]))
     registry = Registry.of([*PLUGINS, *compiled], generation=1)
     objects = (each for number in range(NODES) for each in (node(number, random), metric(number, random, now)))
     cluster = Cluster(objects, standing_from=0)
@@ -236,9 +234,7 @@ metadata: {name: scored}
 spec:
   score: [{name: pods, expression: "nodeInfo.pods * 2"}]
 """
-    problems = Problems()
-    compiled = compile_documents(load([Source("counted.yaml", text)]).documents, problems)
-    problems.raise_errors()
+    compiled = compile_documents(load([Source("counted.yaml", text)]))
     cluster = Cluster((node(number, Random(number)) for number in range(NODES)), standing_from=0)
     scheduler = Scheduler(cluster, Live(Registry.of(compiled, generation=1)))
     large = sum(row.allocatable["cpu"] > 4000 for row in cluster.rows)
@@ -255,9 +251,7 @@ def test_variables_that_are_read_by_several_others_are_computed_once():
     variables += [{"name": f"v{number}", "expression": f"variables.v{number - 1} - variables.v{number - 1} / 2"} for number in range(1, 24)]
     spec = {"variables": variables, "filter": [{"name": "some", "expression": "variables.v23 >= 0"}]}
     text = json.dumps({"apiVersion": "policy.koordinator.sh/v1alpha2", "kind": "SchedulerPlugin", "metadata": {"name": "chain"}, "spec": spec})
-    problems = Problems()
-    compiled = compile_documents(load([Source("chain.yaml", text)]).documents, problems)
-    problems.raise_errors()
+    compiled = compile_documents(load([Source("chain.yaml", text)]))
     cluster = Cluster((node(number, Random(number)) for number in range(NODES)), standing_from=0)
     scheduler = Scheduler(cluster, Live(Registry.of(compiled, generation=1)))
     # In as many steps as there are ways through the chain this would never end.
