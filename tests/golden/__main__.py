@@ -15,7 +15,7 @@ from typing import Any
 
 from . import pending
 from .result import Result
-from .suites import SUITES, UNFINISHED, count, failures, plan, run
+from .suites import SUITES, UNFINISHED, agreement, count, failures, plan, run
 
 _COLUMNS = ("cases", "passed", "failed", "pending")
 _SHOWN_FAILURES = 200
@@ -40,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lists = {suite: pending.read(suite) for suite in suites}
     counts, failed = count(results, lists), failures(results, lists)
     print(table(counts))
+    print(parts_table(agreement(results)), end="")
     print(listing(failed), end="")
     if options.json:
         options.json.write_text(json.dumps(as_json(counts, failed, results, lists), indent=1) + "\n", encoding="utf-8")
@@ -53,6 +54,15 @@ def table(counts: Mapping[str, Mapping[str, int]]) -> str:
     for suite, row in (*counts.items(), ("all", total)):
         lines.append(f"{suite:<18}" + "".join(f"{row[column]:>9,}" for column in _COLUMNS))
     return "\n".join(lines)
+
+
+def parts_table(agreements: Mapping[str, Mapping[str, tuple[int, int]]]) -> str:
+    """Return per suite with parts how many values of each part agree; empty where no suite has any."""
+    lines = []
+    for suite, parts in agreements.items():
+        lines.append(f"\n{suite + ': agreeing':<36}{'of':>9}")
+        lines += (f"  {part:<16}{agreeing:>18,}{compared:>9,}" for part, (agreeing, compared) in parts.items())
+    return "".join(f"{line}\n" for line in lines)
 
 
 def listing(failed: Sequence[Result]) -> str:
@@ -74,9 +84,11 @@ def as_json(
     lists: Mapping[str, Mapping[str, str]],
 ) -> dict[str, Any]:
     """Return the whole outcome as plain data."""
+    results = list(results)
     waiting = [result for result in results if not result.passed and result.id in lists.get(result.suite, {})]
     return {
         "suites": counts,
+        "agreement": agreement(results),
         "failed": [{"suite": each.suite, "id": each.id, "detail": each.detail} for each in failed],
         "pending": [
             {"suite": each.suite, "id": each.id, "reason": lists[each.suite][each.id], "detail": each.detail}

@@ -18,7 +18,8 @@ The runner then shares the parts among its processes, and the results stand in t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +30,5 @@ class Result:
     id: str
     passed: bool
     detail: str = ""
+    agreement: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Of a case with several parts: by part how many values agree, and of how many. The runner adds them up."""

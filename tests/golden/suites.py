@@ -46,6 +46,7 @@ SUITES = (
     Suite("k8s_cel", "k8s_cel.json"),
     Suite("parse_trees", "cel_parse_trees.json"),
     Suite("cel_conformance", "cel_conformance/*.json", frozenset({"COUNTS.json"})),
+    Suite("kube_scheduler_runs", "kube_scheduler_runs*.json"),
     Suite("openb", "openb_expected*.json"),
 )
 
@@ -193,6 +194,16 @@ def count(results: Iterable[Result], pending: Mapping[str, Mapping[str, str]]) -
         else:
             row["passed" if result.passed else "pending"] += 1
     return counts
+
+
+def agreement(results: Iterable[Result]) -> dict[str, dict[str, tuple[int, int]]]:
+    """Return per suite and part of its cases how many values agree, and of how many; only suites that have parts."""
+    sums: dict[str, dict[str, tuple[int, int]]] = {}
+    for result in results:
+        for part, (agreeing, compared) in result.agreement.items():
+            before = sums.setdefault(result.suite, {}).get(part, (0, 0))
+            sums[result.suite][part] = before[0] + agreeing, before[1] + compared
+    return sums
 
 
 def failures(results: Iterable[Result], pending: Mapping[str, Mapping[str, str]]) -> list[Result]:

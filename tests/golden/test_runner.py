@@ -5,22 +5,22 @@ import json
 import pytest
 
 from . import openb, pending, suites
-from .__main__ import main
+from .__main__ import main, parts_table
 from .result import Result
-from .suites import SUITES, Suite, count, failures, name_cases, plan, run
+from .suites import SUITES, Suite, agreement, count, failures, name_cases, plan, run
 
 
 def test_files_are_found_by_name_and_counts_hold_no_cases(tmp_path):
     (tmp_path / "cel_conformance").mkdir()
     names = ["scheduler_other.json", "qos.json", "descheduler_x.json", "k8s_cel.json", "cel_parse_trees.json",
-             "openb_expected_two.json", "cel_conformance/b.json", "cel_conformance/a.json"]
+             "openb_expected_two.json", "kube_scheduler_runs_mine.json", "cel_conformance/b.json", "cel_conformance/a.json"]
     for name in [*names, "cel_conformance/COUNTS.json", "peers.json", "cel_bench.json"]:
         (tmp_path / name).write_text("[]")
     found = {suite.name: [str(path.relative_to(tmp_path)) for path in suite.files(tmp_path)] for suite in SUITES}
     assert found == {
         "scheduler": ["scheduler_other.json"], "qos": ["qos.json"], "descheduler": ["descheduler_x.json"],
         "k8s_cel": ["k8s_cel.json"], "parse_trees": ["cel_parse_trees.json"],
-        "cel_conformance": ["cel_conformance/a.json", "cel_conformance/b.json"], "openb": ["openb_expected_two.json"],
+        "cel_conformance": ["cel_conformance/a.json", "cel_conformance/b.json"], "kube_scheduler_runs": ["kube_scheduler_runs_mine.json"], "openb": ["openb_expected_two.json"],
     }
 
 
@@ -99,6 +99,18 @@ def test_a_pending_case_that_passes_is_a_failure_and_one_that_fails_is_not():
     ]
 
 
+def test_parts_of_cases_are_added_up_by_suite():
+    results = [Result("s", "a", True, agreement={"scores": (3, 3)}), Result("t", "b", True),
+               Result("s", "c", False, agreement={"scores": (1, 4), "message": (0, 1)})]
+    assert agreement(results) == {"s": {"scores": (4, 7), "message": (0, 1)}}
+    assert parts_table(agreement(results)) == (
+        "\ns: agreeing                                of\n"
+        "  scores                           4        7\n"
+        "  message                          0        1\n"
+    )
+    assert parts_table({}) == ""
+
+
 @pytest.mark.parametrize("name", ["a", "#a", "a\tb\nc\r", "\\n", "\\", "a\\", " "])
 def test_any_id_survives_a_pending_list(tmp_path, name):
     assert pending.write("s", [Result("s", name, False)], "why", tmp_path) == 1
@@ -134,6 +146,7 @@ def test_the_command_prints_the_table_and_says_by_its_exit_code_what_came_out(tm
     )
     assert json.loads((tmp_path / "out.json").read_text()) == {
         "suites": {"scheduler": {"cases": 1, "passed": 0, "failed": 1, "pending": 0}},
+        "agreement": {},
         "failed": [{"suite": "scheduler", "id": "no such case", "detail": "plugin `Nothing` is not built yet"}],
         "pending": [],
     }
