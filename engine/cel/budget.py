@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from .deadline import DEADLINE, Deadline
 from .values import EvaluationError
 
 if TYPE_CHECKING:
@@ -47,16 +48,21 @@ class ExhaustedError(EvaluationError):
 class Budget:
     """What is left for the evaluations of one decision, or of one document in it."""
 
-    __slots__ = ("_within", "left")
+    __slots__ = ("_deadline", "_within", "left")
 
     def __init__(self, units: int, within: Budget | None = None) -> None:
         self.left = units
         self._within = within
+        self._deadline = Deadline.current()
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing is left."""
-        return self.left <= 0 or (self._within is not None and self._within.left <= 0)
+        """Whether nothing is left, or the deadline of the decision has passed."""
+        return (
+            self.left <= 0
+            or (self._within is not None and self._within.left <= 0)
+            or (self._deadline is not None and self._deadline.passed)
+        )
 
     def spend(self, units: int) -> None:
         """Take off what was spent."""
@@ -81,8 +87,20 @@ class Budget:
 
 
 def exhausted(checked: Checked) -> ExhaustedError:
-    """Return the error of the rows that come after a budget is spent."""
+    """Return the error of the rows that come after a budget is spent or a deadline has passed."""
+    deadline = Deadline.current()
+    if deadline is not None and deadline.passed:
+        return stopped(checked, deadline)
     return ExhaustedError(
         "operation cancelled: all rows together exceed the cost limit", offset=checked.root.position,
         reason=COST_LIMIT, final=True,
+    )
+
+
+def stopped(checked: Checked, deadline: Deadline) -> ExhaustedError:
+    """Return the error of an evaluation that a deadline ends, and note at the deadline what was stopped."""
+    deadline.stop(checked.source)
+    return ExhaustedError(
+        "operation cancelled: it took longer than its deadline", offset=checked.root.position, reason=DEADLINE,
+        final=True,
     )

@@ -37,6 +37,7 @@ from .checked import (
     VariableReference,
     reads_below,
 )
+from .deadline import Deadline
 from .environment import Environment, Function, InvalidLiteralError, Overload, Scope, Unknown
 from .types import (
     BOOL,
@@ -109,10 +110,15 @@ def check(
     """Return the checked tree of an expression; raise `PolicyError` with all its faults.
 
     Codes: `cel-type` for types that do not fit, `cel-name` for what is not declared, `cel-syntax` for what cannot be
-    checked at all. `expected`: the types that the whole expression may have, default any. A `dyn` result fits none of
-    them but DYN itself, which allows a result that is only known at run time (and any at all where it stands alone).
+    checked at all, `cel-deadline` where the thread's `Deadline` has passed. `expected`: the types that the whole
+    expression may have, default any. A `dyn` result fits none of them but DYN itself, which allows a result that is
+    only known at run time (and any at all where it stands alone).
     `lenient`: what has a wrong type is left to run time, as an interpreter without a checker does; names still count.
     """
+    deadline = Deadline.current()
+    if deadline is not None and deadline.passed:
+        deadline.stop(source)
+        raise PolicyError([Problem("was not checked before its deadline", source.whole(), code="cel-deadline")])
     checker = _Checker(source, environment, lenient)
     try:
         type_ = checker.check(root)

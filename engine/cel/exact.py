@@ -20,9 +20,10 @@ from typing import Final, TypeAlias
 
 from . import ast
 from .ast import Expr, Macro
-from .budget import COST_LIMIT, EXACTLY, Meter
+from .budget import COST_LIMIT, EXACTLY, Meter, stopped
 from .checked import CallReference, Checked, DefinitionReference, LocalReference, TypeReference, VariableReference
 from .checker import FOLDED
+from .deadline import POLL_UNITS, Deadline
 from .environment import Environment, Overload
 from .types import (
     BOOL,
@@ -67,34 +68,47 @@ _MAP_COST: Final = 30
 class Frame:
     """One evaluation: its inputs, the variables of its loops, what it has spent."""
 
-    __slots__ = ("bindings", "cost", "definitions", "limit", "locals", "turns")
+    __slots__ = (
+        "_deadline", "_next_cost", "_next_turns", "bindings", "checked", "cost", "definitions", "limit", "locals",
+        "turns",
+    )
 
-    def __init__(self, bindings: Mapping[str, object], limit: float, slots: int) -> None:
+    def __init__(self, bindings: Mapping[str, object], limit: float, slots: int, checked: Checked) -> None:
         self.bindings = bindings
         self.limit = limit
+        self.checked = checked
         self.cost = 0
         self.turns = 0
         self.locals: list[object] = [None] * slots
         self.definitions: dict[Checked, object] = {}
         """Values and errors of the definitions that were read so far."""
+        self._deadline = Deadline.current()
+        # At the limit, or where the deadline is polled next.
+        self._next_cost = self._next_turns = limit if self._deadline is None else min(limit, POLL_UNITS)
 
     def charge(self, units: int) -> None:
-        """Spend some units; raise once the budget is exceeded."""
+        """Spend some units; raise once the budget is exceeded or the deadline has passed."""
         self.cost += units
-        if self.cost > self.limit:
-            raise _spent()
+        if self.cost > self._next_cost:
+            self._next_cost = self._poll(self.cost)
 
-    def turn(self) -> None:
-        """Count a turn of a loop that costs nothing in Kubernetes' units: those must not go on for ever either."""
-        self.turns += 1
-        if self.turns > self.limit:
+    def turn(self, steps: int = 1) -> None:
+        """Count steps that cost nothing in Kubernetes' units, or too little: those must not go on for ever either."""
+        self.turns += steps
+        if self.turns > self._next_turns:
+            self._next_turns = self._poll(self.turns)
+
+    def _poll(self, spent: int) -> float:
+        """Return at how many units to poll again."""
+        if spent > self.limit:
             raise _spent()
+        if self._deadline is not None and self._deadline.passed:
+            raise stopped(self.checked, self._deadline)
+        return min(self.limit, spent + POLL_UNITS)
 
     def copied(self, value: object) -> object:
         """Return a value that was built by copying, which Kubernetes' units do not count, or too little."""
-        self.turns += size_of(value)
-        if self.turns > self.limit:
-            raise _spent()
+        self.turn(size_of(value))
         return value
 
 
@@ -126,7 +140,7 @@ class Exact:
 
         `limit` bounds the cost. `meter` is told what was spent, also by an evaluation that fails.
         """
-        frame = Frame(bindings, limit, self._slots)
+        frame = Frame(bindings, limit, self._slots, self.checked)
         try:
             value = self._step(frame)
         except RecursionError:
@@ -137,12 +151,12 @@ class Exact:
         finally:
             if meter is not None:
                 # What was refused for its cost alone was not done.
-                meter.spent += EXACTLY * int(min(frame.cost, limit) + frame.turns)
+                meter.spent += EXACTLY * int(min(frame.cost, limit) + min(frame.turns, limit))
         return value, frame.cost
 
     def within(self, outer: Frame) -> object:
         """Return the value as a part of another evaluation: same inputs, same budget, same definitions."""
-        frame = Frame(outer.bindings, outer.limit, self._slots)
+        frame = Frame(outer.bindings, outer.limit, self._slots, self.checked)
         frame.cost, frame.turns, frame.definitions = outer.cost, outer.turns, outer.definitions
         try:
             return self._step(frame)

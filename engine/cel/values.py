@@ -54,7 +54,7 @@ class EvaluationError(Exception):
     def at(self, offset: int) -> EvaluationError:
         """Return the same error at a place, unless it has one already; a fresh one, as an error may be shared."""
         place = self.offset if self.offset >= 0 else offset
-        return EvaluationError(self.message, offset=place, reason=self.reason, final=self.final)
+        return self.__class__(self.message, offset=place, reason=self.reason, final=self.final)
 
 
 def no_overload() -> EvaluationError:

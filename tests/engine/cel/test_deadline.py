@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from koordpolicy.engine.cel.columns import RowFrame, evaluate
+from koordpolicy.engine.cel.deadline import DEADLINE, Deadline
+from koordpolicy.engine.cel.environment import Environment, Limits, Scope, Variable
+from koordpolicy.engine.cel.library import LISTS, STANDARD, table
+from koordpolicy.engine.cel.program import Program
+from koordpolicy.engine.cel.program import compile as compile_program
+from koordpolicy.engine.cel.types import INT, list_of
+from koordpolicy.engine.cel.values import EvaluationError
+from koordpolicy.engine.source import PolicyError, Source
+
+ENDLESS = Limits(cost=10**12, document_cost=10**15, decision_cost=10**15)
+SCOPE = Environment(functions=table(STANDARD, LISTS), limits=ENDLESS).with_variables(
+    Variable("xs", list_of(INT), Scope.DECISION), Variable("n", INT, Scope.ROW),
+)
+LOOPS = {
+    "loops": "xs.all(a, xs.all(b, xs.all(c, a + b + c + n >= 0)))",
+    "loops that cost nothing": "xs.filter(a, xs.filter(b, xs.filter(c, a + b + c + n < 0).size() > 0).size() > 0).size() == 0",
+    "what is absorbed": "xs.all(a, xs.all(b, xs.all(c, a + b + c + n >= 0))) || true",
+}
+
+
+def program(text: str) -> Program:
+    return compile_program(Source("a.yaml", text), SCOPE)
+
+
+def ticking(seconds: float) -> Iterator[float]:
+    now = 0.0
+    while True:
+        yield now
+        now += seconds
+
+
+@pytest.mark.parametrize("text", LOOPS.values(), ids=LOOPS)
+def test_an_evaluation_stops_at_its_deadline(text: str) -> None:
+    clock = ticking(0.1)
+    deadline = Deadline(1.0, lambda: next(clock))
+    with deadline, pytest.raises(EvaluationError) as caught:
+        program(text).evaluate({"xs": list(range(2_000)), "n": 1})
+    assert (caught.value.reason, caught.value.final) == (DEADLINE, True)
+    assert deadline.stopped is not None
+    assert deadline.stopped.name == "a.yaml"
+
+
+def test_an_evaluation_stops_when_another_thread_cancels_it() -> None:
+    deadline, begun, found = Deadline(), threading.Event(), []
+
+    def run() -> None:
+        with deadline:
+            begun.set()
+            try:
+                program(LOOPS["loops"]).evaluate({"xs": list(range(2_000)), "n": 1})
+            except EvaluationError as error:
+                found.append(error.reason)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    begun.wait()
+    deadline.cancel()
+    thread.join(timeout=10)
+    assert found == [DEADLINE]
+
+
+def test_rows_after_the_deadline_are_errors_that_are_not_cached() -> None:
+    costly = program("xs.all(x, x + n >= 0)")
+    rows = [{"n": row} for row in range(100)]
+    frame = RowFrame(rows, {"xs": list(range(100))})
+    evaluate(costly, RowFrame(rows[:1], {"xs": [1]}))
+    deadline = Deadline()
+    deadline.cancel()
+    with deadline:
+        stopped = evaluate(costly, frame)
+    assert {error.reason for error in stopped.errors.values()} == {DEADLINE}
+    again = evaluate(costly, frame.with_values({"xs": list(range(100))}))
+    assert not again.errors
+    assert again.values.all()
+
+
+def test_what_spends_nothing_goes_on() -> None:
+    cheap, deadline = program("n > 1"), Deadline()
+    deadline.cancel()
+    with deadline:
+        column = evaluate(cheap, RowFrame([{"n": row} for row in range(100)], {}))
+    assert not column.errors
+
+
+def test_an_expression_is_not_checked_after_the_deadline() -> None:
+    deadline = Deadline()
+    deadline.cancel()
+    with deadline, pytest.raises(PolicyError) as caught:
+        program("n > 1")
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.message) == ("cel-deadline", "was not checked before its deadline")
+    assert deadline.stopped is not None
+
+
+def test_of_nested_deadlines_the_earlier_holds_and_the_outer_comes_back() -> None:
+    outer, inner = Deadline(), Deadline()
+    with outer:
+        with inner:
+            outer.cancel()
+            assert inner.passed
+            assert Deadline.current() is inner
+        assert Deadline.current() is outer
+        assert not inner.passed
+    assert Deadline.current() is None
