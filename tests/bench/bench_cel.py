@@ -128,7 +128,7 @@ def _rows(content: Mapping[str, Any]) -> Iterator[Figure]:
     converted = [rival.convert(values) for rival in rivals]
     for name, text in content["exprs"].items():
         program = compile_program(text, ENVIRONMENT)
-        ours = Turns(_called(program, values))
+        ours = Turns(called(program, values))
         theirs = []
         for rival, given in zip(rivals, converted, strict=True):
             answer = rival.evaluator(rival.compile(text), given)
@@ -147,7 +147,8 @@ def _rows(content: Mapping[str, Any]) -> Iterator[Figure]:
         yield from _both(f"one pod and one node for {rival.name}", turns, 1e6, "us")
 
 
-def _called(program: Program, values: Mapping[str, object]) -> Callable[[], object]:
+def called(program: Program, values: Mapping[str, object]) -> Callable[[], object]:
+    """Return what evaluates a program over one or two variables by row."""
     call = program.call
     arguments = [values[name] for name in program.variables]
     if len(arguments) == 1:

@@ -38,13 +38,13 @@ def main() -> Iterator[Figure]:
     # The worst for explanations: every node is refused, each in words of its own.
     hot = ["usage.cpu < 0"]
     with serving(hot, SCORES, message="'cpu usage is ' + string(usage.cpu) + 'm, requested ' + string(requests.cpu)") as (url, names):
-        took = _calls(url, "/filter", [_body(number, names) for number in range(WARM_UP + REQUESTS)], lambda _: None)
+        took = _calls(url, "/filter", [body_of(number, names) for number in range(WARM_UP + REQUESTS)], lambda _: None)
         yield from _figures("extender, all nodes refused: filter", took, bound=None)
 
 
 def _measure(name: str, url: str, names: list[str]) -> Iterator[Figure]:
     left: list[list[str]] = []
-    bodies = [_body(number, names) for number in range(WARM_UP + REQUESTS)]
+    bodies = [body_of(number, names) for number in range(WARM_UP + REQUESTS)]
     took = _calls(url, "/filter", bodies, lambda answer: left.append(answer["NodeNames"]))
     yield Figure(f"{name}: nodes that pass, of {len(names)}", sum(map(len, left)) / len(left), "nodes")
     yield from _figures(f"{name}: filter", took)
@@ -78,7 +78,8 @@ def _calls(url: str, path: str, bodies: list[bytes], see: Callable[[Any], None])
     return took
 
 
-def _body(number: int, names: list[str]) -> bytes:
+def body_of(number: int, names: list[str]) -> bytes:
+    """Return the body of a call about a pod of its own and these nodes."""
     random = Random(number)
     spec: dict[str, Any] = {"priority": 9000, "containers": [{"name": "main", "image": "registry.example.com/web:v1", "resources": {
         "requests": {"cpu": f"{random.randrange(100, 4000)}m", "memory": f"{random.randrange(64, 8192)}Mi"},

@@ -9,7 +9,8 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from koordpolicy.__main__ import builtins
@@ -17,10 +18,11 @@ from koordpolicy.engine.cluster import trace as traces
 from koordpolicy.engine.experiments.inputs import registry_of
 from koordpolicy.engine.experiments.replays import STUDY, policy_of, with_typical_pods
 from koordpolicy.engine.points import Framework
-from koordpolicy.engine.registry import Live
+from koordpolicy.engine.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle import Settings
-from koordpolicy.engine.scheduler.fragmentation import typical_pods
-from koordpolicy.engine.scheduler.simulate import simulate
+from koordpolicy.engine.scheduler.fragmentation import TypicalPod, typical_pods
+from koordpolicy.engine.scheduler.profile import ProfileSpec
+from koordpolicy.engine.scheduler.simulate import Result, simulate
 
 from .figure import Figure, Missing
 
@@ -36,24 +38,49 @@ _SEED = 42
 
 def main() -> Iterator[Figure]:
     """Yield seconds and pods per second by policy over the default trace, with all figures that the study records."""
+    workload, typical = default_workload()
+    processor = 0.0
+    for name in STUDY:
+        replay = PreparedReplay.of(name, workload, typical)
+        started = time.process_time()
+        result = replay.run()
+        processor += time.process_time() - started
+        yield Figure(f"openb default, {name}: wall time", result.seconds, "s", SECONDS.get(name))
+        yield Figure(f"openb default, {name}: decisions", result.pods_per_second, "pods/s", PODS_PER_SECOND.get(name), more_is_better=True)
+    minutes = processor * _EXPERIMENTS / _CORES / 60
+    yield Figure("openb, 1,020 replays on two cores, from the default workload's processor time", minutes, "min", _MINUTES)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedReplay:
+    """The default workload under one policy, compiled; every run begins with an empty cluster."""
+
+    workload: traces.Workload
+    typical: Sequence[TypicalPod]
+    registry: Registry
+    profile: ProfileSpec
+
+    @classmethod
+    def of(cls, name: str, workload: traces.Workload, typical: Sequence[TypicalPod]) -> PreparedReplay:
+        """Return the replay under a policy of the study, or of a folder of `policies/trace`."""
+        policy = policy_of(name)
+        registry = registry_of(policy.texts, builtins)
+        profile = with_typical_pods(policy.profile, typical, registry.of_framework(Framework.SCHEDULER))
+        return cls(workload, typical, registry, profile)
+
+    def run(self, clock: Callable[[], float] = time.perf_counter) -> Result:
+        """Return the result of one run; its seconds are those of `clock`."""
+        gc.collect()
+        settings = Settings((self.profile,), seed=_SEED)
+        return simulate(self.workload, Live(self.registry), settings, clock=clock, typical=self.typical)
+
+
+def default_workload() -> tuple[traces.Workload, Sequence[TypicalPod]]:
+    """Return the default workload of seed 42 and the trace's typical pods; raises `Missing` without the trace."""
     data = os.environ.get("KOORD_POLICY_DATA") or (
         Path(os.environ["KOORD_POLICY_CASES"]).resolve().parent / "data" if os.environ.get("KOORD_POLICY_CASES") else None
     )
     if data is None or not (Path(data) / "openb" / traces.POD_LIST).exists():
         raise Missing("set KOORD_POLICY_DATA to the directory that holds `openb/` with the trace's lists")
     recorded = traces.load(Path(data) / "openb")
-    typical = typical_pods(recorded.pods)
-    workload = traces.generate(recorded, seed=_SEED)
-    processor = 0.0
-    for name in STUDY:
-        policy = policy_of(name)
-        registry = registry_of(policy.texts, builtins)
-        profile = with_typical_pods(policy.profile, typical, registry.of_framework(Framework.SCHEDULER))
-        gc.collect()
-        start = time.process_time()
-        result = simulate(workload, Live(registry), Settings((profile,), seed=_SEED), clock=time.perf_counter, typical=typical)
-        processor += time.process_time() - start
-        yield Figure(f"openb default, {name}: wall time", result.seconds, "s", SECONDS.get(name))
-        yield Figure(f"openb default, {name}: decisions", result.pods_per_second, "pods/s", PODS_PER_SECOND.get(name), more_is_better=True)
-    minutes = processor * _EXPERIMENTS / _CORES / 60
-    yield Figure("openb, 1,020 replays on two cores, from the default workload's processor time", minutes, "min", _MINUTES)
+    return traces.generate(recorded, seed=_SEED), typical_pods(recorded.pods)
