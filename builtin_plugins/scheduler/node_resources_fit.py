@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.edits import Edit, allocatable_edits, eviction_edits, request_edits
-from koordpolicy.engine.cluster.pods import NONZERO, PodInfo
+from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.plugins import CycleState, Event, Handle
 from koordpolicy.engine.points import Answer, Code, Point, Question, Refusal, Scores
@@ -108,7 +108,7 @@ class NodeResourcesFit:
 
     def _counted(self, pod: PodInfo) -> tuple[int, ...]:
         """Return what the pod counts of each resource in scores."""
-        requests = {**pod.requests, **dict(zip(NONZERO, pod.nonzero, strict=True))}
+        requests = pod.container_requests()
         return tuple(requests.get(each.name, 0) for each in self._resources)
 
     def _scores(self, counted: Sequence[int], snapshot: Snapshot, rows: Rows) -> NDArray[np.int64]:

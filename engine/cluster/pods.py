@@ -34,6 +34,13 @@ NONZERO: Final[Mapping[str, int]] = {"cpu": 100, "memory": 200 * 1024 * 1024}
 """What a container counts in scores that does not say: milli-cores, bytes (Kubernetes' defaults)."""
 
 _NO_EXCESS: Final = (0,) * len(NONZERO)
+_ASSUMED: Final[Mapping[str, Quantity]] = {
+    name: Quantity.parse(f"{amount}m" if name == "cpu" else str(amount)) for name, amount in NONZERO.items()
+}
+_NOTHING: Final[Mapping[str, Quantity]] = {}
+_ZERO: Final = Quantity.parse("0")
+_RESIZE_PENDING: Final = "PodResizePending"
+_INFEASIBLE: Final = "Infeasible"
 _POD_LEVEL: Final = ("cpu", "memory")
 _PERCENTS: Final = (GPU_CORE, GPU, GPU_MEMORY_RATIO)
 _MILLI_ANNOTATION: Final = "alibabacloud.com/gpu-milli"
@@ -88,7 +95,11 @@ class PodInfo:
     object: Mapping[str, Any]
     """The pod as the API server serves it."""
     requests: ResourceList
-    """Effective requests by Kubernetes' rule: containers, sidecars, init containers, overhead."""
+    """Effective requests by Kubernetes' rule: containers, sidecars, init containers, pod-level amounts, overhead.
+
+    Of a pod on a node, containers and sidecars that were resized in place count the most of what the spec says, what
+    they were allocated and what they have, or without the spec where the kubelet found the resize infeasible.
+    """
     limits: ResourceList
     priority: int
     priority_band: str
@@ -119,13 +130,15 @@ class PodInfo:
         spec = mapping_at(pod, "spec")
         if not objects_at(spec, "containers", "spec"):
             raise ValueError("`spec.containers` is missing or empty: a pod has at least one container")
-        requests, limits = _effective(spec, "requests"), _effective(spec, "limits")
+        node_name = text_at(spec, "nodeName", "spec")
+        status = mapping_at(pod, "status", optional=True)
+        resized = _Resized.of(status) if node_name and status else None
+        requests, limits = _effective(spec, "requests", resized), _effective(spec, "limits", resized)
         priority = spec.get("priority")
         if priority is not None and (isinstance(priority, bool) or not isinstance(priority, int)):
             raise ValueError(f"`spec.priority` must be a number, not {json_kind(priority)}")
         texts_at(metadata, "labels", "metadata")
         annotations = texts_at(metadata, "annotations", "metadata")
-        mapping_at(pod, "status", optional=True)
         _check_placement(spec)
         return PodInfo(
             key=f"{namespace}/{name}",
@@ -139,16 +152,30 @@ class PodInfo:
             priority_band=priority_band(pod),
             qos_class=qos_class(pod),
             kubernetes_qos=kubernetes_qos_class(pod),
-            node_name=text_at(spec, "nodeName", "spec"),
+            node_name=node_name,
             gpu=_gpu_request(requests, annotations),
-            excess=_excess(spec, requests),
+            excess=_excess(spec, requests, resized),
         )
 
     @property
     def nonzero(self) -> tuple[int, ...]:
-        """What it requests of the resources of `NONZERO` if containers that name no amount ask for that much."""
+        """What it requests of the resources of `NONZERO` if containers that name no amount ask for that much.
+
+        Of a pod with pod-level requests that holds only for a resource that nothing of the pod names (NodeInfo's
+        NonZeroRequested).
+        """
         requests = self.requests
         return tuple([requests[name] + more for name, more in zip(NONZERO, self.excess, strict=True)])
+
+    def container_requests(self) -> Mapping[str, int]:
+        """Return what a pod that has no node requests by its containers and overhead alone, amounts of `NONZERO` added.
+
+        That is what the scorer of kube-scheduler's NodeResourcesFit counts, which reads no pod-level requests.
+        """
+        spec = self.object.get("spec") or {}
+        if not _pod_level(spec, "requests"):
+            return {**self.requests, **dict(zip(NONZERO, self.nonzero, strict=True))}
+        return _effective({**spec, "resources": None}, "requests", assumed=_ASSUMED)
 
     def on(self, node_name: str) -> PodInfo:
         """Return this pod, bound to a node (its object stays as it is)."""
@@ -161,14 +188,14 @@ class PodInfo:
         """Return what is equal for pods of one shape, as controllers make them: None for one that nothing is like.
 
         It covers its spec, and of its metadata what a controller gives to all of its pods alike: labels, annotations,
-        owners, but neither name nor uid; no status.
+        owners, but neither name nor uid; of its status only what it requests in consequence of a resize in place.
         """
         metadata = self.object.get("metadata") or {}
         shared = [(key, metadata[key]) for key in metadata if key in SHARED_METADATA]
         try:
             return marshal.dumps((
                 self.namespace, self.node_name, self.priority, self.priority_band, self.qos_class, self.kubernetes_qos,
-                tuple(self.requests.items()), tuple(self.limits.items()), shared, self.object.get("spec"),
+                tuple(self.requests.items()), tuple(self.limits.items()), self.excess, shared, self.object.get("spec"),
             ), _WITHOUT_REFERENCES)
         except ValueError:  # not plain data
             return None
@@ -315,10 +342,14 @@ def _amounts(container: Mapping[str, Any], which: str, path: str) -> Iterator[tu
     resources = mapping_at(container, "resources", path, optional=True)
     for name, quantity in mapping_at(resources, which, f"{path}.resources", optional=True).items():
         where = f"{path}.resources.{which}.{name}"
-        amount = _quantity(quantity, where)
-        if amount.sign < 0:
-            raise ValueError(f"`{where}` is `{quantity}`: it must not be negative")
-        yield name, amount
+        yield name, _amount(quantity, where)
+
+
+def _amount(value: object, path: str) -> Quantity:
+    amount = _quantity(value, path)
+    if amount.sign < 0:
+        raise ValueError(f"`{path}` is `{value}`: it must not be negative")
+    return amount
 
 
 def _add(total: dict[str, Quantity], amounts: Mapping[str, Quantity]) -> None:
@@ -327,31 +358,98 @@ def _add(total: dict[str, Quantity], amounts: Mapping[str, Quantity]) -> None:
         total[name] = quantity if known is None else known + quantity
 
 
-def _effective(spec: Mapping[str, Any], which: str) -> ResourceList:
-    """Return a pod's effective requests or limits (component-helpers' `PodRequests`, `PodLimits`)."""
+def _raise_to(total: dict[str, Quantity], amounts: Mapping[str, Quantity]) -> None:
+    """Let each resource be at least that much."""
+    for name, quantity in amounts.items():
+        if name not in total or quantity > total[name]:
+            total[name] = quantity
+
+
+@dataclass(frozen=True, slots=True)
+class _Resized:
+    """What the status of a pod on a node says of its resources, where it says something."""
+
+    containers: Mapping[str, Mapping[str, Any]]
+    """The statuses of containers that say what they have, by name."""
+    pod: Mapping[str, Any]
+    """The pod's status, where it says what the pod as a whole has; else empty."""
+    infeasible: bool
+    """Whether the kubelet has refused the resize, so that the spec does not count."""
+
+    @staticmethod
+    def of(status: Mapping[str, Any]) -> _Resized | None:
+        """Return it, or None where the status says nothing of resources."""
+        containers = {
+            text_at(each, "name", "status"): each
+            for field in ("containerStatuses", "initContainerStatuses") if field in status
+            for each in objects_at(status, field, "status") if each.get("resources") is not None
+        }
+        pod = status if status.get("resources") is not None else {}
+        if not containers and not pod:
+            return None
+        pending = (each for each in objects_at(status, "conditions", "status") if each.get("type") == _RESIZE_PENDING)
+        return _Resized(containers, pod, next(pending, {}).get("reason") == _INFEASIBLE)
+
+    def container(
+        self, container: Mapping[str, Any], amounts: Mapping[str, Quantity], which: str,
+    ) -> Mapping[str, Quantity]:
+        """Return what a container counts whose spec says `amounts`."""
+        status = self.containers.get(container.get("name") or "")
+        path = f"status.containerStatuses[{container.get('name')}]"
+        return amounts if status is None else self._most(amounts, status, which, path)
+
+    def level(self, amounts: Mapping[str, Quantity], which: str) -> Mapping[str, Quantity]:
+        """Return what the pod counts as a whole whose spec says `amounts`; of these resources alone."""
+        if not self.pod:
+            return amounts
+        found = self._most(amounts, self.pod, which, "status")
+        return {name: found.get(name, _ZERO) for name in amounts}
+
+    def _most(
+        self, amounts: Mapping[str, Quantity], status: Mapping[str, Any], which: str, path: str,
+    ) -> Mapping[str, Quantity]:
+        most = {} if self.infeasible else dict(amounts)
+        _raise_to(most, dict(_amounts(status, which, path)))
+        if which == "requests":
+            allocated = mapping_at(status, "allocatedResources", path, optional=True)
+            path = f"{path}.allocatedResources"
+            _raise_to(most, {name: _amount(value, f"{path}.{name}") for name, value in allocated.items()})
+        return most
+
+
+def _effective(
+    spec: Mapping[str, Any], which: str, resized: _Resized | None = None, assumed: Mapping[str, Quantity] = _NOTHING,
+) -> ResourceList:
+    """Return a pod's effective requests or limits (component-helpers' `PodRequests`, `PodLimits`).
+
+    A container that names no amount of a resource of `assumed` counts that much.
+    """
+
+    def counted(container: Mapping[str, Any], path: str, *, stays: bool = True) -> dict[str, Quantity]:
+        amounts = dict(_amounts(container, which, path))
+        if resized is not None and stays:
+            amounts = dict(resized.container(container, amounts, which))
+        return {**assumed, **amounts} if assumed else amounts
+
     total: dict[str, Quantity] = {}
     for index, container in enumerate(spec["containers"]):
-        _add(total, dict(_amounts(container, which, f"spec.containers[{index}]")))
+        _add(total, counted(container, f"spec.containers[{index}]"))
     sidecars: dict[str, Quantity] = {}
     peak: dict[str, Quantity] = {}
     for index, container in enumerate(objects_at(spec, "initContainers", "spec")):
-        amounts = dict(_amounts(container, which, f"spec.initContainers[{index}]"))
-        if container.get("restartPolicy") == "Always":
+        stays = container.get("restartPolicy") == "Always"
+        amounts = counted(container, f"spec.initContainers[{index}]", stays=stays)
+        if stays:
             _add(total, amounts)
             _add(sidecars, amounts)
-            amounts = dict(sidecars)
+            amounts = sidecars
         else:
             _add(amounts, sidecars)
-        for name, quantity in amounts.items():
-            if name not in peak or quantity > peak[name]:
-                peak[name] = quantity
-    for name, quantity in peak.items():
-        if name not in total or quantity > total[name]:
-            total[name] = quantity
-    total |= {  # pod-level resources win over the sum of the containers
-        name: quantity for name, quantity in _amounts(spec, which, "spec")
-        if name in _POD_LEVEL or name.startswith("hugepages-")
-    }
+        _raise_to(peak, amounts)
+    _raise_to(total, peak)
+    level = _pod_level(spec, which)
+    if level:  # pod-level resources win over the sum of the containers
+        total |= level if resized is None else resized.level(level, which)
     overhead = mapping_at(spec, "overhead", "spec", optional=True)
     for name, value in overhead.items():
         quantity = _quantity(value, f"spec.overhead.{name}")
@@ -364,23 +462,28 @@ def _effective(spec: Mapping[str, Any], which: str) -> ResourceList:
     })
 
 
-def _excess(spec: Mapping[str, Any], requests: ResourceList) -> tuple[int, ...]:
+def _pod_level(spec: Mapping[str, Any], which: str) -> dict[str, Quantity]:
+    """Return the pod-level amounts that count, of those that a spec names."""
+    return {
+        name: quantity for name, quantity in _amounts(spec, which, "spec")
+        if name in _POD_LEVEL or name.startswith("hugepages-")
+    }
+
+
+def _excess(spec: Mapping[str, Any], requests: ResourceList, resized: _Resized | None) -> tuple[int, ...]:
+    assumed = _ASSUMED
+    if _pod_level(spec, "requests"):
+        assumed = {name: amount for name, amount in _ASSUMED.items() if name not in requests}
     kinds = [kind for kind in ("containers", "initContainers") if spec.get(kind)]
-    if not any(_unnamed(container) for kind in kinds for container in spec[kind]):
+    if not assumed or (resized is None and all(_names_all(each) for kind in kinds for each in spec[kind])):
         return _NO_EXCESS
-    filled = _effective({**spec, **{kind: [_filled(each) for each in spec[kind]] for kind in kinds}}, "requests")
+    filled = _effective(spec, "requests", resized, assumed)
     return tuple([filled[name] - requests[name] for name in NONZERO])
 
 
-def _unnamed(container: Mapping[str, Any]) -> list[str]:
+def _names_all(container: Mapping[str, Any]) -> bool:
     named = (container.get("resources") or {}).get("requests") or {}
-    return [name for name in NONZERO if name not in named]
-
-
-def _filled(container: Mapping[str, Any]) -> Mapping[str, Any]:
-    resources = container.get("resources") or {}
-    assumed = {name: f"{NONZERO[name]}m" if name == "cpu" else str(NONZERO[name]) for name in _unnamed(container)}
-    return {**container, "resources": {**resources, "requests": {**(resources.get("requests") or {}), **assumed}}}
+    return all(name in named for name in NONZERO)
 
 
 def _check_placement(spec: Mapping[str, Any]) -> None:

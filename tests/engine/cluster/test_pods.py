@@ -1,6 +1,9 @@
+import re
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from koordpolicy.engine.cluster.pods import DeviceRequest, PodInfo, ResourceList
 
@@ -85,6 +88,152 @@ def test_overhead_limits_only_what_is_limited():
 def test_resources_of_the_pod_win_over_those_of_its_containers():
     item = pod(container(requests={"cpu": "1", "x/y": "2"}), resources={"requests": {"cpu": "3", "x/y": "9"}})
     assert PodInfo.of(item).requests == {"cpu": 3000, "x/y": 2}
+
+
+def running(*containers, status, **spec):
+    return {**pod(*containers, nodeName="n1", **spec), "status": {"phase": "Running", **status}}
+
+
+def has(name="c", *, allocated=None, **requests):
+    return {"name": name, "resources": {"requests": requests}, "allocatedResources": allocated or {}}
+
+
+INFEASIBLE = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
+DEFERRED = [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}]
+
+
+@pytest.mark.parametrize(("conditions", "has_cpu", "allocated", "expected"), [
+    ([], "500m", "700m", 1000), ([], "2", "700m", 2000), ([], "500m", "3", 3000),
+    (DEFERRED, "500m", "700m", 1000), (INFEASIBLE, "500m", "700m", 700), (INFEASIBLE, "2", "700m", 2000),
+    ([{"type": "Ready", "reason": "Infeasible"}, *DEFERRED, *INFEASIBLE], "500m", "700m", 1000),
+])
+def test_a_container_resized_in_place_counts_the_most_of_what_it_asks_for_was_allocated_and_has(conditions, has_cpu, allocated, expected):
+    status = {"conditions": conditions, "containerStatuses": [has(allocated={"cpu": allocated}, cpu=has_cpu)]}
+    assert PodInfo.of(running(container(requests={"cpu": "1"}), status=status)).requests == {"cpu": expected}
+
+
+def test_a_status_that_says_nothing_of_what_the_container_has_changes_nothing():
+    status = {"conditions": INFEASIBLE, "containerStatuses": [{"name": "c", "allocatedResources": {"cpu": "9"}}, has("other", cpu="9")]}
+    assert PodInfo.of(running(container(requests={"cpu": "1"}), status=status)).requests == {"cpu": 1000}
+
+
+def test_a_resource_that_an_infeasible_resize_alone_names_does_not_count():
+    status = {"conditions": INFEASIBLE, "containerStatuses": [has(allocated={"cpu": "1"}, cpu="1")]}
+    found = PodInfo.of(running(container(requests={"cpu": "2", "memory": "1Gi"}), status=status))
+    assert (found.requests, found.nonzero) == ({"cpu": 1000}, (1000, 200 * 2**20))
+
+
+def test_a_pod_that_has_no_node_counts_what_its_spec_says_whatever_its_status():
+    item = running(container(requests={"cpu": "1"}), status={"containerStatuses": [has(cpu="9")]})
+    waiting = {**item, "spec": {key: value for key, value in item["spec"].items() if key != "nodeName"}}
+    assert (PodInfo.of(waiting).requests, PodInfo.of(item).requests) == ({"cpu": 1000}, {"cpu": 9000})
+    assert PodInfo.of(item).unbound().requests == {"cpu": 1000}
+
+
+def test_limits_follow_what_the_container_has_but_not_what_it_was_allocated():
+    status = {"containerStatuses": [{"name": "c", "allocatedResources": {"cpu": "9"}, "resources": {"limits": {"cpu": "3"}}}]}
+    assert PodInfo.of(running(container(limits={"cpu": "2"}), status=status)).limits == {"cpu": 3000}
+    assert PodInfo.of(running(container(limits={"cpu": "2"}), status={**status, "conditions": INFEASIBLE})).limits == {"cpu": 3000}
+
+
+@pytest.mark.parametrize(("status", "cpu"), [
+    ({"resources": {"requests": {"cpu": "4"}}}, 4000), ({"resources": {"requests": {"cpu": "1"}}}, 3000),
+    ({"resources": {}, "allocatedResources": {"cpu": "5"}}, 5000), ({"allocatedResources": {"cpu": "5"}}, 3000),
+    ({"resources": {"requests": {"cpu": "1"}}, "conditions": INFEASIBLE}, 1000), ({"resources": {}, "conditions": INFEASIBLE}, 0),
+])
+def test_a_pod_resized_as_a_whole_counts_what_its_own_status_says(status, cpu):
+    item = running(container(requests={"cpu": "1", "memory": "1Gi"}), status=status, resources={"requests": {"cpu": "3"}}, overhead={"cpu": "10m"})
+    assert PodInfo.of(item).requests == {"cpu": cpu + 10, "memory": 2**30}
+
+
+def test_pods_that_differ_in_a_resize_alone_have_other_shapes():
+    def shape(**status):
+        return PodInfo.of(running(container(requests={"cpu": "1"}), status=status)).shape()
+
+    one, same, larger = shape(), shape(startTime="2026-01-01T00:00:00Z", containerStatuses=[has(cpu="500m")]), shape(containerStatuses=[has(cpu="2")])
+    # It asks for as much as before, but names memory now.
+    named = shape(containerStatuses=[has(memory="0")])
+    assert (one == same, len({one, larger, named})) == (True, 3)
+
+
+@pytest.mark.parametrize(("status", "message"), [
+    ({"containerStatuses": [has(cpu="x")]}, "`status.containerStatuses[c].resources.requests.cpu`: `x` is not a quantity"),
+    ({"containerStatuses": [has(allocated={"cpu": "-1"})]}, "`status.containerStatuses[c].allocatedResources.cpu` is `-1`: it must not be negative"),
+    ({"containerStatuses": [{"name": "c", "resources": 5}]}, "`status.containerStatuses[c].resources` must be an object, not a number"),
+    ({"containerStatuses": 5}, "`status.containerStatuses` must be a list, not a number"),
+    ({"containerStatuses": [has(cpu="1")], "conditions": {}}, "`status.conditions` must be a list, not an object"),
+])
+def test_a_status_that_is_malformed_is_named(status, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        PodInfo.of(running(container(requests={"cpu": "1"}), status=status))
+
+
+@pytest.mark.parametrize(("level", "named", "overhead", "nonzero", "containers"), [
+    # Nobody asks for memory: two containers of 200 MiB. What a pod or one of its containers names is no less than that.
+    ({"cpu": "3"}, {"cpu": "1"}, {}, (3000, 400 * 2**20), (1100, 400 * 2**20)),
+    ({"cpu": "3"}, {"memory": "1Gi"}, {}, (3000, 2**30), (200, 2**30 + 200 * 2**20)),
+    ({"memory": "1Gi"}, {}, {"cpu": "10m"}, (10, 2**30), (210, 400 * 2**20)),
+    ({"hugepages-2Mi": "4Mi"}, {"cpu": "1"}, {}, (1000, 400 * 2**20), (1100, 400 * 2**20)),
+    ({"example.com/x": "4"}, {"cpu": "1"}, {}, (1100, 400 * 2**20), (1100, 400 * 2**20)),
+])
+def test_pod_level_requests_change_what_unnamed_amounts_count(level, named, overhead, nonzero, containers):
+    item = pod(container(requests=named), container(), resources={"requests": level}, overhead=overhead)
+    found = PodInfo.of(item)
+    counted = found.container_requests()
+    assert (found.nonzero, (counted["cpu"], counted["memory"])) == (nonzero, containers)
+
+
+NAMES = ("cpu", "memory", "example.com/x")
+amounts = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5000))
+
+
+def as_texts(found):
+    return {name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in found.items()}
+
+
+@given(
+    containers=st.lists(amounts, min_size=1, max_size=3), inits=st.lists(st.tuples(amounts, st.booleans()), max_size=3),
+    statuses=st.lists(st.none() | st.tuples(amounts, amounts), min_size=6, max_size=6), infeasible=st.booleans(), overhead=amounts,
+)
+def test_what_a_resized_pod_requests_is_the_peak_of_what_runs_together(containers, inits, statuses, infeasible, overhead):
+    def made(name, requests, **fields):
+        return {"name": name, "resources": {"requests": as_texts(requests)}, **fields}
+
+    def counted(place, requests, name, default):
+        status = statuses[place]
+        if status is None:
+            return requests.get(name, default)
+        found = [each[name] for each in ({} if infeasible else requests, *status) if name in each]
+        return max(found) if found else default
+
+    def peak(name, default):
+        sums = [counted(place, each, name, default) for place, each in enumerate(containers)]
+        stays, most = 0, 0
+        for place, (each, sidecar) in enumerate(inits, start=3):
+            amount = counted(place, each, name, default) if sidecar else each.get(name, default)
+            most = max(most, stays + amount)
+            stays += amount if sidecar else 0
+        return max(sum(sums) + stays, most) + overhead.get(name, 0)
+
+    def reported(place):
+        if statuses[place] is None:
+            return {"name": f"c{place}"}
+        resources, allocated = statuses[place]
+        return {"name": f"c{place}", "resources": {"requests": as_texts(resources)}, "allocatedResources": as_texts(allocated)}
+
+    item = running(
+        *(made(f"c{place}", each) for place, each in enumerate(containers)),
+        initContainers=[made(f"c{place}", each, **({"restartPolicy": "Always"} if sidecar else {})) for place, (each, sidecar) in enumerate(inits, start=3)],
+        overhead=as_texts(overhead),
+        status={
+            "conditions": INFEASIBLE if infeasible else [],
+            "containerStatuses": [reported(place) for place in range(len(containers))],
+            "initContainerStatuses": [reported(place) for place in range(3, 3 + len(inits))],
+        },
+    )
+    found = PodInfo.of(item)
+    assert {name: found.requests[name] for name in NAMES} == {name: peak(name, 0) for name in NAMES}
+    assert found.nonzero == (peak("cpu", 100), peak("memory", 200 * 2**20))
 
 
 @pytest.mark.parametrize(("requests", "annotations", "expected"), [
