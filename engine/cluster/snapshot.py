@@ -6,6 +6,8 @@ each change row by row, so that a decision costs what changed and not what exist
 
 from __future__ import annotations
 
+import copy
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
@@ -40,6 +42,7 @@ _Booleans = NDArray[np.bool_]
 _MOMENTS = "moments"
 _MOST_MOMENTS = 16
 _NONZERO: Final = {name: place for place, name in enumerate(NONZERO)}
+_FORKS: Final = itertools.count(1)
 _Memo = dict[object, Any]
 _Number = TypeVar("_Number", bound=np.generic)
 
@@ -309,6 +312,49 @@ class Cluster:
             self._object_changed(kind, key)
         if self._listeners and (gone is not None or old_pod is not None):
             self._tell(Event(kind, key, gone, None, old_pod, None))
+
+    def delete_nodes(self, names: Iterable[str]) -> None:
+        """Remove many nodes, numbering the rows again once and not once for each; unknown names are no error."""
+        gone = {name: node for name in names if (node := self._objects.get("Node", {}).pop(name, None)) is not None}
+        if not gone:
+            return
+        for name in gone:
+            row = self.rows[self.index[name]]
+            for held in row.pods.values():  # they count again should the node come back
+                self._bound[held.key] = _Binding(held, row.taken.get(held.key, ()))
+        self.rows = [row for row in self.rows if row.name not in gone]
+        self._shape_changed()
+        for name, node in gone.items():
+            self._object_changed("Node", name)
+            self._tell(Event("Node", name, node, None, None, None))
+
+    def with_nodes(self, nodes: Iterable[Mapping[str, Any]]) -> tuple[Cluster, Mapping[str, str]]:
+        """Return a cluster to look at, which has these nodes too, and what is wrong with those that were left out.
+
+        None of the names may be known. It shares what is known with this one, and holds until this one changes.
+        """
+        rows: dict[str, NodeRow] = {}
+        faults: dict[str, str] = {}
+        for node in nodes:
+            name = str(node["metadata"]["name"])
+            try:
+                rows[name] = self._new_row(node)
+            except ValueError as error:
+                faults[name] = str(error)
+        twin = copy.copy(self)
+        twin._diverge(rows)  # noqa: SLF001 - of its own class
+        return twin, faults
+
+    def _diverge(self, added: Mapping[str, NodeRow]) -> None:
+        """Share nothing that is written any more with the cluster that this is a copy of, and take in more rows."""
+        nodes = {**self._objects.get("Node", {}), **{name: row.node for name, row in added.items()}}
+        self._objects = {**self._objects, "Node": nodes}
+        self._listeners, self._memo, self.kept = (), (-1, {}), {}
+        # Results are compared by version, and no other cluster may have this one's.
+        self.version = next(_FORKS) << 40
+        self._versions = {**self._versions, "Node": self.version}
+        self.rows = list(self.rows)
+        self._add_rows(added.values())
 
     def assume(self, pod: PodInfo, node: str, devices: tuple[int, ...] = ()) -> None:
         """Bind a pod to a node in this view of the cluster; `devices` are the minors that it gets.

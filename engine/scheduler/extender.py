@@ -10,11 +10,10 @@ from __future__ import annotations
 import enum
 import json
 import logging
-import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +23,11 @@ from ..cluster.pods import PodInfo, json_kind
 from ..cluster.snapshot import Cluster, Snapshot
 from ..points import Code, Enforcement, Point
 from ..reload.instances import Lease
-from ..source import PolicyError
+from .bodies import Malformed, SentNode, read_envelope
 from .cycle import Scheduler, filter_nodes, score_nodes
 from .profile import Profile
 from .rowwise import describe
+from .sent_nodes import NODE_SECONDS, AdoptedNodes, NodesOfRequests, OverlaidNodes
 from .shadow import Audits, Seen, Shadow
 from .verdict import Filtered, Verdict
 
@@ -37,8 +37,6 @@ MOST_PINS: Final = 1024
 """How many pods may be between their two calls."""
 PIN_SECONDS: Final = 60.0
 """How long the second call is waited for: kube-scheduler makes none where a single node is left."""
-NODE_SECONDS: Final = 3600.0
-"""How long a node that came with a request is remembered after the last request that named it."""
 MOST_WORDED: Final = 100
 """Over how many refused nodes per filter messages are computed; the others get the rule's fixed words."""
 RECENT: Final = 64
@@ -52,10 +50,6 @@ _NAMES_SHOWN: Final = 5
 _REASONS_SHOWN: Final = 20
 _HOST: Final = '{"Host":'
 _SCORES: Final = tuple(f',"Score":{priority}}}' for priority in range(HIGHEST_PRIORITY + 1))
-
-
-class Malformed(ValueError):
-    """A body that is no question of the protocol; the message says what is wrong with it, and where."""
 
 
 class Verb(enum.Enum):
@@ -82,7 +76,7 @@ class Question:
 
     pod: PodInfo
     names: Sequence[str]
-    nodes: Sequence[Mapping[str, Any]] | None = None
+    nodes: Sequence[SentNode] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,61 +158,19 @@ class Reply:
     record: Record
 
 
-def read_object(body: bytes) -> dict[str, Any]:
-    """Read a body that is one JSON object.
+def read_question(body: bytes | bytearray) -> Question:
+    """Read ExtenderArgs; see `read_envelope`.
 
     Raises:
         Malformed: it is none.
     """
-    try:
-        data = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
-    except UnicodeDecodeError as error:
-        raise Malformed(f"the body is not UTF-8 at byte {error.start}") from None
-    except RecursionError:
-        raise Malformed("the body is nested too deeply") from None
-    except json.JSONDecodeError as error:
-        raise Malformed(f"the body is no JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
-    except Malformed:
-        raise
-    except ValueError as error:  # a number with thousands of digits
-        raise Malformed(f"the body is no JSON that can be read: {error}") from None
-    if not isinstance(data, dict):
-        raise Malformed(f"the body must be an object with `Pod` and `Nodes` or `NodeNames`, not {json_kind(data)}")
-    return data
-
-
-def read_question(body: bytes) -> Question:
-    """Read ExtenderArgs; keys of the envelope count in any case, as for Go (older types had lower-case ones).
-
-    Raises:
-        Malformed: it is none.
-    """
-    fields = _folded(read_object(body))
-    names, nodes = fields.get("nodenames"), fields.get("nodes")
-    if names is not None and nodes is not None:
-        raise Malformed("both `Nodes` and `NodeNames` are given: kube-scheduler sends one of them")
-    pod = pod_of(fields.get("pod"))
-    if names is not None:
-        return Question(pod, _names_of(names))
-    if nodes is not None:
-        items = _nodes_of(nodes)
-        return Question(pod, [str(item["metadata"]["name"]) for item in items], items)
+    envelope = read_envelope(body)
+    pod = pod_of(envelope.pod)
+    if envelope.names is not None:
+        return Question(pod, envelope.names)
+    if envelope.nodes is not None:
+        return Question(pod, [node.name for node in envelope.nodes], envelope.nodes)
     raise Malformed("`Nodes` and `NodeNames` are both missing: there is nothing to choose from")
-
-
-def _folded(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {key.lower(): value for key, value in data.items()}
-
-
-def _refuse_constant(text: str) -> NoReturn:
-    raise Malformed(f"the body is no JSON: `{text}` is no number")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise Malformed(f"the body holds the number `{text[:40]}`, which is out of range")
-    return value
 
 
 def pod_of(pod: object) -> PodInfo:
@@ -233,33 +185,6 @@ def pod_of(pod: object) -> PodInfo:
     if len(info.uid) > _LONGEST_UID or len(info.key) > 2 * _LONGEST_UID:
         raise Malformed(f"`Pod`: its name or `metadata.uid` is longer than {_LONGEST_UID} characters")
     return info
-
-
-def _names_of(names: object) -> list[str]:
-    if not isinstance(names, list):
-        raise Malformed(f"`NodeNames` must be a list of texts, not {json_kind(names)}")
-    if not set(map(type, names)) <= {str}:
-        place = next(place for place, name in enumerate(names) if not isinstance(name, str))
-        raise Malformed(f"`NodeNames[{place}]` must be a text, not {json_kind(names[place])}")
-    return names
-
-
-def _nodes_of(nodes: object) -> list[dict[str, Any]]:
-    if not isinstance(nodes, dict):
-        raise Malformed(f"`Nodes` must be a list of nodes, not {json_kind(nodes)}")
-    items = _folded(nodes).get("items")
-    if items is None:
-        return []  # how Go writes an empty list
-    if not isinstance(items, list):
-        raise Malformed(f"`Nodes.items` must be a list, not {json_kind(items)}")
-    for place, item in enumerate(items):
-        if not isinstance(item, dict):
-            raise Malformed(f"`Nodes.items[{place}]` must be an object, not {json_kind(item)}")
-        metadata = item.get("metadata")
-        name = metadata.get("name") if isinstance(metadata, dict) else None
-        if not isinstance(name, str) or not name:
-            raise Malformed(f"`Nodes.items[{place}].metadata.name` is missing")
-    return items
 
 
 def rescale(totals: NDArray[np.int64], how: Priorities) -> NDArray[np.int64]:
@@ -280,17 +205,6 @@ class _Pin:
     profile: Profile
     lease: Lease
     until: float
-
-
-@dataclass(slots=True)
-class _SentNode:
-    """A node that came with a request: which version of it, and when it came last."""
-
-    version: object
-    node: Mapping[str, Any]
-    seen: float
-    fault: str = ""
-    """Why it cannot be used; the cluster may hold an older version of it then."""
 
 
 class Extender:
@@ -315,10 +229,10 @@ class Extender:
         self._priorities = priorities
         self._most_pins = most_pins
         self._pin_seconds = pin_seconds
-        self._node_seconds = node_seconds
+        self._nodes: NodesOfRequests = (
+            OverlaidNodes(scheduler.cluster) if scheduler.cluster.names
+            else AdoptedNodes(scheduler.cluster, timer, seconds=node_seconds))
         self._pins: OrderedDict[str, _Pin] = OrderedDict()
-        self._sent: dict[str, _SentNode] = {}
-        self._sweep_at = timer() + node_seconds
         self._quoted: tuple[Sequence[str], Sequence[str]] = ((), ())
         self._seen: Seen | None = None
 
@@ -401,10 +315,11 @@ class Extender:
         good[verdict.passed] = True
         passed = good[places]
         if question.nodes is None:
-            nodes, names = "null", f"[{','.join(map(quoted.__getitem__, places[passed].tolist()))}]"
+            nodes, names = b"null", f"[{','.join(map(quoted.__getitem__, places[passed].tolist()))}]"
         else:
-            items = [node for node, fits in zip(question.nodes, passed.tolist(), strict=True) if fits]
-            nodes, names = json.dumps({"metadata": {}, "items": items}), "null"
+            # Each as it came: nothing is changed in them.
+            items = b",".join([node.raw for node, fits in zip(question.nodes, passed.tolist(), strict=True) if fits])
+            nodes, names = b'{"metadata":{},"items":[%b]}' % items, "null"
         result = "refused" if len(places) and not passed.any() else "ok"
         record = self._record(Verb.FILTER, question, verdict, unknown=int((places < 0).sum()), result=result,
                               refusals=told)
@@ -439,7 +354,7 @@ class Extender:
         record = Record(verb, question.pod.key, question.pod.uid, "error", self._clock(), asked=len(question.names),
                         failures=(("koord-policy", message),))
         if verb is Verb.FILTER:
-            return Reply(_filter_result("null", "null", error=f"koord-policy: {message}"), record)
+            return Reply(_filter_result(b"null", "null", error=f"koord-policy: {message}"), record)
         # This answer has no place for an error; kube-scheduler goes on without priorities that say nothing.
         hosts = [{"Host": name, "Score": 0} for name in question.names]
         return Reply(json.dumps(hosts).encode(), record)
@@ -481,8 +396,11 @@ class Extender:
 
     def _look_up(self, question: Question) -> tuple[dict[str, str], Snapshot, Rows, Rows]:
         """Return why nodes cannot be used, the snapshot, the rows asked about, and the row of each name (or -1)."""
-        faults = self._take_in(question.nodes) if question.nodes is not None else {}
-        snapshot = self.cluster.snapshot(self._clock())
+        faults: Mapping[str, str] = {}
+        if question.nodes is not None:
+            snapshot, faults = self._nodes.view(question.nodes, self._clock())
+        else:
+            snapshot = self.snapshot()
         index = snapshot.index
         found = list(map(index.get, question.names))
         failed: dict[str, str] = {}
@@ -498,45 +416,6 @@ class Extender:
         asked = np.zeros(snapshot.size, np.bool_)
         asked[places[places >= 0]] = True
         return failed, snapshot, np.flatnonzero(asked), places
-
-    def _take_in(self, nodes: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-        """Bring the cluster up to the nodes that came; return why some of them cannot be used, by name."""
-        now = self._timer()
-        fresh: list[tuple[str, Mapping[str, Any]]] = []
-        faults: dict[str, str] = {}
-        for node in nodes:
-            metadata = node["metadata"]
-            name, version = metadata["name"], (metadata.get("uid"), metadata.get("resourceVersion"))
-            sent = self._sent.get(name)
-            same = sent is not None and (sent.version == version if version[1] else sent.node == node)
-            if sent is not None and same:
-                sent.seen = now
-                if sent.fault:
-                    faults[name] = sent.fault
-                continue
-            self._sent[name] = _SentNode(version, node, now)
-            fresh.append((name, {"apiVersion": "v1", "kind": "Node", **node}))
-        if fresh:
-            # All new ones at once: each that comes alone would sort all rows again.
-            self.cluster.upsert_all(node for name, node in fresh if name not in self.cluster.index)
-        for name, node in fresh:
-            if self.cluster.object("Node", name) is not node:
-                try:
-                    self.cluster.upsert(node)
-                except PolicyError as error:
-                    # What is known of an older version of it would be a guess.
-                    fault = "; ".join(problem.message for problem in error.problems)
-                    faults[name] = self._sent[name].fault = f"koord-policy: {fault}"[:_LONGEST_MESSAGE]
-        if now >= self._sweep_at:
-            self._forget_nodes(now)
-        return faults
-
-    def _forget_nodes(self, now: float) -> None:
-        self._sweep_at = now + self._node_seconds / 10
-        for name, sent in list(self._sent.items()):
-            if sent.seen + self._node_seconds <= now:
-                del self._sent[name]
-                self.cluster.delete("Node", name)
 
     # Answers and records
 
@@ -566,13 +445,14 @@ class Extender:
 
 
 def _filter_result(
-    nodes: str, names: str, failed: Iterable[str] = (), unresolvable: Iterable[str] = (), error: str = "",
+    nodes: bytes, names: str, failed: Iterable[str] = (), unresolvable: Iterable[str] = (), error: str = "",
 ) -> bytes:
     """Return ExtenderFilterResult; all parts are JSON already, those of the maps are `"name":"message"`."""
-    return (
-        f'{{"Nodes":{nodes},"NodeNames":{names},"FailedNodes":{{{",".join(failed)}}},'
+    rest = (
+        f'"NodeNames":{names},"FailedNodes":{{{",".join(failed)}}},'
         f'"FailedAndUnresolvableNodes":{{{",".join(unresolvable)}}},"Error":{json.dumps(error)}}}'
     ).encode()
+    return b'{"Nodes":%b,%b' % (nodes, rest)
 
 
 @dataclass(slots=True)

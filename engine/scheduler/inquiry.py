@@ -12,8 +12,9 @@ from typing import Final
 from ..cluster.pods import PodInfo
 from ..explanation import Finding
 from ..source import did_you_mean
+from .bodies import Malformed, read_pod
 from .explanation import explain_decision, explain_node, look_into
-from .extender import Extender, Malformed, pod_of, read_object
+from .extender import Extender, pod_of
 
 _KNOWN: Final = ("pod", "node", "output")
 _OUTPUTS: Final = ("json", "text")
@@ -57,9 +58,7 @@ def read_inquiry(query: Mapping[str, str], body: bytes | None) -> Inquiry:
         return Inquiry(key, None, node, output == "text")
     if key:
         raise Malformed("`pod` is named and a pod is sent: do one of both")
-    data = read_object(body)
-    folded = {name.lower(): value for name, value in data.items()}
-    pod = pod_of(folded.get("pod", data))
+    pod = pod_of(read_pod(body))
     return Inquiry(pod.key, pod, node, output == "text")
 
 

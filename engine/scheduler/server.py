@@ -35,8 +35,9 @@ from ..reload.history import Past
 from ..reload.reloader import Reloader
 from ..source import PolicyError
 from .admin import Refused, Token, Wish, judge, refusal
+from .bodies import ExcessiveError, Malformed
 from .counters import Counters, evaluations_of, expressions_of
-from .extender import Extender, Malformed, Record, Verb
+from .extender import Extender, Record, Verb
 from .inquiry import UnknownSubjectError, answer_inquiry, read_inquiry
 from .services import FLAGS, UnknownPathError, switched
 from .services import answer as answer_service
@@ -341,7 +342,7 @@ class Server:
             answer = await answering
         except Malformed as error:
             self.metrics.malformed(verb)
-            return _refuse(400, str(error))
+            return _refuse(413 if isinstance(error, ExcessiveError) else 400, str(error))
         finally:
             self._waiting -= 1
         return web.Response(body=answer, content_type="application/json")
@@ -462,7 +463,7 @@ class Server:
         except RecursionError:
             return _refuse(400, "the pod is nested too deeply")
         except Malformed as error:
-            return _refuse(400, str(error))
+            return _refuse(413 if isinstance(error, ExcessiveError) else 400, str(error))
         except UnknownSubjectError as error:
             return _refuse(404, str(error))
         finally:

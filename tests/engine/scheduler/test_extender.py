@@ -295,7 +295,7 @@ def test_whole_nodes_are_taken_in_and_come_back_whole(kit):
     assert ask(extender, Verb.PRIORITIZE, nodes={"Items": [big]}) == [{"Host": "big", "Score": 0}]
 
 
-def test_a_node_is_taken_in_again_only_when_its_version_is_another(kit):
+def test_a_node_is_decoded_again_only_when_its_content_is_another(kit):
     extender = asking(kit, *documents(SMALL), cluster=Cluster())
 
     def filtered(*nodes):
@@ -307,9 +307,9 @@ def test_a_node_is_taken_in_again_only_when_its_version_is_another(kit):
     assert filtered(sent(kit, "a"))[1] is first
     passed, second = filtered(sent(kit, "a", "2", cpu="1"))
     assert (passed, second is first) == ([], False)
-    unversioned = {key: value for key, value in sent(kit, "a").items() if key != "metadata"} | {"metadata": {"name": "a"}}
-    passed, third = filtered(unversioned)
-    assert (passed, filtered(unversioned)[1] is third) == (["a"], True)
+    # A version is only a claim.
+    passed, third = filtered(sent(kit, "a", "2", cpu="8"))
+    assert (passed, third is second) == (["a"], False)
 
 
 def test_pods_that_are_known_count_on_nodes_that_are_sent(kit):
@@ -336,13 +336,13 @@ def test_a_malformed_node_fails_alone_each_time_it_is_sent(kit):
 
 def test_nodes_that_are_sent_no_more_are_forgotten_after_a_while(kit):
     timer = Timer()
-    extender = asking(kit, cluster=Cluster([kit.node("own")]), timer=timer, node_seconds=100)
+    extender = asking(kit, cluster=Cluster(), timer=timer, node_seconds=100)
     ask(extender, Verb.FILTER, nodes={"items": [sent(kit, "a"), sent(kit, "b")]})
     timer.now = 60
     ask(extender, Verb.FILTER, nodes={"items": [sent(kit, "a")]})
     timer.now = 120
     ask(extender, Verb.FILTER, nodes={"items": [sent(kit, "c")]})
-    assert extender.cluster.names == ["a", "c", "own"]
+    assert extender.cluster.names == ["a", "c"]
 
 
 # Bodies
