@@ -133,7 +133,7 @@ def read_object(body: bytes | bytearray | msgspec.Raw) -> dict[str, Any]:
 
     Raises:
         Malformed: it is none.
-        ExcessiveError: it has too many elements, or is nested too deeply.
+        ExcessiveError: it has too many elements.
     """
     data = _value(body)
     if not isinstance(data, dict):
@@ -251,8 +251,8 @@ def _check_count(text: bytes | bytearray | msgspec.Raw, most: int, where: str) -
     return count
 
 
-def _too_deep(where: str) -> ExcessiveError:
-    return ExcessiveError(f"{where} is nested too deeply")
+def _too_deep(where: str) -> Malformed:
+    return Malformed(f"{where} is nested too deeply")
 
 
 def _is_deeper(value: object, levels: int) -> bool:

@@ -61,9 +61,9 @@ def test_whatever_is_sent_is_read_or_refused(body):
     (b'{"Nodes":' + b"[" * 100_000, "the body is nested too deeply"),
 ])
 def test_more_than_is_read_is_refused_by_the_bound_that_it_exceeds(body, reason):
-    with pytest.raises(ExcessiveError) as caught:
+    with pytest.raises(Malformed) as caught:
         read_envelope(body)
-    assert str(caught.value) == reason
+    assert (str(caught.value), isinstance(caught.value, ExcessiveError)) == (reason, "nested" not in reason)
 
 
 @pytest.mark.parametrize("item", [b"{},", b"[],", b'{"a":0},', b'"",', b"0,", b"[[]],", b'{"metadata":{"name":"a"}},', b"[" * 99 + b"]" * 99 + b","])
