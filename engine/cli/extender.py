@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import faulthandler
 import logging
 import os
 import signal
 import socket
 import ssl
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Never
 
 from ..points import Framework
 from .composition import (
@@ -47,9 +49,14 @@ as an extender:
 _ADDRESS: Final = "127.0.0.1:8888"
 _MEGABYTE: Final = 1024 * 1024
 _REFRESH_SECONDS: Final = 30.0
+_GRACE_SECONDS: Final = 20.0
+_CLOSE_SHARE: Final = 0.25
+"""Which part of the grace period what is loaded has for closing; the rest is for calls that are being answered."""
+_HEARTBEAT_SECONDS: Final = 1.0
 _OPTIONS: Final = ("bind", "enable", "priorities", "state_dir", "invalid_at_start", "reload_unit",
                    "max_error_rate", "refresh", "tls_cert", "tls_key", "client_ca", "health_bind",
-                   "max_body", "shadow", "shadow_share", "admin_token_file")
+                   "max_body", "shadow", "shadow_share", "admin_token_file", "decision_timeout", "stuck_timeout",
+                   "grace_period")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,6 +101,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--admin-token-file", metavar="FILE", type=Path,
                        help="whoever shows the token in this file may promote and roll back over HTTP; without it "
                             "nobody may")
+    group.add_argument("--decision-timeout", metavar="SECONDS", type=_positive,
+                       help="how long a call waits for its answer: then it is a 503, the server is not ready, and a "
+                            "document that is to blame is rolled back (default: 3)")
+    group.add_argument("--stuck-timeout", metavar="SECONDS", type=_positive,
+                       help="how long after that /healthz fails too, so that the kubelet restarts it (default: 30)")
+    group.add_argument("--grace-period", metavar="SECONDS", type=_positive,
+                       help="how long the process may take to end after SIGTERM, whatever is under way "
+                            f"(default: {_GRACE_SECONDS:g})")
     group.add_argument("--max-body", metavar="MIB", type=_megabytes, help="largest body that is taken (default: 64)")
 
 
@@ -125,12 +140,19 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         warn(f"warning: {host} can be reached from elsewhere, and whoever reaches it is answered: use `--tls-cert`, "
              "`--tls-key` and `--client-ca`")
 
+    grace: float = options.grace_period or _GRACE_SECONDS
+
     async def serve() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
-        await server.run(host, port, stop, bound=_say_bound, ready=_say_ready)
+            loop.add_signal_handler(number, _end, stop, grace)
+        beating = asyncio.create_task(_beat(grace))
+        try:
+            await server.run(host, port, stop, bound=_say_bound, ready=_say_ready)
+        finally:
+            beating.cancel()
+            faulthandler.cancel_dump_traceback_later()
 
     try:
         asyncio.run(serve())
@@ -139,16 +161,60 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
             raise
         other = " (or `--health-bind`)" if options.health_bind is not None else ""
         raise Stop(f"cannot listen: {error.strerror}: name another address with `--bind`{other}") from None
+    if server.abandoned:
+        # A thread that does not return may keep the interpreter from ending in order.
+        _leave(Exit.OK)
     return Exit.OK
+
+
+def _end(stop: asyncio.Event, grace: float) -> None:
+    """Begin to end; what is not done within the grace period, or by the second signal, is left undone."""
+    if stop.is_set():
+        _give_up("a second signal came")
+    stop.set()
+    timer = threading.Timer(grace, _give_up, (f"the grace period of {grace:g} s is over",))
+    timer.daemon = True
+    timer.start()
+
+
+def _give_up(why: str) -> None:
+    logging.getLogger(__name__).error("ended before everything was closed: %s", why)
+    _leave(Exit.UNEXPECTED)
+
+
+def _leave(code: Exit) -> Never:
+    """End the process whatever its threads do; what is on the disk is whole at any moment."""
+    logging.shutdown()
+    _flush()
+    os._exit(code)
+
+
+async def _beat(most: float) -> None:
+    """Have the process end where nothing of Python has run for so many seconds: no handler of a signal would.
+
+    A single call into C code may hold the interpreter. What watches it is a thread without Python, which writes to
+    standard error where each thread is.
+    """
+    while True:
+        faulthandler.dump_traceback_later(most, exit=True)
+        await asyncio.sleep(_HEARTBEAT_SECONDS)
 
 
 def server_of(options: argparse.Namespace, builtins: Builtins) -> Server:
     """Return the server that the options ask for; raises `Stop` for files of TLS that cannot be used."""
-    from ..scheduler.server import DEFAULT_MAX_BODY, Server  # noqa: PLC0415 - 150 ms that only servers pay
+    from ..scheduler.server import (  # noqa: PLC0415 - 150 ms that only servers pay
+        DECISION_SECONDS,
+        DEFAULT_MAX_BODY,
+        STUCK_SECONDS,
+        Server,
+    )
 
     max_body = DEFAULT_MAX_BODY if options.max_body is None else options.max_body
     return Server(loader(options, builtins), max_body=max_body, tls=_tls(options), health=options.health_bind,
-                  token=_token(options.admin_token_file))
+                  token=_token(options.admin_token_file),
+                  decision_seconds=options.decision_timeout or DECISION_SECONDS,
+                  stuck_seconds=options.stuck_timeout or STUCK_SECONDS,
+                  close_seconds=(options.grace_period or _GRACE_SECONDS) * _CLOSE_SHARE)
 
 
 def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Loaded]:
@@ -315,6 +381,16 @@ def _seconds(text: str) -> float:
         value = -1.0
     if value != 0 and not 1 <= value <= 86_400:
         raise argparse.ArgumentTypeError(f"`{text}` is no number of seconds from 1 to 86400, and not 0")
+    return value
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.1 <= value <= 3600:
+        raise argparse.ArgumentTypeError(f"`{text}` is no number of seconds from 0.1 to 3600")
     return value
 
 

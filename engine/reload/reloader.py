@@ -51,6 +51,8 @@ _FIRST_LOOKS: Final = 5
 _SWITCH_INTERVAL_S: Final = 0.0002
 _SELDOM: Final = 1_000_000_000
 _SHORTEST_WAIT_S: Final = 0.01
+BLAMED: Final = "overdue"
+"""The code of the problem with a document that a decision did not return from."""
 HELD: Final = "held"
 """The code of the problem with a version that is kept out because somebody went back from it."""
 _RESTLESS: Final = 100
@@ -97,6 +99,8 @@ class _Watched:
     mixed: bool = False
     rejected: dict[str, Problem] = field(default_factory=dict)
     """What was rolled back, until something else is seen: versions, or (with files as the unit) contents of files."""
+    blamed: dict[str, Problem] = field(default_factory=dict)
+    """Contents of files that a decision did not return from: kept out until they change, whatever else does."""
     trouble: tuple[Problem, ...] = ()
     """Why it could not be read."""
     problems: tuple[Problem, ...] = ()
@@ -231,6 +235,7 @@ class Reloader:
         self._history = History()
         self._restored: int | None = None
         self._asked: queue.SimpleQueue[tuple[Callable[[float], Past], Future[Past]]] = queue.SimpleQueue()
+        self._blamed: queue.SimpleQueue[tuple[Plugin, str]] = queue.SimpleQueue()
         self._counting = threading.Lock()
         self._counted = (0, 0, 0)  # generation, decisions, errors
         self._make_hints = hints
@@ -248,6 +253,11 @@ class Reloader:
         """Return how things stand after the last look; may be asked from any thread, and never waits."""
         return self._status
 
+    @property
+    def registry(self) -> Registry:
+        """What is in force; may be asked from any thread."""
+        return self._live.registry
+
     def observe(self, generation: int, decisions: int, errors: int) -> None:
         """Count decisions made under a generation, and how many of them had an expression that failed.
 
@@ -263,6 +273,16 @@ class Reloader:
                 self._counted = generation, before + decisions, failed + errors
         if self._failing():
             self._woken.set()
+
+    def blame(self, plugin: Plugin, why: str) -> None:
+        """Go back to the last set without this document, which keeps decisions from ending; from any thread.
+
+        Done at the next look, unless another version of the document is in force by then. `why` is for people. The
+        content of the file is not put in force again until it is changed. Where there is nothing to go back to,
+        `status` says so. A Python plugin is in every set, so nothing is done about it.
+        """
+        self._blamed.put((plugin, why))
+        self._woken.set()
 
     def prepare_with(self, prepare: Take) -> None:
         """From the next set on, have `prepare` called before it is put in force, in the thread that reloads.
@@ -368,6 +388,8 @@ class Reloader:
         """
         if self._failing():
             self._roll_back()
+        while not self._blamed.empty():
+            self._go_back(*self._blamed.get())
         answers = self._serve(now)
         for watched in self._watched:
             self._look(watched, now)
@@ -432,6 +454,7 @@ class Reloader:
         if watched.wanted is None or version.digest != watched.wanted.digest:
             kept = {version.digest, *(_content_key(watched, name, version) for name in version.hashes)}
             watched.rejected = {key: problem for key, problem in watched.rejected.items() if key in kept}
+            watched.blamed = {key: problem for key, problem in watched.blamed.items() if key in kept}
             watched.wanted, watched.wanted_since = version, now
             self._dirty = True
 
@@ -480,7 +503,10 @@ class Reloader:
             changes = {watched.mount.name_of(relative): source
                        for relative, source in _changes(watched.force or EMPTY, watched.wanted).items()}
             rejected = watched.rejected.get(watched.wanted.digest)
-            problems = (*watched.wanted.problems, *((rejected,) if rejected else ()))
+            blamed = [problem for relative in watched.wanted.files
+                      if (problem := watched.blamed.get(_content_key(watched, relative, watched.wanted))) is not None
+                      and problem is not rejected]
+            problems = (*watched.wanted.problems, *((rejected,) if rejected else ()), *blamed)
             units.append(_Unit((watched,), changes, watched.wanted_since, problems))
         return units
 
@@ -494,7 +520,8 @@ class Reloader:
         for watched in self._pending():
             assert watched.wanted is not None
             for relative, source in _changes(watched.force or EMPTY, watched.wanted).items():
-                rejected = watched.rejected.get(_content_key(watched, relative, watched.wanted))
+                key = _content_key(watched, relative, watched.wanted)
+                rejected = watched.blamed.get(key) or watched.rejected.get(key)
                 name = watched.mount.name_of(relative)
                 changes[name] = watched, source
                 faults[name] = (rejected,) if rejected else ()
@@ -677,6 +704,52 @@ class Reloader:
         self._history.mark(generation, failed)
         self._remember()
 
+    def _go_back(self, plugin: Plugin, why: str) -> None:
+        """Put the newest earlier version of the document's source in force in which its file was another one."""
+        registry = self._live.registry
+        running = registry.plugins.get((plugin.framework, plugin.name))
+        if running is None or running.digest != plugin.digest or running.span is None:
+            return
+        self._failed()
+        place = self._holding(running.span.root().name)
+        if place is None:
+            return
+        watched, relative = place
+        force, path = watched.force or EMPTY, watched.mount.path
+        problem = Problem(f"{why}, so it was rolled back", running.span, code=BLAMED,
+                          help="edit the document: this content of its file stays out of force")
+        for past in reversed(self._history.kept[:-1]):
+            version = past.versions.get(path)
+            if version is None or past.failed or version.hashes.get(relative) == force.hashes[relative]:
+                continue
+            files = {source.name: source for each in self._watched if each.force is not None
+                     for source in (version if each is watched else each.force).files.values()}
+            try:
+                self._swap(self._compiled(files))
+            except PolicyError:
+                continue  # it does not go with what the other sources hold now
+            watched.blamed[_content_key(watched, relative, force)] = problem
+            if watched.wanted is not None and watched.wanted.digest == force.digest:
+                watched.rejected[force.digest] = problem
+                watched.problems = (problem,)
+            watched.force, watched.since = version, self._clock()
+            watched.mixed = self._unit is ReloadUnit.FILE
+            self._previous = None
+            self._history.mark(registry.generation, why)
+            self._remember()
+            self._alarm = f"{why}: rolled back to what was in force before"
+            self._dirty = self._unit is ReloadUnit.FILE  # the other files may move on
+            return
+        self._alarm, self._stuck = f"{why}, and there is no generation without it to go back to", True
+
+    def _holding(self, name: str) -> tuple[_Watched, str] | None:
+        """Return the source in whose version in force a file is, and its name there."""
+        for watched in self._watched:
+            for relative, source in (watched.force or EMPTY).files.items():
+                if source.name == name:
+                    return watched, relative
+        return None
+
     # What people ask for.
 
     def restore(self, wanted: str = "") -> Future[Past]:
@@ -730,6 +803,7 @@ class Reloader:
             if watched.force is None or watched.force.digest != version.digest:
                 watched.since = wall
             watched.force, watched.last_good, watched.problems, watched.rejected = version, False, (), {}
+            watched.blamed = {}
             watched.mixed = False
             if watched.wanted is not None and watched.wanted.digest != version.digest:
                 _reject(watched, Problem(

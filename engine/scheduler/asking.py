@@ -374,25 +374,25 @@ class Asking:
         return answer
 
     def _filter(self, active: Active, rows: Rows) -> Answer:
-        size = self.snapshot.size
+        size, point = self.snapshot.size, Point.FILTER  # the point is read off the stack: see `watchdog`
         try:
             answer: Answer = active.ask.filter(self.state, self.pod, self.snapshot, rows)
             _check_kind(answer, Answer)
             _check_shape(answer.passed, np.bool_, len(rows), size)
         except Exception as error:  # the border between framework and plugin
-            self.failures.append(_failure(active, Point.FILTER, describe(error)))
+            self.failures.append(_failure(active, point, describe(error)))
             return _refusing_all(_refusal_for(error), size)
         return answer
 
     def _score(self, active: Active, rows: Rows) -> Scores:
-        size = self.snapshot.size
+        size, point = self.snapshot.size, Point.SCORE  # the point is read off the stack: see `watchdog`
         try:
             scores: Scores = active.ask.score(self.state, self.pod, self.snapshot, rows)
             _check_kind(scores, Scores)
             _check_shape(scores.values, np.int64, len(rows), size)
             scores = scores.spread(rows, size)
         except Exception as error:  # the border between framework and plugin
-            self.failures.append(_failure(active, Point.SCORE, describe(error)))
+            self.failures.append(_failure(active, point, describe(error)))
             return Scores(np.zeros(size, np.int64))
         chosen = scores.values[rows]
         if chosen.min() < 0 or chosen.max() > HIGHEST_SCORE:

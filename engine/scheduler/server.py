@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from aiohttp import web
 from prometheus_client import (
@@ -31,22 +32,36 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
 from ..cluster.listing import Listing, apply
+from ..registry import Plugin
 from ..reload.history import Past
 from ..reload.reloader import Reloader
 from ..source import PolicyError
 from .admin import Refused, Token, Wish, judge, refusal
 from .bodies import ExcessiveError, Malformed
 from .counters import Counters, evaluations_of, expressions_of
+from .decider import Decider, Stopped
 from .extender import Extender, Record, Verb
 from .inquiry import UnknownSubjectError, answer_inquiry, read_inquiry
 from .services import FLAGS, UnknownPathError, switched
 from .services import answer as answer_service
 from .shadow import Result
+from .watchdog import Overdue, Watchdog, document_of
+
+T = TypeVar("T")
 
 DEFAULT_MAX_BODY: Final = 64 * 1024 * 1024
 """Bytes."""
 
+DECISION_SECONDS: Final = 3.0
+"""How long a call waits for its answer, and how long a decision may take."""
+STUCK_SECONDS: Final = 30.0
+"""How long after that /healthz goes on to say that all is well."""
+
 _LOG: Final = logging.getLogger(__name__)
+_INQUIRY_BUDGETS: Final = 10
+"""How many times as long as a decision may take what people ask for, and the taking over of a listing's changes."""
+_LOOKS_PER_BUDGET: Final = 10
+_CLOSE_SECONDS: Final = 5.0
 _BODY_SECONDS: Final = 30.0
 _MOST_WAITING: Final = 32
 _SHUTDOWN_SECONDS: Final = 5.0
@@ -109,7 +124,15 @@ class Metrics:
         self._refreshed = Gauge(
             "koord_policy_last_cluster_refresh_success_timestamp_seconds", "When the cluster was last listed",
             registry=self.registry)
+        self._overdue = Counter(
+            "koord_policy_overdue_decisions", "Decisions that took longer than they may, by whose fault that was",
+            ["plugin", "point"], registry=self.registry)
+        self.watchdog: Watchdog | None = None
         self.registry.register(self)
+
+    def overdue(self, plugin: str, point: str) -> None:
+        """Count a decision that took longer than it may; what is not known is empty."""
+        self._overdue.labels(plugin, point).inc()
 
     def refreshed(self, now: float | None) -> None:
         """Count a listing that worked at `now` (seconds since the epoch), or (None) one that failed."""
@@ -137,7 +160,11 @@ class Metrics:
     def collect(self) -> Iterable[Metric]:
         """Yield what stands elsewhere and is read when somebody asks."""
         loaded = self.loaded
-        yield GaugeMetricFamily("koord_policy_ready", "Whether policies and cluster are there", int(loaded is not None))
+        overdue = self.watchdog.look() if self.watchdog is not None else None
+        yield GaugeMetricFamily("koord_policy_ready", "Whether policies and cluster are there and decisions are made",
+                                int(loaded is not None and overdue is None))
+        yield GaugeMetricFamily("koord_policy_decider_stuck", "Whether a decision takes longer than it may",
+                                int(overdue is not None))
         if loaded is None:
             return
         status = loaded.reloader.status()
@@ -222,10 +249,15 @@ class Server:
     def __init__(
         self, load: Callable[[], Loaded], *, max_body: int = DEFAULT_MAX_BODY, tls: ssl.SSLContext | None = None,
         health: tuple[str, int] | None = None, token: Token | None = None,
+        decision_seconds: float = DECISION_SECONDS, stuck_seconds: float = STUCK_SECONDS,
+        close_seconds: float = _CLOSE_SECONDS,
     ) -> None:
         """`health` is an address at which probes and Prometheus are answered without TLS, and nobody else is.
 
         Who shows the `token` may promote the shadow and go back to earlier generations; without one nobody may.
+        A call is answered within `decision_seconds` of its body, and a decision that takes longer makes the server not
+        ready; `stuck_seconds` after that it is not healthy either. At the end what is loaded has `close_seconds` to
+        close.
         """
         self.metrics = Metrics()
         self._load = load
@@ -236,7 +268,13 @@ class Server:
         self._loaded: Loaded | None = None
         self._waiting = 0
         self._explaining = False
-        self._decider = ThreadPoolExecutor(1, thread_name_prefix="decide")
+        self._decision_seconds = decision_seconds
+        self._close_seconds = close_seconds
+        self._decider = Decider(stopped=self._stopped)
+        self._watchdog = Watchdog(self._decider, last=stuck_seconds, report=self._report)
+        self.metrics.watchdog = self._watchdog
+        self.abandoned = ""
+        """What did not return when the server ended; empty where everything did. Its thread still runs."""
 
     async def run(
         self, host: str, port: int, stop: asyncio.Event, *, bound: Callable[[str], None] = lambda _: None,
@@ -247,13 +285,15 @@ class Server:
         `bound` is told the URL once the port is open, `ready` what was loaded. Raises what `load` raises, and `OSError`
         where the address cannot be had.
         """
-        loop = asyncio.get_running_loop()
         loaded: Loaded | None = None
         refreshing: asyncio.Task[None] | None = None
+        watching = asyncio.create_task(self._watch())
         async with self._listening(host, port) as url:
             bound(url)
             try:
-                found: Loaded = await loop.run_in_executor(self._decider, self._load)
+                found = await self._load_until(stop)
+                if found is None:
+                    return
                 loaded = self._loaded = self.metrics.loaded = found
                 ready(found)
                 if found.refresh is not None:
@@ -263,9 +303,103 @@ class Server:
                 if refreshing is not None:
                     refreshing.cancel()
                 self._loaded = self.metrics.loaded = None
+                watching.cancel()
                 if loaded is not None:
-                    await loop.run_in_executor(self._decider, _close, loaded)
+                    await self._close(loaded)
                 self._decider.shutdown(wait=False, cancel_futures=True)
+
+    async def _load_until(self, stop: asyncio.Event) -> Loaded | None:
+        """Return what is loaded; None where the server is to end before that."""
+        loading = asyncio.wrap_future(self._decider.assign("loading", math.inf, self._load))
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+        if loading.done():
+            return loading.result()
+        loading.cancel()
+        self.abandoned = "loading policies and cluster"
+        return None
+
+    async def _close(self, loaded: Loaded) -> None:
+        """Close what is loaded, as far as it returns in time."""
+        # Not the loop's own executor, whose threads are waited for however long they take.
+        beside = Decider()
+        for what, thread, close in (
+            ("reloading", beside, loaded.reloader.close),
+            ("the last decision", self._decider, partial(_close, loaded)),
+        ):
+            closing = asyncio.wrap_future(thread.assign("closing", self._close_seconds, close))
+            try:
+                async with asyncio.timeout(self._close_seconds):
+                    await closing
+            except TimeoutError:
+                self.abandoned = what
+                _LOG.error("%s did not end within %g s: the server ends without", what, self._close_seconds)
+                return
+        beside.shutdown(wait=False)
+
+    # What is overdue
+
+    async def _watch(self) -> None:
+        """Look at the thread that decides, a few times in the time that a decision may take."""
+        before: Overdue | None = None
+        while True:
+            await asyncio.sleep(self._decision_seconds / _LOOKS_PER_BUDGET)
+            overdue = self._watchdog.look()
+            if before is not None and overdue is not before:
+                _LOG.warning("%s has returned after all: decisions go on", before.what)
+            before = overdue
+
+    def _report(self, overdue: Overdue) -> None:
+        now = self._decider.clock()
+        _LOG.error("not ready: %s (at %s)", overdue.describe(now), overdue.trace)
+        self._blame(overdue.plugin, overdue.describe(now), shadow=overdue.shadow,
+                    point="" if overdue.point is None else overdue.point.value)
+
+    def _stopped(self, stopped: Stopped) -> None:
+        loaded = self._loaded
+        if loaded is None:
+            return
+        shadow = loaded.extender.shadow
+        plugin = document_of(loaded.reloader.registry, stopped.text)
+        beside = plugin is None and shadow is not None
+        if beside and shadow is not None:
+            plugin = document_of(shadow.reloader.registry, stopped.text)
+        name = f"the document `{plugin.name}` ({plugin.origin})" if plugin is not None else f"`{stopped.text.name}`"
+        why = f"an expression of {name} was stopped: {stopped.what} had taken {stopped.budget:g} s"
+        _LOG.error("%s", why)
+        self._blame(plugin, why, shadow=beside)
+
+    def _blame(self, plugin: Plugin | None, why: str, *, shadow: bool, point: str = "") -> None:
+        self.metrics.overdue("" if plugin is None else plugin.name, point)
+        loaded = self._loaded
+        if loaded is None or plugin is None or plugin.span is None:
+            return
+        beside = loaded.extender.shadow
+        if shadow and beside is not None:
+            beside.reloader.blame(plugin, why)
+        elif not shadow:
+            loaded.reloader.blame(plugin, why)
+
+    def _refuse_late(self) -> web.Response | None:
+        """Return what a call is answered while a decision is overdue; None where it may wait for its turn."""
+        overdue = self._watchdog.look()
+        if overdue is None:
+            return None
+        return _later(f"no decision can be made now: {overdue.describe(self._decider.clock())}")
+
+    async def _in_turn(self, what: str, fn: Callable[..., T], *arguments: object) -> T:
+        """Return what `fn` does in the thread that decides; raises `_Declined` where its turn does not come in time."""
+        if (overdue := self._watchdog.look()) is not None:
+            raise _Declined(503, f"no decision can be made now: {overdue.describe(self._decider.clock())}", _LATER)
+        budget = self._decision_seconds * _INQUIRY_BUDGETS
+        try:
+            async with asyncio.timeout(budget):
+                return await asyncio.wrap_future(self._decider.assign(what, budget, fn, *arguments))
+        except TimeoutError:
+            raise _Declined(503, f"no answer within {budget:g} s", _LATER) from None
 
     @asynccontextmanager
     async def _listening(self, host: str, port: int) -> AsyncIterator[str]:
@@ -294,7 +428,7 @@ class Server:
         app.router.add_get("/metrics", self._metrics)
 
     async def _keep_fresh(self, loaded: Loaded, refresh: Refresh) -> None:
-        loop, cluster = asyncio.get_running_loop(), loaded.extender.cluster
+        cluster = loaded.extender.cluster
         while True:
             await asyncio.sleep(refresh.seconds)
             try:
@@ -302,7 +436,7 @@ class Server:
                 # A few at a time: decisions have their turn in between.
                 for first in range(0, len(changes), _CHANGES_AT_ONCE):
                     few = changes[first:first + _CHANGES_AT_ONCE]
-                    for problem in await loop.run_in_executor(self._decider, apply, cluster, few):
+                    for problem in await self._in_turn("taking over a listing", apply, cluster, few):
                         _LOG.warning("%s", problem.message)
             except Exception as error:
                 _LOG.warning("listing %s failed, decisions go on with what is known: %s", loaded.source, error)
@@ -322,8 +456,10 @@ class Server:
         loaded = self._loaded
         if loaded is None:
             return _refuse(503, "policies and cluster are not loaded yet")
+        if (late := self._refuse_late()) is not None:
+            return late
         if self._waiting >= _MOST_WAITING:
-            return _refuse(503, f"{self._waiting} calls are waiting already")
+            return _later(f"{self._waiting} calls are waiting already")
         if (request.content_length or 0) > self._max_body:
             return _refuse(413, f"the body has {request.content_length} bytes, at most {self._max_body} are taken "
                                 "(`--max-body`)")
@@ -338,8 +474,15 @@ class Server:
                 return _refuse(503, "the server ends")
             loop = asyncio.get_running_loop()
             answering: asyncio.Future[bytes] = loop.create_future()
-            self._decider.submit(self._decide, loaded, verb, body, partial(_settle, loop, answering))
-            answer = await answering
+            job = self._decider.assign(verb.value, self._decision_seconds, self._decide, loaded, verb, body,
+                                       partial(_settle, loop, answering))
+            try:
+                async with asyncio.timeout(self._decision_seconds):
+                    answer = await answering
+            except TimeoutError:
+                return _later(f"no decision within {self._decision_seconds:g} s")
+            finally:
+                job.cancel()  # where nobody waits for it any more, its turn is left out
         except Malformed as error:
             self.metrics.malformed(verb)
             return _refuse(413 if isinstance(error, ExcessiveError) else 400, str(error))
@@ -432,12 +575,15 @@ class Server:
     # What people and probes ask
 
     async def _healthz(self, _: web.Request) -> web.Response:
+        lost = self._watchdog.lost
+        if lost is not None:
+            return _refuse(503, f"only a restart helps: {lost.describe(self._decider.clock())}")
         return web.Response(text="ok\n")
 
     async def _readyz(self, _: web.Request) -> web.Response:
         if self._loaded is None:
             return _refuse(503, "policies and cluster are not loaded yet")
-        return web.Response(text="ok\n")
+        return self._refuse_late() or web.Response(text="ok\n")
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=generate_latest(self.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
@@ -456,8 +602,7 @@ class Server:
                 async with asyncio.timeout(_BODY_SECONDS):
                     body = await request.read()
             inquiry = read_inquiry(request.query, body)
-            loop = asyncio.get_running_loop()
-            finding = await loop.run_in_executor(self._decider, answer_inquiry, loaded.extender, inquiry)
+            finding = await self._in_turn("explain", answer_inquiry, loaded.extender, inquiry)
         except TimeoutError:
             return _refuse(408, f"the body did not arrive within {_BODY_SECONDS:g} s")
         except RecursionError:
@@ -474,10 +619,10 @@ class Server:
         loaded = self._loaded
         if loaded is None:
             return _refuse(503, "policies and cluster are not loaded yet")
-        loop = asyncio.get_running_loop()
         try:
-            found = await loop.run_in_executor(
-                self._decider, answer_service, loaded.extender.scheduler, request.path.rstrip("/"), dict(request.query),
+            found = await self._in_turn(
+                "a service of a plugin", answer_service, loaded.extender.scheduler, request.path.rstrip("/"),
+                dict(request.query),
             )
         except UnknownPathError as error:
             return _refuse(404, str(error))
@@ -489,7 +634,11 @@ class Server:
         loaded = self._loaded
         if loaded is None:
             return web.json_response({"ready": False})
-        return web.json_response(status_of(loaded, request.query.get("pod")))
+        overdue = self._watchdog.look()
+        status = status_of(loaded, request.query.get("pod"))
+        status["ready"] = overdue is None
+        status["overdue"] = None if overdue is None else overdue.to_json(self._decider.clock())
+        return web.json_response(status)
 
 
 @asynccontextmanager
@@ -551,7 +700,6 @@ def tls_context(certificate: str, key: str, client_ca: str | None = None) -> ssl
 
 
 def _close(loaded: Loaded) -> None:
-    loaded.reloader.close()
     loaded.extender.close()
     loaded.extender.scheduler.close()
 
@@ -594,6 +742,13 @@ async def _done(asked: Future[Past]) -> Past:
 def _declined(refused: Refused, facts: Mapping[str, Any] | None = None) -> web.Response:
     data = {**(facts or {}), **refused.facts, "error": str(refused), "code": refused.code}
     return web.json_response(data, status=409)
+
+
+_LATER: Final = {"Retry-After": "1"}
+
+
+def _later(reason: str) -> web.Response:
+    return _refuse(503, reason, **_LATER)
 
 
 def _refuse(status: int, reason: str, **headers: str) -> web.Response:

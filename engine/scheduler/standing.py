@@ -448,13 +448,14 @@ class Standing:
         """Return a plugin's answers about some rows."""
         if not len(rows):
             return group.columns[number].values[rows], {}
+        active = group.actives[number]
         if question.answer is not None:
-            values = self._said(point, group.actives[number], question.answer, rows)
+            values = self._said(point, active, question.answer, rows)
             if values is not None:
                 return values, _NO_ERRORS
         answered = _filtered if point is Point.FILTER else _scored
         try:
-            return answered(group.actives[number].ask, self._state, self._pod, self._snapshot, rows)
+            return answered(active.ask, self._state, self._pod, self._snapshot, rows)
         except Exception as error:
             raise _Failed(group.places[number]) from error
 

@@ -955,3 +955,103 @@ def test_a_restart_does_not_bring_back_what_failed_too_often(tmp_path: Path, liv
     again = Live()
     reloader = begun(again, time, policies, state_dir=state, max_error_rate=0.1, first_decisions=10)
     assert (names(again), reloader.status().healthy) == (["one"], False)
+
+
+# A document that a decision does not return from.
+
+
+def blame(reloader: Reloader, live: Live, name: str) -> None:
+    reloader.blame(live.registry.plugins[Framework.SCHEDULER, name], f"`{name}` does not return")
+
+
+@pytest.mark.parametrize("unit", ReloadUnit)
+def test_a_blamed_document_goes_back_to_the_last_version_of_its_source_without_it(
+    tmp_path: Path, time: Time, live: Live, unit: ReloadUnit,
+) -> None:
+    one, two = write(tmp_path / "1", a="plugin one"), write(tmp_path / "2", b="plugin two")
+    reloader = begun(live, time, one, two, reload_unit=unit)
+    write(one, a="plugin slow")
+    time.run(reloader, 1)
+    write(two, b="plugin three")  # what came after it in another source stays
+    time.run(reloader, 1)
+    blame(reloader, live, "slow")
+    time.run(reloader, 1)
+    status = reloader.status()
+    assert (names(live), status.healthy) == (["one", "three"], False)
+    assert status.warnings == ("`slow` does not return: rolled back to what was in force before",)
+    assert [each.code for each in status.sources[0].problems] == ["overdue"]
+    assert [past.failed for past in status.history] == ["", "", "`slow` does not return", ""]
+
+
+def test_a_blamed_content_stays_out_while_other_files_of_its_source_change(
+    tmp_path: Path, time: Time, live: Live,
+) -> None:
+    policies = write(tmp_path / "p", a="plugin one", b="plugin two")
+    reloader = begun(live, time, policies)
+    write(policies, a="plugin slow")
+    time.run(reloader, 1)
+    blame(reloader, live, "slow")
+    time.run(reloader, 1)
+    write(policies, b="plugin three")
+    time.run(reloader, 1)
+    assert (names(live), messages(reloader)) == (["one", "two"], ["`slow` does not return, so it was rolled back"])
+    write(policies, a="plugin fast")
+    time.run(reloader, 1)
+    assert (names(live), messages(reloader), reloader.status().healthy) == (["fast", "three"], [], True)
+
+
+def test_with_files_as_the_unit_other_files_move_on_beside_a_blamed_one(tmp_path: Path, time: Time, live: Live) -> None:
+    policies = write(tmp_path / "p", a="plugin one", b="plugin two")
+    reloader = begun(live, time, policies, reload_unit=ReloadUnit.FILE)
+    write(policies, a="plugin slow", b="plugin three")
+    time.run(reloader, 1)
+    blame(reloader, live, "slow")
+    time.run(reloader, 1)
+    assert names(live) == ["one", "three"]
+    write(policies, b="plugin four")
+    time.run(reloader, 1)
+    assert names(live) == ["four", "one"]
+
+
+def test_a_blamed_document_that_was_always_there_is_reported_and_stays(tmp_path: Path, time: Time, live: Live) -> None:
+    policies = write(tmp_path / "p", a="plugin slow", b="plugin two")
+    reloader = begun(live, time, policies)
+    write(policies, b="plugin three")
+    time.run(reloader, 1)
+    blame(reloader, live, "slow")
+    time.run(reloader, 1)
+    assert (names(live), reloader.status().healthy) == (["slow", "three"], False)
+    assert reloader.status().warnings == (
+        "`slow` does not return, and there is no generation without it to go back to",)
+
+
+def test_blame_of_what_is_not_in_force_any_more_and_of_python_plugins_changes_nothing(
+    tmp_path: Path, time: Time, live: Live,
+) -> None:
+    python = Plugin("python", Framework.SCHEDULER, (Point.FILTER,), lambda args, handle: None, "built-in", "1")
+    policies = write(tmp_path / "p", a="plugin one")
+    reloader = begun(live, time, policies, python_plugins=[python])
+    write(policies, a="plugin slow")
+    time.run(reloader, 1)
+    slow = live.registry.plugins[Framework.SCHEDULER, "slow"]
+    write(policies, a="plugin slow\n")
+    time.run(reloader, 1)
+    reloader.blame(slow, "slow")
+    reloader.blame(python, "python")
+    time.run(reloader, 1)
+    assert (names(live), reloader.status().healthy, reloader.status().warnings) == (["python", "slow"], True, ())
+
+
+def test_a_blamed_content_stays_out_over_a_restart(tmp_path: Path, time: Time, live: Live) -> None:
+    policies, state = write(tmp_path / "p", a="plugin one"), tmp_path / "state"
+    reloader = begun(live, time, policies, state_dir=state)
+    write(policies, a="plugin slow")
+    time.run(reloader, 1)
+    blame(reloader, live, "slow")
+    time.run(reloader, 1)
+    again = Live()
+    reloader = begun(again, time, policies, state_dir=state)
+    assert (names(again), [problem.code for problem in reloader.status().sources[0].problems]) == (["one"], ["held"])
+    write(policies, a="plugin fast")
+    time.run(reloader, 1)
+    assert names(again) == ["fast"]
