@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ..cel.types import BOOL, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, Type
 from ..cel.values import Duration, EvaluationError, Timestamp
 from ..documents import Document, ParamsSpec, PluginSpec
+from ..documents.json_schema import JsonSchema, Steps, count_values
 from ..points import Typed, typed
 from ..source import Problems, Span, did_you_mean
 
 
+@dataclass(frozen=True, slots=True)
+class ParamsSchema:
+    """The schemas that a document's params hold against.
+
+    `properties` are those of all schemas, by the param's name. `own` is the document's schema, which all params hold
+    against together; `origins` maps each other param to the schema of the PolicyParams document that declares it.
+    """
+
+    properties: Mapping[str, Any]
+    own: Mapping[str, Any]
+    origins: Mapping[str, Mapping[str, Any]]
+
+    def faults(self, params: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        """Yield path and fault of what does not hold; all schemas were checked when their documents were read."""
+        declared = {id(each): each for each in (self.own, *self.origins.values())}
+        steps = Steps.for_values(count_values(params) + sum(map(count_values, declared.values())))
+        schemas = {key: JsonSchema(each) for key, each in declared.items()}
+        parts = [schemas[id(self.own)]]
+        for name, origin in self.origins.items():
+            parts.append(schemas[id(origin)].part({"properties": {name: origin["properties"][name]}}))
+        for part in parts:
+            for fault in part.faults(params, steps):
+                yield fault.path, fault.message
+
+
 def gather(
     document: Document, shared: Mapping[str, Document], problems: Problems,
-) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return a document's params with those that it takes over (its own win), and the schema that they hold against.
+) -> tuple[dict[str, Any], ParamsSchema | None]:
+    """Return a document's params with those that it takes over (its own win), and the schemas that they hold against.
 
     What nobody gives has the default of the schema; only params as such have defaults, not what is inside of them.
     What does not hold is told where it comes from: at the reference that brought it, else at the document's name.
@@ -25,6 +53,7 @@ def gather(
     origins: dict[str, Span] = {}
     params: dict[str, Any] = {}
     properties: dict[str, Any] = {}
+    declaring: dict[str, Mapping[str, Any]] = {}
     for reference in spec.params_from:
         other = shared.get(reference.name)
         if other is None or not isinstance(other.spec, ParamsSpec):
@@ -36,19 +65,23 @@ def gather(
         params |= other.spec.params
         origins |= dict.fromkeys(other.spec.params, reference.span)
         declared = other.spec.params_schema
-        properties |= declared.get("properties", {}) if isinstance(declared, Mapping) else {}
+        if isinstance(declared, Mapping) and not other.faulty:
+            properties |= declared.get("properties", {})
+            declaring |= dict.fromkeys(declared.get("properties", {}), declared)
     params |= spec.params
     own = spec.params_schema if isinstance(spec.params_schema, Mapping) else {}
     properties |= own.get("properties", {})
     if not own and not properties:
         return params, None
-    schema = {**own, "properties": properties}
+    schema = ParamsSchema(
+        properties, own, {name: each for name, each in declaring.items() if name not in own.get("properties", {})},
+    )
     defaults = {name: rule["default"] for name, rule in properties.items()
                 if isinstance(rule, Mapping) and "default" in rule and name not in params}
     params |= defaults
     if spec.params_from and not document.faulty and not problems.errors:
-        for path, message in _faults(params, schema):
-            place = origins.get(path[0], document.span) if path and path[0] not in spec.params else document.span
+        for path, message in schema.faults(params):
+            place = origins.get(str(path[0]), document.span) if path and path[0] not in spec.params else document.span
             problems.add(f"params of `{document.name}`: {message}", place, code="invalid-value",
                          help="change it where it is declared, or give the param another value here")
     for path, message in _unreadable(params, type_of(params, schema)):
@@ -57,17 +90,17 @@ def gather(
     return params, schema
 
 
-def type_of(params: Mapping[str, Any], schema: Mapping[str, Any] | None) -> Typed:
+def type_of(params: Mapping[str, Any], schema: ParamsSchema | None) -> Typed:
     """Return the type of params for the checker."""
-    return typed(params, schema)
+    return typed(params, {"properties": schema.properties} if schema is not None else None)
 
 
 def _unreadable(params: Mapping[str, Any], declared: Typed) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield path and fault of each text that does not stand for the time or span that its schema says it is."""
     types = {each.name: each for each in declared.types}
-    pending: list[tuple[tuple[str, ...], Type, object]] = [((), declared.type, params)]
+    pending: deque[tuple[tuple[str, ...], Type, object]] = deque([((), declared.type, params)])
     while pending:
-        path, type_, value = pending.pop(0)
+        path, type_, value = pending.popleft()
         read = _READERS.get(type_)
         if read is not None and isinstance(value, str):
             try:
@@ -87,7 +120,7 @@ _READERS: Final[Mapping[Type, Callable[[str], object]]] = {TIMESTAMP: Timestamp.
 
 
 def override(
-    name: str, params: Mapping[str, Any], schema: Mapping[str, Any] | None, given: Mapping[str, Any],
+    name: str, params: Mapping[str, Any], schema: ParamsSchema | None, given: Mapping[str, Any],
 ) -> Mapping[str, Any]:
     """Return a plugin's params with what a profile gives in their place.
 
@@ -109,18 +142,10 @@ def override(
                   for path, message in _unreadable(given, type_of(params, schema)))
     merged = {**params, **given}
     if schema is not None and not faults:
-        faults.extend(f"params of `{name}`: {message}" for _, message in _faults(merged, schema))
+        faults.extend(f"params of `{name}`: {message}" for _, message in schema.faults(merged))
     if faults:
         raise ValueError("; ".join(faults))
     return merged
-
-
-def _faults(params: Mapping[str, Any], schema: Any) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """Yield what keeps params from holding against a schema: the path, and what is wrong there."""
-    import jsonschema  # noqa: PLC0415
-
-    for error in jsonschema.Draft202012Validator(schema).iter_errors(params):
-        yield tuple(error.absolute_path), error.message
 
 
 def _fits(value: object, wanted: Type, declared: object) -> bool:

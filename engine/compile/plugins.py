@@ -27,7 +27,7 @@ from ..points import Framework, Point, Slot
 from ..registry import Plugin
 from ..source import Problems
 from .expressions import Expressions
-from .params import gather, override, type_of
+from .params import ParamsSchema, gather, override, type_of
 from .programs import (
     ActionProgram,
     Compiled,
@@ -45,8 +45,8 @@ from .programs import (
 _PLUGINS: Final = (Kind.SCHEDULER, Kind.QOS, Kind.DESCHEDULER)
 Make = Callable[[Mapping[str, Any]], Any]
 """Makes the instance for params that are valid."""
-Given = tuple[Mapping[str, Any], Mapping[str, Any] | None]
-"""Params, and the schema that they hold against."""
+Given = tuple[Mapping[str, Any], ParamsSchema | None]
+"""Params, and the schemas that they hold against."""
 _Made = tuple[Plugin, Compiled]
 _Extensions = tuple[Function, ...]
 

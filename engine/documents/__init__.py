@@ -88,5 +88,4 @@ from .suites import TestSpec as TestSpec
 from .suites import Wanted as Wanted
 from .validation import schema as schema
 from .validation import validate as validate
-from .validation import validate_against as validate_against
 from .validation import validate_plain as validate_plain

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 from ..points import Code, Enforcement, FailurePolicy
 from ..source import Problems, Source, Span
+from .json_schema import JsonSchema, Steps
 from .nodes import Node, to_plain
 from .specs import (
     GROUP,
@@ -68,7 +69,7 @@ from .specs import (
 )
 from .suite_conversion import convert_suite
 from .suites import TestSpec
-from .validation import Schema, check_schema, prune, schema, validate, validate_against, validate_plain
+from .validation import Schema, prune, read_schema, schema, validate, validate_against, validate_plain
 
 _DESCRIPTION: Final = f"{GROUP}/description"
 _INT64_MAX: Final = 2**63 - 1
@@ -234,23 +235,31 @@ def _match(fields: _Fields | None) -> Match:
     )
 
 
-def _params(fields: _Fields) -> Mapping[str, Any]:
+def _params(fields: _Fields) -> tuple[Mapping[str, Any], Any]:
+    """Return params and the schema that they hold against; None without one, of a faulty one the params' names."""
     node, declared = fields.node.fields.get("params"), fields.node.fields.get("paramsSchema")
     _check_range(fields, node)
     params: dict[str, Any] = to_plain(node) if node is not None else {}
-    if declared is not None:
-        rules = to_plain(declared)
-        fault = check_schema(declared, rules)
-        defaults: dict[str, Any] = {}
-        if fault is None and isinstance(rules, Mapping):
-            defaults, faulty = _defaults(fields, declared)
-            if faulty:  # they are not missing
-                rules = {**rules, "required": [name for name in rules.get("required", ()) if name not in faulty]}
-        if "paramsFrom" in fields.node.fields and isinstance(rules, Mapping):
+    if declared is None:
+        return params or NOTHING, None
+    rules = to_plain(declared)
+    schema = read_schema(declared, rules, fields.problems)
+    if schema is None:
+        names = declared.at("properties")
+        return params or NOTHING, {"properties": {name: {} for name in names.fields} if names is not None else {}}
+    steps = Steps.for_values(declared.size + (node.size if node is not None else 0))
+    defaults: dict[str, Any] = {}
+    if isinstance(rules, Mapping):
+        defaults, faulty = _defaults(fields, declared, schema, steps)
+        whole = dict(rules)
+        if faulty:  # they are not missing
+            whole["required"] = [name for name in rules.get("required", ()) if name not in faulty]
+        if "paramsFrom" in fields.node.fields:
             # What is said of all params together holds once those of others are there, which compiling sees to.
-            rules = {key: rule for key, rule in rules.items() if key in _OF_SINGLE_PARAMS}
-        fields.problems.extend([fault] if fault else validate_against(node or declared, defaults | params, rules))
-    return params or NOTHING
+            whole = {key: rule for key, rule in whole.items() if key in _OF_SINGLE_PARAMS}
+        schema = schema.part(whole)
+    fields.problems.extend(validate_against(node or declared, defaults | params, schema, steps))
+    return params or NOTHING, rules
 
 
 def _check_range(fields: _Fields, node: Node | None) -> None:
@@ -260,12 +269,13 @@ def _check_range(fields: _Fields, node: Node | None) -> None:
             fields.problem(message, below.span, f"at most {_INT64_MAX}")
 
 
-def _defaults(fields: _Fields, declared: Node) -> tuple[dict[str, Any], set[str]]:
+def _defaults(
+    fields: _Fields, declared: Node, schema: JsonSchema, steps: Steps,
+) -> tuple[dict[str, Any], set[str]]:
     """Return the defaults of a schema that hold against it, and the names of the others, which are complained about."""
     found: dict[str, Any] = {}
     faulty: set[str] = set()
     properties = declared.at("properties")
-    shared = {key: rule for key, rule in to_plain(declared).items() if key in ("$schema", "$id", "$defs")}
     for name, rule in (properties.fields if properties is not None else {}).items():
         default = rule.at("default")
         if default is None:
@@ -274,7 +284,8 @@ def _defaults(fields: _Fields, declared: Node) -> tuple[dict[str, Any], set[str]
         value = to_plain(default)
         # As if it were given, so that complaints name the param and point at the default.
         given = replace(declared, value={name: default})
-        faults = list(validate_against(given, {name: value}, {**shared, "properties": {name: to_plain(rule)}}))
+        alone = schema.part({"properties": {name: to_plain(rule)}})
+        faults = list(validate_against(given, {name: value}, alone, steps))
         fields.problems.extend(faults)
         if faults:
             faulty.add(name)
@@ -283,9 +294,7 @@ def _defaults(fields: _Fields, declared: Node) -> tuple[dict[str, Any], set[str]
     return found, faulty
 
 
-_OF_SINGLE_PARAMS: Final = frozenset((
-    "$schema", "$id", "$defs", "properties", "patternProperties", "additionalProperties",
-))
+_OF_SINGLE_PARAMS: Final = frozenset(("properties", "patternProperties", "additionalProperties"))
 
 
 def _aggregate(item: _Fields) -> Aggregate:
@@ -301,6 +310,7 @@ def _aggregate(item: _Fields) -> Aggregate:
 
 
 def _common(fields: _Fields) -> dict[str, Any]:
+    params, params_schema = _params(fields)
     return {
         "match": _match(fields.sub("match")),
         "match_conditions": fields.each(
@@ -309,8 +319,8 @@ def _common(fields: _Fields) -> dict[str, Any]:
         "variables": fields.each(
             "variables", lambda item: NamedExpression(item.text("name"), item.required("expression")),
         ),
-        "params": _params(fields),
-        "params_schema": fields.value("paramsSchema"),
+        "params": params,
+        "params_schema": params_schema,
         "params_from": fields.each(
             "paramsFrom", lambda item: ParamsReference(item.text("name"), item.node.fields["name"].span),
         ),
@@ -517,7 +527,7 @@ def _descheduler(fields: _Fields) -> DeschedulerSpec:
 
 
 def _shared_params(fields: _Fields) -> ParamsSpec:
-    return ParamsSpec(_params(fields), fields.value("paramsSchema"))
+    return ParamsSpec(*_params(fields))
 
 
 def _test(fields: _Fields) -> TestSpec:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import functools
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from ..source import Problem, Span, did_you_mean
+from ..cel.library.regex import matches
+from ..source import Problem, Problems, Span, did_you_mean
 from .holding import Holds, predicate
+from .json_schema import BadSchema, Fault, JsonSchema, Steps, identity
 from .nodes import Node, to_plain
 
 # Beside this package's parent, in the work tree as in a wheel: `schemas` stands where `engine` does.
@@ -67,10 +68,8 @@ def _inlined(part: Any, name: str, version: str) -> Any:
 
 
 @functools.cache
-def _validator(name: str, version: str) -> Any:
-    import jsonschema  # noqa: PLC0415 - its import takes as long as a small run
-
-    return jsonschema.Draft202012Validator(schema(name, version))
+def _schema(name: str, version: str) -> JsonSchema:
+    return JsonSchema(schema(name, version))
 
 
 @functools.cache
@@ -83,7 +82,7 @@ def validate(node: Node, schema_name: str, version: str = "v1alpha2") -> Iterato
     data = to_plain(node)
     if _predicate(schema_name, version)(data):
         return iter(())
-    return _complaints(_validator(schema_name, version).iter_errors(data), node)
+    return _complaints(_schema(schema_name, version).faults(data), node)
 
 
 def prune(node: Node, schema_name: str, version: str = "v1alpha2") -> Node | None:
@@ -93,15 +92,13 @@ def prune(node: Node, schema_name: str, version: str = "v1alpha2") -> Node | Non
     """
     for _ in range(_PRUNINGS):
         faulty: set[tuple[str | int, ...]] = set()
-        for error in _validator(schema_name, version).iter_errors(to_plain(node)):
-            path = tuple(error.absolute_path)
-            if path == _NAME and isinstance(error.instance, str):
+        for error in _schema(schema_name, version).faults(to_plain(node)):
+            if error.path == _NAME and isinstance(error.value, str):
                 continue  # a name that may not be is one all the same: the rest can be checked under it
-            if error.validator == "additionalProperties" and isinstance(error.instance, Mapping):
-                known = error.schema.get("properties", {})
-                faulty.update((*path, key) for key in error.instance if key not in known)
+            if error.keyword == "additionalProperties":
+                faulty.update((*error.path, key) for key in error.limit)
             else:
-                faulty.add(path)
+                faulty.add(error.path)
         if not faulty:
             return node
         if any(len(path) < 2 or path[0] != "spec" or path[1] in _READ_ELSEWHERE for path in faulty):
@@ -132,26 +129,24 @@ def validate_plain(data: Any, schema_name: str, version: str = "internal") -> It
     """Yield what keeps plain data from holding against a schema, as text with the path."""
     if _predicate(schema_name, version)(data):
         return
-    for error in _validator(schema_name, version).iter_errors(data):
-        yield f"`{path_text(error.absolute_path)}`: {error.message}"
+    for error in _schema(schema_name, version).faults(data):
+        yield f"`{path_text(error.path)}`: {error.message}"
 
 
-def validate_against(node: Node, data: Any, declared: Any) -> Iterator[Problem]:
+def validate_against(node: Node, data: Any, declared: JsonSchema, steps: Steps) -> Iterator[Problem]:
     """Yield what keeps data from holding against a schema that a user declared; places are looked up below `node`."""
-    import jsonschema  # noqa: PLC0415
-
-    return _complaints(jsonschema.Draft202012Validator(declared).iter_errors(data), node)
+    return _complaints(declared.faults(data, steps), node)
 
 
-def check_schema(node: Node, declared: Any) -> Problem | None:
-    """Return what is wrong with a JSON Schema that a user declared."""
-    import jsonschema  # noqa: PLC0415
-
+def read_schema(node: Node, declared: Any, problems: Problems) -> JsonSchema | None:
+    """Return the JSON Schema that a user declared; None where it is none, which is reported at its places."""
     try:
-        jsonschema.Draft202012Validator.check_schema(declared)
-    except jsonschema.SchemaError as error:
-        place = _nearest(node, error.absolute_path)
-        return Problem(f"not a JSON Schema: {error.message}", place.span, code="bad-schema")
+        return JsonSchema(declared)
+    except BadSchema as error:
+        for fault in error.faults:
+            place = _nearest(node, fault.path)
+            problems.add(f"not a JSON Schema: `{path_text(fault.path) or 'the schema'}` {fault.message}", place.span,
+                         code="bad-schema")
     return None
 
 
@@ -173,27 +168,25 @@ def _nearest(node: Node, path: Any) -> Node:
     return node
 
 
-def _complaints(errors: Any, node: Node) -> Iterator[Problem]:
-    for error in errors:
-        yield from _complaint(error, node)
+def _complaints(faults: Iterable[Fault], node: Node) -> Iterator[Problem]:
+    for fault in faults:
+        yield from _complaint(fault, node)
 
 
-def _complaint(error: Any, root: Node) -> Iterator[Problem]:
-    place = _nearest(root, error.absolute_path)
-    field = path_text(error.absolute_path)
-    rule, keyword, value = error.schema, error.validator, error.instance
-    if keyword == "additionalProperties" and isinstance(value, Mapping):
-        known = rule.get("properties", {})
-        for key in value:
-            if key not in known:
-                below = place.at(key)
-                yield _unknown(key, field, known, below.place if below else place.place)
+def _complaint(fault: Fault, root: Node) -> Iterator[Problem]:
+    place = _nearest(root, fault.path)
+    field = path_text(fault.path)
+    if fault.keyword == "additionalProperties":
+        known = fault.rule.get("properties", {})
+        for key in fault.limit:
+            below = place.at(key)
+            yield _unknown(key, field, known, below.place if below else place.place)
         return
-    if keyword in ("oneOf", "anyOf") and error.context is not None:
-        yield from _branches(error, root, place, field)
+    if fault.keyword in ("oneOf", "anyOf"):
+        yield from _branches(fault, root, place, field)
         return
-    message, hint, span = _explain(error, place, field or "the document")
-    yield Problem(message, span, hint, code=_CODES.get(keyword, "invalid-value"))
+    message, hint, span = _explain(fault, place, field or "the document")
+    yield Problem(message, span, hint, code=_CODES.get(fault.keyword, "invalid-value"))
 
 
 _CODES: Final = {"required": "missing-field", "type": "wrong-type"}
@@ -205,11 +198,11 @@ def _unknown(key: str, field: str, known: Mapping[str, Any], span: Span) -> Prob
     return Problem(f"unknown field `{key}`{where}", span, hint, code="unknown-field")
 
 
-def _branches(error: Any, root: Node, place: Node, field: str) -> Iterator[Problem]:
+def _branches(fault: Fault, root: Node, place: Node, field: str) -> Iterator[Problem]:
     """Explain a choice by the branch that came nearest."""
-    choices = [branch["required"][0] for branch in error.validator_value if set(branch) == {"required"}]
-    if len(choices) == len(error.validator_value) and isinstance(error.instance, Mapping):
-        given = [choice for choice in choices if choice in error.instance]
+    choices = [branch["required"][0] for branch in fault.limit if set(branch) == {"required"}]
+    if len(choices) == len(fault.limit) and isinstance(fault.value, Mapping):
+        given = [choice for choice in choices if choice in fault.value]
         listed = ", ".join(f"`{choice}`" for choice in choices)
         if given:
             second = place.at(given[1])
@@ -220,40 +213,37 @@ def _branches(error: Any, root: Node, place: Node, field: str) -> Iterator[Probl
         else:
             yield Problem(f"missing field in `{field}`", place.place, f"one of {listed}", code="missing-field")
         return
-    branches: dict[Any, list[Any]] = {}
-    for below in error.context:
-        branches.setdefault(below.schema_path[0], []).append(below)
-    if not branches:
+    if not fault.branches:
         yield Problem(f"`{field}` fits more than one of its forms", place.place, code="invalid-value")
         return
 
-    def distance(errors: list[Any]) -> tuple[bool, int]:
-        wrong_type = any(below.validator == "type" and not below.path for below in errors)
-        return wrong_type, len(errors)
+    def distance(faults: Sequence[Fault]) -> tuple[bool, int]:
+        wrong_type = any(below.keyword == "type" and below.path == fault.path for below in faults)
+        return wrong_type, len(faults)
 
-    if all(distance(errors)[0] for errors in branches.values()):
-        wrong = [below.validator_value for each in branches.values() for below in each]
+    if all(distance(faults)[0] for faults in fault.branches):
+        wrong = [below.limit for each in fault.branches for below in each if below.keyword == "type"]
         wanted = " or ".join(dict.fromkeys(map(_wanted, wrong)))
-        yield Problem(f"`{field}` is {_shown(error.instance)}", place.span, f"write {wanted}", code="wrong-type")
+        yield Problem(f"`{field}` is {_shown(fault.value)}", place.span, f"write {wanted}", code="wrong-type")
         return
-    for below in min(branches.values(), key=distance):
+    for below in min(fault.branches, key=distance):
         yield from _complaint(below, root)
 
 
-def _explain(error: Any, place: Node, field: str) -> tuple[str, str, Span]:
-    rule, keyword, value, limit = error.schema, error.validator, error.instance, error.validator_value
+def _explain(fault: Fault, place: Node, field: str) -> tuple[str, str, Span]:
+    rule, keyword, value, limit = fault.rule, fault.keyword, fault.value, fault.limit
     match keyword:
         case "required":
-            name = next((each for each in limit if each not in value and f"'{each}'" in error.message), limit[0])
-            examples = rule.get("properties", {}).get(name, {}).get("examples")
-            hint = f"for example `{name}: {examples[0]}`" if examples and isinstance(examples[0], str) else "add it"
-            return f"missing field `{name}`" + (f" in `{field}`" if field != "the document" else ""), hint, place.place
+            declared = rule.get("properties", {}).get(limit)
+            examples = declared.get("examples") if isinstance(declared, Mapping) else None
+            hint = f"for example `{limit}: {examples[0]}`" if examples and isinstance(examples[0], str) else "add it"
+            return f"missing field `{limit}`" + (f" in `{field}`" if field != "the document" else ""), hint, place.place
         case "type":
             hint = f"write {_wanted(limit)}"
             if "boolean" in limit and str(value).lower() in _OLD_BOOLEANS:
                 hint += ": YAML 1.2 knows no other booleans"
             elif limit == "string" and isinstance(value, bool | int | float):
-                fits = re.search(rule.get("pattern", ""), place.text)
+                fits = matches(place.text, rule.get("pattern", ""))
                 hint = "put it in quotes" if fits else f"write {rule.get('x-wanted', 'a text')}"
             subject = f"`{field}`" if field != "the document" else field
             return f"{subject} is {_shown(value)}, not {_wanted(limit)}", hint, place.span
@@ -276,15 +266,15 @@ def _explain(error: Any, place: Node, field: str) -> tuple[str, str, Span]:
             bounds = f"at most {high}" if low is None else f"{low} or more" if high is None else f"{low} to {high}"
             return f"`{field}` is {value}", f"write {bounds}", place.span
         case "uniqueItems":
-            seen: list[Any] = []
+            seen: set[Any] = set()
             for node in place.items:
                 plain = to_plain(node)
-                if plain in seen:
+                if identity(plain) in seen:
                     return f"{_shown(plain)} is in `{field}` twice", "remove one of them", node.span
-                seen.append(plain)
-        case "propertyNames" | _:
+                seen.add(identity(plain))
+        case _:
             pass
-    return f"`{field}`: {error.message}", "", place.place
+    return f"`{field}`: {fault.message}", "", place.place
 
 
 def _wanted(types: str | Sequence[str]) -> str:
