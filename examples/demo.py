@@ -40,7 +40,7 @@ def main() -> int:
     verdicts = schedule_pending(cluster, live, now)
     placed = [verdict for verdict in verdicts if verdict.scheduled]
     show_placements(placed, len(cluster.names))
-    show_unplaced([verdict for verdict in verdicts if not verdict.scheduled])
+    show_unplaced([verdict for verdict in verdicts if not verdict.scheduled], messages=False)
     show_load(cluster.snapshot(now), before)
     heading(f"koord-policy explain {EXPLAINED}, as the cluster was before")
     write()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.plugins import Event, Handle
 from koordpolicy.engine.points import Code, Refusal
 from koordpolicy.engine.scheduler.args import no_args
+
+_GATED: Final = "Scheduling is blocked due to non-empty scheduling gates"
+"""What the API server writes into the condition of a pod with gates."""
 
 
 class SchedulingGates:
@@ -26,7 +29,7 @@ class SchedulingGates:
         gates = [str(each.get("name", "")) for each in (pod.object.get("spec") or {}).get("schedulingGates") or ()]
         if not gates:
             return None
-        return Refusal("gates", f"waiting for scheduling gates: [{' '.join(gates)}]", Code.UNRESOLVABLE)
+        return Refusal("gates", f"waiting for scheduling gates: [{' '.join(gates)}]", Code.UNRESOLVABLE, brief=_GATED)
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
         """Return whether the pod itself changed: nothing else opens its gates."""

@@ -14,7 +14,7 @@ from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.edits import Edit, toleration_edit, uncordon_edit, untaint_edit
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
-from koordpolicy.engine.kubernetes.selectors import Json, tolerates, untolerated
+from koordpolicy.engine.kubernetes.selectors import tolerates, untolerated
 from koordpolicy.engine.plugins import CycleState, Event, Handle
 from koordpolicy.engine.points import HIGHEST_SCORE, Answer, Code, Point, Question, Refusal, Scores
 from koordpolicy.engine.scheduler.args import no_args
@@ -25,6 +25,7 @@ from .hints import is_of, node_came_or_changed
 
 _PATHS: Final = frozenset({("node", "spec", "taints")})
 _MOST_KEPT: Final = 64
+_REASON: Final = "node(s) had untolerated taint(s)"
 _PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 _OF_KUBERNETES: Final = "node.kubernetes.io/"
 """Taints that say what is wrong with a node: they go when that does."""
@@ -41,7 +42,6 @@ class TaintToleration:
         self._tolerated = DistinctAnswers(np.bool_)
         self._soft = DistinctAnswers(np.int64)
         self._normalized: dict[int, tuple[NDArray[np.int64], dict[int, NDArray[np.int64]]]] = {}
-        self._messages = DistinctAnswers(np.object_)
         self._seen: tuple[NDArray[np.int64], bool] = (np.zeros(0, np.int64), False)
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
@@ -52,15 +52,10 @@ class TaintToleration:
 
         def explain(row: int) -> Refusal:
             taint = untolerated(pod.object, snapshot.node(row)) or {}
-            return Refusal("taints", _message(taint), Code.UNRESOLVABLE, values=(("taint", dict(taint)),))
+            return Refusal("taints", _REASON, Code.UNRESOLVABLE, values=(("taint", dict(taint)),))
 
-        def reasons(refused: Rows) -> dict[str, Rows]:
-            messages = self._messages.answer(
-                snapshot, _PATHS, _question(pod), lambda row: explain(row).message,
-            )[refused]
-            return {message: refused[messages == message] for message in sorted(set(messages.tolist()))}
-
-        return Answer(passed, explain, reasons=reasons, codes=lambda refused: {Code.UNRESOLVABLE: refused})
+        return Answer(passed, explain, reasons=lambda refused: {_REASON: refused},
+                      codes=lambda refused: {Code.UNRESOLVABLE: refused})
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Prefer nodes with few PreferNoSchedule taints that the pod does not tolerate: 100 for none."""
@@ -135,7 +130,3 @@ def _has_soft(cluster: Cluster) -> bool:
 def _question(pod: PodInfo) -> str:
     tolerations = (pod.object.get("spec") or {}).get("tolerations")
     return repr(tolerations) if tolerations else ""
-
-
-def _message(taint: Json) -> str:
-    return f"node(s) had untolerated taint {{{taint.get('key', '')}: {taint.get('value') or ''}}}"

@@ -153,15 +153,18 @@ def show_placements(placed: Sequence[Verdict], nodes: int) -> None:
     table(["pod", "band", "requests", "node", "score", "passed"], rows)
 
 
-def show_unplaced(unplaced: Sequence[Verdict]) -> None:
-    """Print the pods without a node, and who refused how many nodes and why; pods with the same fate once."""
+def show_unplaced(unplaced: Sequence[Verdict], *, messages: bool = True) -> None:
+    """Print the pods without a node, and who refused how many nodes and why; pods with the same fate once.
+
+    With `messages` each ends with what kube-scheduler would write into the pod's condition, in one line.
+    """
     if not unplaced:
         return
     heading("not placed")
     alike: dict[object, list[Verdict]] = {}
     for verdict in unplaced:
         pod = verdict.pod
-        fate = verdict.refusal and verdict.refusal[2].message, verdict.refusals()
+        fate = verdict.message(), verdict.refusals()
         alike.setdefault((pod.namespace, pod.priority_band, request(pod), repr(fate)), []).append(verdict)
     for verdict, *others in alike.values():
         pod = verdict.pod
@@ -170,9 +173,13 @@ def show_unplaced(unplaced: Sequence[Verdict]) -> None:
         if verdict.refusal is not None:
             plugin, _, refusal = verdict.refusal
             write(f"  the pod as a whole is refused by {plugin}: {reason_of(refusal)}")
+            if messages:
+                write(f"  {verdict.message()}")
             continue
         size, refusals = len(verdict.names), verdict.refusals()
         width = max((len(refused.plugin) for refused in refusals), default=0)
         for refused in refusals:
             which = names(refused.nodes, 1, all_of=size)
             write(f"{len(refused.nodes):>5}  {refused.plugin:<{width}}  {reason_of(refused)}: {which}")
+        if messages:
+            write(f"  {verdict.message()}")

@@ -51,7 +51,9 @@ Whole: TypeAlias = tuple[str, Point, Refusal]
 """Who refused the pod as a whole, where, and why."""
 
 OTHER_NODES = "node(s) didn't satisfy plugin(s) [{}]"
-"""What is said of nodes that a preFilter left out (kube-scheduler's words)."""
+"""What is said of nodes that preFilters left out; it names all that left out any (kube-scheduler's words)."""
+_NO_NODE: Final = "node(s) didn't satisfy plugin {}"
+_NO_COMMON_NODE: Final = "node(s) didn't satisfy plugin(s) [{}] simultaneously"
 
 
 class PlacedTogether:
@@ -116,6 +118,8 @@ class Asking:
         everything = rows
         errors: list[tuple[str, EvaluationError]] = []
         self.state[IgnoredErrors] = errors
+        left_out: list[tuple[Active, Rows]] = []
+        common: AbstractSet[str] | None = None
         for active in self.profile.pre_filters:
             answer = self._pre_filter(active, errors)
             if answer is None:
@@ -123,14 +127,19 @@ class Asking:
             if isinstance(answer, Skip):
                 self.skipped.add(active.name)
             elif isinstance(answer, OnlyNodes):
-                rows = self._narrowed(active, answer, rows)
+                inside = self._inside(answer.names, rows)
+                left_out.append((active, rows[~inside]))
+                if active.enforced:
+                    rows = rows[inside]
+                    common = answer.names if common is None else common & answer.names
+                    if not common:
+                        return self._left_no_node(left_out), NOWHERE
             elif active.enforced:
                 return (active.name, Point.PRE_FILTER, answer), NOWHERE
             else:
                 # What is only watched would have kept the pod from every node.
                 self._note(active, _refusing_all(answer, self.snapshot.size), everything, everything)
-        if not len(rows) and len(everything):
-            return self._nowhere(), NOWHERE
+        self._note_left_out(left_out)
         return None, rows
 
     def filters(self, rows: Rows, nominations: Nominations | None = None) -> Rows:
@@ -334,19 +343,26 @@ class Asking:
             return (active.name, Point.PRE_FILTER, refusal), NOWHERE
         return None, planned
 
-    def _narrowed(self, active: Active, answer: OnlyNodes, rows: Rows) -> Rows:
+    def _inside(self, names: AbstractSet[str], rows: Rows) -> NDArray[np.bool_]:
+        """Return which of the rows have one of the names; there need not be nodes of all names."""
         index = self.snapshot.index
-        wanted = np.array(sorted(index[name] for name in answer.names if name in index), np.intp)
-        outside = rows[~np.isin(rows, wanted)]
-        if len(outside):
-            refusal = Refusal("", OTHER_NODES.format(active.name), Code.UNRESOLVABLE)
-            self._note(active, _refusing(refusal, outside, self.snapshot.size), rows, outside)
-        return rows if not active.enforced else rows[np.isin(rows, wanted)]
+        return np.isin(rows, np.array([index[name] for name in names if name in index], np.intp))
 
-    def _nowhere(self) -> Whole:
-        """Return who left no node, where the preFilters together did."""
-        last = self.found[-1]
-        return last.plugin, Point.PRE_FILTER, last.answer.explain(int(last.refused[0]))
+    def _note_left_out(self, left_out: Sequence[tuple[Active, Rows]]) -> None:
+        """Note which nodes preFilters left out; those that count are named together."""
+        together = _listed(active for active, _ in left_out if active.enforced)
+        for active, rows in left_out:
+            if len(rows):
+                said = OTHER_NODES.format(together if active.enforced else active.name)
+                refusal = Refusal("", said, Code.UNRESOLVABLE)
+                self._note(active, _refusing(refusal, rows, self.snapshot.size), rows, rows)
+
+    def _left_no_node(self, left_out: Sequence[tuple[Active, Rows]]) -> Whole:
+        """Return the refusal of a pod for which the preFilters have no node in common, whatever nodes there are."""
+        self._note_left_out(left_out)
+        enforced = [active for active, _ in left_out if active.enforced]
+        words = _NO_NODE if len(enforced) == 1 else _NO_COMMON_NODE
+        return enforced[-1].name, Point.PRE_FILTER, Refusal("", words.format(_listed(enforced)), Code.UNRESOLVABLE)
 
     def _note(self, active: Active, answer: Answer, asked: Rows, refused: Rows) -> None:
         plugin = active.plugin
@@ -420,6 +436,10 @@ class Asking:
         return None if answer is None else (active.name, point, answer)
 
 
+def _listed(actives: Iterable[Active]) -> str:
+    return " ".join(sorted({active.name for active in actives}))
+
+
 def guarded(
     failures: list[Failure], active: Active, point: Point, ask: Callable[..., Any], *arguments: object,
     kinds: tuple[type, ...] | None = None,
@@ -461,7 +481,7 @@ def _is_sound(answer: object) -> bool:
     """Whether an answer of the right kind holds what it should: a plugin's author may have no type checker."""
     match answer:
         case OnlyNodes():
-            return isinstance(answer.names, AbstractSet)
+            return isinstance(answer.names, AbstractSet) and all(isinstance(name, str) for name in answer.names)
         case Wait():
             return isinstance(answer.timeout, int)
         case Plan():

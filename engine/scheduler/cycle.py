@@ -174,7 +174,7 @@ def _with_room(verdict: Verdict, asking: Asking, refused: RefusedNodes) -> Verdi
             break
         if isinstance(answer, Refusal):
             told.append((active.name, answer))
-            if answer.code is Code.ERROR:
+            if answer.code is not Code.UNSCHEDULABLE:
                 break
     for active in profile.having(AfterPostFilter):
         guarded(

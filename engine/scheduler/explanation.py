@@ -155,8 +155,9 @@ def _choice(verdict: Verdict) -> Finding:
     passed, size = len(verdict.passed), len(verdict.names)
     facts: dict[str, Any] = {"node": verdict.node, "passed": passed, "nodes": size}
     if verdict.node is None:
+        facts["message"] = verdict.message()
         return Finding("choice", f"no node fits {verdict.pod.key}: {passed:,} of {size:,} nodes pass", facts=facts,
-                       parts=tuple(_room(verdict)))
+                       parts=(Finding("message", verdict.message()), *_room(verdict)))
     devices = f", GPUs {', '.join(map(str, verdict.devices))}" if verdict.devices else ""
     text = f"{verdict.pod.key} would run on {verdict.node}{devices}: {passed:,} of {size:,} nodes pass"
     tie = verdict.tie

@@ -240,7 +240,7 @@ class SchedulingLoop:
             self.queue.done(queued.pod.key)
 
     def _handle_failure(self, profile: Profile, queued: QueuedPod, verdict: Verdict) -> None:
-        refusal = verdict.refusal[2] if verdict.refusal is not None else Refusal("", verdict.summary())
+        refusal = verdict.refusal[2] if verdict.refusal is not None else Refusal("", verdict.message())
         for active in profile.having(BeforeError):
             if guarded(self.failures, active, Point.POST_FILTER, active.ask.before_error, queued.pod, refusal) is True:
                 break

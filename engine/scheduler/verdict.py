@@ -19,6 +19,7 @@ from ..cel.frame import Rows
 from ..cluster.pods import PodInfo
 from ..plugins import Nomination
 from ..points import Answer, Code, Enforcement, Point, Refusal, Scores
+from .messages import NO_NODES, refused_whole, unavailable, with_post_filters
 
 NOWHERE = np.zeros(0, dtype=np.intp)
 _MOST_REASONS = 10
@@ -135,6 +136,8 @@ class Verdict:
     failures: tuple[Failure, ...] = ()
     told: tuple[Refused, ...] | None = None
     """The explanations, where they have been asked for already; see `explained`."""
+    written: str | None = None
+    """The message, where it has been asked for already; see `explained`."""
 
     @property
     def scheduled(self) -> bool:
@@ -214,17 +217,30 @@ class Verdict:
         if self.refusal is not None:
             plugin, _, refusal = self.refusal
             return f"{self.pod.key} is refused by `{plugin}`: {refusal.message}"
-        if not self.size:
-            return f"{self.pod.key} cannot be placed: there are no nodes"
-        reasons = ", ".join(f"{count} {reason}" for reason, count in self.reasons().items())
-        return f"{self.pod.key} cannot be placed: 0/{self.size} nodes are available: {reasons}"
+        return f"{self.pod.key} cannot be placed: {self.message()}"
+
+    def message(self) -> str:
+        """Return what kube-scheduler writes into the condition `PodScheduled`; empty for a pod that has a node.
+
+        A node counts under the reasons of the first filter that refused it, also where others were asked about it.
+        """
+        if self.node is not None:
+            return ""
+        if self.written is not None:
+            return self.written
+        whole = self.refusal
+        if not self.size and (whole is None or whole[1] is not Point.PRE_ENQUEUE):
+            return NO_NODES
+        text = unavailable(self.size, self._first_reasons()) if whole is None else refused_whole(self.size, *whole)
+        made_none = () if self.nomination is not None else [refusal for _, refusal in self.no_room]
+        return with_post_filters(text, made_none)
 
     def explained(self) -> Verdict:
         """Return this verdict with its explanations computed, so that it may be read when the cluster has changed.
 
         `why_not` is no part of that: it explains one node, and from the snapshot.
         """
-        return replace(self, told=self.refusals(), names=tuple(self.names))
+        return replace(self, told=self.refusals(), written=self.message(), names=tuple(self.names))
 
     def to_json(self, *, nodes: int | None = None) -> dict[str, Any]:
         """Return plain data; `nodes` limits the break-down of scores to the best ones, and each list of names too."""
@@ -232,6 +248,8 @@ class Verdict:
             "pod": self.pod.key, "node": self.node, "profile": self.profile, "generation": self.generation,
             "nodes": self.size, "passed": len(self.passed),
         }
+        if self.node is None:
+            result["message"] = self.message()
         if self.devices:
             result["devices"] = list(self.devices)
         if self.tie is not None:
@@ -271,6 +289,18 @@ class Verdict:
         pairs = [(self.names[int(row)], int(total)) for row, total in zip(self.passed, totals, strict=True)]
         return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:count]
 
+    def _first_reasons(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        refused = np.zeros(len(self.names), np.bool_)
+        for step in self.filters:
+            if step.enforcement is not Enforcement.ENFORCE:
+                continue
+            first = step.refused[~refused[step.refused]]
+            refused[first] = True
+            for reason, rows in in_fixed_words(step, first).items():
+                counts[reason] = counts.get(reason, 0) + len(rows)
+        return counts
+
     def _score_table(self, count: int | None) -> list[dict[str, Any]]:
         if not self.scores:
             return []
@@ -288,27 +318,27 @@ def _holds(rows: Rows, row: int) -> bool:
     return place < len(rows) and int(rows[place]) == row
 
 
-def _by_reason(step: Filtered) -> Mapping[str, Rows]:
-    if not len(step.refused):
+def _by_reason(step: Filtered, rows: Rows) -> Mapping[str, Rows]:
+    if not len(rows):
         return {}
     if step.answer.reasons is not None:
-        return step.answer.reasons(step.refused)
+        return step.answer.reasons(rows)
     groups: dict[str, list[int]] = {}
-    for row in step.refused.tolist():
+    for row in rows.tolist():
         refusal = step.answer.explain(row)
         groups.setdefault(refusal.message or refusal.rule, []).append(row)
-    return {reason: np.array(rows, dtype=np.intp) for reason, rows in groups.items()}
+    return {reason: np.array(each, dtype=np.intp) for reason, each in groups.items()}
 
 
 def in_fixed_words(step: Filtered, rows: Rows) -> Mapping[str, Rows]:
     """Return which of the rows a filter refused for which reason; what differs from node to node goes by the rule's."""
     if len(rows) and step.answer.brief is not None:
         return step.answer.brief(rows)
-    return _by_reason(step)
+    return _by_reason(step, rows)
 
 
 def _grouped(step: Filtered, names: Sequence[str]) -> list[Refused]:
-    groups = _commonest_first(_by_reason(step))
+    groups = _commonest_first(_by_reason(step, step.refused))
     if len(groups) > _MOST_REASONS and step.answer.brief is not None:
         rest = np.unique(np.concatenate([rows for _, rows in groups[_MOST_REASONS:]]))
         groups[_MOST_REASONS:] = _commonest_first(step.answer.brief(rest))

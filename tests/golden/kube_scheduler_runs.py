@@ -120,7 +120,7 @@ def _compare(verdict: Verdict, expect: Json) -> dict[str, _Found]:
         totals = dict(verdict.best())
         found["totals"] = _by_node(totals, expect["totals"])
     if not bound:
-        found["message"] = _said(_message(verdict), expect["message"])
+        found["message"] = _said(verdict.message(), expect["message"])
     nomination = verdict.nomination
     found["nominated"] = _same(None if nomination is None else nomination.node, expect["nominated"])
     if expect["nominated"]:
@@ -178,10 +178,6 @@ def _said(found: str, wanted: str) -> _Found:
     if wanted.endswith(_FAILED):
         return _same(found.partition(" preemption: ")[0], wanted.removesuffix(_FAILED) + ".")
     return _same(found, wanted.replace("no new claims to deallocate, ", ""))
-
-
-def _message(verdict: Verdict) -> str:
-    return verdict.summary().partition(f"{verdict.pod.key} cannot be placed: ")[2]
 
 
 def _deleted(victims: Sequence[PodInfo]) -> list[str]:

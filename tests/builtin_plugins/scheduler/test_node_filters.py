@@ -46,9 +46,15 @@ def test_taints_keep_pods_off_that_do_not_tolerate_them(kit, tainted):
     plugin = kit.make("TaintToleration")
     assert kit.passed(plugin, kit.pod(), tainted) == ["a", "c", "d"]
     refusal = kit.refusal(plugin, kit.pod(), tainted, "b")
-    assert (refusal.message, refusal.code) == ("node(s) had untolerated taint {gpu: yes}", Code.UNRESOLVABLE)
+    assert (refusal.message, refusal.code) == ("node(s) had untolerated taint(s)", Code.UNRESOLVABLE)
+    assert refusal.values == (("taint", taint("gpu", "NoSchedule", "yes")),)
     assert kit.passed(plugin, kit.pod(tolerations=[{"key": "gpu", "value": "yes"}]), tainted) == ["a", "b", "c", "d"]
     assert kit.passed(plugin, kit.pod(tolerations=[{"key": "gpu", "value": "no"}]), tainted) == ["a", "c", "d"]
+
+
+def test_nodes_with_different_taints_are_refused_for_one_reason(kit):
+    cluster = kit.cluster(*(kit.node(f"n{number}", taints=[taint(f"k{number}", "NoExecute", "v")]) for number in range(3)))
+    assert kit.reasons(kit.make("TaintToleration"), kit.pod(), cluster) == {"node(s) had untolerated taint(s)": ["n0", "n1", "n2"]}
 
 
 def test_soft_taints_that_come_later_are_seen(kit, tainted):

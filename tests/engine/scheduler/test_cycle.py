@@ -344,7 +344,7 @@ def test_instances_outlive_generations_and_are_closed_when_nobody_wants_them(kit
 
 def test_a_cluster_without_nodes_places_nothing(kit):
     verdict = Scheduler(Cluster(), kit.live(kit.plugin("S", kit.gives()))).schedule(kit.pod())
-    assert verdict.summary() == "default/p cannot be placed: there are no nodes"
+    assert verdict.summary() == "default/p cannot be placed: no nodes available to schedule pods"
 
 
 def test_filters_and_scores_can_be_asked_apart_over_some_nodes(kit):
@@ -355,6 +355,6 @@ def test_filters_and_scores_can_be_asked_apart_over_some_nodes(kit):
     verdict = filter_nodes(scheduler.profiles[0], kit.pod(), snapshot, among=np.array([1, 2, 3], np.intp))
     assert (verdict.passed.tolist(), verdict.size, asked.asked) == ([1, 3], 3, [[1, 2, 3]])
     alone = filter_nodes(scheduler.profiles[0], kit.pod(), snapshot, among=np.array([2], np.intp))
-    assert alone.summary() == "default/p cannot be placed: 0/1 nodes are available: 1 no c"
+    assert alone.summary() == "default/p cannot be placed: 0/1 nodes are available: 1 no c."
     scored = score_nodes(scheduler.profiles[0], kit.pod(), snapshot, among=np.array([1, 3], np.intp))
     assert (scored.best(), scored.node) == ([("b", 20), ("d", 10)], None)

@@ -384,7 +384,7 @@ def test_pre_filters_may_narrow_the_nodes_and_only_what_all_of_them_leave_is_ask
     plugins = [plugin("1", first, Point.PRE_FILTER), plugin("2", second, Point.PRE_FILTER)]
     verdict = Scheduler(kit.cluster("a", "b", "c"), kit.live(*plugins)).schedule(kit.pod())
     assert verdict.node == "c"
-    assert verdict.reasons() == {"node(s) didn't satisfy plugin(s) [1]": 1, "node(s) didn't satisfy plugin(s) [2]": 1}
+    assert verdict.reasons() == {"node(s) didn't satisfy plugin(s) [1 2]": 2}
 
 
 def test_a_transformer_may_show_the_plugins_another_cluster(kit):

@@ -45,7 +45,7 @@ def test_the_summary_of_an_unplaced_pod_counts_the_reasons(kit):
 
     plugins = [kit.plugin("A", Same("b", "c")), kit.plugin("B", kit.refuses("a"))]
     verdict = Scheduler(kit.cluster(*"abc"), kit.live(*plugins)).decide(kit.pod())
-    assert verdict.summary() == "default/p cannot be placed: 0/3 nodes are available: 2 too hot, 1 no a"
+    assert verdict.summary() == "default/p cannot be placed: 0/3 nodes are available: 1 no a, 2 too hot."
 
 
 def test_a_rule_that_says_something_else_of_every_node_is_one_reason(kit):
