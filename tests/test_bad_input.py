@@ -265,7 +265,7 @@ def decide(run: Run, *items: dict[str, Any], policies: str = "") -> tuple[dict[s
     (node("bad", status={"allocatable": {"cpu": "9" * 400}}),
      "Node `bad`: `status.allocatable.cpu`: the amount does not fit into 64 bits"),
     (node("bad", status={"allocatable": {"cpu": "4"}, "images": [{"names": 3}]}),
-     "Node `bad`: `status.images[0].names` must be a list of texts"),
+     "Node `bad`: `status.images[0].names` must be a list, not a number"),
     (node("bad", metadata={}), "Node: `metadata.name` is missing"),
     (node("bad", metadata={"name": "bad", "labels": {"zone": 1}}),
      "Node `bad`: `metadata.labels.zone` must be a text, not a number"),

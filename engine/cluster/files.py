@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from ..kubernetes.objects import json_kind
 from ..source import PolicyError, Problem, Problems, Source
-from .pods import json_kind
 
 LARGEST: Final = 512 * 1024 * 1024
 """Bytes, of all files together."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, NoReturn
 
 from ..cel.values import EvaluationError
+from ..kubernetes.objects import NANOSECONDS, check_object, nanoseconds
 from .pods import ResourceList, mapping_at, objects_at, resource_list, text_at
 
+__all__ = [
+    "NANOSECONDS", "STATISTICS", "MeasuredList", "NodeMetric", "Unmeasured", "nanoseconds", "unmeasured",
+]
+
 STATISTICS: Final = ("avg", "p50", "p90", "p95", "p99")
-NANOSECONDS: Final = 1_000_000_000
 
 _DEFAULT_REPORT_INTERVAL: Final = 60
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?)(h|ms|m|us|µs|ns|s)")
@@ -85,6 +88,7 @@ class NodeMetric:
         Raises:
             ValueError: a field is malformed; the message begins with its path.
         """
+        check_object(metric, "NodeMetric")
         status = mapping_at(metric, "status", optional=True)
         node = mapping_at(status, "nodeMetric", "status", optional=True)
         usage: dict[str, Any] = dict(_resources(node, "nodeUsage", "status.nodeMetric"))
@@ -132,20 +136,3 @@ def _pods(status: Mapping[str, Any]) -> dict[str, ResourceList]:
 @lru_cache(maxsize=256)
 def _seconds(text: str) -> float:
     return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text))
-
-
-@lru_cache(maxsize=16_384)
-def nanoseconds(text: str, path: str) -> int:
-    """Return an RFC 3339 time in ns since the epoch.
-
-    Raises:
-        ValueError: it is none; the message begins with `path`.
-    """
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"`{path}`: `{text}` is not a time like 2026-01-31T12:00:00Z") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    difference = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (difference.days * 86_400 + difference.seconds) * NANOSECONDS + difference.microseconds * 1_000

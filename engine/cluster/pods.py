@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from ..kubernetes.objects import INT64_MAX, check_object, json_kind
 from ..kubernetes.quantity import Quantity
 from ..kubernetes.vocabulary import (
     GPU,
@@ -15,15 +16,12 @@ from ..kubernetes.vocabulary import (
     GPU_MEMORY_RATIO,
     GPU_SHARED,
     WHOLE_GPUS,
-    kubernetes_qos_class,
-    priority_band,
-    qos_class,
+    classes_of,
 )
 
 WHOLE_DEVICE: Final = 1000
 """One device, in thousandths."""
 
-_INT64_MAX: Final = 2**63 - 1
 SHARED_METADATA: Final = frozenset({
     "labels", "annotations", "namespace", "ownerReferences", "generateName", "finalizers",
 })
@@ -122,6 +120,7 @@ class PodInfo:
         """
         if not isinstance(pod, Mapping):
             raise ValueError(f"a pod must be an object, not {json_kind(pod)}")  # noqa: TRY004 - one kind of complaint
+        check_object(pod, "Pod")
         metadata = mapping_at(pod, "metadata")
         name = text_at(metadata, "name", "metadata")
         if not name:
@@ -134,12 +133,9 @@ class PodInfo:
         status = mapping_at(pod, "status", optional=True)
         resized = _Resized.of(status) if node_name and status else None
         requests, limits = _effective(spec, "requests", resized), _effective(spec, "limits", resized)
-        priority = spec.get("priority")
-        if priority is not None and (isinstance(priority, bool) or not isinstance(priority, int)):
-            raise ValueError(f"`spec.priority` must be a number, not {json_kind(priority)}")
-        texts_at(metadata, "labels", "metadata")
-        annotations = texts_at(metadata, "annotations", "metadata")
+        annotations = mapping_at(metadata, "annotations", "metadata", optional=True)
         _check_placement(spec)
+        kubernetes_qos, qos, band = classes_of(pod)
         return PodInfo(
             key=f"{namespace}/{name}",
             namespace=namespace,
@@ -148,10 +144,10 @@ class PodInfo:
             object=pod,
             requests=requests,
             limits=limits,
-            priority=priority or 0,
-            priority_band=priority_band(pod),
-            qos_class=qos_class(pod),
-            kubernetes_qos=kubernetes_qos_class(pod),
+            priority=spec.get("priority") or 0,
+            priority_band=band,
+            qos_class=qos,
+            kubernetes_qos=kubernetes_qos,
             node_name=node_name,
             gpu=_gpu_request(requests, annotations),
             excess=_excess(spec, requests, resized),
@@ -206,19 +202,6 @@ class PodInfo:
         return PodInfo.of({**self.object, "spec": spec}) if self.node_name else self
 
 
-def json_kind(value: object) -> str:
-    """Return what JSON calls a value, with its article, for messages."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "a boolean"
-    if isinstance(value, (int, float)):
-        return "a number"
-    if isinstance(value, str):
-        return "a text"
-    return "an object" if isinstance(value, Mapping) else "a list" if isinstance(value, (list, tuple)) else "no JSON"
-
-
 def mapping_at(parent: Mapping[str, Any], field: str, path: str = "", *, optional: bool = False) -> Mapping[str, Any]:
     """Return an object field; an optional one that is absent or null reads as empty.
 
@@ -248,19 +231,6 @@ def text_at(parent: Mapping[str, Any], field: str, path: str) -> str:
     if value is None:
         return ""
     raise ValueError(f"`{path}.{field}` must be a text, not {json_kind(value)}")
-
-
-def texts_at(parent: Mapping[str, Any], field: str, path: str) -> Mapping[str, str]:
-    """Return a field that is an object of texts (labels, annotations), empty where it is absent or null.
-
-    Raises:
-        ValueError: it is no object, or something in it is no text.
-    """
-    values = mapping_at(parent, field, path, optional=True)
-    for key, value in values.items():
-        if not isinstance(value, str):
-            raise ValueError(f"`{path}.{field}.{key}` must be a text, not {json_kind(value)}")  # noqa: TRY004
-    return values
 
 
 def objects_at(parent: Mapping[str, Any], field: str, path: str) -> list[Mapping[str, Any]]:
@@ -316,7 +286,7 @@ def _amount_of_text(cpu: bool, text: str) -> int | None:
     except ValueError:
         return None
     amount = quantity.milli if cpu else quantity.value
-    return amount if -_INT64_MAX <= amount <= _INT64_MAX else None
+    return amount if -INT64_MAX <= amount <= INT64_MAX else None
 
 
 def _quantity(value: object, path: str) -> Quantity:
@@ -333,7 +303,7 @@ def _quantity(value: object, path: str) -> Quantity:
 
 def _canonical(name: str, quantity: Quantity, path: str) -> int:
     amount = quantity.milli if name == "cpu" else quantity.value
-    if not -_INT64_MAX <= amount <= _INT64_MAX:
+    if not -INT64_MAX <= amount <= INT64_MAX:
         raise ValueError(f"`{path}`: the amount does not fit into 64 bits")
     return amount
 
@@ -488,9 +458,6 @@ def _names_all(container: Mapping[str, Any]) -> bool:
 
 def _check_placement(spec: Mapping[str, Any]) -> None:
     """Look at what says where a pod may run, as the API server does: later readers take its shape for granted."""
-    texts_at(spec, "nodeSelector", "spec")
-    objects_at(spec, "tolerations", "spec")
-    text_at(spec, "schedulerName", "spec")
     if spec.get("affinity") is None:
         return
     affinity = mapping_at(spec, "affinity", "spec")
@@ -501,9 +468,6 @@ def _check_placement(spec: Mapping[str, Any]) -> None:
         _check_term(term, f"{path}.{_REQUIRED}.nodeSelectorTerms[{index}]")
     for index, preferred in enumerate(objects_at(on_nodes, _PREFERRED, path)):
         where = f"{path}.{_PREFERRED}[{index}]"
-        weight = preferred.get("weight")
-        if isinstance(weight, bool) or not isinstance(weight, int):
-            raise ValueError(f"`{where}.weight` must be a number, not {json_kind(weight)}")  # noqa: TRY004
         _check_term(mapping_at(preferred, "preference", where), f"{where}.preference")
 
 
@@ -515,8 +479,6 @@ def _check_term(term: Mapping[str, Any], path: str) -> None:
             if operator not in _OPERATORS:
                 raise ValueError(f"`{where}.operator` is `{operator}`: write one of {', '.join(_OPERATORS)}")
             values = requirement.get("values") or []
-            if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
-                raise ValueError(f"`{where}.values` must be a list of texts")
             if operator in ("In", "NotIn") and not values:
                 raise ValueError(f"`{where}.values` is missing or empty: `{operator}` needs some")
             if operator in ("Exists", "DoesNotExist") and values:

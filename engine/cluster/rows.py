@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ..kubernetes.objects import INT64_MAX, check_object
 from ..kubernetes.vocabulary import (
     BATCH_CPU,
     BATCH_MEMORY,
@@ -28,7 +29,6 @@ from .pods import (
     objects_at,
     resource_list,
     text_at,
-    texts_at,
 )
 
 ZONE: Final = "topology.kubernetes.io/zone"
@@ -54,7 +54,7 @@ class NodeRow:
     node: Mapping[str, Any]
     allocatable: ResourceList
     requested: ResourceList = field(default_factory=ResourceList)
-    """The sums of the pods' requests; a resource that none of them asks for is absent."""
+    """The sums of the pods' requests, at most `INT64_MAX` each; a resource that none of them asks for is absent."""
     pods: dict[str, PodInfo] = field(default_factory=dict)
     metric: NodeMetric | None = None
     total: list[int] = field(default_factory=list)
@@ -93,8 +93,10 @@ class NodeRow:
         for name, amount in pod.requests.items():
             if amount:
                 requested[name] += amount
+                requested[name] = min(requested[name], INT64_MAX)
         for place, amount in enumerate(pod.nonzero):
             self.nonzero[place] += amount
+            self.nonzero[place] = min(self.nonzero[place], INT64_MAX)
         if pod.gpu is not None:
             self._hold(pod, pod.gpu, tuple(devices))
 
@@ -105,11 +107,16 @@ class NodeRow:
         requested = self.requested
         for name, amount in pod.requests.items():
             if amount:
-                requested[name] -= amount
-                if not requested[name]:
+                before = requested[name]
+                left = before - amount if before < INT64_MAX else self._sum(name)
+                if left:
+                    requested[name] = left
+                else:
                     del requested[name]
         for place, amount in enumerate(pod.nonzero):
-            self.nonzero[place] -= amount
+            before = self.nonzero[place]
+            self.nonzero[place] = before - amount if before < INT64_MAX else min(
+                INT64_MAX, sum(each.nonzero[place] for each in self.pods.values()))
         if pod.gpu is not None:
             self._use(self.taken.pop(key, ()), -pod.gpu.share)
             for other in self.pods.values():
@@ -118,6 +125,10 @@ class NodeRow:
                     self._use(self.taken.pop(other.key, ()), -other.gpu.share)
                     self._hold(other, other.gpu, ())
         return pod
+
+    def _sum(self, name: str) -> int:
+        """Return the sum of the pods' requests of a resource, at most `INT64_MAX`."""
+        return min(INT64_MAX, sum(each.requests[name] for each in self.pods.values()))
 
     def set_devices(self, total: list[int], model: str) -> bool:
         """Take over the devices that the node has; return whether anything changed."""
@@ -196,25 +207,18 @@ class NodeRow:
             if seen is None or _bound_at(pod) > reported:
                 for name in names:
                     total[name] += max(0, estimated_usage(pod, name) - (seen[name] if seen else 0))
-        return MeasuredList(total)
+        return MeasuredList({name: min(amount, INT64_MAX) for name, amount in total.items()})
 
 
 def allocatable_of(node: Mapping[str, Any]) -> ResourceList:
-    """Return a node's allocatable resources, having looked at the other fields that everybody reads.
+    """Return a node's allocatable resources, having checked all declared fields of the node.
 
     Raises:
         ValueError: one is missing or malformed; the message begins with its path.
     """
-    metadata = mapping_at(node, "metadata")
-    texts_at(metadata, "labels", "metadata")
-    texts_at(metadata, "annotations", "metadata")
-    spec = mapping_at(node, "spec", optional=True)
-    objects_at(spec, "taints", "spec")
+    check_object(node, "Node")
+    mapping_at(node, "metadata")
     status = mapping_at(node, "status")
-    for index, image in enumerate(objects_at(status, "images", "status")):
-        names = image.get("names") or []
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise ValueError(f"`status.images[{index}].names` must be a list of texts")
     mapping_at(status, "allocatable", "status")
     return resource_list(status, "allocatable", "status")
 

@@ -1,5 +1,8 @@
 """The cluster as columns: one owner that takes changes, and what one decision sees of it.
 
+Objects enter by `Cluster.upsert` and `upsert_all`, which check every declared field (`kubernetes.objects`): what is
+behind them relies on the types.
+
 A row per node, sorted by name. Rows are the truth; columns are built when somebody first reads them and then follow
 each change row by row, so that a decision costs what changed and not what exists.
 """
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
@@ -19,17 +23,19 @@ from ..cel.checked import Path
 from ..cel.encoding import Absent, KeptPaths, key_of, value_at
 from ..cel.frame import Codes, Frame, Numbers, Rows
 from ..cel.values import EvaluationError
+from ..kubernetes.objects import check_object, json_kind
 from ..source import PolicyError, Problem
 from .changes import NO_ROWS, Log
 from .events import Event
 from .metrics import NANOSECONDS, NodeMetric, Unmeasured, unmeasured
-from .pods import NONZERO, DeviceRequest, PodInfo, ResourceList, json_kind, mapping_at, text_at
+from .pods import NONZERO, DeviceRequest, PodInfo, ResourceList, mapping_at, text_at
 from .rows import NodeRow, allocatable_of, bound_devices, devices_of, model_of
 
 __all__ = [
     "Cluster", "DeviceRequest", "Devices", "NodeChange", "NodeFrame", "PodInfo", "ResourceList", "Snapshot",
 ]
 
+_LOG: Final = logging.getLogger(__name__)
 _UNMEASURED: Final = Unmeasured("no metric of the node, or an expired one")
 _NO_METRIC: Final = Unmeasured("no metric of the node")
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
@@ -234,13 +240,19 @@ class Cluster:
         return memo
 
     def listen(self, listener: Callable[[Event], None]) -> None:
-        """Call back after every change from now on, in the thread that makes it; an exception is that thread's."""
+        """Call back after every change from now on, in the thread that makes it.
+
+        An exception of a listener is logged: the change is applied all the same, and reaches the other listeners.
+        """
         self._listeners += (listener,)
 
     # Changes
 
     def upsert_all(self, objects: Iterable[Mapping[str, Any]]) -> list[Problem]:
-        """Take in many objects, nodes first; return what is wrong with those that had to be left out."""
+        """Take in many objects, nodes first; return what is wrong with those that had to be left out.
+
+        Each object is taken in as `upsert` does it: one that is malformed costs none of the others.
+        """
         problems: list[Problem] = []
         later: list[Mapping[str, Any]] = []
         nodes: list[Mapping[str, Any]] = []
@@ -256,10 +268,12 @@ class Cluster:
                     fresh[name] = self._new_row(node)
                     self._objects.setdefault("Node", {})[name] = node
                     self._object_changed("Node", name)
-            except ValueError as error:
-                problems.append(_problem(node, error))
             except PolicyError as error:
                 problems.extend(error.problems)
+            except ValueError as error:
+                problems.append(_problem(node, error))
+            except Exception as error:
+                problems.append(_failure(node, error))
         if fresh:
             self._add_rows(fresh.values())
             for name, row in fresh.items():
@@ -275,17 +289,26 @@ class Cluster:
         """Add an object or replace it.
 
         Raises:
-            PolicyError: it is malformed; object and field are named, and nothing of it was applied.
+            PolicyError: it is malformed; object and field are named, and nothing of it was applied: what was known of
+                the object before is still known.
         """
+        key = ""
         try:
             key = _key_of(item)
             kind = item["kind"]
             apply = self._apply.get(kind)
             old, old_pod = self.object(kind, key), self.pod(key) if kind == "Pod" else None
-            if apply is not None:
+            known, binding = self._pods.get(key), self._bound.get(key)
+            if apply is None:
+                check_object(item, kind)
+            else:
                 apply(key, item)
         except ValueError as error:
             raise PolicyError([_problem(item, error)]) from None
+        except Exception as error:
+            if key:
+                self._recover(kind, key, old, known, binding)
+            raise PolicyError([_failure(item, error)]) from error
         self._objects.setdefault(kind, {})[key] = item
         self._object_changed(kind, key)
         if self._listeners:
@@ -382,7 +405,31 @@ class Cluster:
 
     def _tell(self, event: Event) -> None:
         for listener in self._listeners:
-            listener(event)
+            try:
+                listener(event)
+            except Exception as error:
+                _LOG.error("a change of the %s `%s` could not be followed everywhere: %s", event.kind, event.key,
+                           error or type(error).__name__)
+                _LOG.debug("where that failed", exc_info=True)
+
+    def _recover(
+        self, kind: str, key: str, old: Mapping[str, Any] | None, pod: PodInfo | None, binding: _Binding | None,
+    ) -> None:
+        """Return to what was known before an object whose application failed half-way; all rows are made anew."""
+        if kind == "Pod":
+            for table, before in ((self._pods, pod), (self._bound, binding)):
+                table.pop(key, None)
+                if before is not None:
+                    table[key] = before  # type: ignore[assignment]
+        elif old is None:
+            self._objects.get(kind, {}).pop(key, None)
+            self._metrics.pop(key, None)
+        else:
+            self._objects[kind][key] = old
+            if kind == "NodeMetric":
+                self._metrics[key] = NodeMetric.of(old)
+        self.rows = []
+        self._add_rows([self._new_row(node) for node in self._objects.get("Node", {}).values()])
 
     # How a change reaches rows, columns and logs
 
@@ -509,6 +556,7 @@ class Cluster:
             self._fresh_from, self._fresh_until = 1, 0
 
     def _upsert_device(self, key: str, item: Mapping[str, Any]) -> None:
+        check_object(item, "Device")
         devices_of(ResourceList(), item)
         self._objects.setdefault("Device", {})[key] = item
         if key in self.index:
@@ -894,14 +942,20 @@ def _key_of(item: Mapping[str, Any]) -> str:
     name = text_at(metadata, "name", "metadata")
     if not name:
         raise ValueError("`metadata.name` is missing")
-    text_at(metadata, "creationTimestamp", "metadata")
     namespace = text_at(metadata, "namespace", "metadata") or ("default" if item["kind"] == "Pod" else "")
+    if "/" in name or "/" in namespace:  # it would be another object's key
+        raise ValueError(f"`metadata.{'name' if '/' in name else 'namespace'}` must not hold a `/`")
     if namespace and item["kind"] in _OF_NO_NAMESPACE:
         raise ValueError(f"`metadata.namespace` is `{namespace}`, but a {item['kind']} belongs to no namespace")
     return f"{namespace}/{name}" if namespace else name
 
 
-def _problem(item: object, error: ValueError) -> Problem:
+def _failure(item: object, error: Exception) -> Problem:
+    """Return the problem of an object that is well formed as far as is known, and fails all the same."""
+    return _problem(item, f"it cannot be taken in ({type(error).__name__}: {error})")
+
+
+def _problem(item: object, error: ValueError | str) -> Problem:
     kind, name = "object", ""
     if isinstance(item, Mapping):
         kind = str(item.get("kind") or "object")

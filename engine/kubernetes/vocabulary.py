@@ -160,6 +160,17 @@ def priority_value(pod: Mapping[str, Any]) -> int:
     return priority if isinstance(priority, int) and priority else DEFAULT_PRIORITIES[priority_band(pod)]
 
 
+def classes_of(pod: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return `kubernetes_qos_class`, `qos_class` and `priority_band`, computed once for all three.
+
+    Raises:
+        ValueError: the Kubernetes class must be computed and a quantity cannot be read.
+    """
+    computed = kubernetes_qos_class(pod)
+    qos = raw_qos_class(pod) or _QOS_OF_KUBERNETES[computed]
+    return computed, qos, raw_priority_band(pod) or (BATCH if qos == BE else PROD)
+
+
 def resource_name(name: str, band: str) -> str:
     """Return under which name pods of a band ask for `cpu` or `memory`: their own for batch and mid, none for free.
 

@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import msgspec
 import numpy as np
 
-from ..cluster.pods import json_kind
+from ..kubernetes.objects import json_kind
 
 MOST_ELEMENTS: Final = 4 * 1024 * 1024
 """Elements (members, items and brackets) of a whole body: 5,000 whole nodes have about a million."""

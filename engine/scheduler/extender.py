@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cel.frame import Rows
-from ..cluster.pods import PodInfo, json_kind
+from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Cluster, Snapshot
+from ..kubernetes.objects import json_kind
 from ..points import Code, Enforcement, Point
 from ..reload.instances import Lease
 from .bodies import Malformed, SentNode, read_envelope

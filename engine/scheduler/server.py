@@ -436,7 +436,12 @@ class Server:
                 # A few at a time: decisions have their turn in between.
                 for first in range(0, len(changes), _CHANGES_AT_ONCE):
                     few = changes[first:first + _CHANGES_AT_ONCE]
-                    for problem in await self._in_turn("taking over a listing", apply, cluster, few):
+                    try:
+                        found = await self._in_turn("taking over a listing", apply, cluster, few, refresh.listing)
+                    except Exception:
+                        refresh.listing.retry(changes[first:])
+                        raise
+                    for problem in found:
                         _LOG.warning("%s", problem.message)
             except Exception as error:
                 _LOG.warning("listing %s failed, decisions go on with what is known: %s", loaded.source, error)

@@ -47,3 +47,63 @@ def test_a_malformed_object_is_told_and_the_others_are_taken():
     problems = apply(cluster, listing.changes([node("a", "2", cpu="x"), node("b")]))
     assert [problem.message.startswith("Node `a`: `status.allocatable.cpu`") for problem in problems] == [True]
     assert cluster.names == ["a", "b"]
+
+
+def test_a_malformed_object_is_reported_once_and_retried_until_it_is_mended():
+    cluster, listing = Cluster([node("a")]), Listing([node("a")])
+    listings = [[node("a", "2", cpu="x"), node("b")], [node("a", "2", cpu="x"), node("b")],
+                [node("a", "3", cpu="y"), node("b")], [node("a", "4", cpu="6"), node("b")], [node("a", "4", cpu="6"), node("b")]]
+    told = [[problem.message for problem in apply(cluster, listing.changes(each), listing)] for each in listings]
+    assert [[message.split(":")[2].strip() for message in each] for each in told] == [
+        ["`x` is not a quantity"], [], ["`y` is not a quantity"], [], []]
+    assert cluster.snapshot().allocatable("cpu").tolist() == [6000, 4000]
+
+
+def test_changes_that_did_not_reach_the_cluster_come_again_with_the_next_listing():
+    cluster, listing = Cluster([node("a"), node("b")]), Listing([node("a"), node("b")])
+    second = [node("a", "2", cpu="8"), node("c")]
+    lost = listing.changes(second)
+    listing.retry(lost)
+    again = listing.changes(second)
+    assert again == lost == [(("Node", "a"), second[0]), (("Node", "c"), second[1]), (("Node", "b"), None)]
+    assert (apply(cluster, again, listing), cluster.names, listing.changes(second)) == ([], ["a", "c"], [])
+
+
+class Trap(dict):
+    """An object whose spec cannot be read by name, as nobody does before the object is half applied."""
+
+    def get(self, key, default=None):
+        if key == "spec":
+            raise RuntimeError("sprung")
+        return super().get(key, default)
+
+    def __getitem__(self, key):
+        return self.get(key)
+
+
+def test_an_object_that_fails_half_way_costs_no_other_object_and_leaves_what_was_known_of_it():
+    before = {**node("a"), "spec": {"unschedulable": False}}
+    cluster = Cluster([before, pod("p", "a"), pod("q", "a")])
+    cluster.snapshot().frame({}).codes(("node", "spec", "unschedulable"))  # a column that follows what the trap hides
+    changes = [(("Node", "a"), Trap({**node("a", "2", cpu="8"), "spec": {}})), (("Node", "b"), node("b")),
+               (("Pod", "default/q"), None), (("Pod", "default/r"), pod("r", "b"))]
+    problems = apply(cluster, changes)
+    assert [problem.message for problem in problems] == ["Node `a`: it cannot be taken in (RuntimeError: sprung)"]
+    fresh = Cluster([before, node("b"), pod("p", "a"), pod("r", "b")])
+    assert [(each.snapshot().allocatable("cpu").tolist(), each.snapshot().requested("cpu").tolist(), each.objects("Node"))
+            for each in (cluster, fresh)] == [([4000, 4000], [1000, 1000], fresh.objects("Node"))] * 2
+
+
+def test_a_listener_that_fails_stops_neither_the_change_nor_the_other_listeners(caplog):
+    cluster, heard = Cluster([node("a")]), []
+
+    def fail(event):
+        raise RuntimeError("no room")
+
+    cluster.listen(fail)
+    cluster.listen(lambda event: heard.append(event.key))
+    assert apply(cluster, [(("Node", "b"), node("b")), (("Node", "a"), None)]) == []
+    assert (cluster.names, heard) == (["b"], ["b", "a"])
+    assert [record.getMessage() for record in caplog.records] == [
+        "a change of the Node `b` could not be followed everywhere: no room",
+        "a change of the Node `a` could not be followed everywhere: no room"]

@@ -264,3 +264,28 @@ def test_columns_that_followed_their_rows_say_what_rows_say(seed):
                 assert (got and (got.message, got.reason)) == (error and (error.message, error.reason)), text
                 if error is None:
                     assert column.values[row] == alone.values[0], text
+
+
+def test_sums_beyond_64_bits_saturate_and_come_back_exactly_when_pods_leave():
+    most = 2**63 - 1
+
+    def bound(name, on, cpu, memory):
+        item = pod(name, cpu=cpu, on=on)
+        item["spec"]["containers"][0]["resources"]["requests"]["memory"] = str(memory)
+        return item
+
+    cluster = Cluster([node("a"), node("b"), bound("small", "a", "1", 5), bound("other", "b", "2", 7),
+                       bound("x", "a", "1", most), bound("y", "a", f"{most}m", most)])
+
+    def seen():
+        snapshot = cluster.snapshot()
+        return [snapshot.requested("cpu").tolist(), snapshot.requested("memory").tolist(),
+                snapshot.nonzero_requested("memory").tolist(), [dict(snapshot.row(row).requested) for row in (0, 1)]]
+
+    full = seen()
+    cluster.delete("Pod", "shop/x")
+    without_x = seen()
+    cluster.delete("Pod", "shop/y")
+    assert full == [[most, 2000], [most, 7], [most, 7], [{"cpu": most, "memory": most}, {"cpu": 2000, "memory": 7}]]
+    assert without_x == full
+    assert seen() == [[1000, 2000], [5, 7], [5, 7], [{"cpu": 1000, "memory": 5}, {"cpu": 2000, "memory": 7}]]
