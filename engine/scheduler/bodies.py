@@ -22,8 +22,11 @@ MOST_ELEMENTS: Final = 4 * 1024 * 1024
 """Elements (members, items and brackets) of a whole body: 5,000 whole nodes have about a million."""
 MOST_OBJECT_ELEMENTS: Final = 200_000
 """Elements of one object that is decoded; the API server stores at most 1.5 MiB."""
+MOST_OBJECT_BYTES: Final = 8 * 1024 * 1024
 MOST_NAMES: Final = 100_000
-"""Nodes of one request."""
+"""Nodes of one request that are named."""
+MOST_NODES: Final = 20_000
+"""Nodes of one request that come whole."""
 DEEPEST: Final = 100
 """Levels of nesting of an object that is decoded; those of Kubernetes have about 15."""
 ELEMENT_BYTES: Final = 120
@@ -54,12 +57,14 @@ class SentNode:
     raw: msgspec.Raw
 
     def decoded(self) -> dict[str, Any]:
-        """Return the object, with the kind that Go leaves out.
+        """Return the object as listings have it: with the kind that Go leaves out, without managed fields.
 
         Raises:
             Malformed: it is nothing that can be read.
         """
-        return {"apiVersion": "v1", "kind": "Node", **read_object(self.raw)}
+        item = read_object(self.raw)
+        item["metadata"].pop("managedFields", None)
+        return {"apiVersion": "v1", "kind": "Node", **item}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +180,8 @@ def _nodes_of(nodes: msgspec.Raw) -> list[SentNode]:
             raise Malformed(f"`Nodes.items` is no list of nodes: {error}") from None
         found = _cut(_items, items, "`Nodes.items` must be a list")
         heads = [_head_of(place, item) for place, item in enumerate(found)]
-    if len(heads) > MOST_NAMES:
-        raise ExcessiveError(f"`Nodes` has {len(heads)} items, at most {MOST_NAMES} are read")
+    if len(heads) > MOST_NODES:
+        raise ExcessiveError(f"`Nodes` has {len(heads)} items, at most {MOST_NODES} are read")
     sent: list[SentNode] = []
     for place, (head, raw) in enumerate(zip(heads, _items.decode(items), strict=True)):
         metadata = head.metadata
@@ -226,6 +231,8 @@ def _value(text: bytes | bytearray | msgspec.Raw | None) -> Any:
     """Decode one JSON value as the API server would: finite numbers, UTF-8, bounded in elements and depth."""
     if text is None:
         return None
+    if len(memoryview(text)) > MOST_OBJECT_BYTES:
+        raise ExcessiveError(f"the object has {len(memoryview(text))} bytes, at most {MOST_OBJECT_BYTES} are read")
     count = _check_count(text, MOST_OBJECT_ELEMENTS, "the body")
     try:
         value = json.loads(bytes(text).decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)

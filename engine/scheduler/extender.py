@@ -256,7 +256,7 @@ class Extender:
         """How many pods hold a generation for their second call."""
         return len(self._pins)
 
-    def answer(self, verb: Verb, body: bytes) -> Reply:
+    def answer(self, verb: Verb, body: bytes | bytearray) -> Reply:
         """Answer one call. What goes wrong in a decision is in the answer, as far as the protocol has a place for it.
 
         Raises:
@@ -268,6 +268,8 @@ class Extender:
             reply = self._filter(question) if verb is Verb.FILTER else self._prioritize(question)
         except RecursionError:
             raise Malformed("the body is nested too deeply") from None
+        except Malformed:  # nodes of the request that are too much
+            raise
         except Exception as error:  # whatever it was, kube-scheduler is told, and the next pod gets its turn
             _LOG.exception("deciding about %s failed", question.pod.key)
             reply = self._broken(verb, question, describe(error))

@@ -37,7 +37,7 @@ class Inquiry:
     text: bool = False
 
 
-def read_inquiry(query: Mapping[str, str], body: bytes | None) -> Inquiry:
+def read_inquiry(query: Mapping[str, str], body: bytes | bytearray | None) -> Inquiry:
     """Read a question of `/explain`: `?pod=NAMESPACE/NAME`, or a body that is a Pod or kube-scheduler's question.
 
     Raises:

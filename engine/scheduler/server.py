@@ -11,9 +11,10 @@ import json
 import logging
 import math
 import ssl
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,7 +42,8 @@ from .bodies import ExcessiveError, Malformed
 from .counters import Counters, evaluations_of, expressions_of
 from .decider import Decider, Stopped
 from .extender import Extender, Record, Verb
-from .inquiry import UnknownSubjectError, answer_inquiry, read_inquiry
+from .inquiry import Inquiry, UnknownSubjectError, answer_inquiry, read_inquiry
+from .intake import DeclinedError, Intake
 from .services import FLAGS, UnknownPathError, switched
 from .services import answer as answer_service
 from .shadow import Result
@@ -62,7 +64,8 @@ _INQUIRY_BUDGETS: Final = 10
 """How many times as long as a decision may take what people ask for, and the taking over of a listing's changes."""
 _LOOKS_PER_BUDGET: Final = 10
 _CLOSE_SECONDS: Final = 5.0
-_BODY_SECONDS: Final = 30.0
+_LINGERING_SECONDS: Final = 1.0
+_READ_BYTES: Final = 64 * 1024
 _MOST_WAITING: Final = 32
 _SHUTDOWN_SECONDS: Final = 5.0
 _CHANGES_AT_ONCE: Final = 100
@@ -266,8 +269,11 @@ class Server:
         self._health = health
         self._token = token
         self._loaded: Loaded | None = None
+        self._intake = Intake(max_body, most=2 * max_body)
         self._waiting = 0
         self._explaining = False
+        # What is shown is put together beside the event loop, which moves the bytes of calls.
+        self._shower = ThreadPoolExecutor(2, thread_name_prefix="show")
         self._decision_seconds = decision_seconds
         self._close_seconds = close_seconds
         self._decider = Decider(stopped=self._stopped)
@@ -307,6 +313,7 @@ class Server:
                 if loaded is not None:
                     await self._close(loaded)
                 self._decider.shutdown(wait=False, cancel_futures=True)
+                self._shower.shutdown(wait=False, cancel_futures=True)
 
     async def _load_until(self, stop: asyncio.Event) -> Loaded | None:
         """Return what is loaded; None where the server is to end before that."""
@@ -391,20 +398,20 @@ class Server:
         return _later(f"no decision can be made now: {overdue.describe(self._decider.clock())}")
 
     async def _in_turn(self, what: str, fn: Callable[..., T], *arguments: object) -> T:
-        """Return what `fn` does in the thread that decides; raises `_Declined` where its turn does not come in time."""
+        """Return what `fn` does in the thread that decides; declines where its turn is late."""
         if (overdue := self._watchdog.look()) is not None:
-            raise _Declined(503, f"no decision can be made now: {overdue.describe(self._decider.clock())}", _LATER)
+            why = overdue.describe(self._decider.clock())
+            raise DeclinedError(503, f"no decision can be made now: {why}", **_LATER)
         budget = self._decision_seconds * _INQUIRY_BUDGETS
         try:
             async with asyncio.timeout(budget):
                 return await asyncio.wrap_future(self._decider.assign(what, budget, fn, *arguments))
         except TimeoutError:
-            raise _Declined(503, f"no answer within {budget:g} s", _LATER) from None
+            raise DeclinedError(503, f"no answer within {budget:g} s", **_LATER) from None
 
     @asynccontextmanager
     async def _listening(self, host: str, port: int) -> AsyncIterator[str]:
-        # aiohttp refuses a body of exactly its limit.
-        app = web.Application(client_max_size=self._max_body + 1, middlewares=[_explain_errors])
+        app = web.Application(middlewares=[_explain_errors])
         app.router.add_post("/filter", self._filter)
         app.router.add_post("/prioritize", self._prioritize)
         app.router.add_get("/status", self._status)
@@ -418,7 +425,7 @@ class Server:
             if self._health is not None:
                 probes = web.Application(middlewares=[_explain_errors])
                 self._add_probes(probes)
-                await open_ports.enter_async_context(_serving(probes, *self._health, None))
+                await open_ports.enter_async_context(_serving_apart(probes, *self._health))
             self._add_probes(app)
             yield await open_ports.enter_async_context(_serving(app, host, port, self._tls))
 
@@ -463,44 +470,49 @@ class Server:
             return _refuse(503, "policies and cluster are not loaded yet")
         if (late := self._refuse_late()) is not None:
             return late
-        if self._waiting >= _MOST_WAITING:
-            return _later(f"{self._waiting} calls are waiting already")
-        if (request.content_length or 0) > self._max_body:
-            return _refuse(413, f"the body has {request.content_length} bytes, at most {self._max_body} are taken "
-                                "(`--max-body`)")
-        self._waiting += 1
-        try:
-            try:
-                async with asyncio.timeout(_BODY_SECONDS):
-                    body = await request.read()
-            except TimeoutError:
-                return _refuse(408, f"the body did not arrive within {_BODY_SECONDS:g} s")
+        async with self._intake.body(request, option="--max-body") as body:
             if self._loaded is not loaded:  # the server has begun to end while the body came
                 return _refuse(503, "the server ends")
-            loop = asyncio.get_running_loop()
-            answering: asyncio.Future[bytes] = loop.create_future()
-            job = self._decider.assign(verb.value, self._decision_seconds, self._decide, loaded, verb, body,
-                                       partial(_settle, loop, answering))
+            if self._waiting >= _MOST_WAITING:
+                return _later(f"{self._waiting} calls are waiting already")
+            self._waiting += 1
             try:
-                async with asyncio.timeout(self._decision_seconds):
-                    answer = await answering
-            except TimeoutError:
-                return _later(f"no decision within {self._decision_seconds:g} s")
+                answer = await self._decided(loaded, verb, body)
             finally:
-                job.cancel()  # where nobody waits for it any more, its turn is left out
-        except Malformed as error:
+                self._waiting -= 1
+        if answer is None:
+            return _later(f"no decision within {self._decision_seconds:g} s")
+        if isinstance(answer, Malformed):
             self.metrics.malformed(verb)
-            return _refuse(413 if isinstance(error, ExcessiveError) else 400, str(error))
-        finally:
-            self._waiting -= 1
+            return _refuse(413 if isinstance(answer, ExcessiveError) else 400, str(answer))
+        if isinstance(answer, Exception):
+            raise answer
         return web.Response(body=answer, content_type="application/json")
 
+    async def _decided(self, loaded: Loaded, verb: Verb, body: bytearray) -> bytes | Exception | None:
+        """Return the answer, or what went wrong; None where it does not come in time."""
+        loop = asyncio.get_running_loop()
+        answering: asyncio.Future[bytes | Exception] = loop.create_future()
+        job = self._decider.assign(verb.value, self._decision_seconds, self._decide, loaded, verb, body,
+                                   partial(_settle, loop, answering))
+        try:
+            async with asyncio.timeout(self._decision_seconds):
+                return await answering
+        except TimeoutError:
+            return None
+        finally:
+            job.cancel()  # where nobody waits for it any more, its turn is left out
+
     def _decide(
-        self, loaded: Loaded, verb: Verb, body: bytes, tell: Callable[[bytes | Exception], None],
+        self, loaded: Loaded, verb: Verb, body: bytearray, tell: Callable[[bytes | Exception], None],
     ) -> None:
         started = time.perf_counter()
         try:
             reply = loaded.extender.answer(verb, body)
+        except Malformed as error:
+            # The frames that it went through hold the body, which would stay until the next garbage collection.
+            tell(_bare(error))
+            return
         except Exception as error:  # whoever waits for it is told
             tell(error)
             return
@@ -557,25 +569,18 @@ class Server:
     async def _admitted(self, request: web.Request) -> tuple[Loaded, Any]:
         """Return what a request of somebody who may change things is about, and its body."""
         if self._token is None:
-            raise _Declined(403, "nothing can be changed over HTTP: start the server with `--admin-token-file`")
+            raise DeclinedError(403, "nothing can be changed over HTTP: start the server with `--admin-token-file`")
         if not await asyncio.to_thread(self._token.fits, request.headers.get("Authorization", "")):
-            raise _Declined(401, "show the token of `--admin-token-file` as `Authorization: Bearer TOKEN`",
-                            {"WWW-Authenticate": "Bearer"})
+            raise DeclinedError(401, "show the token of `--admin-token-file` as `Authorization: Bearer TOKEN`",
+                                **{"WWW-Authenticate": "Bearer"})
         if self._loaded is None:
-            raise _Declined(503, "policies and cluster are not loaded yet")
-        body = b""
-        try:
-            async with asyncio.timeout(_BODY_SECONDS):
-                async for chunk in request.content.iter_any():
-                    body += chunk
-                    if len(body) > _ADMIN_BODY:
-                        raise _Declined(413, f"the body has more than {_ADMIN_BODY} bytes")
-        except TimeoutError:
-            raise _Declined(408, f"the body did not arrive within {_BODY_SECONDS:g} s") from None
-        try:
-            return self._loaded, json.loads(body or b"{}")
-        except (ValueError, RecursionError):
-            raise _Declined(400, "the body is no JSON") from None
+            raise DeclinedError(503, "policies and cluster are not loaded yet")
+        loaded = self._loaded
+        async with self._intake.body(request, largest=_ADMIN_BODY) as body:
+            try:
+                return loaded, json.loads(body or b"{}")
+            except (ValueError, RecursionError):
+                raise DeclinedError(400, "the body is no JSON") from None
 
     # What people and probes ask
 
@@ -591,34 +596,41 @@ class Server:
         return self._refuse_late() or web.Response(text="ok\n")
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(self.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        text = await self._shown(generate_latest, self.metrics.registry)
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _shown(self, make: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._shower, make, *arguments)
 
     async def _explain(self, request: web.Request) -> web.Response:
         loaded = self._loaded
         if loaded is None:
             return _refuse(503, "policies and cluster are not loaded yet")
+        try:
+            if request.method != "POST":
+                return await self._explained(loaded, await self._shown(_read, request.query, None))
+            async with self._intake.body(request, option="--max-body") as body:
+                inquiry = await self._shown(_read, request.query, body)
+            return await self._explained(loaded, inquiry)
+        except RecursionError:
+            return _refuse(400, "the pod is nested too deeply")
+        except UnknownSubjectError as error:
+            return _refuse(404, str(error))
+
+    async def _explained(self, loaded: Loaded, inquiry: Inquiry | Malformed) -> web.Response:
+        if isinstance(inquiry, Malformed):
+            return _refuse(413 if isinstance(inquiry, ExcessiveError) else 400, str(inquiry))
         if self._explaining:
             # Decisions wait for each of them: many at once would be too much.
             return _refuse(503, "another explanation is under way: ask again")
         self._explaining = True
         try:
-            body = None
-            if request.method == "POST":
-                async with asyncio.timeout(_BODY_SECONDS):
-                    body = await request.read()
-            inquiry = read_inquiry(request.query, body)
             finding = await self._in_turn("explain", answer_inquiry, loaded.extender, inquiry)
-        except TimeoutError:
-            return _refuse(408, f"the body did not arrive within {_BODY_SECONDS:g} s")
-        except RecursionError:
-            return _refuse(400, "the pod is nested too deeply")
-        except Malformed as error:
-            return _refuse(413 if isinstance(error, ExcessiveError) else 400, str(error))
-        except UnknownSubjectError as error:
-            return _refuse(404, str(error))
         finally:
             self._explaining = False
-        return web.Response(text=finding.as_text() + "\n") if inquiry.text else web.json_response(finding.to_json())
+        if inquiry.text:
+            return web.Response(text=await self._shown(finding.as_text) + "\n")
+        return _json(await self._shown(lambda: _dumped(finding.to_json())))
 
     async def _services(self, request: web.Request) -> web.Response:
         loaded = self._loaded
@@ -633,23 +645,24 @@ class Server:
             return _refuse(404, str(error))
         except ValueError as error:
             return _refuse(400, str(error))
-        return web.json_response(found, dumps=partial(json.dumps, default=str))
+        return _json(await self._shown(_dumped, found))
 
     async def _status(self, request: web.Request) -> web.Response:
         loaded = self._loaded
         if loaded is None:
             return web.json_response({"ready": False})
-        overdue = self._watchdog.look()
-        status = status_of(loaded, request.query.get("pod"))
-        status["ready"] = overdue is None
-        status["overdue"] = None if overdue is None else overdue.to_json(self._decider.clock())
-        return web.json_response(status)
+        overdue, pod = self._watchdog.look(), request.query.get("pod")
+        late = {"ready": overdue is None,
+                "overdue": None if overdue is None else overdue.to_json(self._decider.clock())}
+        return _json(await self._shown(lambda: _dumped(status_of(loaded, pod) | late)))
 
 
 @asynccontextmanager
 async def _serving(app: web.Application, host: str, port: int, tls: ssl.SSLContext | None) -> AsyncIterator[str]:
     """Serve until the block ends; yield the URL."""
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
+    # Nothing is decompressed, also where nobody reads the body; what is left of one that was refused is not waited for.
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS, auto_decompress=False,
+                           lingering_time=_LINGERING_SECONDS, read_bufsize=_READ_BYTES)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port, ssl_context=tls).start()
@@ -658,6 +671,35 @@ async def _serving(app: web.Application, host: str, port: int, tls: ssl.SSLConte
         yield f"{'http' if tls is None else 'https'}://{shown}:{address[1]}"
     finally:
         await runner.cleanup()
+
+
+@asynccontextmanager
+async def _serving_apart(app: web.Application, host: str, port: int) -> AsyncIterator[str]:
+    """Serve from a thread with an event loop of its own, whatever this one is busy with; yield the URL."""
+    started: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        async with _serving(app, host, port, None) as url:
+            started.set_result((url, asyncio.get_running_loop(), stop))
+            await stop.wait()
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:  # whoever starts it is told
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = threading.Thread(target=run, name="probes", daemon=True)
+    thread.start()
+    url, loop, stop = await asyncio.wrap_future(started)
+    try:
+        yield url
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        await asyncio.to_thread(thread.join)
 
 
 def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
@@ -709,24 +751,24 @@ def _close(loaded: Loaded) -> None:
     loaded.extender.scheduler.close()
 
 
-class _Declined(Exception):
-    """A request that ends with a status and a reason, wherever that is found out."""
-
-    def __init__(self, status: int, reason: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.headers = dict(headers or {})
+def _bare(error: Malformed) -> Malformed:
+    return type(error)(*error.args)
 
 
-def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[bytes], answer: bytes | Exception) -> None:
+def _read(query: Mapping[str, str], body: bytes | bytearray | None) -> Inquiry | Malformed:
+    try:
+        return read_inquiry(query, body)
+    except Malformed as error:
+        return _bare(error)
+
+
+def _settle(
+    loop: asyncio.AbstractEventLoop, future: asyncio.Future[bytes | Exception], answer: bytes | Exception,
+) -> None:
     """Give an answer to whoever waits for it in the event loop; called from the thread that decides."""
 
     def settle() -> None:
-        if future.done():  # the client went away
-            return
-        if isinstance(answer, Exception):
-            future.set_exception(answer)
-        else:
+        if not future.done():  # else the client went away
             future.set_result(answer)
 
     with suppress(RuntimeError):  # the loop is closed: nobody waits any more
@@ -754,6 +796,12 @@ _LATER: Final = {"Retry-After": "1"}
 
 def _later(reason: str) -> web.Response:
     return _refuse(503, reason, **_LATER)
+def _dumped(data: object) -> bytes:
+    return json.dumps(data, default=str).encode()
+
+
+def _json(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="application/json", charset="utf-8")
 
 
 def _refuse(status: int, reason: str, **headers: str) -> web.Response:
@@ -775,10 +823,7 @@ async def _explain_errors(
     except web.HTTPMethodNotAllowed as error:
         allowed = ", ".join(sorted(error.allowed_methods))
         return _refuse(405, f"`{path}` takes {allowed}, not {request.method[:20]}", Allow=allowed)
-    except web.HTTPRequestEntityTooLarge:
-        limit = request.client_max_size - 1
-        return _refuse(413, f"the body has more than {limit} bytes, which is all that is taken (`--max-body`)")
-    except _Declined as error:
+    except DeclinedError as error:
         return _refuse(error.status, str(error), **error.headers)
     except web.HTTPException as error:
         return _refuse(error.status, error.reason)

@@ -173,7 +173,7 @@ def test_without_a_token_file_nothing_can_be_changed(client):
 def test_a_large_body_is_refused(shadowed):
     shadowed.connection.request("POST", "/rollback", b" " * 70_000, {"Authorization": f"Bearer {TOKEN}"})
     response = shadowed.connection.getresponse()
-    assert (response.status, json.loads(response.read())) == (413, {"error": "the body has more than 65536 bytes"})
+    assert (response.status, json.loads(response.read())) == (413, {"error": "the body has 70000 bytes, at most 65536 are taken"})
 
 
 def test_a_rollback_holds_until_the_directory_changes(shadowed, policies):

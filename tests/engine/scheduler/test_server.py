@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import ClassVar
 
 from koordpolicy.engine.scheduler.extender import Verb
 from koordpolicy.engine.scheduler.server import Loaded, Server
@@ -11,13 +12,14 @@ class Arriving:
     """A request whose body comes when the server has just begun to end."""
 
     content_length = 2
+    headers: ClassVar = {}
 
     def __init__(self, server):
-        self.server = server
+        self.server, self.content, self.chunks = server, self, [b"", b"{}"]
 
-    async def read(self):
+    async def readany(self):
         self.server._loaded = None
-        return b"{}"
+        return self.chunks.pop()
 
 
 def test_a_call_whose_body_comes_while_the_server_ends_is_told_so():

@@ -1,0 +1,130 @@
+"""Taking in the bodies of requests: each bounded in bytes and time, all of them together in bytes.
+
+Who sends slowly costs nobody anything: a body takes no slot of those that wait for a decision until all of it is there,
+and when the bodies that are under way take too much memory, the slowest of them has to go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from aiohttp import web
+
+BODY_SECONDS: Final = 10.0
+"""How long a body may take to arrive; kube-scheduler waits for 5 s at most, unless it is told otherwise."""
+MOST_ARRIVING: Final = 256
+"""How many bodies may be under way."""
+
+_GRACE_S: Final = 1.0
+
+
+class DeclinedError(Exception):
+    """A request that ends with a status and a reason, wherever that is found out."""
+
+    def __init__(self, status: int, reason: str, **headers: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.headers = headers
+
+
+@dataclass(slots=True, eq=False)
+class _Arriving:
+    """A body that is under way."""
+
+    since: float
+    limit: asyncio.Timeout
+    body: bytearray = field(default_factory=bytearray)
+    dropped: bool = False
+
+    def rate(self, now: float) -> float:
+        """Return bytes per second; nothing can be said of one that has just begun."""
+        took = now - self.since
+        return math.inf if took < _GRACE_S else len(self.body) / took
+
+
+class Intake:
+    """Takes in bodies, for one event loop.
+
+    `largest` is how many bytes a body may have, `most` how many all together, until they are decided about. `timer`
+    tells seconds of a clock that only goes forward.
+    """
+
+    def __init__(
+        self, largest: int, *, most: int, seconds: float = BODY_SECONDS, most_arriving: int = MOST_ARRIVING,
+        timer: Callable[[], float] | None = None,
+    ) -> None:
+        self.bytes = 0
+        """How many bytes are held."""
+        self._largest = largest
+        self._most = most
+        self._seconds = seconds
+        self._most_arriving = most_arriving
+        self._timer = timer
+        self._arriving: list[_Arriving] = []
+
+    @asynccontextmanager
+    async def body(self, request: web.BaseRequest, *, largest: int = 0, option: str = "") -> AsyncIterator[bytearray]:
+        """Yield the body once all of it is there; its bytes count until the block ends.
+
+        `largest` is another bound of this body alone. `option` is what the reason names where it is exceeded.
+
+        Raises:
+            DeclinedError: the body is compressed (415), too large (413), too slow (408), or has to make room (503).
+        """
+        most, option = largest or self._largest, f" (`{option}`)" if option else ""
+        encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding not in ("", "identity"):
+            raise DeclinedError(415, f"the body is encoded as `{encoding[:40]}`: send it as it is, since a few bytes "
+                                     "may decompress to any number", **{"Accept-Encoding": "identity"})
+        if (request.content_length or 0) > most:
+            raise DeclinedError(413, f"the body has {request.content_length} bytes, at most {most} are taken{option}")
+        body = await self._read(request, most, option)
+        try:
+            yield body
+        finally:
+            self.bytes -= len(body)
+
+    async def _read(self, request: web.BaseRequest, most: int, option: str) -> bytearray:
+        arriving, whole = _Arriving(self._now(), asyncio.timeout(self._seconds)), False
+        self._arriving.append(arriving)
+        try:
+            async with arriving.limit:
+                if len(self._arriving) > self._most_arriving:
+                    self._drop_slowest()
+                while not arriving.dropped and (chunk := await request.content.readany()):
+                    if len(arriving.body) + len(chunk) > most:
+                        raise DeclinedError(413, f"the body has more than {most} bytes, which is all that is taken"
+                                                 f"{option}")
+                    arriving.body += chunk
+                    self.bytes += len(chunk)
+                    while self.bytes > self._most and not arriving.dropped:
+                        self._drop_slowest()
+                whole = not arriving.dropped
+        except TimeoutError:
+            if not arriving.dropped:
+                raise DeclinedError(408, f"the body did not arrive within {self._seconds:g} s") from None
+        finally:
+            if not arriving.dropped:
+                self._arriving.remove(arriving)
+                self.bytes -= 0 if whole else len(arriving.body)
+        if arriving.dropped:
+            raise DeclinedError(503, "too many bodies arrive at the same time, and this one is the slowest")
+        return arriving.body
+
+    def _drop_slowest(self) -> None:
+        """Let the body that arrives most slowly make room."""
+        now = self._now()
+        slowest = min(self._arriving, key=lambda each: each.rate(now))
+        self._arriving.remove(slowest)
+        self.bytes -= len(slowest.body)
+        slowest.dropped, slowest.body = True, bytearray()
+        if not slowest.limit.expired():
+            slowest.limit.reschedule(asyncio.get_running_loop().time())
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time() if self._timer is None else self._timer()
