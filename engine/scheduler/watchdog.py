@@ -6,6 +6,7 @@ thread's stack once it is overdue.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import FrameType
@@ -69,7 +70,7 @@ class Overdue:
 
 
 class Watchdog:
-    """Looks at what a decider is at work on; `look` is to be called a few times per budget, by any one thread.
+    """Looks at what a decider is at work on; `look` is to be called a few times per budget.
 
     `report` is called once for each task that becomes overdue. After `last` seconds more the process is beyond help.
     """
@@ -78,10 +79,15 @@ class Watchdog:
         self._decider = decider
         self._last = last
         self._report = report
+        self._lock = threading.RLock()
         self._seen: tuple[Task, Overdue] | None = None
 
     def look(self) -> Overdue | None:
-        """Return the task that is overdue now; None where there is none."""
+        """Return the task that is overdue now; None where there is none. May be called from any thread."""
+        with self._lock:
+            return self._look()
+
+    def _look(self) -> Overdue | None:
         task = self._decider.task
         if task is None or self._decider.clock() - task.since <= task.budget:
             self._seen = None
