@@ -220,7 +220,9 @@ def are_scores(values: NDArray[np.int64]) -> bool:
 _CPU = "milli-cores"
 _BYTES = "bytes"
 _NATIVE: Final = {"cpu": _CPU, "memory": _BYTES, "pods": "pods", "ephemeral-storage": _BYTES}
-_AMOUNTS: Final = {name: Field(INT, f"In {unit}.") for name, unit in _NATIVE.items()}
+_AMOUNTS: Final = {name: Field(INT, f"In {unit}.", unit=unit) for name, unit in _NATIVE.items()}
+_DEVICES: Final = "devices"
+_GPU: Final = "thousandths of a device"
 
 RESOURCE_LIST: Final = ObjectType(
     "ResourceList", _AMOUNTS, index=INT, absent=0,
@@ -245,23 +247,23 @@ USAGE: Final = ObjectType(
     doc="Measured amounts by resource, and per statistic (`usage.p90.cpu`). Without a metric, or with an expired one,"
     " reading it is the error `NoMetric`.",
 )
-_GPU_TEXTS: Final = {
-    "gpuFree": "Free GPU of all devices together, in thousandths of one device.",
-    "gpuTotal": "GPU of all devices together, in thousandths of one device.",
-    "gpuFreeDevices": "Number of devices of which nothing is taken.",
-    "gpuDevices": "Number of devices.",
+_GPU_FIELDS: Final = {
+    "gpuFree": Field(INT, "Free GPU of all devices together, in thousandths of one device.", unit=_GPU),
+    "gpuTotal": Field(INT, "GPU of all devices together, in thousandths of one device.", unit=_GPU),
+    "gpuFreeDevices": Field(INT, "Number of devices of which nothing is taken.", unit=_DEVICES),
+    "gpuDevices": Field(INT, "Number of devices.", unit=_DEVICES),
 }
 NODE_INFO: Final = ObjectType(
     "NodeInfo",
     {
         "name": Field(STRING, "The node's name."),
-        "pods": Field(INT, "Number of pods on the node."),
-        "images": Field(map_of(STRING, INT), "Sizes in bytes of the images on the node, by name."),
+        "pods": Field(INT, "Number of pods on the node.", unit="pods"),
+        "images": Field(map_of(STRING, INT), "Sizes in bytes of the images on the node, by name.", unit=_BYTES),
         "zone": Field(STRING, "The zone, or an empty text."),
         "region": Field(STRING, "The region, or an empty text."),
         "measured": Field(BOOL, "Whether the node has a metric that is not expired."),
         "unschedulable": Field(BOOL, "Whether the node is cordoned."),
-        **{name: Field(INT, text) for name, text in _GPU_TEXTS.items()},
+        **_GPU_FIELDS,
         "gpuModel": Field(STRING, "Model of the devices, or an empty text."),
     },
     doc="Facts derived of a node and of what runs on it.",
@@ -277,9 +279,9 @@ POD_INFO: Final = ObjectType(
         "priorityBand": Field(STRING, "koord-prod, koord-mid, koord-batch, koord-free, or an empty text."),
         "requests": Field(RESOURCE_LIST.type, "The pod's effective requests."),
         "limits": Field(RESOURCE_LIST.type, "The pod's effective limits."),
-        "gpuCount": Field(INT, "Number of GPUs that it wants; 0 for none."),
-        "gpuShare": Field(INT, "How much of each, in thousandths of one device; 0 for none."),
-        "gpuRequest": Field(INT, "What it wants of all together, in thousandths of one device."),
+        "gpuCount": Field(INT, "Number of GPUs that it wants; 0 for none.", unit=_DEVICES),
+        "gpuShare": Field(INT, "How much of each, in thousandths of one device; 0 for none.", unit=_GPU),
+        "gpuRequest": Field(INT, "What it wants of all together, in thousandths of one device.", unit=_GPU),
         "gpuModels": Field(list_of(STRING), "Models that it accepts; empty for any."),
     },
     doc="Facts derived of a pod.",
@@ -289,8 +291,8 @@ DEVICE: Final = ObjectType(
     {
         "type": Field(STRING, "The kind of device: gpu."),
         "minor": Field(INT, "The device's number on its node."),
-        "total": Field(INT, "1000 for a device that can be used, 0 for one that cannot."),
-        "free": Field(INT, "What is not taken, in thousandths."),
+        "total": Field(INT, "1000 for a device that can be used, 0 for one that cannot.", unit=_GPU),
+        "free": Field(INT, "What is not taken, in thousandths.", unit=_GPU),
         "model": Field(STRING, "The device's model, or an empty text."),
     },
     doc="One device of a node.",
@@ -554,16 +556,39 @@ def unit_of(path: tuple[str, ...]) -> str:
     unit = _UNITS.get(path[0], "")
     if unit != _AMOUNT_UNIT:
         return unit
-    resource = path[-1] if len(path) > 1 else ""
-    return _NATIVE_UNITS.get(resource) or next(
-        (unit for name, unit in _NATIVE_UNITS.items() if resource.endswith(f"-{name}")), "",
+    return unit_of_resource(path[-1]) if len(path) > 1 else ""
+
+
+def unit_of_resource(name: str) -> str:
+    """Return the unit of an amount of a resource, as `requests` and `usage` count it; an empty text for most."""
+    return _NATIVE_UNITS.get(name) or next(
+        (unit for native, unit in _NATIVE_UNITS.items() if name.endswith(f"-{native}")), "",
     )
+
+
+def unit_of_field(holder: ObjectType | None, name: str) -> str:
+    """Return the unit of a field's numbers: as its type declares it, else as the API's conventions name the field."""
+    declared = holder.fields.get(name) if holder is not None else None
+    if declared is not None and declared.unit:
+        return declared.unit
+    if holder is not None and holder.name in _LISTS:
+        return unit_of_resource(name)
+    return _unit_by_convention(name)
+
+
+@functools.lru_cache(maxsize=4096)
+def _unit_by_convention(name: str) -> str:
+    return next((unit for ending, unit in _ENDINGS.items() if name.endswith(ending)), "")
 
 
 _UNITS: Final[Mapping[str, str]] = {
     each.name: each.unit
     for sees in (*(spec.sees for spec in SLOTS.values()), *_SUBJECTS.values())
     for each in sees if each.unit
+}
+_LISTS: Final = frozenset(each.name for each in (RESOURCE_LIST, MEASURED_LIST, USAGE))
+_ENDINGS: Final[Mapping[str, str]] = {
+    "Milliseconds": "milliseconds", "Seconds": "seconds", "Percent": "percent", "sizeBytes": _BYTES,
 }
 _NATIVE_UNITS: Final = {name: unit for name, unit in _NATIVE.items() if name != "pods"}
 

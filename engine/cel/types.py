@@ -91,6 +91,8 @@ class Field:
     """What makes two lists equal, as `x-kubernetes-list-type` says it: `set` (the same elements in any order), `map`
     (the same entries by `list_keys`), else element by element. `+` unites sets and merges maps of that kind."""
     list_keys: tuple[str, ...] = ()
+    unit: str = ""
+    """What a number of it counts (`milli-cores`, `bytes`, `seconds`); empty where the type says it all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ..source import Severity
-from . import across, declarations, expressions
+from . import across, declarations, expressions, units
 from .subject import Found, Subject, Whole
 
 
@@ -244,6 +244,19 @@ _RULES: Final = (
         _filter("podInfo.qosClass != 'BestEffort' || nodeInfo.pods < 50"),
         _filter("podInfo.qosClass != 'BE' || nodeInfo.pods < 50"),
         each=declarations.unknown_classes,
+    ),
+    Rule(
+        "KP022", "wrong-unit", Severity.WARNING,
+        "cpu is in milli-cores, memory in bytes, a percentage goes from 0 to 100 and a fraction from 0 to 1. What is"
+        " compared with a number of another unit, or added to one, decides nothing, or everything. The unit of each"
+        " variable stands in [points](points.md); `--fix` writes the number that was meant where that is clear.",
+        _scheduler("filter:\n- {name: small, expression: usage.cpu < 8}\n"
+                   "- {name: cool, expression: \"percent(usage.cpu, allocatable.cpu) < 0.6\"}\n"
+                   "- {name: free, expression: allocatable.memory - usage.cpu > requests.memory}"),
+        _scheduler("filter:\n- {name: small, expression: usage.cpu < 8000}\n"
+                   "- {name: cool, expression: \"percent(usage.cpu, allocatable.cpu) < 60\"}\n"
+                   "- {name: free, expression: allocatable.memory - usage.memory > requests.memory}"),
+        each=units.wrong_units, fixable=True,
     ),
     Rule(
         "KP030", "watermarks-crossed", Severity.ERROR,
