@@ -35,6 +35,7 @@ from .terminal import warn, write
 
 if TYPE_CHECKING:
     from ..registry import Plugin
+    from ..reload.vetting import Vetter
     from ..scheduler.admin import Token
     from ..scheduler.server import Loaded, Server
     from . import Builtins
@@ -56,7 +57,7 @@ _HEARTBEAT_SECONDS: Final = 1.0
 _OPTIONS: Final = ("bind", "enable", "priorities", "state_dir", "invalid_at_start", "reload_unit",
                    "max_error_rate", "refresh", "tls_cert", "tls_key", "client_ca", "health_bind",
                    "max_body", "shadow", "shadow_share", "admin_token_file", "decision_timeout", "stuck_timeout",
-                   "grace_period")
+                   "grace_period", "compile_timeout")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,6 +105,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--decision-timeout", metavar="SECONDS", type=_positive,
                        help="how long a call waits for its answer: then it is a 503, the server is not ready, and a "
                             "document that is to blame is rolled back (default: 3)")
+    group.add_argument("--compile-timeout", metavar="SECONDS", type=_seconds,
+                       help="how long a file of policies may take to be checked, in a process of its own; 0 compiles "
+                            "without that process (default: 10)")
     group.add_argument("--stuck-timeout", metavar="SECONDS", type=_positive,
                        help="how long after that /healthz fails too, so that the kubelet restarts it (default: 30)")
     group.add_argument("--grace-period", metavar="SECONDS", type=_positive,
@@ -221,12 +225,27 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
     """Return what loads policies and cluster; it raises `Stop` and `PolicyError` as other commands do."""
 
     def load() -> Loaded:
+        from ..reload.vetting import SECONDS, Vetter  # noqa: PLC0415 - as above
+
+        seconds: float = SECONDS if options.compile_timeout is None else options.compile_timeout
+        if not seconds:
+            return load_with(None)
+        vetter = Vetter(seconds=seconds)
+        try:
+            vetter.start()  # it imports what it takes while this process does
+            return load_with(vetter)
+        except BaseException:
+            vetter.close()
+            raise
+
+    def load_with(vetter: Vetter | None) -> Loaded:
         from ..cluster.listing import Listing  # noqa: PLC0415 - as above
         from ..cluster.snapshot import Cluster  # noqa: PLC0415
         from ..compile import compile_documents  # noqa: PLC0415
         from ..registry import Live  # noqa: PLC0415
         from ..reload.building import Builder  # noqa: PLC0415
         from ..reload.reloader import InvalidAtStart, Reloader, ReloadUnit  # noqa: PLC0415
+        from ..reload.vetting import VettedBuild  # noqa: PLC0415
         from ..scheduler.counters import Counters  # noqa: PLC0415
         from ..scheduler.cycle import Scheduler, Settings  # noqa: PLC0415
         from ..scheduler.extender import Extender, Priorities  # noqa: PLC0415
@@ -234,9 +253,12 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
         from ..scheduler.server import Loaded, Refresh  # noqa: PLC0415
         from ..scheduler.shadow import SHARE, Shadow  # noqa: PLC0415
 
+        def vetted(builder: Builder) -> Builder | VettedBuild:
+            return builder if vetter is None else VettedBuild(builder, vetter)
+
         live, offers = Live(), python_offers(builtins)
         settings = Settings((ProfileSpec(options.profile or DEFAULT_PROFILE),), seed=options.seed)
-        builder = Builder(partial(compile_documents, extensions=offers.functions))
+        builder = vetted(Builder(partial(compile_documents, extensions=offers.functions)))
         reloader = Reloader(
             live, options.policies, builder, reload_unit=ReloadUnit(options.reload_unit or "source"),
             groups=builder.groups, warnings=builder.warnings,
@@ -265,7 +287,8 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
         shadow = None
         if options.shadow is not None:
             # The same plugins beside other documents, over the same cluster, in the thread that owns it.
-            beside, other = Live(), Builder(partial(compile_documents, extensions=offers.functions))
+            beside = Live()
+            other = vetted(Builder(partial(compile_documents, extensions=offers.functions)))
             below = Scheduler(cluster, beside, settings, clock=clock)
             follows = Reloader(
                 beside, [options.shadow], other, groups=other.groups, warnings=other.warnings,
@@ -281,7 +304,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
                             priorities=Priorities(options.priorities or "MinMax"))
         reloader.prepare_with(scheduler.prepare)
         reloader.start()
-        return Loaded(extender, reloader, options.cluster or "the nodes of the requests", refresh, counters)
+        return Loaded(extender, reloader, options.cluster or "the nodes of the requests", refresh, counters, vetter)
 
     return load
 

@@ -11,6 +11,7 @@ from ..documents import Document, Documents, Kind, load
 from ..documents.specs import PluginSpec
 from ..registry import Plugin
 from ..source import Problem, Problems, Severity, Source
+from .gently import GENTLY
 
 T = TypeVar("T")
 
@@ -21,14 +22,19 @@ _KEPT_BUILDS: Final = 8
 
 
 class _Memo:
-    """What was computed in the last few builds, by what it was computed from."""
+    """What was computed in the last few builds, by what it was computed from; `pause` is called after each of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, pause: Callable[[], None]) -> None:
+        self._pause = pause
         self._kept: dict[Hashable, tuple[int, Any]] = {}
         self._build = 0
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        value = self._kept[key][1] if key in self._kept else make()
+        if key in self._kept:
+            value = self._kept[key][1]
+        else:
+            value = make()
+            self._pause()
         self._kept[key] = self._build, value
         return value
 
@@ -45,17 +51,18 @@ class _Memo:
 class Builder:
     """A `Build` for `Reloader`: what a file and the PolicyParams it references yield is kept while they are the same.
 
-    `compile_document` is given a document and after it the PolicyParams that it references.
+    `compile_document` is given a document and after it the PolicyParams that it references. `pause` is called after
+    each file that is read and each document that is compiled: decisions have their turn.
     """
 
     def __init__(
         self, compile_document: Compile = compile_documents,
-        load_sources: Callable[[Iterable[Source]], Documents] = load,
+        load_sources: Callable[[Iterable[Source]], Documents] = load, *, pause: Callable[[], None] = GENTLY.pause,
     ) -> None:
         self._compile = compile_document
         self._load = load_sources
-        self._loaded = _Memo()
-        self._compiled = _Memo()
+        self._loaded = _Memo(pause)
+        self._compiled = _Memo(pause)
 
     def __call__(self, sources: Sequence[Source]) -> list[Plugin]:
         """Return the plugins of all documents; raises `PolicyError` with the problems of all of them."""

@@ -12,7 +12,6 @@ import gc
 import logging
 import os
 import queue
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -23,6 +22,7 @@ from typing import Final, TypeAlias
 
 from ..registry import Live, Plugin, Registry
 from ..source import PolicyError, Problem, Severity, Source
+from .gently import GENTLY
 from .hints import Hints
 from .history import History, Past
 from .journal import write_changes
@@ -48,11 +48,11 @@ FIRST_DECISIONS: Final = 100
 
 _LOG: Final = logging.getLogger(__name__)
 _FIRST_LOOKS: Final = 5
-_SWITCH_INTERVAL_S: Final = 0.0002
-_SELDOM: Final = 1_000_000_000
 _SHORTEST_WAIT_S: Final = 0.01
 BLAMED: Final = "overdue"
 """The code of the problem with a document that a decision did not return from."""
+UNAVAILABLE: Final = "vetting-unavailable"
+"""The code of the problem that a set could not be checked, for no fault of its own: it is tried again."""
 HELD: Final = "held"
 """The code of the problem with a version that is kept out because somebody went back from it."""
 _RESTLESS: Final = 100
@@ -131,38 +131,6 @@ class _Forced:
     versions: tuple[tuple[_Watched, Version | None, float], ...]
 
 
-class _Gently:
-    """While any thread is within, decisions wait for those that compile as little as can be; for the whole process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._within = 0
-        self._before = 0.0, (0, 0, 0)
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._within += 1
-            if self._within > 1:
-                return
-            self._before = interval, (young, middle, _) = sys.getswitchinterval(), gc.get_threshold()
-            # A decision that wants to go on waits this long for a build that computes: 5 ms, unless told otherwise.
-            sys.setswitchinterval(min(interval, _SWITCH_INTERVAL_S))
-            # What is compiled lives on. Looking through all of it again each time that it has grown by a quarter makes
-            # decisions wait half a second, several times, where thousands of documents are compiled: once is enough.
-            gc.set_threshold(young, middle, _SELDOM)
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._within -= 1
-            if not self._within:
-                interval, thresholds = self._before
-                sys.setswitchinterval(interval)
-                gc.set_threshold(*thresholds)
-
-
-_GENTLY: Final = _Gently()
-
-
 class Reloader:
     """Keeps the registry in force in step with what the sources hold.
 
@@ -224,6 +192,8 @@ class Reloader:
         self._plugins: tuple[Plugin, ...] = ()
         self._previous: _Forced | None = None
         self._dirty = False
+        self._again: float | None = None
+        """When what could not be checked, for no fault of its own, is tried again."""
         self._unsaved = self._untold = False
         self._save_at = float("-inf")
         self._state_trouble = ""
@@ -393,8 +363,9 @@ class Reloader:
         answers = self._serve(now)
         for watched in self._watched:
             self._look(watched, now)
-        if self._dirty:
+        if self._dirty or (self._again is not None and now >= self._again):
             self._apply()
+            self._again = now + self._interval if self._unavailable() else None
         due = self._finish(now)
         # Only now: whoever asked may look at the status next.
         for answer in answers:
@@ -493,6 +464,9 @@ class Reloader:
             self._succeeded()
         if not refused and not self._stuck:
             self._alarm = ""  # what was rolled back is not published any more
+
+    def _unavailable(self) -> bool:
+        return any(problem.code == UNAVAILABLE for watched in self._watched for problem in watched.problems)
 
     def _units(self) -> list[_Unit]:
         if self._unit is ReloadUnit.FILE:
@@ -929,7 +903,7 @@ class Reloader:
             hints.close()
 
     def _step_gently(self, now: float) -> float:
-        with _GENTLY:
+        with GENTLY:
             return self.step(now)
 
     def start(self) -> None:

@@ -36,6 +36,7 @@ from ..cluster.listing import Listing, apply
 from ..registry import Plugin
 from ..reload.history import Past
 from ..reload.reloader import Reloader
+from ..reload.vetting import Vetter
 from ..source import PolicyError
 from .admin import Refused, Token, Wish, judge, refusal
 from .bodies import ExcessiveError, Malformed
@@ -94,6 +95,14 @@ class Loaded:
     refresh: Refresh | None = None
     counters: Counters = field(default_factory=Counters)
     """What the plugins count."""
+    vetter: Vetter | None = None
+    """What compiles policies first; None where the reloader's own thread does."""
+
+    def stop_reloading(self) -> None:
+        """End the process that compiles, so that nobody waits for it, and then the thread that reloads."""
+        if self.vetter is not None:
+            self.vetter.close()
+        self.reloader.close()
 
 
 class Metrics:
@@ -334,7 +343,7 @@ class Server:
         # Not the loop's own executor, whose threads are waited for however long they take.
         beside = Decider()
         for what, thread, close in (
-            ("reloading", beside, loaded.reloader.close),
+            ("reloading", beside, loaded.stop_reloading),
             ("the last decision", self._decider, partial(_close, loaded)),
         ):
             closing = asyncio.wrap_future(thread.assign("closing", self._close_seconds, close))

@@ -118,7 +118,8 @@ def arguments(*words):
     """Return the options of a command line."""
     parser = argparse.ArgumentParser()
     scheduler.add_arguments(parser)
-    return parser.parse_args(["--extender", *map(str, words)])
+    # A process of its own for each test that needs none would take most of the time.
+    return parser.parse_args(["--extender", "--compile-timeout", "0", *map(str, words)])
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -179,6 +180,24 @@ def test_what_holds_the_interpreter_ends_the_process_within_the_grace_period(pol
         server.process.send_signal(signal.SIGTERM)
         code, log = server.ended(30)
         assert (code, "hanging.py" in log, "in hold" in log) == (1, True, True)
+
+
+def test_edits_come_in_force_whatever_becomes_of_the_process_that_checks_them(policies, words, environment):  # noqa: F811
+    with process(*words, "--compile-timeout", "1", environment=environment) as server:
+        client = server.ready()
+        for generation, number in enumerate((signal.SIGKILL, signal.SIGSTOP), start=2):
+            (worker,) = children(server.process.pid)
+            os.kill(worker, number)
+            edited(client, policies, GOOD.replace("name: fine", f"name: fine-{number}"), generation)
+            assert client("POST", "/filter", question("one", name="refused", uid=str(number)))[1]["NodeNames"] == []
+        (worker,) = children(server.process.pid)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(20) == 0
+        assert not Path(f"/proc/{worker}").exists()
+
+
+def children(process):
+    return [int(word) for file in Path(f"/proc/{process}/task").glob("*/children") for word in file.read_text().split()]
 
 
 def test_sigterm_ends_a_server_that_still_loads(tmp_path, words, environment):

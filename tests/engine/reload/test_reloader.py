@@ -1055,3 +1055,22 @@ def test_a_blamed_content_stays_out_over_a_restart(tmp_path: Path, time: Time, l
     write(policies, a="plugin fast")
     time.run(reloader, 1)
     assert names(again) == ["fast"]
+
+
+def test_what_could_not_be_checked_for_no_fault_of_its_own_is_tried_again(tmp_path: Path, time: Time, live: Live) -> None:
+    policies, worker = write(tmp_path / "p", a="plugin one"), [True]
+
+    def build(sources: Sequence[Source]) -> list[Plugin]:
+        if not worker[0]:
+            raise PolicyError([Problem("policies cannot be checked", code="vetting-unavailable")])
+        return toy_build(sources)
+
+    reloader = Reloader(live, [policies], build)
+    reloader.begin(time.now)
+    worker[0] = False
+    write(policies, a="plugin two")
+    time.run(reloader, 5)
+    assert (names(live), messages(reloader)) == (["one"], ["policies cannot be checked"])
+    worker[0] = True
+    time.run(reloader, 2)
+    assert (names(live), messages(reloader), reloader.status().healthy) == (["two"], [], True)
