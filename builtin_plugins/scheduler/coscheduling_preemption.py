@@ -17,6 +17,7 @@ from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
 from koordpolicy.engine.kubernetes.vocabulary import PREEMPTIBLE_LABEL
 from koordpolicy.engine.plugins import Handle, Nomination, Refused
 from koordpolicy.engine.points import Refusal
+from koordpolicy.engine.scheduler.messages import unavailable
 from koordpolicy.engine.scheduler.reservations import is_reserve_pod
 
 from .annotations import labels_of
@@ -28,7 +29,6 @@ _DISABLED: Final = "scheduling.koordinator.sh/disable-preemptible"
 
 def fit_error(snapshot: Snapshot, refused: Refused) -> str:
     """Return why no node takes a pod, in Kubernetes' words: the reasons with how many nodes have each."""
-    text = f"0/{snapshot.size} nodes are available:"
     found: Counter[str] = Counter()
     first: Refusal | None = None
     whole = snapshot.size > 1
@@ -41,11 +41,9 @@ def fit_error(snapshot: Snapshot, refused: Refused) -> str:
         first = first or reason
         whole = whole and reason is first
         found[reason.message] += 1
-    if not found:
-        return text
-    if whole and first is not None:
-        return f"{text} {first.message}."  # the pod was refused as a whole, and no node in particular
-    return f"{text} {', '.join(sorted(f'{count} {reason}' for reason, count in found.items()))}."
+    if whole and first is not None:  # the pod was refused as a whole, and no node in particular
+        return f"{unavailable(snapshot.size, {})} {first.message}."
+    return unavailable(snapshot.size, found)
 
 
 @dataclass(slots=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,8 +14,9 @@ from koordpolicy.engine.cluster.metrics import nanoseconds
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
 from koordpolicy.engine.kubernetes.selectors import Json, matches_labels
-from koordpolicy.engine.plugins import CycleState, Handle, Nomination, Refused
+from koordpolicy.engine.plugins import NO_CANDIDATE, CycleState, Handle, Nomination, Refused
 from koordpolicy.engine.points import Code, Refusal
+from koordpolicy.engine.scheduler.messages import unavailable
 
 from .strict_args import integer, read_args
 
@@ -92,7 +94,8 @@ def make_room(
     if why:
         return Refusal("eligible", f"preemption: {why}")
     rows = refused.resolvable().tolist()
-    failures: dict[str, int] = {}
+    failures: Counter[str] = Counter()
+    errors: list[str] = []
     budgets = [Budget(item) for item in snapshot.objects(_BUDGET).values()]
     wanted = min(max(len(rows) * percentage // 100, absolute), len(rows))
     start %= len(rows) or 1
@@ -100,15 +103,23 @@ def make_room(
     clean: list[Candidate] = []
     for row in rows[start:] + rows[:start]:
         found = select_victims(pod, snapshot, refused, row, budgets, may_take)
-        if isinstance(found, str):
-            failures[found] = failures.get(found, 0) + 1
+        if not isinstance(found, Candidate):
+            failures.update(found)
+            continue
+        if not found.victims:
+            errors.append(f'expected at least one victim pod on node "{snapshot.names[row]}"')
             continue
         (breaking if found.violations else clean).append(found)
         # Candidates that break budgets are no reason to stop before there is one that breaks none.
         if clean and len(clean) + len(breaking) >= wanted:
             break
     if not clean and not breaking:
-        return Refusal("candidates", f"preemption: {_summary(failures, snapshot.size)}")
+        if errors:
+            text = errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
+            return Refusal("victims", f"preemption: {text}", Code.ERROR)
+        if snapshot.size > len(rows):
+            failures[_NO_HELP] += snapshot.size - len(rows)
+        return Refusal(NO_CANDIDATE, f"preemption: {unavailable(snapshot.size, failures)}")
     best = pick(clean + breaking)
     return Nomination(snapshot.names[best.row], best.victims)
 
@@ -116,8 +127,8 @@ def make_room(
 def select_victims(  # noqa: PLR0917 - a pod, a node, and who may go
     pod: PodInfo, snapshot: Snapshot, refused: Refused, row: int, budgets: Sequence[Budget] = (),
     may_take: Callable[[PodInfo], bool] | None = None,
-) -> Candidate | str:
-    """Return who would have to go from a node so that the pod fits, or why nothing helps.
+) -> Candidate | tuple[str, ...]:
+    """Return who would have to go from a node so that the pod fits, or the reasons for which nothing helps.
 
     All pods that `may_take` allows (without it, those of lower priority) go at first; then as many as possible come
     back, those that would break their disruption budgets first, the more important before the others.
@@ -128,28 +139,25 @@ def select_victims(  # noqa: PLR0917 - a pod, a node, and who may go
         if (each.priority < pod.priority if may_take is None else may_take(each))
     ]
     if not possible:
-        return _NO_VICTIMS
+        return (_NO_VICTIMS,)
     possible.sort(key=importance)
     gone = {each.key for each in possible}
 
-    def fits() -> bool:
-        view = snapshot.overlay({node: NodeChange(remove=tuple(sorted(gone)))})
-        return bool(len(refused.passes(view, np.array([row], np.intp))))
+    def without_them() -> Snapshot:
+        return snapshot.overlay({node: NodeChange(remove=tuple(sorted(gone)))})
 
-    if not fits():
-        return refused.reason(row).message
+    reasons = refused.why_not(without_them(), row)
+    if reasons:
+        return reasons
     violating, others = split_by_budgets(possible, budgets)
     violations = 0
     for group in (violating, others):
         for each in group:
             gone.discard(each.key)
-            if not fits():
+            if not len(refused.passes(without_them(), np.array([row], np.intp))):
                 gone.add(each.key)
                 violations += group is violating
-    victims = tuple(each for each in possible if each.key in gone)
-    if not victims:
-        return f'expected at least one victim pod on node "{node}"'
-    return Candidate(row, victims, violations)
+    return Candidate(row, tuple(each for each in possible if each.key in gone), violations)
 
 
 def importance(pod: PodInfo) -> tuple[int, int, str]:
@@ -244,15 +252,3 @@ def _started(pod: PodInfo) -> int:
         return nanoseconds(text, "status.startTime") if isinstance(text, str) else _NOT_STARTED
     except ValueError:
         return _NOT_STARTED
-
-
-def _summary(failures: Mapping[str, int], nodes: int) -> str:
-    """Return why preemption helps nowhere, in kube-scheduler's words."""
-
-    def parts() -> Iterator[str]:
-        yield from (f"{count} {reason}" for reason, count in failures.items())
-        rest = nodes - sum(failures.values())
-        if rest:
-            yield f"{rest} {_NO_HELP}"
-
-    return f"0/{nodes} nodes are available: {', '.join(sorted(parts()))}."

@@ -53,6 +53,7 @@ from .qos import (
     Strategy,
 )
 from .scheduling import (
+    NO_CANDIDATE,
     SKIP,
     AfterError,
     AfterFilter,
@@ -107,6 +108,7 @@ from .scheduling import (
 __all__ = [
     "ENTRY_POINTS",
     "FRAMEWORKS",
+    "NO_CANDIDATE",
     "PROTOCOLS",
     "SKIP",
     "Adjustment",

@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, runtime_checkable
 
 from ..cluster.events import Event
 
@@ -264,6 +264,13 @@ class AfterFilter(Protocol):
         ...
 
 
+NO_CANDIDATE: Final = "candidates"
+"""The rule of a postFilter's refusal that looked for a node where room can be made, and found none.
+
+A node that the pod was nominated for before is then taken back.
+"""
+
+
 class Refused(Protocol):
     """What a postFilter is told of the nodes that refused a pod; rows are those of the snapshot."""
 
@@ -281,6 +288,13 @@ class Refused(Protocol):
 
     def passes(self, changed: Snapshot, rows: Rows) -> Rows:
         """Return the rows that would pass all filters in another view of the cluster; changes no state."""
+        ...
+
+    def why_not(self, changed: Snapshot, row: int) -> tuple[str, ...]:
+        """Return the reasons for which a node would refuse the pod in another view; empty where it would not.
+
+        They are those of the first filter that refuses, in fixed words; changes no state.
+        """
         ...
 
 

@@ -40,7 +40,7 @@ from .nominations import Nominations
 from .profile import Active, Profile
 from .rowwise import describe, failed, sound
 from .standing import Group, Standing, Steps, among, asked_again, step_of
-from .verdict import NOWHERE, Failure, Filtered, Scored
+from .verdict import NOWHERE, Failure, Filtered, Scored, in_fixed_words
 
 _FEW: Final = 64
 """Up to so many rows, plugins are asked about them: answers about all nodes are not worth their while."""
@@ -121,6 +121,8 @@ class Asking:
         left_out: list[tuple[Active, Rows]] = []
         common: AbstractSet[str] | None = None
         for active in self.profile.pre_filters:
+            if active.name in self.skipped:  # in a what-if: who has nothing to do with the pod is not asked again
+                continue
             answer = self._pre_filter(active, errors)
             if answer is None:
                 continue
@@ -145,22 +147,16 @@ class Asking:
     def filters(self, rows: Rows, nominations: Nominations | None = None) -> Rows:
         """Ask the filters about rows; return those that passed.
 
-        A node that was promised to pods of no lower priority must take this one beside them, and without them too
-        (spec/scheduler.md 1.5).
+        A node that was promised to pods of no lower priority must take this one beside them, and without them too:
+        each such node by itself, as if only its own promises were kept.
         """
         rivals: Mapping[str, NodeChange] = {}
         if nominations is not None:
             rivals = nominations.rivals(self.pod, self.snapshot, self.state.get(PlacedTogether, frozenset()))
         promised = np.isin(rows, [self.snapshot.index[node] for node in rivals]) if rivals else _NO_ROW
         if len(promised) and promised.any():
-            beside = Asking(self.profile, self.state.clone(), self.pod, self.snapshot.overlay(rivals),
-                            self.exhaustive, self.failures, self.found, set(self.skipped))
-            refusal, _ = beside.pre_filters(rows[promised])
-            kept = rows[promised] if refusal is None else NOWHERE
-            if refusal is not None:
-                self._note_whole(refusal, rows[promised])
-            kept = beside.filters(kept)
-            rows = np.sort(np.concatenate((rows[~promised], kept)))
+            beside = [self._beside(some, rivals) for some in self._judged_alone(rows[promised])]
+            rows = np.sort(np.concatenate((rows[~promised], *beside)))
         self._rest = None
         if self._keeps(rows):
             return self._kept_filters(rows)
@@ -178,6 +174,24 @@ class Asking:
             if active.enforced and len(refused):
                 rows = kept if asked is rows else np.setdiff1d(rows, refused, assume_unique=True)
         return rows
+
+    def _judged_alone(self, rows: Rows) -> Sequence[Rows]:
+        """Return rows in the groups in which promises on one may matter to the others: only preFilters look across."""
+        if self.skipped.issuperset(active.name for active in self.profile.pre_filters):
+            return (rows,)
+        return np.split(rows, len(rows))
+
+    def _beside(self, rows: Rows, rivals: Mapping[str, NodeChange]) -> Rows:
+        """Return which of the rows take the pod beside those that they are promised to."""
+        names = self.snapshot.names
+        view = self.snapshot.overlay({names[row]: rivals[names[row]] for row in rows.tolist()})
+        beside = Asking(self.profile, self.state.clone(), self.pod, view, self.exhaustive, self.failures, self.found,
+                        set(self.skipped))
+        refusal, _ = beside.pre_filters(rows)
+        if refusal is not None:
+            self._note_whole(refusal, rows)
+            return NOWHERE
+        return beside.filters(rows)
 
     def _kept_filters(self, rows: Rows) -> Rows:
         """Do what `filters` does, with the answers that stand."""
@@ -530,14 +544,33 @@ class RefusedNodes:
 
     def passes(self, changed: Snapshot, rows: Rows) -> Rows:
         """Return the rows that would pass all filters in another view of the cluster."""
-        asking = Asking(self._asking.profile, self._asking.state.clone(), self._asking.pod, changed)
+        return self._asked_about(changed, rows)[2]
+
+    def why_not(self, changed: Snapshot, row: int) -> tuple[str, ...]:
+        """Return the reasons for which a node would refuse the pod in another view; empty where it would not."""
+        rows = np.array([row], np.intp)
+        asking, refusal, passed = self._asked_about(changed, rows)
+        if refusal is not None:
+            return (refusal[2].message,)
+        if len(passed):
+            return ()
+        first = next(step for step in _enforced(asking) if row in step.refused)
+        return tuple(in_fixed_words(first, rows))
+
+    def _asked_about(self, changed: Snapshot, rows: Rows) -> tuple[Asking, Whole | None, Rows]:
+        was = self._asking
+        asking = Asking(was.profile, was.state.clone(), was.pod, changed, skipped=set(was.skipped))
         refusal, rows = asking.pre_filters(rows)
-        return asking.filters(rows, self._nominations) if refusal is None else NOWHERE
+        return asking, refusal, asking.filters(rows, self._nominations) if refusal is None else NOWHERE
 
     def _steps(self) -> list[Filtered]:
-        enforced = {each.name for each in self._asking.profile.filters if each.enforced}
-        enforced |= {each.name for each in self._asking.profile.pre_filters if each.enforced}
-        return [step for step in self._asking.steps if step.plugin in enforced]
+        return _enforced(self._asking)
+
+
+def _enforced(asking: Asking) -> list[Filtered]:
+    enforced = {each.name for each in asking.profile.filters if each.enforced}
+    enforced |= {each.name for each in asking.profile.pre_filters if each.enforced}
+    return [step for step in asking.steps if step.plugin in enforced]
 
 
 def scored(active: Active, scores: Scores) -> Scored:

@@ -22,6 +22,7 @@ from ..cluster.events import Event
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Cluster, Snapshot
 from ..plugins import (
+    NO_CANDIDATE,
     AfterPostFilter,
     Client,
     Count,
@@ -442,11 +443,13 @@ class Scheduler:
     def _make_room(self, verdict: Verdict) -> Verdict:
         nomination = verdict.nomination
         if nomination is None:
+            if any(refusal.rule == NO_CANDIDATE for _, refusal in verdict.no_room):
+                self.nominations.clear(verdict.pod)
             return verdict
         # Pods of lower priority that were promised the node would find it taken: they are to look for another one.
         for other in self.nominations.nominated(nomination.node):
             if other.priority < verdict.pod.priority:
-                self.nominations.withdraw(other)
+                self.nominations.clear(other)
         self.nominations.nominate(verdict.pod, nomination.node)
         for victim in nomination.victims:
             if self.waiting.reject(victim.key, "preemption", "preempted"):

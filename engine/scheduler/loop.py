@@ -20,6 +20,7 @@ from .binding import same_pod
 from .controllers import ControllerRuns
 from .cycle import Scheduler, Settings
 from .monitor import Monitor
+from .nominations import nominated_node
 from .profile import Active, Profile
 from .queue import LONGEST_WAIT, Hint, PathHint, SchedulingQueue, any_change, by_priority
 from .reservations import follow
@@ -89,7 +90,10 @@ class SchedulingLoop:
         pod = queued.pod
         if self._monitor is not None:
             self._monitor.start(pod.key, self.scheduler.profile_of(pod).name)
+        promised = self.scheduler.nominations.promised(pod)
         verdict = self.scheduler.schedule(pod, explained=self._explained)
+        if promised is not None and verdict.node is None:
+            self._note_freed(pod, promised)
         if verdict.waiting:
             self._held[pod.key] = queued
         else:
@@ -154,22 +158,33 @@ class SchedulingLoop:
                 self._enqueue(pod)
                 self._remember_promise(pod)
             elif not event.assumed:
+                assert before is not None
                 self.queue.update(pod)
+                promised = self.scheduler.nominations.promised(before)
+                self.scheduler.nominations.update(before, pod)
+                if promised is not None:
+                    self._note_freed(pod, promised)
         for pod in self.queue.note(event):
             self._enqueue(pod)
 
     def _withdraw(self, pod: PodInfo | None) -> None:
-        """Take back what was promised to a pod that needs it no more: for others that is as if it left the node."""
-        node = None if pod is None else self.scheduler.nominations.promised(pod)
-        if pod is None or node is None:
+        """Take back what was promised to a pod that needs it no more."""
+        if pod is None:
             return
+        node = self.scheduler.nominations.promised(pod)
         self.scheduler.nominations.withdraw(pod)
-        self.queue.note(Event("Pod", pod.key, pod.object, None, pod.on(node), None, assumed=True))
+        if node is not None:
+            self._note_freed(pod, node)
+
+    def _note_freed(self, pod: PodInfo, node: str) -> None:
+        """Tell the queue that a pod is not promised the node any more: for others that is as if it left it."""
+        if self.scheduler.nominations.promised(pod) != node:
+            self.queue.note(Event("Pod", pod.key, pod.object, None, pod.on(node), None, assumed=True))
 
     def _remember_promise(self, pod: PodInfo) -> None:
-        """Keep what was promised to a pod before this scheduler knew it."""
-        node = self.scheduler.nominations.node_of(pod)
-        if node is not None:
+        """Take over the node that a pod's status names."""
+        node = nominated_node(pod)
+        if node:
             self.scheduler.nominations.nominate(pod, node)
 
     def _reconsider(self) -> bool:

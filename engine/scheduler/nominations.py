@@ -8,6 +8,11 @@ from ..cluster.pods import PodInfo
 from ..cluster.snapshot import NodeChange, Snapshot
 
 
+def nominated_node(pod: PodInfo) -> str:
+    """Return the node that a pod's status says it is nominated for, or an empty text."""
+    return str((pod.object.get("status") or {}).get("nominatedNodeName") or "")
+
+
 class Nominations:
     """The promises of one scheduler (fulfils `plugins.Nominator`); for the thread that decides."""
 
@@ -20,31 +25,48 @@ class Nominations:
         return tuple(self._by_node.get(node, {}).values())
 
     def node_of(self, pod: PodInfo) -> str | None:
-        """Return the node that the pod was promised, here or, before the scheduler started, in its status."""
+        """Return the node that the pod was promised, here or, where nothing is known of that, in its status."""
         known = self._pods.get(pod.key)
-        if known is not None:
-            return known[1]
-        return (pod.object.get("status") or {}).get("nominatedNodeName") or None
+        return (known[1] if known is not None else nominated_node(pod)) or None
 
     def promised(self, pod: PodInfo) -> str | None:
         """Return the node that the pod was promised here, or None."""
         known = self._pods.get(pod.key)
-        return None if known is None else known[1]
+        return None if known is None else known[1] or None
 
     def nominate(self, pod: PodInfo, node: str) -> None:
         """Promise the node to the pod, instead of another one."""
         self.withdraw(pod)
         self._pods[pod.key] = (pod, node)
-        self._by_node.setdefault(node, {})[pod.key] = pod
+        if node:
+            self._by_node.setdefault(node, {})[pod.key] = pod
+
+    def clear(self, pod: PodInfo) -> None:
+        """Promise the pod no node, whatever its status says as long as it says the same."""
+        self.nominate(pod, "")
 
     def withdraw(self, pod: PodInfo) -> None:
-        """Take a promise back; none is no error."""
+        """Forget what is known of the pod; nothing is no error."""
         known = self._pods.pop(pod.key, None)
-        if known is not None:
+        if known is not None and known[1]:
             pods = self._by_node[known[1]]
             del pods[pod.key]
             if not pods:
                 del self._by_node[known[1]]
+
+    def update(self, before: PodInfo, pod: PodInfo) -> None:
+        """Take over what a pending pod's status says, if it says something else than before.
+
+        An update that does not mention a node must not undo a promise that has not reached the API server yet.
+        """
+        known = self._pods.get(pod.key)
+        named = nominated_node(pod)
+        if known is not None and named == nominated_node(before):
+            self.nominate(pod, known[1])
+        elif named:
+            self.nominate(pod, named)
+        else:
+            self.withdraw(before)
 
     def rivals(
         self, pod: PodInfo, snapshot: Snapshot, ignored: Collection[str] = frozenset(),

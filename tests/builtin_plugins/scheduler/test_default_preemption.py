@@ -6,7 +6,7 @@ import pytest
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.plugins import CycleState, Nomination
+from koordpolicy.engine.plugins import NO_CANDIDATE, CycleState, Nomination
 from koordpolicy.engine.plugins.lifecycle import Nothing
 from koordpolicy.engine.points import Code, Refusal
 from koordpolicy.engine.registry import Live, Registry
@@ -50,6 +50,9 @@ class CpuRefused:
         free = changed.allocatable("cpu") - changed.requested("cpu")
         return rows[free[rows] >= self.pod.requests["cpu"]]
 
+    def why_not(self, changed, row):
+        return () if len(self.passes(changed, np.array([row], np.intp))) else ("Insufficient cpu",)
+
 
 @pytest.fixture
 def preempt(kit):
@@ -89,6 +92,81 @@ def test_why_nothing_helps_is_told_by_node(preempt):
         "1 Preemption is not helpful for scheduling.")
     assert preempt(NEW, node("a"), never=("a",)) == (
         "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.")
+
+
+class Because(CpuRefused):
+    """Nodes that refuse the pod for these reasons by their names once the victims are gone."""
+
+    def __init__(self, reasons, snapshot):
+        self.reasons, self.snapshot = reasons, snapshot
+
+    def resolvable(self):
+        return np.array([row for row, name in enumerate(self.snapshot.names) if name in self.reasons], np.intp)
+
+    def code(self, row):
+        return Code.UNSCHEDULABLE
+
+    def passes(self, changed, rows):
+        return rows
+
+    def why_not(self, changed, row):
+        return self.reasons[self.snapshot.names[row]]
+
+
+@pytest.fixture
+def why_nothing_helps(kit):
+    def ask(objects, reasons):
+        snapshot = Cluster(objects).snapshot()
+        found = kit.make("DefaultPreemption").post_filter(CycleState(), PodInfo.of(NEW), snapshot, Because(reasons, snapshot))
+        return found.rule, found.code, found.message
+
+    return ask
+
+
+def test_each_reason_of_a_node_counts_and_nodes_without_a_try_are_counted_by_themselves(why_nothing_helps):
+    objects = [node("a"), node("b"), node("c"), node("d"), pod("low", 1, 1, "a"), pod("lower", 1, 0, "b")]
+    assert why_nothing_helps(objects, {"a": ("Insufficient cpu", "Insufficient memory"), "b": ("Insufficient cpu",), "c": ("nobody reads this",)}) == (
+        NO_CANDIDATE, Code.UNSCHEDULABLE,
+        ("preemption: 0/4 nodes are available: 1 Insufficient memory, 1 No preemption victims found for incoming pod, "
+         "1 Preemption is not helpful for scheduling, 2 Insufficient cpu."))
+
+
+def test_a_node_that_would_take_the_pod_with_everybody_on_it_is_an_error_unless_another_one_is_found(why_nothing_helps):
+    objects = [node("a"), node("b"), pod("low", 1, 1, "a"), pod("lower", 1, 0, "b")]
+    assert why_nothing_helps(objects, {"a": ()}) == (
+        "victims", Code.ERROR, 'preemption: expected at least one victim pod on node "a"')
+    both = why_nothing_helps(objects, {"a": (), "b": ()})[2]  # from a node on that the seed chooses
+    assert (both[:13], both[-1]) == ("preemption: [", "]")
+    assert sorted(both[len("preemption: ["):-1].split(", ")) == [f'expected at least one victim pod on node "{name}"' for name in "ab"]
+
+
+def decided(*objects, new=NEW):
+    """What kube-scheduler's default plugins make of a pod."""
+    profile = ProfileSpec(enabled=tuple(Choice(name) for name in ("NodePorts", "DefaultPreemption")))
+    loop = SchedulingLoop(Cluster([*objects, new]), Live(Registry.of(PLUGINS, generation=1)), Settings((profile,)), clock=lambda: 0)
+    return loop.scheduler.decide(PodInfo.of(new))
+
+
+def port(number):
+    return {"containers": [{"name": "main", "ports": [{"hostPort": number}], "resources": {"requests": {"cpu": "3"}}}]}
+
+
+def test_what_would_refuse_the_pod_without_the_victims_is_the_reason_and_not_what_refused_it_first():
+    holds_port = pod("low", 0, 1, "a", spec=port(80))
+    greater = pod("greater", 2, 20, "a")
+    verdict = decided(node("a"), holds_port, greater, new=pod("new", 3, 10, spec=port(80)))
+    assert verdict.message() == (
+        "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports. "
+        "preemption: 0/1 nodes are available: 1 Insufficient cpu.")
+
+
+def test_pods_that_are_promised_the_node_are_in_when_the_victims_are_gone():
+    rival = pod("rival", 3, 10, status={"nominatedNodeName": "a"})
+    there = pod("low", 4, 1, "a", deletionTimestamp="2026-01-01T00:00:00Z")
+    assert decided(node("a"), there, rival).message() == (
+        "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Insufficient cpu.")
+    lesser = pod("rival", 3, 9, status={"nominatedNodeName": "a"})
+    assert decided(node("a"), there, lesser).nomination.node == "a"
 
 
 @pytest.mark.parametrize(("left", "right", "chosen"), [

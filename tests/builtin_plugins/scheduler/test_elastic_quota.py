@@ -155,6 +155,10 @@ class Refused:
     def passes(self, changed, rows):
         return rows if pre_filter(self._framework, self._plugin, self._item, changed) is None else rows[:0]
 
+    def why_not(self, changed, row):
+        refusal = pre_filter(self._framework, self._plugin, self._item, changed)
+        return () if refusal is None else (refusal.message,)
+
 
 def test_the_fewest_and_least_important_pods_of_the_same_quota_make_room():
     waiting = pod("p", "2", of="a", priority=10)
