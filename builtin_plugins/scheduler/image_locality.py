@@ -13,13 +13,16 @@ from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.plugins import CycleState, Handle
 from koordpolicy.engine.points import HIGHEST_SCORE, Point, Question, Scores
-from koordpolicy.engine.scheduler.args import no_args
+
+from .strict_args import read_args, text
 
 _PATHS: Final = frozenset({("node", "status", "images")})
 _MEBIBYTE: Final = 1024 * 1024
 _LEAST: Final = 23 * _MEBIBYTE
 _MOST_PER_CONTAINER: Final = 1000 * _MEBIBYTE
 _MOST_SHAPES: Final = 256
+_FIRST_NODE: Final = "FirstNode"
+_SIZES: Final = (_FIRST_NODE, "EachNode")
 
 
 class ImageLocality:
@@ -27,13 +30,24 @@ class ImageLocality:
 
     An image counts its size times the share of the nodes that have it; 23 MiB in all is 0, and 1000 MiB for each
     container (init containers included) is 100.
+
+    Argument: `sizes` says whose size of an image counts where nodes report different ones. `FirstNode`, the default, is
+    that of the first node by name that has it: kube-scheduler takes the first one that it is told of, which are the
+    nodes by name when it starts. With `EachNode` each node scores by its own.
     """
 
     name = "ImageLocality"
-    check_args = staticmethod(no_args)
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
-        pass
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+        self._one_size = args.get("sizes", _FIRST_NODE) == _FIRST_NODE
+
+    @staticmethod
+    def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return arguments with their defaults; raises ValueError for what is wrong, with the field's path."""
+        sizes = read_args(args, "ImageLocalityArgs", {"sizes": text}).get("sizes") or _FIRST_NODE
+        if sizes not in _SIZES:
+            raise ValueError(f"`sizes` is `{sizes}`: choose one of {', '.join(_SIZES)}")
+        return {"sizes": sizes}
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Score the nodes."""
@@ -42,7 +56,7 @@ class ImageLocality:
         if any(row.node is not cluster.rows[index].node for index, row in snapshot.patched.items()):
             held = _Images(snapshot.size)
             held.write(range(snapshot.size), snapshot)
-            return Scores(_scores(held, images))
+            return Scores(_scores(held, images, one_size=self._one_size))
         kept = cluster.kept.get(self)
         if not isinstance(kept, _Images):
             kept = cluster.kept[self] = _Images(snapshot.size)
@@ -51,7 +65,7 @@ class ImageLocality:
         if values is None:
             if len(kept.scores) >= _MOST_SHAPES:
                 kept.scores.clear()
-            values = kept.scores[images] = _scores(kept, images)
+            values = kept.scores[images] = _scores(kept, images, one_size=self._one_size)
         return Scores(values)
 
     def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
@@ -92,20 +106,24 @@ class _Images:
             for image in (snapshot.node(row).get("status") or {}).get("images") or ():
                 size = image.get("sizeBytes")
                 for name in image.get("names") or ():
-                    found[name] = size if isinstance(size, int) else 0
+                    found.setdefault(name, size if isinstance(size, int) else 0)
             for name, size in found.items():
                 self.sizes.setdefault(name, {})[row] = size
             self._names[row] = tuple(found)
 
 
-def _scores(held: _Images, images: tuple[str, ...]) -> NDArray[np.int64]:
+def _scores(held: _Images, images: tuple[str, ...], *, one_size: bool) -> NDArray[np.int64]:
     sums: NDArray[np.int64] = np.zeros(held.nodes, np.int64)
     for name in images:
         sizes = held.sizes.get(name)
         if sizes:
             rows = np.fromiter(sizes.keys(), np.intp, len(sizes))
-            amounts = np.fromiter(sizes.values(), np.float64, len(sizes))
-            sums[rows] += (amounts * (len(sizes) / held.nodes)).astype(np.int64)
+            share = len(sizes) / held.nodes
+            if one_size:  # rows are in the order of the nodes' names
+                sums[rows] += int(sizes[int(rows.min())] * share)
+            else:
+                amounts = np.fromiter(sizes.values(), np.float64, len(sizes))
+                sums[rows] += (amounts * share).astype(np.int64)
     most = _MOST_PER_CONTAINER * len(images)
     found: NDArray[np.int64] = HIGHEST_SCORE * (np.clip(sums, _LEAST, most) - _LEAST) // (most - _LEAST)
     found.flags.writeable = False

@@ -12,24 +12,30 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.kubernetes.release import KUBERNETES_1_36
 from koordpolicy.engine.plugins import SKIP, CycleState, Handle, Skip
 from koordpolicy.engine.points import HIGHEST_SCORE, Point, Question, Scores
 
-from .resource_scoring import DEFAULT_RESOURCES, Resource, allocations, read_resources
+from .resource_scoring import DEFAULT_RESOURCES, Resource, allocations, counts, read_resources
 from .strict_args import read_args
 
+_HALF: Final = HIGHEST_SCORE // 2
 _PATHS: Final = frozenset({("allocatable",), ("requested",)})
 
 
 class NodeResourcesBalancedAllocation:
     """The scorer (kube-scheduler's plugin of that name); a pod that requests none of the resources is left out.
 
+    Since Kubernetes 1.36 a node scores by how much more or less balanced the pod makes it, before by how balanced it is
+    with the pod.
+
     Arguments: `resources` are `[{name, weight: 1}]`, cpu and memory by default.
     """
 
     name = "NodeResourcesBalancedAllocation"
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        self._relative = handle.kubernetes >= KUBERNETES_1_36
         self._resources = tuple(
             Resource(each["name"], each["weight"]) for each in args.get("resources") or DEFAULT_RESOURCES
         )
@@ -54,7 +60,11 @@ class NodeResourcesBalancedAllocation:
         return None if any(self._requests(pod)) else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
-        """Score the nodes: 100 where all shares would be equal, less the further they lie apart."""
+        """Score the nodes: the closer to each other the shares of the resources would be, the higher.
+
+        `balance` is 100 less the standard deviation of the shares in percent, cut to an integer. The score is that with
+        the pod; since Kubernetes 1.36 it is 50 + (50 + with the pod - without it) / 2, in integers.
+        """
         return Scores(self._scores(self._requests(pod), snapshot, rows))
 
     def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
@@ -69,7 +79,14 @@ class NodeResourcesBalancedAllocation:
         if not any(requests):
             return np.zeros(len(rows), np.int64)
         used, capacity, _ = allocations(snapshot, rows, self._resources, requests, Snapshot.requested)
-        return _balance(used, capacity)
+        balance = _balance(used, capacity)
+        if not self._relative:
+            return balance
+        # What counts with the pod counts without it too.
+        counted = (amount for each, amount in zip(self._resources, requests, strict=True) if counts(each, amount))
+        before = [each - amount for each, amount in zip(used, counted, strict=True)]
+        found: NDArray[np.int64] = _HALF + (_HALF + balance - _balance(before, capacity)) // 2
+        return found
 
 
 def _balance(used: list[NDArray[np.int64]], capacity: list[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -193,6 +193,11 @@ def _by_ratio(
     return found
 
 
+def counts(resource: Resource, amount: int) -> bool:
+    """Return whether a resource counts for a pod that requests that much: one that is not native only where it does."""
+    return amount != 0 or resource.name in NATIVE
+
+
 def allocations(
     snapshot: Snapshot, rows: Rows, resources: Sequence[Resource], requests: Sequence[int],
     used: Callable[[Snapshot, str], _Integers],
@@ -205,7 +210,7 @@ def allocations(
     capacity: list[_Integers] = []
     weights: list[int] = []
     for resource, amount in zip(resources, requests, strict=True):
-        if amount == 0 and resource.name not in NATIVE:
+        if not counts(resource, amount):
             continue
         asked.append(snapshot.gathered(used(snapshot, resource.name), rows) + amount)
         capacity.append(snapshot.gathered(snapshot.allocatable(resource.name), rows))

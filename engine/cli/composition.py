@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..cluster.snapshot import Cluster
 from ..compile import compile_documents
 from ..documents import Documents, Kind, load_paths
+from ..kubernetes.release import KOORD_SCHEDULER, KOORDINATORS, NEWEST, RELEASES, Release, release
 from ..plugins import Offers, discover, offers_beside
 from ..points import Framework
 from ..registry import Live, Registry
@@ -72,6 +73,22 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tie-break", choices=("first", "random"), default="first",
                         help="among the best nodes take the first by name, or draw one (default: first)")
     parser.add_argument("--seed", type=int, default=0, help="of what is left to chance (default: 0)")
+    add_kubernetes(parser)
+
+
+def add_kubernetes(parser: argparse.ArgumentParser) -> None:
+    """Add `--kubernetes`."""
+    parser.add_argument("--kubernetes", metavar="RELEASE", type=_release,
+                        help=f"follow the kube-scheduler of this release ({' or '.join(map(str, RELEASES))}) where "
+                             f"releases differ (default: {NEWEST}; the profile {KOORD_SCHEDULER} follows {KOORDINATORS}"
+                             ", which koord-scheduler is built on)")
+
+
+def _release(text: str) -> Release:
+    try:
+        return release(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def settings_of(
@@ -104,7 +121,7 @@ def settings_of(
     else:
         names = (options.profile,)
     profiles = tuple(ProfileSpec(name) for name in names)
-    return Settings(profiles, tie_break=options.tie_break, seed=options.seed)
+    return Settings(profiles, tie_break=options.tie_break, seed=options.seed, kubernetes=options.kubernetes)
 
 
 def _configured(options: argparse.Namespace, registry: Registry, cluster: Cluster) -> Settings:
@@ -126,7 +143,7 @@ def _configured(options: argparse.Namespace, registry: Registry, cluster: Cluste
     asked = {profiles[0].name, *(str((pod.get("spec") or {}).get("schedulerName")) for pod in pods)}
     tell_idle(registry, asked & {profile.name for profile in profiles})
     return Settings(profiles, tie_break=options.tie_break, seed=options.seed, initial_backoff=found.initial_backoff,
-                    longest_backoff=found.longest_backoff)
+                    longest_backoff=found.longest_backoff, kubernetes=options.kubernetes)
 
 
 def tell_idle(registry: Registry, profiles: Collection[str], enabled: Collection[str] = ()) -> None:

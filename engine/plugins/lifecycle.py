@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, runtime_checkable
 
+from ..kubernetes.release import NEWEST, Release
+
 if TYPE_CHECKING:
     import logging
 
@@ -232,3 +234,5 @@ class Handle:
     peers: Peers = _no_peers
     feature_gates: frozenset[str] = frozenset()
     """The names of the feature gates that are on."""
+    kubernetes: Release = NEWEST
+    """The release of Kubernetes whose kube-scheduler the plugin is to follow, where releases differ."""

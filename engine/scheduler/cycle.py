@@ -21,6 +21,7 @@ from ..cel.frame import Rows
 from ..cluster.events import Event
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Cluster, Snapshot
+from ..kubernetes.release import Release, release_of
 from ..plugins import (
     NO_CANDIDATE,
     AfterPostFilter,
@@ -225,6 +226,11 @@ class Settings:
     initial_backoff: int = 1_000_000_000
     """How long a pod that failed waits before its second attempt, in nanoseconds; doubled with each one."""
     longest_backoff: int = 10_000_000_000
+    kubernetes: Release | None = None
+    """The release of Kubernetes whose kube-scheduler the plugins of all profiles follow, where releases differ.
+
+    None: each profile follows the one of `release_of` its name.
+    """
 
 
 FEATURE_GATES = frozenset({"DynamicSchedulerCheck"})
@@ -562,6 +568,7 @@ class Scheduler:
             profile, self._snapshot, self._clock, logging.getLogger(f"koordpolicy.scheduler.{plugin}"),
             seed=self.settings.seed, events=self._subscriber(), waiting=self.waiting, queue=self._queue,
             nominator=self.nominations, client=self.client, peers=peers, feature_gates=self.feature_gates,
+            kubernetes=self.settings.kubernetes or release_of(profile),
         )
         return handle if self._count is None else replace(handle, count=self._count)
 

@@ -22,6 +22,7 @@ from ..cluster.pods import PodInfo, canonical_amount
 from ..cluster.snapshot import Cluster, Snapshot
 from ..compile import compile_documents
 from ..documents import load_paths
+from ..kubernetes.release import release_of
 from ..plugins import Handle
 from ..points import Framework, Refusal
 from ..registry import Live, Plugin, Registry
@@ -155,7 +156,7 @@ class FakeFramework:
         return Handle(
             self.profile, self.snapshot, self.clock, logging.getLogger(name), count=count, events=self,
             waiting=self.waiting, queue=self.queue, nominator=self.nominator, client=self.client, peers=peers,
-            feature_gates=self.feature_gates,
+            feature_gates=self.feature_gates, kubernetes=release_of(self.profile),
         )
 
     # What plugins see

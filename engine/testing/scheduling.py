@@ -15,6 +15,7 @@ from ..compile import CompiledScheduler
 from ..compile.programs import Rule
 from ..compile.scheduling import DocumentScheduler
 from ..documents import SchedulerSpec, ScoreExpectation, Wanted
+from ..kubernetes.release import release_of
 from ..plugins import CycleState, Handle
 from ..points import Answer, Framework, Refusal, Scores
 from ..registry import Plugin
@@ -254,7 +255,8 @@ def _profile(asking: Asking) -> Profile:
         def handle(profile: str, plugin: str) -> Handle:
             snapshot = asking.world().cluster.snapshot
             return Handle(profile, lambda: snapshot(asking.now), lambda: asking.now,
-                          logging.getLogger(f"koordpolicy.testing.{plugin}"), seed=asking.seed)
+                          logging.getLogger(f"koordpolicy.testing.{plugin}"), seed=asking.seed,
+                          kubernetes=release_of(profile))
 
         kept[key] = Profile.of(ProfileSpec(name, args=args), registry, Adoption({}, threading.Lock(), handle))
     profile: Profile = kept[key]

@@ -12,6 +12,7 @@ from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import Kind, load_paths
+from koordpolicy.engine.kubernetes.release import KUBERNETES_1_36, RELEASES
 from koordpolicy.engine.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle import Scheduler, Settings
 from koordpolicy.engine.scheduler.profile import EVERYTHING, Choice, ProfileSpec
@@ -41,10 +42,10 @@ def compiled():
 LIVE = Live(Registry.of([*PLUGINS, *compiled()], generation=1))
 
 
-def answers(cluster, pod, name, args):
+def answers(cluster, pod, name, args, kubernetes=None):
     """Return why each node is refused, and the scores of the others, as one plugin alone gives them."""
     profile = ProfileSpec("documents", (Choice(name, args=args),), {None: frozenset({EVERYTHING})})
-    scheduler = Scheduler(cluster, LIVE, Settings((profile,)), clock=lambda: NOW * 10**9)
+    scheduler = Scheduler(cluster, LIVE, Settings((profile,), kubernetes=kubernetes), clock=lambda: NOW * 10**9)
     verdict = scheduler.decide(pod, exhaustive=True)
     assert verdict.errors() == ()
     if verdict.refusal is not None:
@@ -53,8 +54,8 @@ def answers(cluster, pod, name, args):
     return refused, {node: verdict.score_of(node).get(name, 0) for node in verdict.names if not refused[node]}
 
 
-def same(cluster, pod, name, args=None, params=None):
-    built_in = answers(cluster, pod, name, args or {})
+def same(cluster, pod, name, args=None, params=None, kubernetes=None):
+    built_in = answers(cluster, pod, name, args or {}, kubernetes)
     assert answers(cluster, pod, TWINS[name], params or {}) == built_in
     return built_in
 
@@ -137,15 +138,16 @@ def test_node_affinity_takes_and_prefers_the_same_nodes(cluster, affinity, selec
 @settings(max_examples=40, deadline=None)
 @given(clusters(), st.lists(containers, min_size=1, max_size=3), st.lists(containers, max_size=2))
 def test_images_draw_alike(cluster, those, inits):
-    same(cluster, PodInfo.of(make_pod("new", those, initContainers=inits)), "ImageLocality")
+    same(cluster, PodInfo.of(make_pod("new", those, initContainers=inits)), "ImageLocality", {"sizes": "EachNode"})
 
 
 @settings(max_examples=40, deadline=None)
-@given(clusters(), st.lists(containers, min_size=1, max_size=2), st.booleans())
-def test_balance_is_the_same_for_two_and_for_three_resources(cluster, those, three):
+@given(clusters(), st.lists(containers, min_size=1, max_size=2), st.booleans(), st.sampled_from(RELEASES))
+def test_balance_is_the_same_for_two_and_for_three_resources(cluster, those, three, kubernetes):
     names = ["cpu", "memory", *([GPU] if three else [])]
     same(cluster, PodInfo.of(make_pod("new", those)), "NodeResourcesBalancedAllocation",
-         {"resources": [{"name": name, "weight": 1} for name in names]}, {"resources": names})
+         {"resources": [{"name": name, "weight": 1} for name in names]},
+         {"resources": names, "relative": kubernetes == KUBERNETES_1_36}, kubernetes)
 
 
 STRATEGIES = st.dictionaries(

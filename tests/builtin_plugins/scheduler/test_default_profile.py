@@ -9,6 +9,7 @@ import pytest
 from koordpolicy.builtin_plugins.scheduler import DEFAULT_PLUGINS, PLUGINS
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.kubernetes.release import KUBERNETES_1_35, KUBERNETES_1_36
 from koordpolicy.engine.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle import Scheduler, Settings
 from koordpolicy.engine.scheduler.profile import EVERYTHING, Choice, ProfileSpec
@@ -38,9 +39,9 @@ def apart_from(app):
 
 @pytest.fixture
 def scheduler():
-    def make(*objects):
-        profile = ProfileSpec(enabled=ENABLED, disabled={None: frozenset({EVERYTHING})})
-        return Scheduler(Cluster(objects), Live(Registry.of(PLUGINS, generation=1)), Settings((profile,)))
+    def make(*objects, name="default-scheduler", kubernetes=None):
+        profile = ProfileSpec(name, enabled=ENABLED, disabled={None: frozenset({EVERYTHING})})
+        return Scheduler(Cluster(objects), Live(Registry.of(PLUGINS, generation=1)), Settings((profile,), kubernetes=kubernetes))
 
     return make
 
@@ -90,3 +91,14 @@ def test_nothing_helps_a_pod_that_wants_what_no_node_is(scheduler):
     assert verdict.nomination is None
     assert [refusal.message for _, refusal in verdict.no_room] == [
         "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."]
+
+
+@pytest.mark.parametrize(("name", "kubernetes", "score"), [
+    ("default-scheduler", None, 70), ("koord-scheduler", None, 90),
+    ("default-scheduler", KUBERNETES_1_35, 90), ("koord-scheduler", KUBERNETES_1_36, 70),
+])
+def test_a_profile_follows_its_release_of_kubernetes_or_the_one_that_is_named(scheduler, name, kubernetes, score):
+    made = scheduler(node("a"), node("b"), name=name, kubernetes=kubernetes)
+    verdict = made.decide(PodInfo.of(pod("p")))
+    # A quarter of the cpu and a sixteenth of the memory, of an empty node.
+    assert verdict.score_of("a")["NodeResourcesBalancedAllocation"] == verdict.score_of("b")["NodeResourcesBalancedAllocation"] == score

@@ -82,12 +82,31 @@ def test_images_count_by_size_and_by_the_share_of_the_nodes_that_have_them(kit):
     both = 100 * (GIB // 2 + GIB // 4 - least) // (2 * most - least)
     assert kit.scores(plugin, with_images("app:latest", "other"), cluster)["b"] == both
     assert kit.scores(plugin, with_images("other", init=["app"]), cluster)["b"] == both
-    cluster.upsert(imaged(kit, "b", app=2 * GIB))
-    assert kit.scores(plugin, with_images("app"), cluster) == {"a": half, "b": 100, "c": 0, "d": 0}
+    cluster.upsert(imaged(kit, "b", app=GIB))
+    assert kit.scores(plugin, with_images("app", "other"), cluster)["b"] == kit.scores(plugin, with_images("app", "none"), cluster)["b"]
     cluster.upsert(kit.node("b"))
     assert kit.scores(plugin, with_images("app", "other"), cluster)["b"] == 0
-    view = cluster.snapshot().overlay({"b": NodeChange(node=imaged(kit, "b", app=2 * GIB))})
-    assert plugin.score(CycleState(), with_images("app"), view, kit.rows(view)).values.tolist() == [half, 100, 0, 0]
+
+
+def test_where_nodes_report_other_sizes_the_first_ones_counts_or_each_ones_own(kit):
+    cluster = Cluster([imaged(kit, "b", app=2 * GIB), imaged(kit, "a", app=GIB), kit.node("c"), kit.node("d")])
+    half = 100 * (GIB // 2 - 23 * 1024 ** 2) // (1000 * 1024 ** 2 - 23 * 1024 ** 2)
+    for sizes, expected in ((None, [half, half, 0, 0]), ("FirstNode", [half, half, 0, 0]), ("EachNode", [half, 100, 0, 0])):
+        plugin = kit.make("ImageLocality", **({} if sizes is None else {"sizes": sizes}))
+        assert list(kit.scores(plugin, with_images("app"), cluster).values()) == expected
+        view = cluster.snapshot().overlay({"a": NodeChange(node=imaged(kit, "a", app=2 * GIB))})
+        assert plugin.score(CycleState(), with_images("app"), view, kit.rows(view)).values.tolist() == [100, 100, 0, 0]
+    plugin = kit.make("ImageLocality")
+    cluster.upsert(kit.node("a"))
+    assert kit.scores(plugin, with_images("app"), cluster)["b"] == half  # twice the size, on half as many nodes
+    with pytest.raises(ValueError, match="`sizes` is `All`: choose one of FirstNode, EachNode"):
+        type(plugin).check_args({"sizes": "All"})
+
+
+def test_a_name_that_a_node_reports_twice_has_the_first_size(kit):
+    item = imaged(kit, "a", app=GIB)
+    item["status"]["images"].append({"names": ["app:latest"], "sizeBytes": 1})
+    assert kit.scores(kit.make("ImageLocality"), with_images("app"), Cluster([item])) == {"a": 100}
 
 
 def test_a_registry_with_a_port_is_no_tag(kit):

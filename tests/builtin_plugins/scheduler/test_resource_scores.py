@@ -15,6 +15,7 @@ from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.builtin_plugins.scheduler.resource_scoring import shape_table
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
+from koordpolicy.engine.kubernetes.release import KUBERNETES_1_36, NEWEST, RELEASES
 from koordpolicy.engine.plugins import SKIP, CycleState
 
 TABLE = {plugin.name: plugin for plugin in PLUGINS}
@@ -22,8 +23,8 @@ GPU = "example.com/gpu"
 RATIO = {"shape": [{"utilization": 0, "score": 0}, {"utilization": 70, "score": 10}, {"utilization": 100, "score": 3}]}
 
 
-def make(name, **args):
-    return TABLE[name].make(TABLE[name].check_args(args), SimpleNamespace(seed=0))
+def make(name, kubernetes=NEWEST, **args):
+    return TABLE[name].make(TABLE[name].check_args(args), SimpleNamespace(seed=0, kubernetes=kubernetes))
 
 
 def node(name, cpu=4000, memory=1000, gpu=0):
@@ -91,14 +92,21 @@ def broken_line(at):
     return points[-1][1]
 
 
-def balance(resources, pod, item, there):
+def balance_score(kubernetes, resources, pod, item, there):
+    after = balance(resources, pod, item, there, placed=True)
+    if kubernetes < KUBERNETES_1_36:
+        return after
+    return math.trunc(50 + math.trunc((50 + after - balance(resources, pod, item, there, placed=False)) / 2))
+
+
+def balance(resources, pod, item, there, *, placed):
     shares = []
     for resource in resources:
         name = resource["name"]
         capacity = int(item["status"]["allocatable"].get(name, "0").removesuffix("m"))
         mine = used([pod], name, nonzero=False)
         if capacity and (name != GPU or mine):
-            shares.append(min((used(there, name, nonzero=False) + mine) / capacity, 1))
+            shares.append(min((used(there, name, nonzero=False) + (mine if placed else 0)) / capacity, 1))
     if len(shares) < 2:
         return 100
     if len(shares) == 2:
@@ -115,17 +123,17 @@ RESOURCES = [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 3}, {"na
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(nodes, min_size=1, max_size=4), st.lists(st.tuples(st.integers(0, 3), pods), max_size=6), pods,
-       st.sampled_from(("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")))
-def test_scores_are_those_of_each_node_alone(shapes, placed, shape, kind):
+       st.sampled_from(("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")), st.sampled_from(RELEASES))
+def test_scores_are_those_of_each_node_alone(shapes, placed, shape, kind, kubernetes):
     items = [node(f"n{index}", *each) for index, each in enumerate(shapes)]
     there = [pod(f"p{index}", *each, node=f"n{place % len(items)}") for index, (place, each) in enumerate(placed)]
     new = pod("new", *shape)
     on = [[each for each in there if each["spec"]["nodeName"] == item["metadata"]["name"]] for item in items]
     fit = make("NodeResourcesFit", scoringStrategy={"type": kind, "resources": RESOURCES, "requestedToCapacityRatio": RATIO})
     even = [{**each, "weight": 1} for each in RESOURCES]
-    balanced = make("NodeResourcesBalancedAllocation", resources=even)
+    balanced = make("NodeResourcesBalancedAllocation", kubernetes, resources=even)
     expected = [fit_score(kind, RESOURCES, new, item, held) for item, held in zip(items, on, strict=True)]
-    wanted = [balance(even, new, item, held) for item, held in zip(items, on, strict=True)]
+    wanted = [balance_score(kubernetes, even, new, item, held) for item, held in zip(items, on, strict=True)]
     if not any(amount(new, each["name"]) for each in even):
         wanted = None
     cluster = Cluster([*items, *there])
