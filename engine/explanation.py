@@ -18,6 +18,9 @@ _GAP: Final = "  "
 _BINARY: Final = (("Ti", 1024**4), ("Gi", 1024**3), ("Mi", 1024**2), ("Ki", 1024))
 _WHOLE: Final = 1 - 0.0005 / 1024
 _LONGEST: Final = 300
+MOST_PARTS: Final = 1_000_000
+"""Elements and entries of a value that are written out."""
+_REST: Final = "..."
 _NARROWEST: Final = 30
 _HARMLESS: Final = {
     code: "\ufffd"
@@ -157,7 +160,7 @@ def shown(value: object, unit: str = "") -> str:
     if isinstance(value, str):
         return repr(shortened(value))
     if not isinstance(value, int | float):
-        return shortened(str(plain(value)))
+        return shortened(str(plain(value, _LONGEST)))
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     match unit:
@@ -194,16 +197,36 @@ def shortened(text: str, longest: int = _LONGEST) -> str:
     return line if len(line) <= longest else f"{line[:longest]}..."
 
 
-def plain(value: object) -> Any:
-    """Return a value as data that JSON can hold; what it has no form for becomes its text."""
+def plain(value: object, most: int = MOST_PARTS) -> Any:
+    """Return a value as data that JSON can hold; what it has no form for becomes its text.
+
+    A value has parts that may be parts of each other, many times: after `most` of them `...` stands for the rest.
+    """
+    return _plain(value, [most])
+
+
+def _plain(value: object, left: list[int]) -> Any:
+    left[0] -= 1
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        entries = {}
+        for key, each in value.items():
+            if left[0] <= 0:
+                entries[_REST] = _REST
+                break
+            entries[str(key)] = _plain(each, left)
+        return entries
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(each) for each in value]
+        items = []
+        for each in value:
+            if left[0] <= 0:
+                items.append(_REST)
+                break
+            items.append(_plain(each, left))
+        return items
     return value.hex() if isinstance(value, bytes) else str(value)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..source import PolicyError, Problem, Source, did_you_mean
 from .ast import (
@@ -59,6 +59,9 @@ from .types import (
     variable,
 )
 from .values import EvaluationError, Uint
+
+if TYPE_CHECKING:
+    from .folding import Folding
 
 _NEVER_NULL: Final = frozenset(("bool", "int", "uint", "double", "string", "bytes", "list", "map", "type"))
 _ANYTHING: Final = frozenset((DYN.name, ERROR.name))
@@ -196,6 +199,7 @@ class _Checker:
         self.literals: list[tuple[list[Expr], frozenset[int]]] = []
         self.mixed = 0
         self.loops = 0
+        self.folding: Folding | None = None
 
     def check(self, node: Expr) -> Type:
         """Return the type of a node and keep it."""
@@ -700,7 +704,7 @@ class _Checker:
         from .exact import choose  # noqa: PLC0415 - what few expressions need
 
         try:
-            return choose(reference.overloads, values).evaluate(*values)
+            return self.folded(choose(reference.overloads, values), values)
         except EvaluationError:
             return unknown  # told where it stands
 
@@ -732,10 +736,20 @@ class _Checker:
                     from .exact import choose  # noqa: PLC0415
 
                     overload = choose(overloads, tuple(values))
-                overload.evaluate(*values)
+                self.folded(overload, tuple(values))
             except EvaluationError as error:
+                if error.final:
+                    return  # it takes too long to find out
                 at = node.args[0] if len(node.args) == 1 else node
                 self.complain(error.message, at, end=max(at.end, at.position + 1))
+
+    def folded(self, overload: Overload, values: tuple[object, ...]) -> object:
+        """Return what a call with constants gives, within the budget for all of them."""
+        if self.folding is None:
+            from .folding import Folding  # noqa: PLC0415 - what few expressions need
+
+            self.folding = Folding()
+        return self.folding.evaluate(overload, values)
 
     def no_overload(self, node: Call, function: Function, types: Sequence[Type]) -> Type:
         """Complain that no overload takes these types."""

@@ -38,8 +38,9 @@ from .exact import (
     reader,
 )
 from .library.core import CORE, divide_double, divide_int, modulo_int
+from .traversal import comparison, everything, nothing, result_size, search
 from .types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, ObjectType, Type
-from .values import INT64_MAX, INT64_MIN, equal, has_key, index, index_list, is_map, key_value
+from .values import INT64_MAX, INT64_MIN, Uint, equal, has_key, index, index_list, is_map, key_value
 
 _LOOP_LIMIT: Final = 100_000
 """Units that the loops of one call may take, by the parts of what is done in each turn; who needs more is metered."""
@@ -47,7 +48,11 @@ _FREE_SIZE: Final = 64
 """Characters and elements of a call's arguments that nobody counts."""
 _TEXT_LIMIT: Final = 4_096
 """Characters of a text that a loop builds; who needs more is metered."""
+_PER_UNIT: Final = 10
+"""Characters that are joined in the time of a unit."""
 _NODE_LIMIT: Final = 4_000
+_FEW_LEAVES: Final = 16
+"""So many texts or lists may be joined without looking at how long they are."""
 
 _SCALARS: Final = {INT.name: "int", STRING.name: "str", BOOL.name: "bool", "list": "list"}
 _COMPARISONS: Final[dict[str, type[py.cmpop]]] = {
@@ -96,14 +101,89 @@ def _items(value: object) -> list[object]:
     raise Extraordinary
 
 
-def _concatenated(left: object, right: object) -> object:
-    if len(left) + len(right) > _TEXT_LIMIT:  # type: ignore[arg-type]
-        raise Extraordinary
-    return left + right  # type: ignore[operator]
+_ATOMS: Final = frozenset({type(None), bool, int, float, str, bytes, Uint})
 
 
-def _in_list(value: object, items: list[object]) -> bool:
-    return any(equal(value, each) for each in items)
+class _Metered:
+    """Operations that emitted functions leave to the exact evaluator where they take long, and count where not."""
+
+    __slots__ = ("_meter",)
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+
+    def spend(self, units: int) -> None:
+        """Count what an operation takes; raise where the operations of a call together take too long.
+
+        A function that resets `Meter.inner` when it is called bounds each call; one that does not is handed to the
+        exact evaluator once in so many units, which is as good a bound.
+        """
+        meter = self._meter
+        meter.inner += units
+        if meter.inner > _LOOP_LIMIT:
+            meter.inner = 0
+            raise Extraordinary
+        meter.spent += units
+
+    def equal(self, left: object, right: object) -> bool:
+        """`left == right` for values of any kinds."""
+        if left.__class__ not in _ATOMS:
+            steps = comparison(left, right)
+            if steps > _FREE_SIZE:
+                self.spend(steps)
+        return equal(left, right)
+
+    def in_list(self, value: object, items: list[object]) -> bool:
+        """`value in items`."""
+        if value.__class__ not in _ATOMS:
+            self.spend(search(items, value))
+        return any(equal(value, each) for each in items)
+
+    def concatenated(self, left: object, right: object) -> object:
+        """`left + right` for texts and lists."""
+        size = len(left) + len(right)  # type: ignore[arg-type]
+        if size > _TEXT_LIMIT:
+            raise Extraordinary
+        self.spend(size // _PER_UNIT)
+        return left + right  # type: ignore[operator]
+
+    def call(
+        self, evaluate: Callable[..., object], overloads: tuple[Overload, ...], *, holds: bool,
+    ) -> Callable[..., object]:
+        """Return a function that leaves large arguments and results to the exact evaluator, and counts all others.
+
+        `holds`: its arguments may be lists or maps that it looks through.
+        """
+        overload = overloads[0] if len(overloads) == 1 else None
+        measured = overload is not None and overload.measure is not None
+        spend = self.spend
+
+        def bounded(*arguments: object) -> object:
+            size = 0
+            for each in arguments:
+                if isinstance(each, str | bytes | list | dict):
+                    size += len(each)
+            if size > _TEXT_LIMIT:
+                raise Extraordinary
+            units = 0
+            if size > _FREE_SIZE or measured:
+                # What is not known costs as much as comparing everything with everything.
+                units = size * size if overload is None else call_cost(overload, arguments)
+            if holds:
+                if overload is None:
+                    steps = max(size, 1) * everything(*arguments)
+                else:
+                    steps = 0 if overload.walk is None else overload.walk(*arguments)
+                if steps > _FREE_SIZE:
+                    units = max(units, steps)
+            if units:
+                spend(units)
+            value = evaluate(*arguments)
+            if result_size(value) > _TEXT_LIMIT // _PER_UNIT and len(value) > _TEXT_LIMIT:  # type: ignore[arg-type]
+                raise Extraordinary
+            return value
+
+        return bounded
 
 
 _MISSING: Final = object()
@@ -124,28 +204,9 @@ def _in_map(key: object, mapping: Mapping[object, object]) -> bool:
     return has_key(mapping, key)
 
 
-def _bounded(evaluate: Callable[..., object], overloads: tuple[Overload, ...], meter: Meter) -> Callable[..., object]:
-    """Return a function that leaves large arguments to the exact evaluator, and counts what others cost."""
-    overload = overloads[0] if len(overloads) == 1 else None
-    measured = overload is not None and overload.measure is not None
-
-    def bounded(*arguments: object) -> object:
-        size = 0
-        for each in arguments:
-            if isinstance(each, str | bytes | list | dict):
-                size += len(each)
-        if size > _FREE_SIZE or measured:
-            if size > _TEXT_LIMIT:
-                raise Extraordinary
-            # What is not known costs as much as comparing everything with everything.
-            units = size * size if overload is None else call_cost(overload, arguments)
-            if meter.inner + units > _LOOP_LIMIT:
-                raise Extraordinary
-            meter.inner += units
-            meter.spent += units
-        return evaluate(*arguments)
-
-    return bounded
+_SHALLOW: Final = (None, nothing)
+_HOLDING: Final = frozenset({"dyn", "list", "map", "optional_type", "*error*", "any"})
+_GROWING: Final = frozenset({STRING.name, BYTES.name, "list"})
 
 
 def _is_superlinear(overload: Overload) -> bool:
@@ -202,8 +263,16 @@ def emit(
     statements: list[py.stmt] = [*emitter.opening(), guarded]
     function = py.FunctionDef("rule", py.arguments([], parameters, None, [], [], None, []), statements, [])
     module = py.fix_missing_locations(py.Module([function], []))
-    scope: dict[str, object] = {**emitter.constants, **_GLOBALS, "otherwise": otherwise, "meter": meter}
-    exec(compile(module, "<expression>", "exec"), scope)  # noqa: S102 - of a tree that was built here, not of text
+    metered = emitter.metered
+    scope: dict[str, object] = {
+        **emitter.constants, **_GLOBALS, "otherwise": otherwise, "meter": meter, "equal": metered.equal,
+        "in_list": metered.in_list, "concatenated": metered.concatenated,
+    }
+    try:
+        code = compile(module, "<expression>", "exec")
+    except (SyntaxError, RecursionError):
+        raise RefusedError from None  # Python nests only so many blocks, and only so deep
+    exec(code, scope)  # noqa: S102 - of a tree that was built here, not of text
     rule = scope["rule"]
     assert callable(rule)
     return rule
@@ -212,7 +281,7 @@ def emit(
 _GLOBALS: Final[dict[str, object]] = {
     "__builtins__": {}, "Exception": Exception, "int": int, "str": str, "bool": bool, "list": list, "dict": dict,
     "float": float, "len": len, "enumerate": enumerate, "give_up": _give_up, "as_map": _as_map, "items": _items,
-    "concatenated": _concatenated, "in_list": _in_list, "equal": equal, "in_map": _in_map,
+    "in_map": _in_map,
     "index": index, "index_list": index_list, "divide_int": divide_int, "modulo_int": modulo_int,
     "divide_double": divide_double, "read_double": read_double, "read_timestamp": read_timestamp,
     "read_duration": read_duration, "descend": _descend, "MISSING": _MISSING,
@@ -288,7 +357,12 @@ class _Emitter:
         self._loops = 0
         self._any_loop = False
         self._any_bounded = False
-        self._meter = meter
+        self.metered = _Metered(meter)
+        self._sharing: dict[str, bool] = {}
+        """Locals of loops and binds: whether what they stand for may be part of a value more than once."""
+        self._joins: dict[Checked, int] = {}
+        self._lengths: dict[str, int] = {}
+        """Locals of binds: of how many texts or lists they are joined."""
         self._definitions: dict[Checked, str] = {}
         self._nodes = 0
         self._unchecked: set[int] = set()
@@ -711,10 +785,7 @@ class _Emitter:
         self._leave_unchecked(usual, nodes)
         values = self._arguments(nodes)
         found = dispatcher(overloads, self._checked.environment.types)
-        measured = any(each.cost.per_size for each in overloads)
-        if (self._loops and measured) or any(map(_is_superlinear, overloads)):
-            found = self._bound(found, overloads)
-        dispatch = self._global(found)
+        dispatch = self._global(self._bounded(found, overloads, nodes))
         if usual is None:
             return py.Call(dispatch, values, [])
         pairs = [self._kept(each) for each in values]
@@ -735,10 +806,7 @@ class _Emitter:
         inline = self._inline(node, overload.id, arguments, nodes) if _STANDARD.get(overload.id) is overload else None
         if inline is not None:
             return inline
-        evaluate = overload.evaluate
-        if (self._loops and overload.cost.per_size) or _is_superlinear(overload):
-            evaluate = self._bound(evaluate, (overload,))
-        return py.Call(self._global(evaluate), arguments, [])
+        return py.Call(self._global(self._bounded(overload.evaluate, (overload,), nodes)), arguments, [])
 
     def _leave_unchecked(self, overload: Overload | None, nodes: tuple[Expr, ...]) -> None:
         """Note what needs no check of its range: a number times a literal fits only if the number itself does.
@@ -840,7 +908,8 @@ class _Emitter:
         if id_ == "logical_not":
             return _negated(arguments[0])
         if id_ in {"add_string", "add_bytes", "add_list"}:
-            if self._loops:
+            if self._loops or self._joined_of(node) > _FEW_LEAVES:
+                self._any_bounded = True
                 return _call("concatenated", *arguments)
             return py.BinOp(arguments[0], py.Add(), arguments[1])
         if operation in {"size", "member_size"}:
@@ -960,7 +1029,7 @@ class _Emitter:
                 return _compare(values[0], py.In, values[1])
             return _call("in_map", *values)
         found = dispatcher(overloads, self._checked.environment.types)
-        dispatch = self._global(self._bound(found, overloads) if self._loops else found)
+        dispatch = self._global(self._bounded(found, overloads, (item, container)))
         (first, again), (second, second_again) = map(self._kept, values)
         test = _all_of([_has_class(first, "str"), _has_class(second, "dict")])
         return py.IfExp(test, _compare(again, py.In, second_again), py.Call(dispatch, [again, second_again], []))
@@ -977,6 +1046,7 @@ class _Emitter:
     def _bind(self, node: ast.Bind) -> py.expr:
         # The value is computed whether it is needed or not: should it fail, the exact evaluator finds out.
         local = self._fresh()
+        self._sharing[local], self._lengths[local] = self._shares(node.init), self._joined_of(node.init)
         self._block.append(_set(local, self._value(node.init)))
         outer = self._locals
         self._locals = {**outer, node.variable: local}
@@ -996,6 +1066,7 @@ class _Emitter:
         self._block.append(_set(items, self._value(node.range)))
         first = self._fresh()
         second = None if node.variable2 is None else self._fresh()
+        self._sharing[first] = self._sharing[second or first] = self._shares(node.range)
         target: py.expr = py.Name(first, py.Store())
         loop_over: py.expr = _name(items)
         kinds: list[tuple[str, Type]] = []
@@ -1046,11 +1117,100 @@ class _Emitter:
             return _compare(_name(result), py.Eq, _constant(1))
         return _name(result)
 
-    def _bound(
-        self, evaluate: Callable[..., object], overloads: tuple[Overload, ...],
+    # what has to be metered
+
+    def _bounded(
+        self, evaluate: Callable[..., object], overloads: tuple[Overload, ...], nodes: Sequence[Expr],
     ) -> Callable[..., object]:
+        """Return the implementation of a call of some nodes, metered where it may take long or make something large.
+
+        Outside of loops that is not so for what is read: objects are only so large, and expressions only so long.
+        """
+        holds = any(each.walk not in _SHALLOW for each in overloads) and any(map(self._holds, map(self._type, nodes)))
+        sized = any(each.cost.per_size for each in overloads)
+        grows = any(each.result.name in _GROWING for each in overloads) and any(map(self._is_made, nodes))
+        if not (
+            (self._loops and (sized or holds or grows)) or any(map(_is_superlinear, overloads)) or grows
+            or (holds and any(map(self._shares, nodes)))
+        ):
+            return evaluate
         self._any_bounded = True
-        return _bounded(evaluate, overloads, self._meter)
+        return self.metered.call(evaluate, overloads, holds=holds)
+
+    def _holds(self, of: Type) -> bool:
+        """Whether values of a type may hold others."""
+        return of.variable or of.name in _HOLDING or of.name in self._checked.environment.types
+
+    def _is_made(self, node: Expr) -> bool:
+        """Whether a value is made by the expression: not read, and not written in it."""
+        reference = self._checked.references.get(node.id)
+        if isinstance(reference, DefinitionReference | LocalReference):
+            return True
+        if isinstance(node, ast.Select) and not node.test:
+            return self._is_made(node.operand)
+        if isinstance(node, ast.Call) and node.function == "_[_]":
+            return self._is_made(node.args[0])
+        return isinstance(reference, CallReference) or (reference is None and not isinstance(node, ast.Literal))
+
+    def _shares(self, node: Expr) -> bool:
+        """Whether a value may hold something more than once, so that it is larger than what it was made of."""
+        if not self._holds(self._type(node)):
+            return False
+        match self._checked.references.get(node.id):
+            case VariableReference():
+                return False
+            case LocalReference(name=name):
+                return self._sharing.get(self._locals.get(name, ""), True)
+            case DefinitionReference(name=name):
+                definition = self._checked.environment.definitions[name]
+                with self._inside(definition):
+                    return self._shares(definition.root)
+            case _:
+                pass
+        match node:
+            case ast.Select():
+                return self._shares(node.operand)
+            case ast.ListLiteral():
+                return any(self._holds(self._type(each)) for each in node.elements)
+            case ast.MapLiteral():
+                return any(self._holds(self._type(each.value)) for each in node.entries)
+            case ast.Comprehension(macro=Macro.FILTER):
+                return self._shares(node.range)
+            case ast.Comprehension(transform=transform):
+                return transform is not None and self._holds(self._type(transform))
+            case ast.Call(function="_?_:_"):
+                return self._shares(node.args[1]) or self._shares(node.args[2])
+            case ast.Call(target=target, args=arguments):
+                # A qualified function's target is a part of its name, and has no type.
+                has_type = target is not None and target.id in self._checked.types
+                return any(map(self._shares, (target, *arguments) if target is not None and has_type else arguments))
+            case ast.Literal():
+                return False
+            case _:
+                return True
+
+    def _joined_of(self, node: Expr) -> int:
+        """Return of how many texts or lists, each read or bounded where it is made, a value is joined at most."""
+        match self._checked.references.get(node.id):
+            case LocalReference(name=name):
+                return self._lengths.get(self._locals.get(name, ""), 1)
+            case DefinitionReference(name=name):
+                definition = self._checked.environment.definitions[name]
+                found = self._joins.get(definition)
+                if found is None:
+                    with self._inside(definition):
+                        found = self._joins[definition] = self._joined_of(definition.root)
+                return found
+            case _:
+                pass
+        match node:
+            case ast.Call(function="_+_"):
+                return sum(map(self._joined_of, node.args))
+            case ast.Comprehension() | ast.Bind():
+                # What stands for a part of the one is part of the other as often as there are parts.
+                return math.prod(map(self._joined_of, ast.children(node)))
+            case _:
+                return max(map(self._joined_of, ast.children(node)), default=1)
 
     def _count_turns(self, items: str, units: int) -> None:
         """Emit the bound of all loops: the turns that running over a list or map takes, of so many units each."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from .traversal import Walk, everything
 from .types import (
     BOOL,
     BYTES,
@@ -51,6 +52,10 @@ _TYPE_NAMES: Final = {
     "null_type": NULL, "list": list_of(DYN), "map": map_of(DYN, DYN), "type": Type("type"),
     "optional_type": optional_of(DYN),
 }  # fmt: skip
+PLAIN: Final = frozenset((
+    "bool", "int", "uint", "double", "string", "bytes", TIMESTAMP.name, DURATION.name, "null", "type",
+))
+"""Types whose values hold no others."""
 _UNNAMED: Final = frozenset(("dyn", "null"))
 
 
@@ -133,6 +138,9 @@ class Overload:
     for all else), receiver first, and raises `InvalidLiteralError` for a call that can only fail."""
     measure: Callable[..., int] | None = None
     """What a call with these arguments costs where that is no sum over their sizes; `cost` then is an upper bound."""
+    walk: Walk | None = None
+    """How many steps a call takes through its arguments, where they may hold other values (see `traversal`): by default
+    it looks through all of them. Texts alone are counted by `cost`."""
     reads: Reads | None = None
     """What it reads of its arguments, where that is less than all: answers are kept while those parts stay the same."""
     by_column: Callable[..., tuple[Any, Any]] | None = None
@@ -142,6 +150,10 @@ class Overload:
     at least one is an array) and returns an array of results and a bool array of the rows in which they are exactly
     what `evaluate` returns (None: all rows). The others are evaluated one by one. Rows without input hold any number.
     """
+
+    def __post_init__(self) -> None:
+        if self.walk is None and not all(each.name in PLAIN and not each.variable for each in self.parameters):
+            object.__setattr__(self, "walk", everything)
 
 
 @dataclass(frozen=True, slots=True)

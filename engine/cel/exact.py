@@ -24,7 +24,8 @@ from .budget import COST_LIMIT, EXACTLY, Meter, stopped
 from .checked import CallReference, Checked, DefinitionReference, LocalReference, TypeReference, VariableReference
 from .checker import FOLDED
 from .deadline import POLL_UNITS, Deadline
-from .environment import Environment, Overload
+from .environment import PLAIN, Environment, Overload
+from .traversal import MOST, comparison, nothing, ordering, product, result_size
 from .types import (
     BOOL,
     BYTES,
@@ -105,11 +106,6 @@ class Frame:
         if self._deadline is not None and self._deadline.passed:
             raise stopped(self.checked, self._deadline)
         return min(self.limit, spent + POLL_UNITS)
-
-    def copied(self, value: object) -> object:
-        """Return a value that was built by copying, which Kubernetes' units do not count, or too little."""
-        self.turn(size_of(value))
-        return value
 
 
 def _spent() -> EvaluationError:
@@ -361,10 +357,18 @@ def _search_cost(arguments: tuple[object, ...]) -> int:
 
 def _traversal_cost(arguments: tuple[object, ...]) -> int:
     """Return what looking at everything in a value costs: 1 per scalar, a tenth per character, rounded down."""
-    value = arguments[0]
+    return _traversed(arguments[0], {})
+
+
+def _traversed(value: object, known: dict[int, int]) -> int:
     if type(value) is str or type(value) is bytes:
         return len(value) // 10
-    return sum(_traversal_cost((each,)) for each in value) if type(value) is list else 1
+    if type(value) is not list:
+        return 1
+    found = known.get(id(value))
+    if found is None:
+        found = known[id(value)] = min(sum(_traversed(each, known) for each in value), MOST)
+    return found
 
 
 _COSTS: Final[dict[str, Callable[[tuple[object, ...]], int]]] = {
@@ -376,6 +380,10 @@ _COSTS: Final[dict[str, Callable[[tuple[object, ...]], int]]] = {
 """Costs that are no sum or product over the arguments' sizes."""
 _PRICED_BY_OVERLOAD: Final = frozenset({"_+_", "_<_", "_<=_", "_>_", "_>=_", "sort"})
 """Functions of which cel-go knows what a call costs only where the types leave one overload, and else takes 1."""
+_SHALLOW: Final = (None, nothing)
+_PAIRED: Final = frozenset({"_==_", "_!=_", "@in"})
+_BUILT: Final = frozenset({STRING.name, BYTES.name, "list", "map"})
+"""Types of results that a call makes: Kubernetes' units count how large they are for few functions only."""
 
 
 # --- building --------------------------------------------------------------------------------------------------------
@@ -591,7 +599,7 @@ class _Builder:
                 raise EvaluationError("unsupported index type 'string' in list", offset=position)
             if lenient or (container is None and declared):
                 return False
-            raise EvaluationError(f"invalid type for field selection: {text_of(container)[:50]}", offset=position)
+            raise EvaluationError(f"invalid type for field selection: {text_of(container)}", offset=position)
 
         return presence
 
@@ -746,6 +754,11 @@ class _Builder:
         # cel-go joins lists lazily, and does not count what joining values of unknown types costs.
         joins = reference.function == "_+_" and (len(overloads) > 1 or any(each.id == "add_list" for each in overloads))
         free = self._folded(node) or (node.function == "@in" and self._folded_list(arguments_nodes[1]))
+        walks = special is not None or any(each.walk not in _SHALLOW for each in overloads)
+        if walks and reference.function in _PAIRED and not self._may_be_large(reference.function, arguments_nodes):
+            walks = False
+        builds = joins or any(each.result.name in _BUILT for each in overloads)
+        unpriced = priced is _one
 
         def call(frame: Frame) -> object:
             try:
@@ -757,16 +770,29 @@ class _Builder:
                 overload = only if only is not None else choose(overloads, arguments, objects)
                 if not free:
                     frame.charge(call_cost(overload, arguments) if priced is None else priced(arguments))
-                if special is not None:
-                    return special(*arguments)
-                return frame.copied(overload.evaluate(*arguments)) if joins else overload.evaluate(*arguments)
+                if walks:
+                    walk = overload.walk if special is None else _listed_walk
+                    if walk is not None:
+                        frame.turn(walk(*arguments))
+                elif unpriced:
+                    frame.turn(sum(map(result_size, arguments)))
+                value = overload.evaluate(*arguments) if special is None else special(*arguments)
+                if builds:
+                    frame.turn(size_of(value) if joins else result_size(value))
             except EvaluationError as error:
                 raise error.at(position) from None
             except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError):
                 # A list(int) that came from a malformed object may hold anything.
                 raise no_overload().at(position) from None
+            return value
 
         return call
+
+    def _may_be_large(self, function: str, nodes: tuple[Expr, ...]) -> bool:
+        """Whether comparing two values, or one with what a list holds, may take longer than what it costs."""
+        if function == "@in":
+            return self.types[nodes[0].id].name not in PLAIN and not self._folded_list(nodes[1])
+        return all(self.types[each.id].name not in PLAIN for each in nodes)
 
     def _folded(self, node: Expr) -> bool:
         """Whether Kubernetes computes a node when it builds the program, so that it costs nothing at run time."""
@@ -849,7 +875,9 @@ class _Builder:
                         continue
                     value = value.value
                 if key in entries:
-                    raise EvaluationError(f"insert failed: key {key} already exists", offset=key_position)
+                    raise EvaluationError(
+                        f"insert failed: key {text_of(key_value(key))} already exists", offset=key_position,
+                    )
                 entries[key] = value
             return entries
 
@@ -1002,9 +1030,12 @@ class _Builder:
                         new = entry(frame)
                         if not is_map(new):
                             raise no_overload().at(position)
+                        frame.turn(len(new))  # type: ignore[arg-type]
                         for key, value in new.items():  # type: ignore[attr-defined]
                             if key in mapped:
-                                raise EvaluationError(f"insert failed: key {key} already exists", offset=position)
+                                raise EvaluationError(
+                                    f"insert failed: key {text_of(key_value(key))} already exists", offset=position,
+                                )
                             mapped[key] = value
                     return mapped
 
@@ -1135,6 +1166,7 @@ def _sort_by(
             keyed.append((transform(frame), frame.locals[slot]))
         factor = 2.1 if keyed and type(keyed[0][0]) in {str, bytes} else 2.0
         frame.charge(_LIST_COST + 1 + int(len(keyed) ** 2 * factor))
+        frame.turn(ordering([key for key, _ in keyed]))
         try:
             for (left, _), (right, _) in itertools.pairwise(keyed):
                 if type(left) is not right.__class__:
@@ -1221,6 +1253,12 @@ def _equal_listed(left: object, right: object) -> bool:
         return equal(left, right)
     # Neither holds an element twice.
     return len(left) == len(right) and all(any(equal(one, other) for other in right) for one in left)
+
+
+def _listed_walk(left: object, right: object) -> int:
+    if type(left) is not list or type(right) is not list:
+        return comparison(left, right)
+    return product(left, right)
 
 
 def _merged_listed(field: Field) -> Callable[..., object]:

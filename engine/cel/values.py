@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -180,7 +180,7 @@ class Duration:
         return f"{'-' if self.ns < 0 else ''}{seconds}{fraction}s"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Optional:
     """A value that may not be there; compare with `is NONE` to see that it is not."""
 
@@ -197,6 +197,9 @@ class Optional:
 
     def __hash__(self) -> int:
         return hash(("optional", self is NONE))
+
+    def __repr__(self) -> str:
+        return text_of(self)
 
     def get(self) -> object:
         """Return the value, or raise where there is none."""
@@ -401,25 +404,55 @@ def text_of_double(number: float) -> str:
     return f"{sign}{digits[:point]}.{digits[point:]}"
 
 
+_SHOWN: Final = 200
+"""Characters of a value in a message; about as many parts of it are looked at."""
+
+
 def text_of(value: object) -> str:
-    """Return a short text of a value for messages."""
+    """Return a short text of a value for messages: what does not fit is left out, and `...` stands in its place."""
+    pieces: list[str] = []
+    left = _SHOWN
+    for piece in _pieces(value):
+        pieces.append(piece)
+        left -= len(piece)
+        if left < 0:
+            return f"{''.join(pieces)[:_SHOWN]}..."
+    return "".join(pieces)
+
+
+def _pieces(value: object) -> Iterator[str]:
     kind = value.__class__
-    if kind is bool:
-        return "true" if value else "false"
-    if kind is float:
-        return text_of_double(value)  # type: ignore[arg-type]
-    if value is None:
-        return "null"
-    if kind is Type:
-        return type_name(value)  # type: ignore[arg-type]
-    if kind is list:
-        return f"[{', '.join(map(text_of, value))}]"  # type: ignore[call-overload]
-    if is_map(value):
-        parts = (f"{text_of(key_value(key))}: {text_of(each)}" for key, each in value.items())  # type: ignore[attr-defined]
-        return f"{{{', '.join(parts)}}}"
-    if kind is Optional:
-        return "optional.none()" if value is NONE else f"optional.of({text_of(value.value)})"  # type: ignore[attr-defined]
-    return str(value)
+    if kind is str:
+        yield value if len(value) <= _SHOWN else value[: _SHOWN + 1]  # type: ignore[arg-type,index,misc]
+    elif kind is bool:
+        yield "true" if value else "false"
+    elif kind is float:
+        yield text_of_double(value)  # type: ignore[arg-type]
+    elif value is None:
+        yield "null"
+    elif kind is Type:
+        yield type_name(value)  # type: ignore[arg-type]
+    elif kind is list:
+        yield "["
+        for number, each in enumerate(value):  # type: ignore[arg-type,var-annotated]
+            yield ", " if number else ""
+            yield from _pieces(each)
+        yield "]"
+    elif is_map(value):
+        yield "{"
+        for number, (key, each) in enumerate(value.items()):  # type: ignore[attr-defined]
+            yield ", " if number else ""
+            yield from _pieces(key_value(key))
+            yield ": "
+            yield from _pieces(each)
+        yield "}"
+    elif kind is Optional:
+        yield "optional.none()" if value is NONE else "optional.of("
+        if value is not NONE:
+            yield from _pieces(value.value)  # type: ignore[attr-defined]
+            yield ")"
+    else:
+        yield str(value)
 
 
 def type_name(of: Type) -> str:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..comparison.audit import FEW_PERCENT, Audit, Coverage, Finding, Level, audit
+from ..explanation import plain
 from .composition import add_choice, add_cluster, cluster_of, moment_of, need_file, registry_of, settings_of
 from .exits import Exit, Stop
-from .terminal import add_output, heading, plain, progress, readable, table, write, write_json
+from .terminal import add_output, heading, progress, readable, table, write, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

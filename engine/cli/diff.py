@@ -15,6 +15,7 @@ from ..cel.values import Timestamp
 from ..comparison.difference import BUDGETS, Budget, difference, spend
 from ..comparison.outcome import HOT_PERCENT, outcome
 from ..documents import Documents
+from ..explanation import plain
 from ..source import PolicyError, Problem, in_order
 from .changes import documents_at
 from .composition import (
@@ -31,7 +32,7 @@ from .composition import (
 )
 from .differences import markdown, show
 from .exits import Exit, Stop
-from .terminal import plain, progress, write_json
+from .terminal import progress, write_json
 from .terminal import write as write_line
 
 if TYPE_CHECKING:

@@ -17,11 +17,12 @@ from ..cel.environment import Scope, Variable
 from ..cel.program import Program, compile  # noqa: A004 - it is what it does
 from ..cel.types import TIMESTAMP
 from ..cel.values import EvaluationError, Timestamp
+from ..explanation import plain
 from ..points import Slot, environment, typed
 from ..source import Source
 from .composition import add_cluster, cluster_of, moment_of, node_of, pod_of, python_functions
 from .exits import Exit, Stop
-from .terminal import add_output, heading, plain, table, write, write_json
+from .terminal import add_output, heading, table, write, write_json
 
 if TYPE_CHECKING:
     from ..cel.environment import Environment

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..documents import format_duration
+from ..explanation import plain
 from ..points import Framework
 from ..qos.manager import Round, replay
 from .composition import add_policies, check_enabled, need_file, registry_of
 from .exits import Exit, Stop
-from .terminal import add_output, plain, table, warn, write, write_json
+from .terminal import add_output, table, warn, write, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ..files import write_whole
 from .exits import Stop
@@ -191,21 +191,6 @@ def amount(resource: str, value: int) -> str:
         for suffix, size in (("Ti", 1024**4), ("Gi", 1024**3), ("Mi", 1024**2), ("Ki", 1024)):
             if abs(value) >= size:
                 return f"{value / size:.4g}{suffix}"
-    return str(value)
-
-
-def plain(value: object) -> Any:
-    """Return a value of an expression as JSON-able data (a type, a timestamp or a quantity becomes its text)."""
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if value - value == 0 else str(value)
-    if isinstance(value, dict):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    if isinstance(value, bytes):
-        return value.hex()
     return str(value)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..explanation import plain
 from ..kubernetes.vocabulary import GPU_CORE, GPU_MEMORY_RATIO
 from ..points import Code, Refusal
-from .terminal import amount, heading, plain, write
+from .terminal import amount, heading, write
 
 if TYPE_CHECKING:
     from ..cluster.pods import PodInfo

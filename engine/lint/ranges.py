@@ -22,6 +22,7 @@ from ..cel.checked import (
     path_of,
     reads_of,
 )
+from ..cel.folding import Folding
 from ..cel.types import BOOL, DOUBLE, INT
 from ..cel.unparse import unparse
 from ..cel.values import INT64_MAX, INT64_MIN, EvaluationError
@@ -102,6 +103,7 @@ class Analysis:
     params: Mapping[str, Any] | None = None
     _left: list[int] = field(default_factory=lambda: [_MOST_STEPS])
     """How many more looks it may take: nested conditions are looked at under ever other assumptions."""
+    _folding: Folding = field(default_factory=Folding)
     _texts: dict[int, str] = field(default_factory=dict)
     _definitions: dict[str, Analysis] = field(default_factory=dict)
     _constants: dict[int, tuple[Any] | None] = field(default_factory=dict)
@@ -143,8 +145,8 @@ class Analysis:
         if not overload.pure or None in values or not parts:
             return None
         try:
-            return (overload.evaluate(*(each[0] for each in values if each is not None)),)
-        except (EvaluationError, ArithmeticError, ValueError, TypeError):
+            return (self._folding.evaluate(overload, tuple(each[0] for each in values if each is not None)),)
+        except (EvaluationError, ArithmeticError, ValueError, TypeError, LookupError, AttributeError):
             return None
 
     # -- numbers ---------------------------------------------------------------------------------------------------
@@ -399,7 +401,7 @@ class Analysis:
         """Return what can be said of a variable that the expression reads."""
         if name not in self._definitions:
             below = Analysis(self.checked.environment.definitions[name], self.params)
-            below._definitions, below._left = self._definitions, self._left
+            below._definitions, below._left, below._folding = self._definitions, self._left, self._folding
             self._definitions[name] = below
         return self._definitions[name]
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from koordpolicy.engine.explanation import Finding, Mark, Table, counted, heading, listed, shown
+from koordpolicy.engine.explanation import Finding, Mark, Table, counted, heading, listed, plain, shown
 
 TREE = Finding("node", parts=(
     Finding("choice", "n is refused"),
@@ -101,3 +101,12 @@ def test_long_texts_are_wrapped_below_their_own_beginning_and_names_stay_whole()
         "           six-seven-eight nine\n"
         "           " + "a" * 50
     )
+
+
+def test_a_value_that_holds_a_part_many_times_is_written_out_as_far_as_it_goes():
+    value: object = ["x"]
+    for _ in range(60):
+        value = [value, {"again": value}]
+    assert len(shown(value)) <= 303
+    assert len(json.dumps(plain(value, 1_000))) < 20_000
+    assert plain([1, [2, {"a": 3, "b": 4}, 5], 6], 6) == [1, [2, {"a": 3, "...": "..."}, "..."], "..."]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ..environment import Cost, Function, Overload
+from ..traversal import comparison, membership, nothing
 from ..types import (
     BOOL,
     BYTES,
@@ -134,7 +135,7 @@ _ADD: Final = (
     Overload("add_double", (DOUBLE, DOUBLE), DOUBLE, lambda a, b: a + b),
     Overload("add_string", (STRING, STRING), STRING, lambda a, b: a + b, cost=_BOTH),
     Overload("add_bytes", (BYTES, BYTES), BYTES, lambda a, b: a + b, cost=_BOTH),
-    Overload("add_list", (list_of(A), list_of(A)), list_of(A), lambda a, b: a + b),
+    Overload("add_list", (list_of(A), list_of(A)), list_of(A), lambda a, b: a + b, walk=nothing),
     Overload("add_duration_duration", (DURATION, DURATION), DURATION, lambda a, b: Duration.of(a.ns + b.ns)),
     Overload(
         "add_timestamp_duration", (TIMESTAMP, DURATION), TIMESTAMP,
@@ -222,8 +223,11 @@ OPERATORS: Final = (
     Function("_%_", _MODULO, "Remainder, with the sign of the dividend.", "-7 % 2 == -1"),
     Function("-_", _NEGATE, "Negation.", "-(1 + 1) == -2"),
     Function("!_", (Overload("logical_not", (BOOL,), BOOL, lambda a: not a),), "Not.", "!false"),
-    Function("_==_", (Overload("equals", (A, A), BOOL, equal),), "Equal.", "[1, 2] == [1, 2]"),
-    Function("_!=_", (Overload("not_equals", (A, A), BOOL, lambda a, b: not equal(a, b)),), "Not equal.", "'a' != 'b'"),
+    Function("_==_", (Overload("equals", (A, A), BOOL, equal, walk=comparison),), "Equal.", "[1, 2] == [1, 2]"),
+    Function(
+        "_!=_", (Overload("not_equals", (A, A), BOOL, lambda a, b: not equal(a, b), walk=comparison),), "Not equal.",
+        "'a' != 'b'",
+    ),
     Function("_<_", _relation("less", lambda order: order < 0), "Less.", "1 < 2"),
     Function("_<=_", _relation("less_equals", lambda order: order <= 0), "Less or equal.", "1.5 <= 2.0"),
     Function("_>_", _relation("greater", lambda order: order > 0), "Greater.", "'b' > 'a'"),
@@ -231,16 +235,16 @@ OPERATORS: Final = (
     Function(
         "@in",
         (
-            Overload("in_list", (A, list_of(A)), BOOL, _in_list, cost=Cost(0, ((1, 1.0),))),
-            Overload("in_map", (A, map_of(A, B)), BOOL, _in_map),
+            Overload("in_list", (A, list_of(A)), BOOL, _in_list, cost=Cost(0, ((1, 1.0),)), walk=membership),
+            Overload("in_map", (A, map_of(A, B)), BOOL, _in_map, walk=nothing),
         ),
         "Whether a list holds an equal element, or a map the key.", "2 in [1, 2] && 'a' in {'a': 1}",
     ),
     Function(
         "_[_]",
         (
-            Overload("index_list", (list_of(A), INT), A, index_list),
-            Overload("index_map", (map_of(A, B), A), B, index),
+            Overload("index_list", (list_of(A), INT), A, index_list, walk=nothing),
+            Overload("index_map", (map_of(A, B), A), B, index, walk=nothing),
         ),
         "The element at an index from 0, or the entry under a key.", "['a', 'b'][1] == 'b' && {'a': 1}['a'] == 1",
     ),
@@ -420,9 +424,16 @@ CONVERSIONS: Final = (
         ),
         "The span of a text such as `1h30m`, or of nanoseconds.", "duration('1h30m') == duration('90m')",
     ),
-    Function("type", (Overload("type", (A,), type_of(A), type_of_value),), "The type of a value.", "type(1) == int"),
     Function(
-        "dyn", (Overload("to_dyn", (A,), DYN, _same, cost=Cost(0)),), "The value, its type hidden.", "dyn(1) == 1.0",
+        "type", (Overload("type", (A,), type_of(A), type_of_value, walk=nothing),), "The type of a value.",
+        "type(1) == int",
+    ),
+    Function(
+        "dyn", (
+            Overload(
+                "to_dyn", (A,), DYN, _same, cost=Cost(0), walk=nothing,
+            ),
+        ), "The value, its type hidden.", "dyn(1) == 1.0",
     ),
 )
 
@@ -432,7 +443,7 @@ CONVERSIONS: Final = (
 SIZE: Final = Function(
     "size",
     tuple(
-        Overload(f"{prefix}size_{word}", (kind,), INT, len, member=bool(prefix))
+        Overload(f"{prefix}size_{word}", (kind,), INT, len, member=bool(prefix), walk=nothing)
         for prefix in ("", "member_")
         for kind, word in ((STRING, "string"), (BYTES, "bytes"), (list_of(A), "list"), (map_of(A, B), "map"))
     ),

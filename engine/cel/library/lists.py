@@ -6,6 +6,7 @@ import functools
 from typing import Final
 
 from ..environment import Cost, Function, Overload
+from ..traversal import elements, levels, nothing, ordering, pairs
 from ..types import (
     BOOL,
     BYTES,
@@ -105,23 +106,35 @@ def _range(count: int) -> list[object]:
 
 LISTS: Final = (
     Function(
-        "distinct", (Overload("list_distinct", (_LIST,), _LIST, _distinct, member=True, cost=_PAIRS, measure=_pairs),),
+        "distinct",
+        (
+            Overload(
+                "list_distinct", (_LIST,), _LIST, _distinct, member=True, cost=_PAIRS, measure=_pairs, walk=pairs,
+            ),
+        ),
         "The elements without repetitions.", "[1, 1, 2].distinct() == [1, 2]",
     ),
     Function(
         "flatten",
         (
-            Overload("list_flatten", (list_of(list_of(_T)),), _LIST, _flatten, member=True, cost=_TRAVERSAL),
+            Overload(
+                "list_flatten", (list_of(list_of(_T)),), _LIST, _flatten, member=True, cost=_TRAVERSAL, walk=levels,
+            ),
             Overload(
                 "list_flatten_int", (list_of(DYN), INT), list_of(DYN), _flatten, member=True, cost=_TRAVERSAL,
-                measure=_levels,
+                measure=_levels, walk=levels,
             ),
         ),
         "The elements of nested lists, one or n levels deep.", "[[1, 2], [3]].flatten() == [1, 2, 3]",
     ),
     Function(
         "slice",
-        (Overload("list_slice", (_LIST, INT, INT), _LIST, _slice, member=True, cost=_TRAVERSAL, measure=_span),),
+        (
+            Overload(
+                "list_slice", (_LIST, INT, INT), _LIST, _slice, member=True, cost=_TRAVERSAL, measure=_span,
+                walk=nothing,
+            ),
+        ),
         "The elements from an index up to another.", "[1, 2, 3].slice(1, 3) == [2, 3]",
     ),
     Function(
@@ -129,6 +142,7 @@ LISTS: Final = (
         tuple(
             Overload(
                 f"list_{kind}_sort", (list_of(kind),), list_of(kind), sort, member=True, cost=_PAIRS, measure=_pairs,
+                walk=ordering,
             )
             for kind in (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
         ),
@@ -136,17 +150,27 @@ LISTS: Final = (
     ),
     Function(
         "reverse",
-        (Overload("list_reverse", (_LIST,), _LIST, lambda a: a[::-1], member=True, cost=_TRAVERSAL),),
+        (Overload("list_reverse", (_LIST,), _LIST, lambda a: a[::-1], member=True, cost=_TRAVERSAL, walk=elements),),
         "The elements in reverse order.", "[1, 2].reverse() == [2, 1]",
     ),
     Function(
         "first",
-        (Overload("list_first", (_LIST,), optional_of(_T), lambda a: Optional(a[0]) if a else NONE, member=True),),
+        (
+            Overload(
+                "list_first", (_LIST,), optional_of(_T), lambda a: Optional(a[0]) if a else NONE, member=True,
+                walk=nothing,
+            ),
+        ),
         "The first element, if there is one.", "[7, 8].first().value() == 7",
     ),
     Function(
         "last",
-        (Overload("list_last", (_LIST,), optional_of(_T), lambda a: Optional(a[-1]) if a else NONE, member=True),),
+        (
+            Overload(
+                "list_last", (_LIST,), optional_of(_T), lambda a: Optional(a[-1]) if a else NONE, member=True,
+                walk=nothing,
+            ),
+        ),
         "The last element, if there is one.", "[7, 8].last().value() == 8",
     ),
     Function(

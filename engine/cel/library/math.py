@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ..environment import Cost, Function, Overload
+from ..traversal import elements, nothing
 from ..types import BOOL, DOUBLE, DYN, INT, UINT, Type, list_of
 from ..values import EvaluationError, Uint, compare, no_overload
 from .core import checked_int
@@ -49,7 +50,9 @@ def _extremes(name: str, sign: int) -> tuple[Overload, ...]:
         for left, right in itertools.permutations(_NUMBERS, 2)
     ]
     overloads += [
-        Overload(f"math_{short}_list_{each}", (list_of(each),), each, evaluate, cost=Cost(1, ((0, 1.0),)))
+        Overload(
+            f"math_{short}_list_{each}", (list_of(each),), each, evaluate, cost=Cost(1, ((0, 1.0),)), walk=elements,
+        )
         for each in _NUMBERS
     ]
     overloads += [
@@ -57,7 +60,7 @@ def _extremes(name: str, sign: int) -> tuple[Overload, ...]:
         for each in _NUMBERS for count in range(3, _MOST_ARGUMENTS + 1)
     ]
     overloads += [
-        Overload(f"math_{short}_mixed_{count}", (DYN,) * count, DYN, evaluate, cost=Cost(count))
+        Overload(f"math_{short}_mixed_{count}", (DYN,) * count, DYN, evaluate, cost=Cost(count), walk=nothing)
         for count in range(3, _MOST_ARGUMENTS + 1)
     ]
     return tuple(overloads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..environment import Cost, Function, Overload
+from ..traversal import elements, nothing
 from ..types import BOOL, list_of, optional_of, variable
 from ..values import NONE, Duration, Optional, Timestamp, is_map, no_overload
 
@@ -36,7 +37,7 @@ def _unwrap(items: list[object]) -> list[object]:
 
 OPTIONALS: Final = (
     Function(
-        "optional.of", (Overload("optional_of", (_T,), _OPTIONAL, Optional, cost=_FREE),),
+        "optional.of", (Overload("optional_of", (_T,), _OPTIONAL, Optional, cost=_FREE, walk=nothing),),
         "A value that is there.", "optional.of(1).hasValue()",
     ),
     Function(
@@ -45,15 +46,19 @@ OPTIONALS: Final = (
     ),
     Function(
         "optional.ofNonZeroValue",
-        (Overload("optional_ofNonZeroValue", (_T,), _OPTIONAL, _of_non_zero_value, cost=_FREE),),
+        (Overload("optional_ofNonZeroValue", (_T,), _OPTIONAL, _of_non_zero_value, cost=_FREE, walk=nothing),),
         "The value, unless it is null, false, zero or empty.", "!optional.ofNonZeroValue('').hasValue()",
     ),
     Function(
-        "hasValue", (Overload("optional_hasValue", (_OPTIONAL,), BOOL, lambda a: a is not NONE, member=True),),
+        "hasValue", (
+            Overload(
+                "optional_hasValue", (_OPTIONAL,), BOOL, lambda a: a is not NONE, member=True, walk=nothing,
+            ),
+        ),
         "Whether it is there.", "{'a': 1}.?a.hasValue()",
     ),
     Function(
-        "value", (Overload("optional_value", (_OPTIONAL,), _T, lambda a: a.get(), member=True),),
+        "value", (Overload("optional_value", (_OPTIONAL,), _T, lambda a: a.get(), member=True, walk=nothing),),
         "The value; an error where there is none.", "optional.of(1).value() == 1",
     ),
     Function(
@@ -61,6 +66,7 @@ OPTIONALS: Final = (
         (
             Overload(
                 "optional_orValue_value", (_OPTIONAL, _T), _T, lambda a, b: b if a is NONE else a.value, member=True,
+                walk=nothing,
             ),
         ),
         "The value, or the default where there is none (only then evaluated).", "{'a': 1}.?b.orValue(0) == 0",
@@ -70,14 +76,14 @@ OPTIONALS: Final = (
         (
             Overload(
                 "optional_or_optional", (_OPTIONAL, _OPTIONAL), _OPTIONAL, lambda a, b: b if a is NONE else a,
-                member=True,
+                member=True, walk=nothing,
             ),
         ),
         "The first of two that is there.", "optional.none().or(optional.of(2)).value() == 2",
     ),
     Function(
         "optional.unwrap",
-        (Overload("optional_unwrap", (list_of(_OPTIONAL),), list_of(_T), _unwrap, cost=_FREE),),
+        (Overload("optional_unwrap", (list_of(_OPTIONAL),), list_of(_T), _unwrap, cost=_FREE, walk=elements),),
         "The values that are there.", "optional.unwrap([optional.of(1), optional.none()]) == [1]",
     ),
     Function(
@@ -85,7 +91,7 @@ OPTIONALS: Final = (
         (
             Overload(
                 "optional_unwrapOpt", (list_of(_OPTIONAL),), list_of(_T), _unwrap, member=True,
-                cost=_FREE,
+                cost=_FREE, walk=elements,
             ),
         ),
         "The values that are there.", "[optional.of(1), optional.none()].unwrapOpt() == [1]",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..environment import Cost, Function, Overload
+from ..traversal import product
 from ..types import BOOL, list_of, variable
 from ..values import equal
 
@@ -30,15 +31,23 @@ def _intersects(left: list[object], right: list[object]) -> bool:
 
 SETS: Final = (
     Function(
-        "sets.contains", (Overload("list_sets_contains_list", (_T, _T), BOOL, _contains, cost=_COST),),
+        "sets.contains", (Overload("list_sets_contains_list", (_T, _T), BOOL, _contains, cost=_COST, walk=product),),
         "Whether a list holds every element of another.", "sets.contains([1, 2, 3], [2, 1])",
     ),
     Function(
-        "sets.equivalent", (Overload("list_sets_equivalent_list", (_T, _T), BOOL, _equivalent, cost=_TWICE),),
+        "sets.equivalent", (
+            Overload(
+                "list_sets_equivalent_list", (_T, _T), BOOL, _equivalent, cost=_TWICE, walk=product,
+            ),
+        ),
         "Whether two lists hold the same elements, however often.", "sets.equivalent([1, 2, 2], [2, 1])",
     ),
     Function(
-        "sets.intersects", (Overload("list_sets_intersects_list", (_T, _T), BOOL, _intersects, cost=_COST),),
+        "sets.intersects", (
+            Overload(
+                "list_sets_intersects_list", (_T, _T), BOOL, _intersects, cost=_COST, walk=product,
+            ),
+        ),
         "Whether two lists have an element in common.", "sets.intersects([1], [1, 2])",
     ),
 )

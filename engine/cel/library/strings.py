@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ..environment import Cost, Function, InvalidLiteralError, Overload, Unknown
+from ..traversal import Walk, elements
 from ..types import DURATION, DYN, ERROR, INT, STRING, TIMESTAMP, Type, list_of
 from ..values import (
     BoolKey,
@@ -73,6 +74,15 @@ def _last_index_of(*, strict: bool) -> Callable[..., int]:
         return text.rfind(part, 0, last + len(part))
 
     return last_index_of
+
+
+def _whole_cost(text: str, *_: object) -> int:
+    return math.ceil(len(text) * 0.1)
+
+
+def _backwards(text: str, part: str, *_: object) -> int:
+    """Return the steps of searching from the end, which Python does by trying every position."""
+    return len(text) * len(part) // 1_000
 
 
 def _substring(text: str, start: int, end: int | None = None) -> str:
@@ -374,13 +384,13 @@ def _clause(letter: str, value: object, precision: int, *, old: bool) -> str:
 
 def _member(
     id_: str, parameters: tuple[Type, ...], result: Type, evaluate: Callable[..., object], *,
-    optional: int = 0, cost: Cost = _WHOLE,
+    optional: int = 0, cost: Cost = _WHOLE, measure: Callable[..., int] | None = None, walk: Walk | None = None,
 ) -> tuple[Overload, ...]:
     """Return one overload per number of arguments, the last `optional` of which may be left out."""
     return tuple(
         Overload(
             f"string_{id_}_" + "_".join(str(each) for each in parameters[1:count]) if count > 1 else f"string_{id_}",
-            parameters[:count], result, evaluate, member=True, cost=cost,
+            parameters[:count], result, evaluate, member=True, cost=cost, measure=measure, walk=walk,
         )
         for count in range(len(parameters) - optional, len(parameters) + 1)
     )
@@ -402,6 +412,7 @@ def _strings(*, old: bool) -> tuple[Function, ...]:
             "lastIndexOf",
             _member(
                 "last_index_of", (STRING, STRING, INT), INT, _last_index_of(strict=not old), optional=1,
+                measure=_whole_cost, walk=_backwards,
             ),
             "Where a text last holds another, up to a position; -1 where it does not.",
             "'tacocat'.lastIndexOf('a') == 5",
@@ -430,10 +441,13 @@ def _strings(*, old: bool) -> tuple[Function, ...]:
         Function(
             "join",
             (
-                Overload("list_join", (_TEXTS,), STRING, _join, member=True, cost=list_cost, measure=_join_cost),
+                Overload(
+                    "list_join", (_TEXTS,), STRING, _join, member=True, cost=list_cost, measure=_join_cost,
+                    walk=elements,
+                ),
                 Overload(
                     "list_join_string", (_TEXTS, STRING), STRING, _join, member=True, cost=list_cost,
-                    measure=_join_cost,
+                    measure=_join_cost, walk=elements,
                 ),
             ),
             "Texts one after the other, with a separator between them.", "['a', 'b'].join('-') == 'a-b'",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from ...cel.environment import Cost, Function, Overload, Reads
+from ...cel.traversal import deep_size, elements
 from ...cel.types import BOOL, INT, STRING, Type, list_of, map_of
 from ...cel.values import INT64_MAX, INT64_MIN, EvaluationError
 from ..quantity import Quantity
@@ -64,6 +65,15 @@ def _qos_class(pod: Json | None) -> str:
     return _said(lambda: qos_class(pod or {}))
 
 
+def _containers(pod: Json | None) -> int:
+    """Return the steps of computing a QoS class: cpu and memory of each container, and what the pod's own name."""
+    spec = (pod or {}).get("spec") or {}
+    own = spec.get("resources") or {}
+    named = len(own.get("requests") or ()) + len(own.get("limits") or ())
+    return named + _PER_CONTAINER * (len(spec.get("containers") or ()) + len(spec.get("initContainers") or ()))
+
+
+_PER_CONTAINER: Final = 20
 _QOS_READS: Final[Reads] = ((("metadata", "labels", QOS_CLASS_LABEL), ("status", "qosClass"), ("spec",)),)
 _BAND_READS: Final[Reads] = (
     (
@@ -132,9 +142,18 @@ def _terms(pod: Json | None, _: object) -> int:
     return 1 + _PER_PAIR * (len(spec.get("nodeSelector") or ()) + expressions)
 
 
+def _selection(pod: Json | None, _: object) -> int:
+    spec = (pod or {}).get("spec") or {}
+    return deep_size(spec.get("nodeSelector")) + deep_size((spec.get("affinity") or {}).get("nodeAffinity"))
+
+
 def _owned_by(pod: Json | None, kind: str) -> bool:
     owners = ((pod or {}).get("metadata") or {}).get("ownerReferences") or ()
     return any(owner.get("kind") == kind for owner in owners)
+
+
+def _owners(pod: Json | None, _: object) -> int:
+    return len(((pod or {}).get("metadata") or {}).get("ownerReferences") or ())
 
 
 # --- amounts ---------------------------------------------------------------------------------------------------------
@@ -184,7 +203,9 @@ KOORDINATOR: Final = (
     Function(
         "priorityBand",
         (
-            Overload("priority_band_pod", (_POD,), STRING, _band_of_pod, cost=_PER_POD, reads=_BAND_READS),
+            Overload(
+                "priority_band_pod", (_POD,), STRING, _band_of_pod, cost=_PER_POD, reads=_BAND_READS, walk=_containers,
+            ),
             Overload("priority_band_string", (STRING,), STRING, _band_of_name),
             Overload("priority_band_int", (INT,), STRING, _band_of_priority),
         ),
@@ -194,7 +215,8 @@ KOORDINATOR: Final = (
         "priorityBand(9500) == 'koord-prod' && priorityBand('web') == ''",
     ),
     Function(
-        "qosClass", (Overload("qos_class_pod", (_POD,), STRING, _qos_class, cost=_PER_POD, reads=_QOS_READS),),
+        "qosClass",
+        (Overload("qos_class_pod", (_POD,), STRING, _qos_class, cost=_PER_POD, reads=_QOS_READS, walk=_containers),),
         "A pod's QoS class: LSE, LSR, LS, BE or SYSTEM. By its label, else Guaranteed is LSR, Burstable LS and"
         " BestEffort BE.",
         f"qosClass({_BEST_EFFORT}) == 'BE'",
@@ -206,9 +228,10 @@ KOORDINATOR: Final = (
                 "tolerates_pod_taint", (_POD, _TAINT), BOOL, _pod_tolerates,
                 cost=Cost(1 + _PER_PAIR * _ASSUMED_TOLERATIONS), reads=(_TOLERATIONS, None),
                 measure=lambda pod, _: 1 + _PER_PAIR * len(_tolerations(pod)),
+                walk=lambda pod, _: len(_tolerations(pod)),
             ),
             Overload(
-                "tolerates_list_taint", (list_of(_TOLERATION), _TAINT), BOOL, _tolerates,
+                "tolerates_list_taint", (list_of(_TOLERATION), _TAINT), BOOL, _tolerates, walk=elements,
                 cost=Cost(1, ((0, float(_PER_PAIR)),)),
             ),
         ),
@@ -222,6 +245,7 @@ KOORDINATOR: Final = (
                 "tolerates_node", (_POD, _NODE), BOOL, _pod_tolerates_node,
                 cost=Cost(1 + _PER_PAIR * _ASSUMED_TOLERATIONS * _ASSUMED_TAINTS), reads=(_TOLERATIONS, _TAINTS),
                 measure=lambda pod, node: 1 + _PER_PAIR * len(_tolerations(pod)) * len(_taints(node)),
+                walk=lambda pod, node: len(_tolerations(pod)) * len(_taints(node)),
             ),
         ),
         "Whether a pod tolerates all taints of a node that keep pods off it: those of the effects NoSchedule and"
@@ -234,6 +258,7 @@ KOORDINATOR: Final = (
             Overload(
                 "matches_selector", (_LABELS, _SELECTOR), BOOL, _matches_selector,
                 cost=Cost(1 + _PER_PAIR * _ASSUMED_REQUIREMENTS), measure=_requirements,
+                walk=lambda _, selector: deep_size(selector),
             ),
         ),
         "Whether labels meet a LabelSelector, with `matchLabels` and `matchExpressions`. An empty one takes all labels,"
@@ -245,7 +270,7 @@ KOORDINATOR: Final = (
         (
             Overload(
                 "matches_node_affinity", (_POD, _NODE), BOOL, _matches_node,
-                cost=Cost(1 + _PER_PAIR * _ASSUMED_REQUIREMENTS), measure=_terms,
+                cost=Cost(1 + _PER_PAIR * _ASSUMED_REQUIREMENTS), measure=_terms, walk=_selection,
                 reads=(
                     (("spec", "nodeSelector"), ("spec", "affinity", "nodeAffinity")),
                     (("metadata", "labels"), ("metadata", "name")),
@@ -260,7 +285,7 @@ KOORDINATOR: Final = (
         "ownedBy",
         (
             Overload(
-                "owned_by", (_POD, STRING), BOOL, _owned_by, cost=Cost(10),
+                "owned_by", (_POD, STRING), BOOL, _owned_by, cost=Cost(10), walk=_owners,
                 reads=((("metadata", "ownerReferences"),), None),
             ),
         ),

@@ -8,6 +8,7 @@ from typing import Final
 
 from ...cel.environment import Cost, Function, Overload
 from ...cel.library.core import add_int, checked_uint
+from ...cel.traversal import everything, search
 from ...cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, Type, list_of, variable
 from ...cel.values import Duration, EvaluationError, Uint, compare, equal, no_overload
 
@@ -78,6 +79,7 @@ def _over(
     return tuple(
         Overload(
             f"list_{kind}_{name}", (list_of(kind),), result or kind, evaluate, member=True, cost=_TRAVERSAL,
+            walk=everything,
         )
         for kind in kinds
     )
@@ -99,12 +101,16 @@ LISTS: Final = (
     ),
     Function(
         "indexOf",
-        (Overload("list_index_of", (list_of(_T), _T), INT, _index_of, member=True, cost=_TRAVERSAL),),
+        (Overload("list_index_of", (list_of(_T), _T), INT, _index_of, member=True, cost=_TRAVERSAL, walk=search),),
         "Where an equal element first stands, else -1.", "['a', 'b'].indexOf('b') == 1",
     ),
     Function(
         "lastIndexOf",
-        (Overload("list_last_index_of", (list_of(_T), _T), INT, _last_index_of, member=True, cost=_TRAVERSAL),),
+        (
+            Overload(
+                "list_last_index_of", (list_of(_T), _T), INT, _last_index_of, member=True, cost=_TRAVERSAL, walk=search,
+            ),
+        ),
         "Where an equal element last stands, else -1.", "['b', 'b'].lastIndexOf('b') == 1",
     ),
 )

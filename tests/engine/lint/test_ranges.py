@@ -168,3 +168,26 @@ def test_no_row_gives_a_number_outside_of_the_range(text: str):
         except EvaluationError:
             continue
         assert bounds.low <= value <= bounds.high
+
+
+def definitions(first: str, step: str, levels: int = 28) -> str:
+    lines = []
+    for level in range(levels):
+        lines += [f"- name: v{level}", f"  expression: \"{first if not level else step.replace('Y', f'variables.v{level - 1}')}\""]
+    return "variables:\n" + "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(("first", "step", "text"), [
+    ("[1]", "[Y, Y]", "Y == Y"), ("[1]", "[Y, Y]", "[Y, Y].distinct().size() == 1"), ("[1]", "[Y, Y]", "[Y].indexOf(Y) == 0"),
+    ("[1]", "[Y, Y]", "'%s'.format([Y]) == ''"), ("[1]", "[Y, Y]", "Y in [Y]"), ("[1]", "[Y, Y]", "sets.contains([Y], [Y])"),
+    ("'a'", "Y + Y", "Y == ''"), ("'aa'", "Y.replace('a', Y)", "Y == ''"), ("'a'", "'%s%s'.format([Y, Y])", "Y == ''"),
+    ("[1]", "[Y, Y].flatten()", "Y.size() == 0"),
+])  # fmt: skip
+def test_constants_that_grow_are_not_computed_to_the_end(first: str, step: str, text: str):
+    expression = text.replace("Y", "variables.v27")
+    found = told(scheduler_policy(f"{definitions(first, step)}filter:\n- name: it\n  expression: \"{expression}\""))
+    assert "KP013" in {rule for rule, _ in found} or "KP010" in {rule for rule, _ in found}
+
+
+def test_ordinary_constants_are_computed():
+    assert truth("[1, 2].sum() > 2 && lists.range(3).size() < 4") == "always"
