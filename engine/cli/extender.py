@@ -257,14 +257,9 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
             return builder if vetter is None else VettedBuild(builder, vetter)
 
         live, offers = Live(), python_offers(builtins)
-<<<<<<< HEAD
-        settings = Settings((ProfileSpec(options.profile or DEFAULT_PROFILE),), seed=options.seed)
-        builder = vetted(Builder(partial(compile_documents, extensions=offers.functions)))
-=======
         settings = Settings((ProfileSpec(options.profile or DEFAULT_PROFILE),), seed=options.seed,
                             kubernetes=options.kubernetes)
-        builder = Builder(partial(compile_documents, extensions=offers.functions))
->>>>>>> 68685b0 (Follow a release of Kubernetes, 1.36 where nothing says otherwise)
+        builder = vetted(Builder(partial(compile_documents, extensions=offers.functions)))
         reloader = Reloader(
             live, options.policies, builder, reload_unit=ReloadUnit(options.reload_unit or "source"),
             groups=builder.groups, warnings=builder.warnings,
