@@ -301,7 +301,8 @@ def _equalities(checked: Checked, node: Expr) -> Iterator[tuple[str, str, Span]]
             yield from _equalities(checked, each)
     elif node.function == "_==_":
         for one, other in (node.args, node.args[::-1]):
-            path = path_of(checked, one)
+            default = isinstance(one, Call) and one.function == "orValue" and one.target is not None
+            path = path_of(checked, one.target if default else one)  # type: ignore[union-attr, arg-type]
             if path is None or not isinstance(other, Literal) or not isinstance(other.value, str):
                 continue
             if path[:3] == ("node", "metadata", "labels") and len(path) == 4:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ..source import Severity
-from . import across, declarations, expressions, units
+from . import absence, across, declarations, expressions, units
 from .subject import Found, Subject, Whole
 
 
@@ -74,6 +74,7 @@ def _drain(high: int, low: int, name: str = "drain", match: str = "") -> str:
     return _policy("DeschedulerPlugin", match + _DRAIN.strip("\n").format(high, low), name)
 
 
+_POOL = "filter:\n- {{name: pool, expression: \"node.metadata.?labels[?'pool'].orValue('') == '{}'\"}}"
 _DOMAIN = "topology.kubernetes.io/zone"
 _CONFIGURATION = """\
 apiVersion: descheduler/v1alpha2
@@ -207,7 +208,7 @@ _RULES: Final = (
         "KP017", "quantity-as-text", Severity.WARNING,
         "API objects hold quantities as texts, and texts are compared letter by letter: '9' comes after '10', and '1'"
         " is not '1000m'.",
-        _filter("pod.spec.containers.all(c, c.resources.requests['cpu'] <= node.status.allocatable['cpu'])"),
+        _filter("node.status.allocatable['memory'] > '16Gi'"),
         _filter("requests.cpu <= allocatable.cpu"),
         each=expressions.quantities_as_text,
     ),
@@ -259,6 +260,16 @@ _RULES: Final = (
         each=units.wrong_units, fixable=True,
     ),
     Rule(
+        "KP023", "absent-key", Severity.WARNING,
+        "Reading a key that an object does not have is an error, and `failurePolicy` decides what that means: here"
+        " every node without the label is refused, though it was to be taken. `[?key].orValue(...)` says what an absent"
+        " value counts as; `has`, `in`, `match` and `matchConditions` make sure that there is one. `--fix` writes an"
+        " empty text or 0 where no other value could be meant.",
+        _filter("\"node.metadata.labels['pool'] != 'batch'\""),
+        _filter("\"node.metadata.?labels[?'pool'].orValue('') != 'batch'\""),
+        each=absence.absent_keys, fixable=True,
+    ),
+    Rule(
         "KP030", "watermarks-crossed", Severity.ERROR,
         "Pods are placed on nodes that are so full that others are evicted from them: the pod is placed, evicted and"
         " placed again, for ever. It is the most expensive mistake that Koordinator's users report.",
@@ -270,12 +281,9 @@ _RULES: Final = (
         "KP031", "pools-at-odds", Severity.WARNING,
         "Two documents that demand different labels of the same nodes leave none; two that drain the same nodes from"
         " different shares on make the lower one the only one.",
-        _both(_scheduler("filter:\n- {name: pool, expression: \"node.metadata.labels['pool'] == 'a'\"}", "pool-a"),
-              _scheduler("filter:\n- {name: pool, expression: \"node.metadata.labels['pool'] == 'b'\"}", "pool-b")),
-        _both(_scheduler("match: {pods: {namespaces: [a]}}\n"
-                         "filter:\n- {name: pool, expression: \"node.metadata.labels['pool'] == 'a'\"}", "pool-a"),
-              _scheduler("match: {pods: {namespaces: [b]}}\n"
-                         "filter:\n- {name: pool, expression: \"node.metadata.labels['pool'] == 'b'\"}", "pool-b")),
+        _both(_scheduler(_POOL.format("a"), "pool-a"), _scheduler(_POOL.format("b"), "pool-b")),
+        _both(_scheduler("match: {pods: {namespaces: [a]}}\n" + _POOL.format("a"), "pool-a"),
+              _scheduler("match: {pods: {namespaces: [b]}}\n" + _POOL.format("b"), "pool-b")),
         whole=across.pools_at_odds,
     ),
     Rule(

@@ -1,0 +1,595 @@
+"""Keys that may be absent: where an expression reads one without a guard, and what happens then.
+
+In CEL, reading an absent key is an error, and `failurePolicy` decides what it means. `false && error` is false and
+`true || error` is true in either order, so a guard may stand on either side.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from ..cel.ast import Bind, Call, Comprehension, Expr, Literal, Macro, MapLiteral, OptionalMap, Select, children
+from ..cel.checked import (
+    CallReference,
+    Checked,
+    DefinitionReference,
+    LocalReference,
+    TypeReference,
+    VariableReference,
+)
+from ..cel.environment import Scope
+from ..cel.types import DYN, Type
+from ..cel.unparse import unparse
+from ..compile import AggregateProgram, CompiledQoS, CompiledScheduler
+from ..documents import AggregateFunction, LabelSelector, Operator, Over
+from ..kubernetes import types as kubernetes_types
+from ..points import SLOTS, TYPES, FailurePolicy, Slot
+from .ranges import MEASURED, Analysis
+from .subject import Edit, Found, Placed, Subject, span_of
+
+Key: TypeAlias = str
+"""What is read, by a canonical text: `node['metadata']['labels']['pool']`, however it is written."""
+
+_ALWAYS: Final = frozenset((
+    *(f"node['metadata']['labels']['kubernetes.io/{name}']" for name in ("hostname", "os", "arch")),
+    *(f"node['status']['{held}']['{name}']" for held in ("allocatable", "capacity") for name in (
+        "cpu", "memory", "pods", "ephemeral-storage",
+    )),
+))
+"""What a kubelet writes on every node."""
+_SLOTS_OF_SCHEDULER: Final = {
+    "preEnqueue": Slot.PRE_ENQUEUE, "preFilter": Slot.PRE_FILTER, "filter": Slot.FILTER, "score": Slot.SCORE,
+}
+_SLOTS_OF_QOS: Final = {
+    "condition": Slot.THRESHOLD, "threshold": Slot.THRESHOLD, "when": Slot.WHEN, "target": Slot.TARGET,
+    "amount": Slot.RELEASE, "criterion": Slot.QOS_CRITERIA, "sort": Slot.QOS_SORT,
+}
+_SLOTS_OF_DESCHEDULER: Final = {
+    "condition": Slot.CRITERIA, "source": Slot.SOURCE, "destination": Slot.DESTINATION, "until": Slot.UNTIL,
+    "criterion": Slot.CRITERIA, "sort": Slot.SORT,
+}
+_IN_SEQUENCE: Final[Mapping[str, int]] = {
+    role: number for number, role in enumerate(("preEnqueue", "preFilter", "filter", "score"), start=1)
+}
+_MOST_OPEN: Final = 64
+"""Of one variable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An unguarded read of a key; `holder` is the map or object that it is read from."""
+
+    checked: Checked
+    node: Expr
+    key: Key
+    holder: Key
+    parent: Expr | None
+    """The call around it, which may say what stands for an absent value."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What is known to be there: the keys of one guard, beside those of the guards around it.
+
+    `counts` says how many of the terms of a chain of `&&` say so; a term does not guard itself (`own`).
+    """
+
+    counts: Mapping[Key, int]
+    own: frozenset[Key] = frozenset()
+    around: _Scope | None = None
+    hidden: str = ""
+    """A loop's variable: what is known of another one of its name does not count."""
+
+    def __contains__(self, key: Key) -> bool:
+        scope: _Scope | None = self
+        while scope is not None:
+            if scope.counts.get(key, 0) > (key in scope.own):
+                return True
+            if scope.hidden and re.search(rf"(?<![\w'.]){re.escape(scope.hidden)}\b", key):
+                return False
+            scope = scope.around
+        return False
+
+
+_NOTHING: Final = _Scope({})
+_NO_KEYS: Final[frozenset[Key]] = frozenset()
+
+
+@dataclass(slots=True)
+class _Reader:
+    """The reads of one checked expression."""
+
+    absences: Absences
+    checked: Checked
+    analysis: Analysis
+    found: list[Access] = field(default_factory=list)
+    _keys: dict[int, Key] = field(default_factory=dict)
+    _facts: dict[tuple[int, bool], frozenset[Key]] = field(default_factory=dict)
+    _bound: dict[str, Key] = field(default_factory=dict)
+
+    # -- canonical texts -------------------------------------------------------------------------------------------
+
+    def key(self, node: Expr) -> Key:
+        """Return the canonical text of a part."""
+        if node.id not in self._keys:
+            self._keys[node.id] = self._key(node)
+        return self._keys[node.id]
+
+    def _key(self, node: Expr) -> Key:
+        reference = self.checked.references.get(node.id)
+        if isinstance(reference, VariableReference):
+            return reference.name
+        if isinstance(reference, LocalReference):
+            return self._bound.get(reference.name, reference.name)
+        if isinstance(reference, DefinitionReference):
+            below = self.absences.reader(reference.name, self.checked)
+            return below.key(below.checked.root)
+        if isinstance(node, Select):
+            return f"{self.key(node.operand)}[{node.field!r}]"
+        if isinstance(node, Call) and node.function in ("_[_]", "_[?_]"):
+            return f"{self.key(node.args[0])}[{self.key_text(node.args[1])}]"
+        try:
+            return unparse(node)
+        except ValueError:
+            return f"#{id(self.checked)}:{node.id}"
+
+    def key_text(self, node: Expr) -> str:
+        """Return the canonical text of a key: its value where that is always the same."""
+        constant = self.analysis.constant(node)
+        return repr(constant[0]) if constant is not None else self.key(node)
+
+    # -- what a condition guarantees -------------------------------------------------------------------------------
+
+    def facts(self, node: Expr, *, truth: bool) -> frozenset[Key]:
+        """Return the keys that are there where a condition is true (or false)."""
+        if not isinstance(node, Call | Select | Comprehension):
+            return _NO_KEYS
+        known = self._facts.get((node.id, truth))
+        if known is None:
+            known = self._facts[node.id, truth] = self._told(node, truth=truth)
+        return known
+
+    def _told(self, node: Expr, *, truth: bool) -> frozenset[Key]:
+        reference = self.checked.references.get(node.id)
+        if isinstance(reference, DefinitionReference):
+            below = self.absences.reader(reference.name, self.checked)
+            return below.facts(below.checked.root, truth=truth)
+        if isinstance(node, Select):
+            return frozenset((self.key(node),)) if node.test and truth else _NO_KEYS
+        if not isinstance(node, Call):
+            return _NO_KEYS
+        match node.function:
+            case "!_":
+                return self.facts(node.args[0], truth=not truth)
+            case "_&&_" | "_||_":
+                found = [self.facts(each, truth=truth) for each in _chain(node)]
+                return frozenset[str]().union(*found) if (node.function == "_&&_") is truth \
+                    else found[0].intersection(*found[1:])
+            case "_?_:_":
+                condition, yes, no = node.args
+                if _is_bool(no, value=not truth):
+                    return self.facts(condition, truth=True) | self.facts(yes, truth=truth)
+                if _is_bool(yes, value=not truth):
+                    return self.facts(condition, truth=False) | self.facts(no, truth=truth)
+                return self.facts(yes, truth=truth) & self.facts(no, truth=truth)
+            case "@in":
+                if truth and self.checked.types[node.args[1].id].name == "map":
+                    return frozenset((f"{self.key(node.args[1])}[{self.key_text(node.args[0])}]",))
+            case "hasValue":
+                return frozenset((self.key(node.target),)) if truth and node.target is not None else _NO_KEYS
+            case "_==_" | "_!=_":
+                return self._compared(node, same=(node.function == "_==_") is truth)
+            case _:
+                pass
+        return _NO_KEYS
+
+    def _compared(self, node: Call, *, same: bool) -> frozenset[Key]:
+        """Return what follows where an optional value with a default is (not) equal to a constant."""
+        for one, other in (node.args, node.args[::-1]):
+            constant = self.analysis.constant(other)
+            if constant is None or not isinstance(one, Call) or one.target is None:
+                continue
+            if one.function == "orValue":
+                default = self.analysis.constant(one.args[0])
+                if default is not None and (default[0] != constant[0] if same else default[0] == constant[0]):
+                    return frozenset((self.key(one.target),))
+        return _NO_KEYS
+
+    # -- reads -----------------------------------------------------------------------------------------------------
+
+    def read(self, node: Expr, scope: _Scope, parent: Expr | None = None) -> None:
+        """Gather the reads of a part that no guard makes safe."""
+        if isinstance(node, Literal):
+            return
+        reference = self.checked.references.get(node.id)
+        if isinstance(reference, VariableReference | LocalReference | TypeReference):
+            return
+        if isinstance(reference, DefinitionReference):
+            for each in self.absences.open(reference.name, self.checked):
+                if each.key not in scope:
+                    self.found.append(each)
+            return
+        match node:
+            case Select():
+                self._select(node, scope, parent)
+            case Call():
+                self._call(node, scope, parent, reference)
+            case Comprehension():
+                self._loop(node, scope)
+            case Bind(variable=name, init=init, body=body):
+                self.read(init, scope)
+                self._bound[name] = self.key(init)
+                self.read(body, scope, parent)
+                self._bound.pop(name, None)
+            case OptionalMap(target=target, variable=name, body=body):
+                self.read(target, scope)
+                self.read(body, _Scope({}, around=scope, hidden=name))
+            case _:
+                for part in children(node):
+                    self.read(part, scope)
+
+    def _select(self, node: Select, scope: _Scope, parent: Expr | None) -> None:
+        self.read(node.operand, scope)
+        kind = self.checked.types[node.operand.id]
+        if not node.test and not node.optional and (kind.name == "map" or kind == DYN):
+            self._note(node, node.operand, scope, parent)
+
+    def _call(self, node: Call, scope: _Scope, parent: Expr | None, reference: object) -> None:
+        if node.function in ("_&&_", "_||_"):
+            self._junction(node, scope)
+        elif node.function == "_?_:_":
+            condition, yes, no = node.args
+            self.read(condition, scope, node)
+            for truth, branch in ((True, yes), (False, no)):
+                known = self.facts(condition, truth=truth)
+                self.read(branch, _guarded(known, scope) if known else scope, node)
+        else:
+            qualified = isinstance(reference, CallReference) and reference.qualified
+            for each in node.args if node.target is None or qualified else (node.target, *node.args):
+                self.read(each, scope, node)
+            if node.function == "_[_]" and self.checked.types[node.args[0].id].name == "map":
+                self._note(node, node.args[0], scope, parent)
+
+    def _junction(self, node: Call, scope: _Scope) -> None:
+        terms = _chain(node)
+        truth = node.function == "_&&_"
+        found = [self.facts(each, truth=truth) for each in terms]
+        counts: dict[Key, int] = {}
+        for known in found:
+            for key in known:
+                counts[key] = counts.get(key, 0) + 1
+        for each, own in zip(terms, found, strict=True):
+            self.read(each, _Scope(counts, own, scope) if counts else scope, node)
+
+    def _loop(self, node: Comprehension, scope: _Scope) -> None:
+        self.read(node.range, scope)
+        element = node.variable if node.variable2 is None else node.variable2
+        inner = _Scope({}, around=scope, hidden=element)
+        known: set[Key] = set()
+        if self.checked.types[node.range.id].name == "map":
+            known.add(f"{self.key(node.range)}[{node.variable}]")
+        source = node.range
+        while isinstance(source, Comprehension) and source.macro is Macro.FILTER and source.predicate is not None:
+            if source.variable == element:
+                known |= self.facts(source.predicate, truth=True)
+            source = source.range
+        inner = _guarded(known, inner)
+        if node.predicate is not None:
+            self.read(node.predicate, inner)
+        if node.transform is not None:
+            told = self.facts(node.predicate, truth=True) if node.predicate is not None else _NO_KEYS
+            self.read(node.transform, _guarded(told, inner))
+
+    def _note(self, node: Expr, holder: Expr, scope: _Scope, parent: Expr | None) -> None:
+        if self.checked.scopes[node.id] is Scope.CONSTANT or not _is_read(self.checked, holder):
+            return
+        key, held = self.key(node), self.key(holder)
+        if key in _ALWAYS or key in scope or self.absences.is_there(key):
+            return
+        if len(self.found) < _MOST_OPEN:
+            self.found.append(Access(self.checked, node, key, held, parent))
+
+
+def _guarded(keys: Iterable[Key], around: _Scope) -> _Scope:
+    return _Scope(dict.fromkeys(keys, 1), around=around)
+
+
+def _chain(node: Call) -> tuple[Expr, ...]:
+    """Return the terms of a chain of the same junction."""
+    terms: list[Expr] = []
+    pending: list[Expr] = [node]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, Call) and each.function == node.function:
+            pending.extend(reversed(each.args))
+        else:
+            terms.append(each)
+    return tuple(terms)
+
+
+def _is_bool(node: Expr, *, value: bool) -> bool:
+    return isinstance(node, Literal) and node.value is value
+
+
+def _is_read(checked: Checked, node: Expr) -> bool:
+    """Whether a map is read from somewhere, or written as it is: of what functions return nothing is known."""
+    while True:
+        if isinstance(checked.references.get(node.id), VariableReference | LocalReference | DefinitionReference):
+            return True
+        if isinstance(node, Select) and not node.optional:
+            node = node.operand
+        elif isinstance(node, Call) and node.function == "_[_]":
+            node = node.args[0]
+        else:
+            return isinstance(node, MapLiteral)
+
+
+@dataclass(slots=True)
+class Absences:
+    """The unguarded reads of a document."""
+
+    subject: Subject
+    there: set[Key] = field(default_factory=set)
+    """What the document's `match`, its conditions and its earlier rules guarantee."""
+    _readers: dict[str, _Reader] = field(default_factory=dict)
+    _open: dict[str, tuple[Access, ...]] = field(default_factory=dict)
+
+    def reader(self, name: str, reader: Checked) -> _Reader:
+        """Return the reader of a variable."""
+        if name not in self._readers:
+            self._readers[name] = self.of(reader.environment.definitions[name])
+        return self._readers[name]
+
+    def of(self, checked: Checked, analysis: Analysis | None = None) -> _Reader:
+        """Return a reader of an expression."""
+        return _Reader(self, checked, analysis or Analysis(checked, self.subject.params))
+
+    def open(self, name: str, reader: Checked) -> tuple[Access, ...]:
+        """Return the reads of a variable that nothing in it guards."""
+        if name not in self._open:
+            below = self.reader(name, reader)
+            if _reads_maps(self.subject, below.checked):
+                below.read(below.checked.root, _NOTHING)
+            distinct = {each.key: each for each in reversed(below.found)}
+            self._open[name] = tuple(reversed(distinct.values()))
+        return self._open[name]
+
+    def is_there(self, key: Key) -> bool:
+        """Return whether the document makes sure of a key before its rules are evaluated."""
+        return key in self.there
+
+
+def absent_keys(subject: Subject) -> Iterator[Found]:
+    """Find reads of keys that may be absent, with what happens then at the point where they stand."""
+    if subject.compiled is None:
+        return
+    placed_here = [
+        each for each in subject.placed if each.role != "message" and _reads_maps(subject, each.checked)
+    ]
+    if not placed_here:
+        return
+    absences = Absences(subject, set(_matched(subject)))
+    conditions = [absences.of(each.checked) for each in placed_here if each.role == "condition"]
+    guards = [each.facts(each.checked.root, truth=True) for each in conditions]
+    ordered = sorted(placed_here, key=lambda each: _IN_SEQUENCE.get(each.role, 0))
+    told: set[tuple[Checked, int]] = set()
+    for known in guards:
+        absences.there |= known
+    absences.there |= _grouped(subject, absences)
+    number = 0
+    for placed in ordered:
+        reader = absences.of(placed.checked, subject.as_written.get(placed))
+        if placed.role == "condition":
+            others = frozenset[str]().union(*guards[:number], *guards[number + 1 :])
+            own = guards[number] - others
+            number += 1
+            absences.there -= own
+            reader.read(placed.checked.root, _NOTHING)
+            absences.there |= own
+        else:
+            reader.read(placed.checked.root, _NOTHING)
+        if placed.role in _IN_SEQUENCE and placed.role != "score":
+            absences.there |= reader.facts(placed.checked.root, truth=True)
+        distinct = {each.key: each for each in reversed(reader.found)}
+        for access in reversed(distinct.values()):
+            if (access.checked, access.node.id) not in told and not absences.is_there(access.key):
+                told.add((access.checked, access.node.id))
+                yield _found(subject, placed, access)
+
+
+def _reads_maps(subject: Subject, checked: Checked) -> bool:
+    """Whether anything is read that a key could be absent from: most expressions read amounts alone."""
+    if "{" in checked.source.text:
+        return True
+    variables = checked.environment.variables
+    for path in checked.reads:
+        root = path[0]
+        if root == "params":
+            value: object = subject.params
+            for step in path[1:]:
+                value = value.get(step) if isinstance(value, Mapping) else None
+            if isinstance(value, Mapping):
+                return True
+        elif root == "aggregates":
+            if subject.compiled is None or any(each.group_by is not None for each in subject.compiled.aggregates):
+                return True
+        elif root in variables and _leads_to_a_map(variables[root].type, path[1:]):
+            return True
+    return False
+
+
+@functools.lru_cache(maxsize=4096)
+def _leads_to_a_map(kind: Type, path: tuple[str, ...]) -> bool:
+    """Whether a path goes through a map or ends above one."""
+    declared = {**kubernetes_types.load(), **{each.name: each for each in TYPES}}
+    for step in path:
+        if kind.name == "map" or kind == DYN:
+            return True
+        holder = declared.get(kind.name)
+        if holder is None or (step not in holder.fields and holder.index is None):
+            return kind.name == "list"
+        kind = holder.fields[step].type if step in holder.fields else holder.index or DYN
+    pending, seen = [kind], {kind}
+    while pending:
+        each = pending.pop()
+        if each.name == "map" or each == DYN:
+            return True
+        holder = declared.get(each.name)
+        below = {field.type for field in holder.fields.values()} if holder is not None else set(each.parameters)
+        pending.extend(below - seen)
+        seen |= below
+    return False
+
+
+def _matched(subject: Subject) -> Iterator[Key]:
+    """Yield the labels that every pod and node has which the document is about."""
+    match = subject.spec.match
+    for who, selector in (
+        ("pod", match.pods.label_selector if match.pods is not None else None),
+        ("node", match.nodes.label_selector if match.nodes is not None else None),
+    ):
+        for key in _required(selector) if selector is not None else ():
+            yield f"{who}['metadata']['labels']"
+            yield f"{who}['metadata']['labels'][{key!r}]"
+
+
+def _required(selector: LabelSelector) -> Iterator[str]:
+    yield from selector.match_labels
+    for each in selector.match_expressions:
+        if each.operator in (Operator.IN, Operator.EXISTS):
+            yield each.key
+
+
+def _grouped(subject: Subject, absences: Absences) -> set[Key]:
+    """Return the groups that every row finds itself in: of aggregates over the rows that the rules run over."""
+    found: set[Key] = set()
+    for each in subject.compiled.aggregates if subject.compiled is not None else ():
+        if each.over is not Over.NODES or each.group_by is None or isinstance(subject.compiled, CompiledQoS):
+            continue
+        if _is_measured(each):
+            continue
+        below = absences.of(each.group_by.checked)
+        found.add(f"aggregates[{each.name!r}][{below.key_text(below.checked.root)}]")
+    return found
+
+
+def _is_measured(aggregate: AggregateProgram) -> bool:
+    """Whether an aggregate reads what was measured: rows without a metric are left out of it."""
+    programs = (aggregate.program, aggregate.group_by)
+    return any(path[0] in MEASURED for each in programs if each is not None for path in each.checked.reads)
+
+
+# -- what is reported ----------------------------------------------------------------------------------------------
+
+
+def _found(subject: Subject, placed: Placed, access: Access) -> Found:
+    text = access.checked.source.text[access.node.start : access.node.end]
+    default = _default(subject, access)
+    safe = _safe(access, default or "...")
+    return Found(
+        f"`{_line(text)}` is an error where the key is absent: {_outcome(subject, placed)}",
+        span_of(access.checked, access.node),
+        f"write `{safe}`, or test that it is there",
+        fix=functools.partial(_fix, access, default) if default else None,
+    )
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _outcome(subject: Subject, placed: Placed) -> str:
+    """Return what an error means at the point where an expression stands."""
+    spec = SLOTS[_slot(subject, placed)]
+    return spec.on_ignore if subject.spec.failure_policy is FailurePolicy.IGNORE else spec.on_fail
+
+
+def _slot(subject: Subject, placed: Placed) -> Slot:
+    compiled = subject.compiled
+    over = next((each.over for each in compiled.aggregates if each.name == placed.name), Over.NODES) \
+        if compiled is not None else Over.NODES
+    if isinstance(compiled, CompiledScheduler):
+        if placed.role in ("aggregate", "group"):
+            return Slot.SCHEDULER_NODES if over is Over.NODES else Slot.SCHEDULER_PODS
+        if placed.role == "condition":
+            return Slot.FILTER if compiled.filter else Slot.SCORE if compiled.score else Slot.PRE_FILTER
+        return _SLOTS_OF_SCHEDULER[placed.role]
+    if isinstance(compiled, CompiledQoS):
+        return _SLOTS_OF_QOS.get(placed.role, Slot.QOS_PODS)
+    return _SLOTS_OF_DESCHEDULER.get(
+        placed.role, Slot.DESCHEDULER_NODES if over is Over.NODES else Slot.DESCHEDULER_PODS,
+    )
+
+
+_ZEROS: Final = frozenset((AggregateFunction.SUM, AggregateFunction.COUNT))
+_TEXTUAL: Final = frozenset(("startsWith", "endsWith", "contains"))
+
+
+def _default(subject: Subject, access: Access) -> str:
+    """Return what stands for an absent value without changing what is meant; an empty text where that is not clear."""
+    node, kind = access.node, access.checked.types[access.node.id].name
+    holder = _holder(node)
+    if access.key.startswith("aggregates["):
+        for each in subject.compiled.aggregates if subject.compiled is not None else ():
+            if access.holder == f"aggregates[{each.name!r}]" and each.function in _ZEROS and not _is_measured(each):
+                return {"int": "0", "double": "0.0"}.get(kind, "")
+        return ""
+    if kind != "string" or not isinstance(holder, Select | Call):
+        return ""
+    parent = access.parent
+    if not isinstance(parent, Call):
+        return ""
+    if parent.function in ("_==_", "_!=_"):
+        other = parent.args[1] if parent.args[0] is node else parent.args[0]
+        clear = isinstance(other, Literal) and other.value not in ("", None)
+    elif parent.function == "@in" and parent.args[0] is node:
+        clear = all(isinstance(each, Literal) and each.value != "" for each in children(parent.args[1])) \
+            and bool(children(parent.args[1]))
+    else:
+        clear = parent.function in _TEXTUAL and parent.target is node and isinstance(parent.args[0], Literal) \
+            and parent.args[0].value != ""
+    return "''" if clear else ""
+
+
+def _holder(node: Expr) -> Expr:
+    if isinstance(node, Select):
+        return node.operand
+    assert isinstance(node, Call)
+    return node.args[0]
+
+
+def _safe(access: Access, default: str) -> str:
+    """Return the text that reads the same key, and `default` where it is absent."""
+    checked, node = access.checked, access.node
+    text, holder = checked.source.text, _holder(node)
+    held = text[holder.start : holder.end]
+    if isinstance(node, Select):
+        key = f".?{node.field}"
+    else:
+        assert isinstance(node, Call)
+        key = f"[?{text[node.args[1].start : node.args[1].end]}]"
+    if isinstance(holder, Select) and checked.references.get(holder.id) is None:
+        declared = checked.environment.types.get(checked.types[holder.operand.id].name)
+        kept = declared.fields.get(holder.field) if declared is not None else None
+        if kept is not None and not kept.required and declared is not None and declared.name.startswith("kubernetes."):
+            held = f"{text[holder.operand.start : holder.operand.end]}.?{holder.field}"
+    return _line(f"{held}{key}.orValue({default})")
+
+
+def _fix(access: Access, default: str) -> Edit | None:
+    """Return the edit of a read, with quotes that the YAML scalar around it allows."""
+    span = span_of(access.checked, access.node)
+    root = span.root()
+    source = access.checked.source
+    start = source.span(0).root().start
+    quoted = root.source.text[start - 1 : start] if start else ""
+    if default == "''" and quoted == "'":
+        default = '""'
+    old = source.text[access.node.start : access.node.end]
+    if root.source.text[root.start : root.end] != old:
+        return None
+    return Edit(root.source, root.start, root.end, _safe(access, default))
