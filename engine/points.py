@@ -681,6 +681,9 @@ class Typed:
         )
 
 
+_PLAIN_FIELDS: Final = {bool: Field(BOOL), int: Field(INT), float: Field(DOUBLE), str: Field(STRING)}
+
+
 def typed(values: Mapping[str, Any], schema: Any = None) -> Typed:
     """Return the type of a document's params: as its own schema declares them, else as the values are.
 
@@ -688,10 +691,12 @@ def typed(values: Mapping[str, Any], schema: Any = None) -> Typed:
     """
     types: list[ObjectType] = []
     properties = _properties(schema)
-    declared = {
-        name: _field(_type_of(values.get(name), f"Params.{name}", types, properties.get(name)), properties.get(name))
-        for name in {**dict.fromkeys(properties), **values}
-    }
+    declared: dict[str, Field] = {}
+    for name in {**dict.fromkeys(properties), **values}:
+        value, rule = values.get(name), properties.get(name)
+        # Many documents may share many params, and most are scalars without a schema.
+        plain = _PLAIN_FIELDS.get(value.__class__) if rule is None else None
+        declared[name] = plain or _field(_type_of(value, f"Params.{name}", types, rule), rule)
     top = ObjectType("Params", declared)
     return Typed(top.type, (top, *types))
 

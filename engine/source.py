@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import difflib
 import enum
+import itertools
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from functools import cached_property
 _EXCERPT_WIDTH = 160
 _MESSAGE_WIDTH = 1000
 _SHOWN_PROBLEMS = 100
+_MOST_LOOKED_AT = 2000
+_MOST_COMPARED = 200
 
 
 class Severity(enum.IntEnum):
@@ -235,8 +238,12 @@ def render(problems: Sequence[Problem]) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return "did you mean `x`?" for the known word nearest to `word`, or an empty text if none is near."""
-    words = {each.lower(): each for each in known}
     if len(word) > 64:  # nobody mistypes that: difflib is quadratic
         return ""
+    # Every mistake of a long text may come here, with as many names: their product is bounded.
+    names = list(itertools.islice(known, _MOST_LOOKED_AT))
+    if len(names) > _MOST_COMPARED:
+        names = [each for each in names if abs(len(each) - len(word)) <= 2][:_MOST_COMPARED]
+    words = {each.lower(): each for each in names}
     near = difflib.get_close_matches(word.lower(), words, n=1, cutoff=0.6)
     return f"did you mean `{words[near[0]]}`?" if near else ""

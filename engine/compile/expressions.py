@@ -57,11 +57,14 @@ class Expressions:
     aggregates: dict[str, Type] = field(default_factory=dict)
     _variables: tuple[_Variable, ...] = ()
     _scopes: dict[Hashable, _Scope] = field(default_factory=dict)
+    _names: Mapping[str, None] = field(default_factory=dict)
+    """The names of all variables, in order."""
     _heights: dict[str, int] = field(default_factory=dict)
     """How deep each variable nests, with those that it reads."""
 
     def __post_init__(self) -> None:
         self._variables = tuple(self._parse_variables())
+        self._names = {each.name: None for each in self._variables}
 
     def program(
         self, expression: Expression, slot: Slot, results: tuple[Type, ...] | None = None, *, aggregates: bool = True,
@@ -131,7 +134,7 @@ class Expressions:
                 self.problems.extend(failures[0].problems)
 
     def _parse_variables(self) -> Iterator[_Variable]:
-        names = [each.name for each in self.spec.variables]
+        last = {each.name: place for place, each in enumerate(self.spec.variables)}
         roots: dict[str, Expr | None] = {}
         for each in self.spec.variables:
             try:
@@ -145,9 +148,8 @@ class Expressions:
         }
         for place, each in enumerate(self.spec.variables):
             root = roots[each.name]
-            later = set(names[place:])
             for node in _reads(root) if root is not None else ():
-                if node.field in later:
+                if last.get(node.field, -1) >= place:
                     self._report_order(each.name, node, each.expression, reads)
                     root = None
             height = None if root is None else self._height(root, each.expression)
@@ -213,7 +215,7 @@ class Expressions:
     def _report_missing(self, expression: Expression, root: Expr, slot: Slot, *, aggregates: bool) -> bool:
         """Report the variables that an expression reads and cannot; returns whether there are any."""
         scope = self._scope(slot, aggregates=aggregates)
-        known = [each.name for each in self._variables]
+        known = self._names
         bad = False
         for node in _reads(root):
             if node.field not in known:
@@ -270,10 +272,10 @@ class Expressions:
             return missing[failed[0]]
         if variable.root is None:
             return PolicyError([Problem(f"`{_VARIABLES}.{variable.name}` is not valid", variable.expression.span)])
-        unknown = sorted(variable.reads - {each.name for each in self._variables})
+        unknown = sorted(variable.reads - self._names.keys())
         if unknown:
             node = next(each for each in _reads(variable.root) if each.field == unknown[0])
-            known = [each.name for each in self._variables if each.name != variable.name]
+            known = [name for name in self._names if name != variable.name]
             return PolicyError([Problem(
                 f"no variable `{_VARIABLES}.{unknown[0]}`", _span(variable.expression, node),
                 did_you_mean(unknown[0], known) or "declare it before this one", code="cel-name",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ..cel.ast import Call, Expr, Literal
 from ..cel.checked import Checked, path_of
@@ -17,6 +18,11 @@ from ..points import Enforcement, Framework
 from ..source import Severity, Span, did_you_mean
 from .subject import Found, Subject, Whole, span_of
 from .watermarks import slopes, suppression, watermarks
+
+_T = TypeVar("_T")
+_MOST_PAIRS: Final = 1_000_000
+_MOST_FOUND: Final = 10
+"""How many partners of one document a rule names."""
 
 PLACE: Final = "place"
 """Pods are placed on nodes that use less."""
@@ -165,6 +171,31 @@ def _selector_of(pool: Node) -> NodeMatch | None:
 # -- who meets whom ----------------------------------------------------------------------------------------------------
 
 
+class _Pairs:
+    """The pairs that one rule may still compare: of what is unlike, every pair is a comparison of its own."""
+
+    def __init__(self) -> None:
+        self.left = _MOST_PAIRS
+        self.first_left_out: Span | None = None
+
+    def of(self, place: Span, others: Iterable[_T]) -> Iterator[_T]:
+        """Yield what is compared with the thing at a place, as long as there are pairs left."""
+        for each in others:
+            if not self.left:
+                self.first_left_out = self.first_left_out or place
+                return
+            self.left -= 1
+            yield each
+
+    def told(self) -> Iterator[Found]:
+        """Say from where on not every pair was compared, where that is so."""
+        if self.first_left_out is not None:
+            yield Found(
+                f"the documents have more than {_MOST_PAIRS:,} pairs to compare here: from this one on they were not"
+                " compared", self.first_left_out, "lint them in several parts",
+            )
+
+
 def _apart(first: frozenset[str] | None, second: frozenset[str] | None) -> bool:
     return first is not None and second is not None and not first & second
 
@@ -232,14 +263,14 @@ def watermarks_crossed(whole: Whole) -> Iterator[Found]:
 
     Of what drains, evicts and suppresses, the lowest share of each is told.
     """
-    levels = _levels(whole)
+    levels, pairs = _levels(whole), _Pairs()
     harms: dict[str, list[Level]] = {}
     for level in sorted(levels, key=lambda each: each.percent):
         if level.role in _HARMS:
             harms.setdefault(level.resource, []).append(level)
     for place in levels:
         told: set[str] = set()
-        for harm in harms.get(place.resource, ()) if place.role == PLACE else ():
+        for harm in pairs.of(place.span, harms.get(place.resource, ())) if place.role == PLACE else ():
             if place.percent <= harm.percent:
                 break
             if harm.role not in told and _levels_meet(place, harm):
@@ -251,6 +282,7 @@ def watermarks_crossed(whole: Whole) -> Iterator[Found]:
                     f"pods are placed on nodes of up to {place} {place.resource}, but {harm.who} {what}: {again}",
                     place.span, f"place below {harm}, with some distance", (harm.span,),
                 )
+    yield from pairs.told()
 
 
 def off_by_a_hundred(whole: Whole) -> Iterator[Found]:
@@ -267,8 +299,10 @@ def thresholds_upside_down(whole: Whole) -> Iterator[Found]:
     for level in _levels(whole):
         if level.role == DRAIN:
             drains.setdefault((level.who, level.resource), []).append(level)
+    pairs = _Pairs()
     for low in _levels(whole):
-        for high in drains.get((low.who, low.resource), ()) if low.role in (FILL, UNTIL) else ():
+        uppers = drains.get((low.who, low.resource), ()) if low.role in (FILL, UNTIL) else ()
+        for high in pairs.of(low.span, uppers):
             if high.nodes != low.nodes:
                 continue
             if low.role == FILL and low.percent >= high.percent:
@@ -281,6 +315,7 @@ def thresholds_upside_down(whole: Whole) -> Iterator[Found]:
                     f"draining ends below {low} {low.resource}, but begins at {high}: it ends before it begins",
                     low.span, f"at most {high}", (high.span,),
                 )
+    yield from pairs.told()
 
 
 # -- node pools --------------------------------------------------------------------------------------------------------
@@ -329,29 +364,35 @@ def _within(first: NodeMatch | None, second: NodeMatch | None) -> bool:
 def pools_at_odds(whole: Whole) -> Iterator[Found]:
     """Find pools of nodes that contradict each other or overlap."""
     yield from _contradictions(whole)
-    drains = [each for each in _levels(whole) if each.role == DRAIN]
-    for number, first in enumerate(drains):
-        for second in drains[number + 1 :]:
+    drains, pairs = [each for each in _levels(whole) if each.role == DRAIN], _Pairs()
+    for number, second in enumerate(drains):
+        found = 0
+        for first in pairs.of(second.span, itertools.islice(drains, number)):
             one, other = first.nodes, second.nodes
             if first.resource != second.resource or first.percent == second.percent or first.span == second.span:
                 continue
             if first.who == second.who and first.nodes == second.nodes:
                 continue
-            if (_within(one, other) or _within(other, one)) and pods_meet(first.pods, second.pods):
+            if found < _MOST_FOUND and (_within(one, other) or _within(other, one)) and pods_meet(
+                    first.pods, second.pods):
+                found += 1
                 yield Found(
                     f"a node of both pools is drained from {first} {first.resource} by {first.who}, and from {second}"
                     f" by {second.who}", second.span, "let the pools exclude each other", (first.span,),
                 )
+    yield from pairs.told()
 
 
 def _contradictions(whole: Whole) -> Iterator[Found]:
     demands: dict[str, list[tuple[Subject, str, Span]]] = {}
+    pairs = _Pairs()
     for subject in whole.of(CompiledScheduler):
         if subject.spec.enforcement is not Enforcement.ENFORCE or subject.spec.match_conditions:
             continue
         for key, value, span in _required_labels(subject):
             others = demands.setdefault(key, [])
-            other = next((each for each in others if each[1] != value and _together(each[0], subject)), None)
+            other = next((each for each in pairs.of(span, others) if each[1] != value and _together(each[0], subject)),
+                         None)
             if other is not None:
                 yield Found(
                     f"`{subject.document.name}` wants nodes with `{key}: {value}`, `{other[0].document.name}` those"
@@ -359,6 +400,7 @@ def _contradictions(whole: Whole) -> Iterator[Found]:
                     (other[2],),
                 )
             others.append((subject, value, span))
+    yield from pairs.told()
 
 
 def _together(first: Subject, second: Subject) -> bool:
@@ -392,15 +434,19 @@ def fights(whole: Whole) -> Iterator[Found]:
 
     Of all that prefer the opposite of a plugin, the first is told.
     """
-    drains = [each for each in _levels(whole) if each.role == DRAIN]
+    drains, pairs = [each for each in _levels(whole) if each.role == DRAIN], _Pairs()
     liking: dict[tuple[tuple[str, str], int], list[tuple[Subject, Span]]] = {}
     for subject in whole.of(CompiledScheduler):
         if subject.spec.enforcement is not Enforcement.ENFORCE:
             continue
         liked, match, told = _preferences(subject), subject.spec.match, False
-        for drain in drains:
+        found = 0
+        for drain in pairs.of(subject.document.span, drains if liked else ()):
             slope, span = liked.get(("usage", drain.resource), (0, None))
-            if slope > 0 and nodes_meet(match.nodes, drain.nodes) and pods_meet(match.pods, drain.pods):
+            if slope <= 0 or found == _MOST_FOUND:
+                continue
+            if nodes_meet(match.nodes, drain.nodes) and pods_meet(match.pods, drain.pods):
+                found += 1
                 yield Found(
                     f"`{subject.document.name}` prefers nodes that use more {drain.resource}, and {drain.who} evicts"
                     f" from those that use {drain} and more", span, "prefer nodes that use less, or drain others",
@@ -408,7 +454,8 @@ def fights(whole: Whole) -> Iterator[Found]:
                 )
         for leaf in sorted(liked):
             slope, span = liked[leaf]
-            other = next((each for each in liking.get((leaf, -slope), ()) if _together(each[0], subject)), None)
+            opposite = pairs.of(span, liking.get((leaf, -slope), ()))
+            other = next((each for each in opposite if _together(each[0], subject)), None)
             if other is not None and not told:
                 more, less = (subject, other[0]) if slope > 0 else (other[0], subject)
                 told = True
@@ -418,6 +465,7 @@ def fights(whole: Whole) -> Iterator[Found]:
                     "limit them to different `profiles`, or keep one", (other[1],),
                 )
             liking.setdefault((leaf, slope), []).append((subject, span))
+    yield from pairs.told()
 
 
 # -- profiles of component configurations ------------------------------------------------------------------------------

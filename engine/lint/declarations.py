@@ -56,9 +56,10 @@ def unused_params(subject: Subject) -> Iterator[Found]:
     """Find params of a plugin that no expression reads."""
     if subject.compiled is None or subject.params_read is None:
         return
+    unknown = subject.params_read - set(subject.spec.params)
     for name in subject.spec.params:
         if name not in subject.params_read:
-            hint = did_you_mean(name, subject.params_read - set(subject.spec.params))
+            hint = did_you_mean(name, unknown)
             yield Found(f"nothing reads the param `{name}`", subject.place("spec", "params", name), hint or "remove it",
                         fix=functools.partial(_remove, subject, ("spec", "params", name)))
 

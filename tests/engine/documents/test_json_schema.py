@@ -165,7 +165,7 @@ def nested(keyword: str, depth: int) -> str:
     return f"{{{keyword}: {'[' if listed else ''}" * depth + "{}" + f"{']' if listed else ''}}}" * depth
 
 
-LONG = "[" + ", ".join(f"{{k: {n}, v: [{n}, '{n}']}}" for n in range(5000)) + "]"
+LONG = "[" + ", ".join(f"{{k: {n}, v: [{n}, '{n}']}}" for n in range(1500)) + "]"
 HOSTILE = {
     "pattern": ("{a: '" + "a" * 5000 + "!'}", "{properties: {a: {pattern: '^(a+)+$'}}}"),
     "pattern-properties": ("{" + "a" * 5000 + "!: 1}", "{patternProperties: {'^(a+)+$': {}}, additionalProperties: {pattern: '(a*)*b'}}"),
