@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, Final, TypeVar
@@ -164,6 +164,12 @@ class _Fields:
         return node.place if node is not None else self.node.place
 
 
+_LARGE: Final = 1 << 16
+"""Characters: texts of so many are written in pieces."""
+_PIECES: Final = 5
+"""Levels: those of a list or mapping in params, and of the rules of a document."""
+
+
 def convert(node: Node, kind: Kind, problems: Problems) -> Document | None:
     """Return the document of a node, or None where too little of it holds against its schema.
 
@@ -198,9 +204,33 @@ def convert(node: Node, kind: Kind, problems: Problems) -> Document | None:
         )
     if faults:
         return None
-    text = json.dumps(plain, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return Document(kind, metadata, spec, name.span, digest, node.source.name, plain=plain, faulty=faulty)
+    digest = hashlib.sha256()
+    for text in canonical(plain, _PIECES if len(node.source.text) > _LARGE else 0):
+        digest.update(text.encode())
+    return Document(kind, metadata, spec, name.span, digest.hexdigest(), node.source.name, plain=plain, faulty=faulty)
+
+
+def canonical(value: Any, pieces: int = 0) -> Iterator[str]:
+    """Yield the parts of a value's one JSON text, keys sorted: the whole, or those of so many levels one by one.
+
+    A single call that writes a megabyte would keep other threads waiting for 20 ms.
+    """
+    if not pieces or not value or not isinstance(value, dict | list | tuple):
+        yield json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    elif isinstance(value, dict):
+        before = "{"
+        for key in sorted(value):
+            yield f"{before}{json.dumps(key, ensure_ascii=False)}:"
+            yield from canonical(value[key], pieces - 1)
+            before = ","
+        yield "}"
+    else:
+        before = "["
+        for each in value:
+            yield before
+            yield from canonical(each, pieces - 1)
+            before = ","
+        yield "]"
 
 
 def _metadata(top: _Fields) -> Metadata:

