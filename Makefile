@@ -48,7 +48,8 @@ $(RIVALS): $(STAMP)
 bench: $(STAMP) $(RIVALS)  ## Run the benchmarks; BENCH="NAME ... --json FILE" picks some and writes the figures
 	$(BIN)/python -m tests.bench $(BENCH)
 
-fuzz: $(STAMP)  ## Look for expressions that break the engine; FUZZ="--seconds N" says for how long (600)
+fuzz: $(STAMP)  ## Try other examples of all property tests, then look for expressions that break the engine; FUZZ="--seconds N" says for how long (600)
+	$(BIN)/python -m pytest -n auto -q -m hypothesis --hypothesis-profile explore
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 soak: $(STAMP)  ## Run the extender under faults for 20 minutes; SOAK="--minutes N" says for how long

@@ -68,6 +68,11 @@ Faults of YAML, schema, names, types and cost limits cannot be ignored: such a d
   `slo-controller-config` ConfigMap) into account: the plugins that their profiles name, and their thresholds.
 - `.pre-commit-hooks.yaml` and [the examples for GitHub and GitLab](../examples/{EXAMPLE}/README.md) put it to work.
 
+## Large sets
+
+Linting takes time in proportion to the text. Rules that compare documents with each other look at 1,000,000 pairs at most and report from which
+document on pairs were left out; each names at most ten partners of one document.
+
 ## Rules
 
 | id | name | weight | mended by `--fix` |

@@ -65,20 +65,22 @@ _MOST_PATHS: Final = 40
 
 
 class Grammar:
-    """Strategies for the expressions of one environment."""
+    """Strategies for the expressions of one environment; with `extensions` also of optionals and two-variable loops."""
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, *, extensions: bool = True) -> None:
         self._paths = _paths(environment)
+        self._extensions = extensions
+        self._types = [each for each in TYPES if extensions or each.name != "optional_type"]
         self._calls = [
             (function, overload) for function in environment.functions.values() for overload in function.overloads
-            if function.name != "@not_strictly_false"
+            if function.name != "@not_strictly_false" and (extensions or not _is_optional(function, overload))
         ]
 
     def expressions(self, depth: int = 3) -> st.SearchStrategy[str]:
         """Return expressions of any type; nearly all compile where they stand."""
         @st.composite
         def whole(draw: Any) -> str:
-            return self._expression(draw, draw(st.sampled_from(TYPES)), depth, ())
+            return self._expression(draw, draw(st.sampled_from(self._types)), depth, ())
 
         return whole()
 
@@ -93,7 +95,7 @@ class Grammar:
     def _expression(self, draw: Any, wanted: Type, depth: int, names: tuple[tuple[str, Type], ...]) -> str:
         ways = ["leaf", "leaf", "path", "path"]
         if depth > 0:
-            ways += ["call", "call", "call", "choice", "optional", "stray"]
+            ways += ["call", "call", "call", "choice", *(["optional"] if self._extensions else []), "stray"]
             if wanted == BOOL:
                 ways += ["logic", "logic", "predicate", "presence", "compare"]
             if wanted.name == "list":
@@ -109,7 +111,7 @@ class Grammar:
                 if known:
                     return draw(st.sampled_from(known))
             case "stray":
-                return self._expression(draw, draw(st.sampled_from(TYPES)), depth - 1, names)
+                return self._expression(draw, draw(st.sampled_from(self._types)), depth - 1, names)
             case "choice":
                 parts = [self._expression(draw, each, depth - 1, names) for each in (BOOL, wanted, wanted)]
                 return "({} ? {} : {})".format(*parts)
@@ -177,7 +179,7 @@ class Grammar:
             case _:
                 each = self._expression(draw, wanted.parameters[0], depth - 1, inside)
                 second = draw(st.sampled_from((f"{test}, ", "", "")))
-                if draw(st.integers(0, 3)) == 0:
+                if self._extensions and draw(st.integers(0, 3)) == 0:
                     return f"{items}.transformList(i{len(names)}, {name}, {second}{each})"
                 return f"{items}.map({name}, {second}{each})"
 
@@ -209,6 +211,12 @@ def rendered(function: Function, overload: Overload, arguments: Sequence[str]) -
     if overload.member:
         return f"({arguments[0]}).{name}({', '.join(arguments[1:])})"
     return f"{name}({', '.join(arguments)})"
+
+
+def _is_optional(function: Function, overload: Overload) -> bool:
+    """Return whether a call is written with optionals: by its name, its operator or its types."""
+    return any(word in function.name for word in ("optional", "?")) or any(
+        "optional_type" in str(each) for each in (overload.result, *overload.parameters))
 
 
 def _paths(environment: Environment) -> dict[str, tuple[str, ...]]:

@@ -35,13 +35,16 @@ def test_scalars_mean_what_yaml_1_2_says() -> None:
     assert plain("[!!str 5, !!int '7', !!float 2, !!bool true, ! 5]") == ["5", 7, 2.0, True, "5"]
 
 
+SCALARS = st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(
+    st.characters(codec="utf-8", exclude_characters="\x7f\ufeff\ufffe\uffff", exclude_categories=["Cc", "Cs"]), max_size=20)
+
+
+def containers(below: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
+    return st.lists(below, max_size=4) | st.dictionaries(st.sampled_from("abcdefgh"), below, max_size=4)
+
+
 @settings(max_examples=100, deadline=None)
-@given(st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(
-        st.characters(codec="utf-8", exclude_characters="\x7f\ufeff\ufffe\uffff", exclude_categories=["Cc", "Cs"]), max_size=20),
-    lambda below: st.lists(below, max_size=4) | st.dictionaries(st.sampled_from("abcdefgh"), below, max_size=4),
-    max_leaves=20,
-).filter(lambda value: value is not None))
+@given(SCALARS | containers(st.recursive(st.none() | SCALARS, containers, max_leaves=20)))
 def test_json_is_read_as_json_means_it(value: object) -> None:
     assert plain(json.dumps(value, ensure_ascii=False)) == value
     assert plain(json.dumps(value, ensure_ascii=False, indent=2)) == value

@@ -122,20 +122,37 @@ def test_conditions_within_conditions_are_given_up_on_before_they_take_long():
 
 # -- soundness ---------------------------------------------------------------------------------------------------------
 
-NUMBERS = st.deferred(lambda: st.one_of(
-    st.sampled_from(["metricAge", "nodeInfo.pods", "requested.cpu"]),
-    st.integers(-5, 5).map(lambda number: f"({number})"),
-    st.tuples(NUMBERS, st.sampled_from("+-*/%"), NUMBERS).map(lambda parts: f"({' '.join(parts)})"),
-    st.tuples(st.sampled_from(["math.greatest", "math.least"]), NUMBERS, NUMBERS).map(
-        lambda parts: f"{parts[0]}({parts[1]}, {parts[2]})"),
-    st.tuples(BOOLS, NUMBERS, NUMBERS).map(lambda parts: f"({parts[0]} ? {parts[1]} : {parts[2]})"),
-))
-BOOLS = st.deferred(lambda: st.one_of(
-    st.tuples(NUMBERS, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), NUMBERS).map(
-        lambda parts: f"({' '.join(parts)})"),
-    st.tuples(BOOLS, st.sampled_from(["&&", "||"]), BOOLS).map(lambda parts: f"({' '.join(parts)})"),
-    BOOLS.map(lambda text: f"!{text}"),
-))
+@st.composite
+def numbers(draw: st.DrawFn, depth: int = 4) -> str:
+    """Expressions of a number that nest at most so deep."""
+    match draw(st.integers(0, 4 if depth else 1)):
+        case 0:
+            return draw(st.sampled_from(["metricAge", "nodeInfo.pods", "requested.cpu"]))
+        case 1:
+            return f"({draw(st.integers(-5, 5))})"
+        case 2:
+            left, right = draw(numbers(depth - 1)), draw(numbers(depth - 1))
+            return f"({left} {draw(st.sampled_from('+-*/%'))} {right})"
+        case 3:
+            left, right = draw(numbers(depth - 1)), draw(numbers(depth - 1))
+            return f"{draw(st.sampled_from(['math.greatest', 'math.least']))}({left}, {right})"
+        case _:
+            return f"({draw(bools(depth - 1))} ? {draw(numbers(depth - 1))} : {draw(numbers(depth - 1))})"
+
+
+@st.composite
+def bools(draw: st.DrawFn, depth: int = 4) -> str:
+    """Expressions of a bool that nest at most so deep."""
+    match draw(st.integers(0, 2 if depth else 0)):
+        case 0:
+            left, right = draw(numbers(max(0, depth - 1))), draw(numbers(max(0, depth - 1)))
+            return f"({left} {draw(st.sampled_from(['<', '<=', '>', '>=', '==', '!=']))} {right})"
+        case 1:
+            return f"({draw(bools(depth - 1))} {draw(st.sampled_from(['&&', '||']))} {draw(bools(depth - 1))})"
+        case _:
+            return f"!{draw(bools(depth - 1))}"
+
+
 ROWS = [
     {"metricAge": age, "nodeInfo": {"pods": pods}, "requested": {"cpu": cpu}}
     for age in (-7, 0, 2) for pods in (0, 1, 4) for cpu in (0, 3, 1000)
@@ -143,7 +160,7 @@ ROWS = [
 
 
 @settings(max_examples=60, deadline=None)
-@given(BOOLS)
+@given(bools())
 def test_no_row_gives_another_answer_than_the_one_that_is_certain(text: str):
     found = analysis(text)
     certain = found.truth(found.checked.root)
@@ -156,7 +173,7 @@ def test_no_row_gives_another_answer_than_the_one_that_is_certain(text: str):
 
 
 @settings(max_examples=60, deadline=None)
-@given(NUMBERS)
+@given(numbers())
 def test_no_row_gives_a_number_outside_of_the_range(text: str):
     found = analysis(text)
     bounds = found.range(found.checked.root)
