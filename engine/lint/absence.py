@@ -55,6 +55,7 @@ _SLOTS_OF_DESCHEDULER: Final = {
 _IN_SEQUENCE: Final[Mapping[str, int]] = {
     role: number for number, role in enumerate(("preEnqueue", "preFilter", "filter", "score"), start=1)
 }
+_LONGEST: Final = 2_000
 _MOST_OPEN: Final = 64
 """Of one variable."""
 
@@ -116,7 +117,9 @@ class _Reader:
     def key(self, node: Expr) -> Key:
         """Return the canonical text of a part."""
         if node.id not in self._keys:
-            self._keys[node.id] = self._key(node)
+            found = self._key(node)
+            # A variable may be read twice by the next one, and so on: what is longer is nobody's key.
+            self._keys[node.id] = found if len(found) <= _LONGEST else f"#{id(self.checked)}:{node.id}"
         return self._keys[node.id]
 
     def _key(self, node: Expr) -> Key:

@@ -10,12 +10,13 @@ from fractions import Fraction
 from typing import Any, Final, TypeVar
 
 from ..cel.ast import Call, Expr, Literal
-from ..cel.checked import Checked, path_of
+from ..cel.checked import Checked, DefinitionReference, VariableReference, path_of
 from ..compile import CompiledQoS, CompiledScheduler, EvictProgram
 from ..documents import LabelSelector, Node, NodeMatch, Normalize, Operator, PodMatch, ScoreItem, to_plain
 from ..kubernetes.vocabulary import BATCH, BE, FREE, PRIORITY_BANDS
 from ..points import Enforcement, Framework
 from ..source import Severity, Span, did_you_mean
+from .ranges import parts
 from .subject import Found, Subject, Whole, span_of
 from .watermarks import slopes, suppression, watermarks
 
@@ -52,6 +53,8 @@ class Level:
     best_effort: bool = False
     """Whether only best-effort pods are meant."""
     subject: Subject | None = None
+    written: bool = True
+    """Whether the share is given as a number, and is not the whole for want of one."""
 
     def __str__(self) -> str:
         return f"{float(self.percent):g} %"
@@ -79,20 +82,39 @@ def _of_documents(whole: Whole) -> Iterator[Level]:
             }.get(placed.role, ("", False))
             for mark in watermarks(subject.as_written[placed]) if role else ():
                 if mark.below is wanted:
-                    yield _level(subject, role, mark.resource, mark.percent, span_of(mark.checked, mark.node))
+                    yield _level(subject, role, mark.resource, mark.percent, span_of(mark.checked, mark.node),
+                                 written=_gives_number(mark.checked, mark.node))
         for placed in subject.placed:
             target = suppression(subject.as_written[placed]) if placed.role == "target" else None
             if target is not None:
                 resource, percent, node = target
-                yield _level(subject, SUPPRESS, resource, percent, placed.span(node), best_effort=True)
+                yield _level(subject, SUPPRESS, resource, percent, placed.span(node), best_effort=True,
+                             written=_gives_number(placed.checked, node))
+
+
+def _gives_number(checked: Checked, node: Expr) -> bool:
+    """Whether a part, or a variable that it reads, has a number or a param in it."""
+    pending, seen = [(checked, node)], set[str]()
+    while pending:
+        owner, part = pending.pop()
+        for each in parts(owner, part):
+            reference = owner.references.get(each.id)
+            if isinstance(each, Literal) or (isinstance(reference, VariableReference) and reference.name == "params"):
+                return True
+            if isinstance(reference, DefinitionReference) and reference.name not in seen:
+                seen.add(reference.name)
+                below = owner.environment.definitions[reference.name]
+                pending.append((below, below.root))
+    return False
 
 
 def _level(
-    subject: Subject, role: str, resource: str, percent: Fraction, span: Span, *, best_effort: bool = False,
+    subject: Subject, role: str, resource: str, percent: Fraction, span: Span, *, written: bool,
+    best_effort: bool = False,
 ) -> Level:
     match = subject.spec.match
     return Level(role, resource, percent, span, f"`{subject.document.name}`", match.pods, match.nodes, best_effort,
-                 subject)
+                 subject, written)
 
 
 # -- component configurations ------------------------------------------------------------------------------------------
@@ -288,7 +310,7 @@ def watermarks_crossed(whole: Whole) -> Iterator[Found]:
 def off_by_a_hundred(whole: Whole) -> Iterator[Found]:
     """Find shares of 100 %, which turn nothing off: usage may be more than what a node has for pods."""
     for each in _levels(whole):
-        if each.percent == 100 and each.role != UNTIL:
+        if each.percent == 100 and each.role != UNTIL and each.written:
             yield Found(f"100 % of {each.resource} is not `off`: usage may be above what the node has for pods",
                         each.span, "leave the comparison out where it shall not count")
 

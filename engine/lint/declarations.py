@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from ..cel.ast import Bind, Call, Comprehension, Expr, Literal, OptionalMap, Select, children
 from ..compile import Rule
-from ..documents import LabelSelector, ParamsSpec
-from ..kubernetes import vocabulary
+from ..documents import LabelSelector, ParamsSpec, PluginSpec
+from ..kubernetes import vocabulary, well_known
 from ..source import Span, did_you_mean
 from .edits import removal, replacement
 from .ranges import COMPARISONS
@@ -49,6 +49,21 @@ def unused_variables(subject: Subject) -> Iterator[Found]:
             yield Found(
                 f"nothing reads the variable `{each.name}`", subject.place("spec", "variables", number, "name"),
                 "remove it", fix=functools.partial(_remove, subject, ("spec", "variables", number)),
+            )
+
+
+def unused_aggregates(subject: Subject) -> Iterator[Found]:
+    """Find aggregates that no expression reads: they are computed for nobody."""
+    if subject.compiled is None or not subject.spec.aggregates:
+        return
+    paths = {path[:2] for each in subject.everything for path in each.checked.reads if path[0] == "aggregates"}
+    if ("aggregates",) in paths:
+        return
+    for number, each in enumerate(subject.spec.aggregates):
+        if ("aggregates", each.name) not in paths:
+            yield Found(
+                f"nothing reads the aggregate `{each.name}`", subject.place("spec", "aggregates", number, "name"),
+                "remove it", fix=functools.partial(_remove, subject, ("spec", "aggregates", number)),
             )
 
 
@@ -145,20 +160,38 @@ def missing_descriptions(subject: Subject) -> Iterator[Found]:
 
 
 def _keys_in_expressions(subject: Subject) -> Iterator[tuple[str, Span, str]]:
-    """Yield literal keys of labels, annotations and resource lists, with their place and what they are keys of."""
+    """Yield literal keys of labels, annotations, taints and resource lists, with place and what they are keys of."""
     for placed, node in subject.calls:
         if node.function in ("_[_]", "_[?_]"):
             holder, key = node.args
         elif node.function == "@in":
             key, holder = node.args
+        elif node.function in ("_==_", "_!=_"):
+            yield from _compared_keys(placed, node)
+            continue
         else:
             continue
         if not isinstance(key, Literal) or not isinstance(key.value, str):
+            if node.function == "@in":
+                yield from _compared_keys(placed, node)
             continue
-        if isinstance(holder, Select) and holder.field in ("labels", "annotations", "matchLabels"):
+        if isinstance(holder, Select) and holder.field in _KEYED:
             yield key.value, placed.span(key), holder.field
         elif placed.checked.types[holder.id].name in _LISTS:
             yield key.value, placed.span(key), "resources"
+
+
+_KEYED: Final = frozenset(("labels", "annotations", "matchLabels", "nodeSelector"))
+_TAINTS: Final = frozenset(("kubernetes.Taint", "kubernetes.Toleration"))
+
+
+def _compared_keys(placed: Placed, node: Call) -> Iterator[tuple[str, Span, str]]:
+    """Yield the texts that the key of a taint or toleration is compared with."""
+    for one, other in (node.args, node.args[::-1]):
+        if isinstance(one, Select) and one.field == "key" and placed.checked.types[one.operand.id].name in _TAINTS:
+            for literal in (other, *children(other)):
+                if isinstance(literal, Literal) and isinstance(literal.value, str):
+                    yield literal.value, placed.span(literal), "taints"
 
 
 _SELECTORS: Final = {"namespaceSelector": "namespace_selector", "labelSelector": "label_selector"}
@@ -234,39 +267,112 @@ def bad_names(subject: Subject) -> Iterator[Found]:
 
 @functools.cache
 def known_keys() -> frozenset[str]:
-    """Return Koordinator's labels, annotations and resource names."""
+    """Return the labels, annotations, taints and resource names of Koordinator and Kubernetes."""
     texts = (value for name, value in vars(vocabulary).items() if name.isupper())
-    return frozenset(
+    return well_known.KEYS | well_known.RESOURCES | frozenset(
         each for value in texts for each in (value if isinstance(value, tuple) else (value,))
         if isinstance(each, str) and ("/" in each or "." in each)
     )
 
 
 @functools.cache
-def _near(key: str) -> str:
-    if key in known_keys() or key.startswith(_OWN) or ("koord" not in key.lower() and "batch-" not in key \
-            and "mid-" not in key):
+def _near(key: str, kind: str = "") -> str:
+    """Return the known key that a key is a misspelling of; an empty text where it is none."""
+    if key in known_keys() or key.startswith(_OWN) or len(key) > _LONGEST:
         return ""
-    lower = {each.lower(): each for each in known_keys()}
-    if key.lower() in lower:
-        return lower[key.lower()]
-    found = difflib.get_close_matches(key.lower(), lower, n=1, cutoff=0.85)
-    return lower[found[0]] if found else ""
+    if "koord" in key.lower() or "batch-" in key or "mid-" in key:
+        lower = {each.lower(): each for each in known_keys() if "koord" in each or "batch-" in each or "mid-" in each}
+        if key.lower() in lower:
+            return lower[key.lower()]
+        found = difflib.get_close_matches(key.lower(), lower, n=1, cutoff=0.85)
+        if found:
+            return lower[found[0]]
+    candidates = well_known.RESOURCES if kind == "resources" else well_known.KEYS
+    return min(
+        ((distance, each) for each in sorted(candidates) if (distance := _misspelt(key, each)) is not None),
+        default=(0, ""),
+    )[1]
+
+
+_LONGEST: Final = 128
+_MOST_SLIPS: Final = 2
+
+
+def _misspelt(key: str, known: str) -> int | None:
+    """Return by how many slips a key is another one, None where it is a key of its own.
+
+    Prefix and name each have to be close: one slip in a short name, two in a long one.
+    """
+    prefix, _, name = key.rpartition("/")
+    known_prefix, _, known_name = known.rpartition("/")
+    if bool(prefix) is not bool(known_prefix) or len(name) < 3:
+        return None
+    slips = 0
+    for given, wanted in ((prefix.replace("k8s.io", "kubernetes.io"), known_prefix), (name, known_name)):
+        if given.lower() == wanted.lower():
+            continue
+        most = _MOST_SLIPS if len(wanted) > 7 else 1
+        found = _slips(given.lower(), wanted.lower(), most)
+        if found > most:
+            return None
+        slips += found
+    return slips if slips <= _MOST_SLIPS else None
+
+
+def _slips(one: str, other: str, most: int) -> int:
+    """Return how many letters were left out, added, replaced or swapped; more than `most` is any larger number.
+
+    The restricted Damerau-Levenshtein distance.
+    """
+    if abs(len(one) - len(other)) > most:
+        return most + 1
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for number, letter in enumerate(one, start=1):
+        last, before, row = before, row, [number]
+        for place, wanted in enumerate(other, start=1):
+            cost = min(row[-1] + 1, before[place] + 1, before[place - 1] + (letter != wanted))
+            if number > 1 and place > 1 and letter == other[place - 2] and one[number - 2] == wanted:
+                cost = min(cost, last[place - 2] + 1)
+            row.append(cost)
+        if min(row) > most:
+            return most + 1
+    return row[-1]
 
 
 def misspelt_keys(subject: Subject) -> Iterator[Found]:
-    """Find keys that are nearly, but not quite, one of Koordinator's."""
+    """Find keys that are nearly, but not quite, one of Koordinator's or Kubernetes'."""
     for key, span, kind in _keys_in_expressions(subject):
-        near = _near(key)
+        near = _near(key, kind)
         if near:
-            yield Found(f"Koordinator knows no `{key}` among {kind}", span, f"did you mean `{near}`?",
-                        fix=functools.partial(replacement, span, key, near))
+            yield _misspelling(key, near, kind, span)
     for key, path, kind, _ in _declared_keys(subject):
-        near = _near(key)
+        near = _near(key, kind)
         if near:
-            span = subject.place(*path)
-            yield Found(f"Koordinator knows no `{key}` among {kind}", span, f"did you mean `{near}`?",
-                        fix=functools.partial(replacement, span, key, near))
+            yield _misspelling(key, near, kind, subject.place(*path))
+    spec = subject.document.spec
+    for path, text in _texts(spec.params if isinstance(spec, ParamsSpec | PluginSpec) else {}):
+        near = _near(text) if "/" in text and "." in text else ""
+        if near:
+            yield _misspelling(text, near, "labels, annotations and taints", subject.place("spec", "params", *path))
+
+
+def _texts(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the texts in plain data, with the way to them."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _texts(each, (*path, key))
+    elif isinstance(value, list | tuple):
+        for number, each in enumerate(value):
+            yield from _texts(each, (*path, number))
+
+
+def _misspelling(key: str, near: str, kind: str, span: Span) -> Found:
+    whose = "Kubernetes" if near in well_known.KEYS or near in well_known.RESOURCES else "Koordinator"
+    return Found(f"{whose} knows no `{key}` among {kind}", span, f"did you mean `{near}`?",
+                 fix=functools.partial(replacement, span, key, near))
 
 
 def unknown_classes(subject: Subject) -> Iterator[Found]:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from ..cel.ast import Call, Comprehension, Expr, Literal, Select, children
-from ..cel.checked import Checked, DefinitionReference
-from ..cel.environment import Scope
+from ..cel.checked import (
+    CallReference,
+    Checked,
+    DefinitionReference,
+    LocalReference,
+    TypeReference,
+    VariableReference,
+)
+from ..cel.environment import InvalidLiteralError, Overload, Scope, Unknown
 from ..cel.estimate import estimate
 from ..cel.types import INT, STRING
+from ..cel.values import EvaluationError
 from ..compile import CompiledScheduler
 from ..documents import Normalize, ScoreItem
+from ..explanation import shown
 from ..points import HIGHEST_SCORE
 from .ranges import ALWAYS, COMPARISONS, NEVER, Analysis, Range
 from .subject import Found, Placed, Subject
@@ -153,7 +163,8 @@ def lossy_divisions(subject: Subject) -> Iterator[Found]:
             elif node.function == "double" and _divides(placed.checked, node.args[0], analysis=analysis):
                 yield Found("the division has lost its fraction when it becomes a double", placed.span(node.args[0]),
                             "`double(a) / double(b)` keeps it")
-            elif COMPARISONS.get(node.function) in _ORDERINGS and _compares_share(analysis, placed.checked, node):
+            elif COMPARISONS.get(node.function) in _ORDERINGS \
+                    and _compares_share(analysis, subject.as_written.get(placed, analysis), node):
                 yield Found("the quotient of these integers is 0 for every share under the whole", placed.span(node),
                             "compare percents: `a * 100 / b`")
 
@@ -168,30 +179,165 @@ def _divides(checked: Checked, node: Expr, *, analysis: Analysis, but: str = "")
         return False
     if but and analysis.text(node.args[1]) == but:
         return False
-    if isinstance(node.args[0], Call) and node.args[0].function == "_*_":
-        return False  # scaled before: what is lost is less than one of a hundred
+    if _scaled(checked, node.args[0]):
+        return False  # what is lost is less than one of a hundred
     constants = [analysis.constant(each) for each in node.args]
     if constants[0] is not None and constants[1] is not None:
         return bool(constants[1][0]) and constants[0][0] % constants[1][0] != 0
     return True
 
 
-def _compares_share(analysis: Analysis, checked: Checked, node: Call) -> bool:
-    for one, other in (node.args, node.args[::-1]):
-        bound = analysis.constant(other)
-        if bound is None or bound[0] not in (0, 1) or isinstance(bound[0], bool):
-            continue
-        reference = checked.references.get(one.id)
-        below, root = checked, one
-        if isinstance(reference, DefinitionReference):
-            below = checked.environment.definitions[reference.name]
-            root = below.root
-        if isinstance(root, Call) and root.function == "_/_" and below.types.get(root.id) == INT:
-            inner = Analysis(below)
-            left, right = (inner.range(each) for each in root.args)
-            if left is not None and right is not None and left.unit and left.unit == right.unit:
-                return True
+_KEEPING: Final = frozenset(("_/_", "_+_", "_-_", "_?_:_", "greatest", "least", "max", "min", "sum", "abs", "-_"))
+
+
+def _scaled(checked: Checked, node: Expr) -> bool:
+    """Whether a number was multiplied before, so that what its division loses does not count.
+
+    A quotient of such a number is one too, as is a sum of them: half of a percentage loses half a percent.
+    """
+    pending, seen = [(checked, node)], set[str]()
+    while pending:
+        owner, part = pending.pop()
+        reference = owner.references.get(part.id)
+        if isinstance(reference, DefinitionReference) and reference.name not in seen:
+            seen.add(reference.name)
+            below = owner.environment.definitions[reference.name]
+            pending.append((below, below.root))
+        elif isinstance(part, Call) and part.function in ("_*_", "percent"):
+            return True
+        elif isinstance(part, Call) and part.function in _KEEPING:
+            kept = {"_/_": part.args[:1], "_?_:_": part.args[1:]}.get(part.function, part.args)
+            pending.extend((owner, each) for each in kept)
     return False
+
+
+def _compares_share(analysis: Analysis, as_written: Analysis, node: Call) -> bool:
+    """Whether a quotient of amounts is compared with a number from 0 to 1, or with another such quotient."""
+    for one, other in (node.args, node.args[::-1]):
+        if not _is_lost_share(analysis, one):
+            continue
+        bound = analysis.constant(other) or as_written.constant(other)
+        if bound is None:
+            if _is_lost_share(analysis, other):
+                return True
+            continue
+        if isinstance(bound[0], int | float) and not isinstance(bound[0], bool) and 0 <= bound[0] <= 1:
+            return True
+    return False
+
+
+def _is_lost_share(analysis: Analysis, node: Expr) -> bool:
+    """Whether a part is a quotient of two amounts of one kind, as an integer."""
+    checked = analysis.checked
+    reference = checked.references.get(node.id)
+    if isinstance(reference, DefinitionReference):
+        below = analysis.definition(reference.name)
+        return _is_lost_share(below, below.checked.root)
+    if not isinstance(node, Call) or node.function != "_/_" or checked.types.get(node.id) != INT:
+        return False
+    left, right = (analysis.range(each) for each in node.args)
+    return left is not None and right is not None and bool(left.unit) and left.unit == right.unit
+
+
+def unreadable_params(subject: Subject) -> Iterator[Found]:
+    """Find calls that can only fail with the params as they are written."""
+    if subject.compiled is None or not subject.params:
+        return
+    for placed in subject.everything:
+        if any(path[0] == "params" for path in placed.checked.reads):
+            analysis = subject.as_written.get(placed) or Analysis(placed.checked, subject.params)
+            yield from _Unreadable(placed, analysis).below(placed.checked.root, {})
+
+
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    placed: Placed
+    analysis: Analysis
+
+    def below(self, node: Expr, elements: Mapping[str, tuple[object, ...]]) -> Iterator[Found]:
+        """Yield what is found in a part; `elements` are what variables of loops stand for, where that is known."""
+        checked = self.placed.checked
+        if isinstance(node, Call) and node.function in ("_&&_", "_||_", "_?_:_"):
+            yield from self._reached(node, elements)
+            return
+        reference = checked.references.get(node.id)
+        if isinstance(node, Call) and isinstance(reference, CallReference) and not node.function.startswith(("_", "@")):
+            yield from self._call(node, reference, elements)
+        if isinstance(reference, VariableReference | LocalReference | DefinitionReference | TypeReference):
+            return
+        if isinstance(node, Comprehension):
+            yield from self.below(node.range, elements)
+            values = self.analysis.constant(node.range)
+            inner = {name: each for name, each in elements.items() if name not in (node.variable, node.variable2)}
+            if values is not None and isinstance(values[0], list | tuple):
+                inner[node.variable2 or node.variable] = tuple(values[0])
+            for each in (node.predicate, node.transform):
+                if each is not None:
+                    yield from self.below(each, inner)
+            return
+        qualified = isinstance(reference, CallReference) and reference.qualified
+        for each in node.args if isinstance(node, Call) and qualified else children(node):
+            yield from self.below(each, elements)
+
+    def _reached(self, node: Call, elements: Mapping[str, tuple[object, ...]]) -> Iterator[Found]:
+        """Yield what is found in the parts that are evaluated with these params."""
+        if node.function == "_?_:_":
+            truth = self.analysis.truth(node.args[0])
+            for value, branch in ((True, node.args[1]), (False, node.args[2])):
+                if value in truth:
+                    yield from self.below(branch, elements)
+            yield from self.below(node.args[0], elements)
+            return
+        settling = NEVER if node.function == "_&&_" else ALWAYS
+        if all(self.analysis.truth(each) != settling for each in node.args):
+            for each in node.args:
+                yield from self.below(each, elements)
+
+    def _call(
+        self, node: Call, reference: CallReference, elements: Mapping[str, tuple[object, ...]],
+    ) -> Iterator[Found]:
+        arguments = node.args if reference.qualified or node.target is None else (node.target, *node.args)
+        if len(reference.overloads) != 1 or not reference.overloads[0].pure:
+            return
+        constants = [self.analysis.constant(each) for each in arguments]
+        choices: list[tuple[object, ...]] = []
+        for each, constant in zip(arguments, constants, strict=True):
+            local = self.placed.checked.references.get(each.id)
+            if constant is not None:
+                choices.append(constant)
+            elif isinstance(local, LocalReference) and local.name in elements:
+                choices.append(elements[local.name])
+            else:
+                choices.append((Unknown(self.placed.checked.types[each.id]),))
+        for number, (each, values) in enumerate(zip(arguments, choices, strict=True)):
+            if isinstance(each, Literal):
+                continue
+            for value in values:
+                tried = [value if number == place else found[0] for place, found in enumerate(choices) if found]
+                if len(tried) != len(choices) or isinstance(value, Unknown):
+                    continue
+                fault = _fails(reference.overloads[0], tuple(tried), number)
+                if fault:
+                    text = self.analysis.text(each)
+                    yield Found(f"`{text}` is {shown(value)}: {fault}", self.placed.span(each),
+                                "as it is written, this call fails for every row")
+                    return
+
+
+def _fails(overload: Overload, arguments: tuple[object, ...], number: int) -> str:
+    """Return why a call can only fail because of one of its arguments; an empty text where it may have a value."""
+    try:
+        if overload.validate is not None:
+            overload.validate(arguments)
+        if not any(isinstance(each, Unknown) for each in arguments):
+            overload.evaluate(*arguments)
+    except InvalidLiteralError as fault:
+        return fault.message if not fault.path or fault.path[0] == number else ""
+    except EvaluationError as error:
+        return "" if error.final else error.message
+    except (ArithmeticError, ValueError, TypeError, AttributeError):
+        return ""
+    return ""
 
 
 def quantities_as_text(subject: Subject) -> Iterator[Found]:

@@ -155,6 +155,27 @@ _RULES: Final = (
         each=declarations.silent_messages,
     ),
     Rule(
+        "KP008", "unused-aggregate", Severity.WARNING,
+        "An aggregate runs over all nodes or pods for every decision; one that nothing reads does so for nobody.",
+        _scheduler("aggregates:\n- {name: pods, over: nodes, function: sum, expression: nodeInfo.pods}\n"
+                   "filter:\n- {name: fits, expression: requests.cpu <= allocatable.cpu}"),
+        _scheduler("aggregates:\n- {name: pods, over: nodes, function: sum, expression: nodeInfo.pods}\n"
+                   "score:\n- {name: emptier, expression: aggregates.pods - nodeInfo.pods, normalize: Max}"),
+        each=declarations.unused_aggregates, fixable=True,
+    ),
+    Rule(
+        "KP009", "unreadable-param", Severity.ERROR,
+        "A function that reads a duration, a time, a quantity or a regular expression fails for every row where the"
+        " param is none, and `failurePolicy` decides about all of them.",
+        _scheduler("params: {longest: 7 days}\n"
+                   "filter:\n- name: young\n"
+                   "  expression: now - node.metadata.creationTimestamp < duration(params.longest)"),
+        _scheduler("params: {longest: 168h}\n"
+                   "filter:\n- name: young\n"
+                   "  expression: now - node.metadata.creationTimestamp < duration(params.longest)"),
+        each=expressions.unreadable_params,
+    ),
+    Rule(
         "KP010", "always-true", Severity.WARNING,
         "A condition that holds for every row decides nothing. Mostly a bound or a name is not the one that was meant."
         " (A bare `true` is fine where `match` chooses what it is about. Params count as unknown: profiles change"
@@ -230,8 +251,8 @@ _RULES: Final = (
     ),
     Rule(
         "KP020", "misspelt-key", Severity.WARNING,
-        "A label, annotation or resource that is nearly one of Koordinator's is that one, misspelt: it is found on no"
-        " object, and nothing says so.",
+        "A label, annotation, taint or resource that is nearly one of Koordinator's or Kubernetes' is that one,"
+        " misspelt (`topology.kubernetes.io/zoen`): it is found on no object, and nothing says so.",
         _scheduler("match: {pods: {labelSelector: {matchLabels: {koordinator.sh/qos-class: BE}}}}\n"
                    "filter:\n- {name: fits, expression: requests.cpu <= allocatable.cpu}"),
         _scheduler("match: {pods: {labelSelector: {matchLabels: {koordinator.sh/qosClass: BE}}}}\n"
