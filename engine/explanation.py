@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from .escaping import one_line, visible
+
 _INDENT: Final = "  "
 _GAP: Final = "  "
 _BINARY: Final = (("Ti", 1024**4), ("Gi", 1024**3), ("Mi", 1024**2), ("Ki", 1024))
@@ -22,11 +24,6 @@ MOST_PARTS: Final = 1_000_000
 """Elements and entries of a value that are written out."""
 _REST: Final = "..."
 _NARROWEST: Final = 30
-_HARMLESS: Final = {
-    code: "\ufffd"
-    for code in (*range(32), *range(127, 160), *range(0x2028, 0x202F), *range(0x2066, 0x206A)) if code not in (9, 10)
-}
-"""What a policy or a pod says must not steer the terminal that it is read on."""
 
 
 class Mark(enum.Enum):
@@ -59,7 +56,7 @@ class Table:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines, as wide as they need to be."""
-        cells = [tuple(str(cell).translate(_HARMLESS) for cell in row) for row in (self.headers, *self.rows)]
+        cells = [tuple(one_line(str(cell)) for cell in row) for row in (self.headers, *self.rows)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         numeric = [not any(any(map(str.isalpha, cell)) for cell in column[1:])
                    for column in zip(*cells, strict=True)]
@@ -122,7 +119,7 @@ class Finding:
             if not (self.parts or self.table):
                 return
             yield ""
-            yield indent + paint(self.text, self.mark)
+            yield indent + paint(one_line(self.text), self.mark)
             below = indent + _INDENT
         elif self.text:
             lead = f"{self.mark.value.ljust(_WIDTH)}  " if self.mark in _WORDS else self.lead
@@ -138,7 +135,7 @@ class Finding:
             yield from part.lines(below, paint, width)
 
     def _wrapped(self, width: int) -> Iterator[str]:
-        for line in self.text.translate(_HARMLESS).splitlines():
+        for line in visible(self.text).splitlines():
             if not width or len(line) <= width:
                 yield line
             else:

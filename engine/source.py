@@ -16,6 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from .escaping import one_line, visible
+
 _EXCERPT_WIDTH = 160
 _MESSAGE_WIDTH = 1000
 _SHOWN_PROBLEMS = 100
@@ -137,19 +139,19 @@ class Problem:
     def render(self) -> str:
         """Return the complaint as a person reads it: place, message, the line, a caret and the help."""
         level = self.severity.name.lower()
-        message = self.message
+        message = one_line(self.message)
         if len(message) > _MESSAGE_WIDTH:  # it quotes a word of thousands of characters
             message = f"{message[: _MESSAGE_WIDTH // 2]} ... {message[-_MESSAGE_WIDTH // 2 :]}"
         if self.span is None:
             return f"{level}: {message}" + (f"\n  = {self.help}" if self.help else "")
         root = self.span.root()
         name, line, column = self.span.place
-        head = f"{name}:{line}:{column}: {level}: {message}"
+        head = f"{one_line(name)}:{line}:{column}: {level}: {message}"
         text = root.source.line(line)
         # A very long line (minified JSON) is shown around the fault only.
         first = max(0, column - 1 - _EXCERPT_WIDTH // 2) if len(text) > _EXCERPT_WIDTH else 0
         shown = text[first : first + _EXCERPT_WIDTH]
-        shown = "".join(c if c == "\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in shown)
+        shown = "".join(c if c == "\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in visible(shown))
         width = max(1, min(root.end - root.start, len(text) - column + 1, len(shown) - (column - 1 - first)))
         blank = "".join(_blank(c) for c in shown[: column - 1 - first])
         gutter = len(str(line)) + 1

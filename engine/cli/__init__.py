@@ -8,10 +8,11 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Never
+from typing import TYPE_CHECKING, Any, Final, Never
 
 from koordpolicy import __version__
 
+from ..escaping import visible
 from .exits import Exit
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 class _Parser(argparse.ArgumentParser):
     """Refuses what it does not know with the word that was meant."""
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        super()._print_message(visible(message), file)
+
     def refuse(self, kind: str, word: str, known: Collection[str] = ()) -> Never:
         """End with the usage, and with which of the known words (default: the options) is nearest to `word`."""
         from ..source import did_you_mean  # noqa: PLC0415 - only where something is wrong
@@ -121,14 +125,16 @@ def main(argv: Sequence[str] | None = None, builtins: Builtins = tuple) -> int:
 def _guarded(run: Callable[[], int]) -> int:
     from ..source import PolicyError  # noqa: PLC0415 - see COMMANDS: nothing is imported before it is needed
     from .exits import Stop  # noqa: PLC0415
+    from .logs import log_visibly  # noqa: PLC0415
 
+    log_visibly()
     try:
         return int(run())
     except Stop as stop:
-        print(f"koord-policy: {stop}", file=sys.stderr)  # noqa: T201
+        print(visible(f"koord-policy: {stop}"), file=sys.stderr)  # noqa: T201
         return stop.exit
     except PolicyError as error:
-        print(error, file=sys.stderr)  # noqa: T201
+        print(visible(str(error)), file=sys.stderr)  # noqa: T201
         return Exit.INVALID
     except BrokenPipeError:
         # The reader (head, less) has seen enough. Python would complain once more while flushing at exit.
@@ -139,5 +145,5 @@ def _guarded(run: Callable[[], int]) -> int:
         return 130
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        print(f"koord-policy: {where}{error.strerror or error}", file=sys.stderr)  # noqa: T201
+        print(visible(f"koord-policy: {where}{error.strerror or error}"), file=sys.stderr)  # noqa: T201
         return Exit.UNEXPECTED

@@ -15,7 +15,7 @@ from ..comparison.audit import FEW_PERCENT, Audit, Coverage, Finding, Level, aud
 from ..explanation import plain
 from .composition import add_choice, add_cluster, cluster_of, moment_of, need_file, registry_of, settings_of
 from .exits import Exit, Stop
-from .terminal import add_output, heading, progress, readable, table, write, write_json
+from .terminal import add_output, heading, progress, table, write, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,7 +99,7 @@ def _show(found: Audit) -> None:
 
 def _finding_row(each: Finding) -> list[str]:
     examples = f" (such as {', '.join(each.examples)})" if each.examples else ""
-    return [each.policy or "-", each.rule, each.what.value, readable(each.message + examples)]
+    return [each.policy or "-", each.rule, each.what.value, each.message + examples]
 
 
 def _coverage_row(each: Coverage, found: Audit) -> Sequence[Any]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ..comparison.outcome import GPU_SPREAD
-from .terminal import heading, readable, table, write
+from ..escaping import visible
+from .terminal import heading, table, write
 from .verdicts import names
 
 if TYPE_CHECKING:
@@ -37,9 +38,7 @@ def show(found: Difference, spent: Sequence[Spent], top: int) -> None:
         write("\nnothing changes")
     for section in sections(found, top):
         heading(section.title)
-        table(section.headers, [
-            [readable(each) if isinstance(each, str) else each for each in row] for row in section.rows
-        ])
+        table(section.headers, section.rows)
         if section.hidden:
             write(f"... and {section.hidden:,} more")
     if spent:
@@ -216,7 +215,7 @@ def _bound(held: Held, *, new: bool) -> str:
 
 
 def _escaped(value: object, longest: int = _LONGEST) -> str:
-    text = readable(" ".join(str(value).split()))
+    text = visible(" ".join(str(value).split()))
     text = text if len(text) <= longest else f"{text[:longest]}..."
     return _MARKED.sub(lambda found: f"&#{ord(found[1])};", text)
 

@@ -31,6 +31,7 @@ from .composition import (
     tell_idle,
 )
 from .exits import Exit, Stop
+from .logs import VisibleFormatter
 from .terminal import warn, write
 
 if TYPE_CHECKING:
@@ -139,7 +140,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
                        "shadow must not be in force, so keep them apart")
     host, port = options.bind or _address(_ADDRESS)
     server = server_of(options, builtins)
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(VisibleFormatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     if options.tls_cert is None and host not in ("127.0.0.1", "::1", "localhost"):
         warn(f"warning: {host} can be reached from elsewhere, and whoever reaches it is answered: use `--tls-cert`, "
              "`--tls-key` and `--client-ca`")

@@ -32,7 +32,7 @@ from ..points import Framework
 from ..registry import Plugin, Registry
 from ..source import PolicyError, Problem, Problems, Severity, Source, Span
 from .exits import Exit, Stop
-from .terminal import progress, warn
+from .terminal import progress, warn, write_report
 
 if TYPE_CHECKING:
     from . import Builtins
@@ -91,7 +91,7 @@ class _Files:
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
     if options.rules:
-        sys.stdout.write(of_rules(tuple(RULES.values())))
+        write_report(of_rules(tuple(RULES.values())))
         return Exit.OK
     if not options.paths:
         raise Stop("name a file or a directory, or - for standard input")
@@ -114,7 +114,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if changed is not None:
         entries = [each for each in entries if _touches(each.problem.span, each.related, changed)]
     report = Report(ordered(entries), files.names, files.loaded.read, __version__)
-    sys.stdout.write(FORMATS[options.output](report))
+    write_report(FORMATS[options.output](report))
     return Exit.INVALID if report.count(Severity.ERROR) else Exit.OK
 
 

@@ -7,12 +7,32 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from ..escaping import one_line, visible
 from ..source import did_you_mean
 from .exits import Stop
 
 EVERYTHING: Final = "*"
 LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 ROOT: Final = "koordpolicy.scheduler"
+
+
+class VisibleFormatter(logging.Formatter):
+    """Formats records so that what they quote steers nothing and looks like no other record (see `escaping`)."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as the base class has it
+        """Return the line of the record: its message in one line."""
+        record.message = one_line(record.message)
+        return super().formatMessage(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record's line, and a traceback after it where it has one."""
+        return visible(super().format(record))
+
+
+def log_visibly() -> None:
+    """Format what is logged before anything is set up, and by whatever sets up no logs, as all other logs are."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(VisibleFormatter("%(message)s"))
 
 
 def log_level(text: str) -> tuple[str, int]:
@@ -39,7 +59,7 @@ def start_logs(levels: Sequence[tuple[str, int]], plugins: Collection[str], *, w
             hint = did_you_mean(plugin, plugins) or "`koord-policy plugins` lists all"
             raise Stop(f"`--log {plugin}=...`: there is no scheduler plugin of that name: {hint}")
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(levelname).1s %(name)s: %(message)s"))
+    handler.setFormatter(VisibleFormatter("%(levelname).1s %(name)s: %(message)s"))
     root = logging.getLogger(ROOT)
     root.handlers[:] = [handler]
     root.propagate = False

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from ..escaping import one_line, visible, visible_json
 from ..files import write_whole
 from .exits import Stop
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from ..explanation import Finding, Mark
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _PIPE_WIDTH = 10_000
 _GAP = 2
 """Blanks between two columns."""
@@ -43,18 +42,24 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 def write_json(data: object) -> None:
     """Print plain data as one JSON document."""
-    json.dump(data, sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
+    for part in json.JSONEncoder(indent=2, ensure_ascii=False, allow_nan=False).iterencode(data):
+        sys.stdout.write(visible_json(part))
     sys.stdout.write("\n")
 
 
 def write(text: str = "") -> None:
-    """Print a line as it is."""
-    sys.stdout.write(text + "\n")
+    """Print text for people, with a line break after it; what it quotes can steer nothing (see `escaping`)."""
+    sys.stdout.write(visible(text) + "\n")
+
+
+def write_report(text: str) -> None:
+    """Print a report for machines, which has escaped for its format what it quotes."""
+    sys.stdout.write(text)
 
 
 def warn(text: str) -> None:
-    """Print a line on standard error."""
-    sys.stderr.write(text + "\n")
+    """Print text on standard error as `write` does."""
+    sys.stderr.write(visible(text) + "\n")
 
 
 @cache
@@ -76,7 +81,7 @@ def heading(text: str) -> None:
     from rich.text import Text  # noqa: PLC0415
 
     write()
-    _console().print(Text(text, style="bold"), soft_wrap=True)
+    _console().print(Text(one_line(text), style="bold"), soft_wrap=True)
     _console().file.flush()
 
 
@@ -86,7 +91,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     Where the terminal is too narrow the last column is wrapped, then the others between words; never within a name,
     which is there to be copied.
     """
-    write("\n".join(_table(headers, rows, _console())))
+    sys.stdout.write("\n".join(_table(headers, rows, _console())) + "\n")
 
 
 def _table(headers: Sequence[str], rows: Sequence[Sequence[object]], console: Console) -> list[str]:
@@ -119,7 +124,7 @@ def _table(headers: Sequence[str], rows: Sequence[Sequence[object]], console: Co
 
 
 def _cell(value: object) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+    return f"{value:.2f}" if isinstance(value, float) else one_line(str(value))
 
 
 def bar(percent: float, width: int = 20, *, hot: float = 65.0) -> object:
@@ -139,7 +144,7 @@ def write_finding(finding: Finding) -> None:
         write(finding.as_text())
         return
     width = shutil.get_terminal_size().columns
-    write(finding.as_text(_plainly if os.environ.get("NO_COLOR") else _paint, width=width))
+    sys.stdout.write(finding.as_text(_plainly if os.environ.get("NO_COLOR") else _paint, width=width) + "\n")
 
 
 def _plainly(text: str, _: Mark) -> str:
@@ -176,11 +181,6 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
             shown.update(task, completed=done)
 
         yield advance
-
-
-def readable(text: str) -> str:
-    """Return text without what would move the cursor, start a colour, or turn the reading direction."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def amount(resource: str, value: int) -> str:

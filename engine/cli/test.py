@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..source import PolicyError, did_you_mean
 from .composition import python_offers
 from .exits import Exit, Stop
-from .terminal import progress, warn, write, write_file, write_json
+from .terminal import progress, warn, write, write_file, write_json, write_report
 
 if TYPE_CHECKING:
     from ..cel.environment import Function
@@ -174,7 +174,7 @@ def _run(options: argparse.Namespace, builtins: Builtins) -> int:
     elif options.output == "junit":
         from ..testing.results import to_junit  # noqa: PLC0415
 
-        write(to_junit(outcome.results).rstrip())
+        write_report(to_junit(outcome.results))
     else:
         _show(outcome, seconds, verbose=options.verbose)
     _write_coverage(options, outcome)

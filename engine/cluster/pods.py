@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from ..kubernetes.objects import INT64_MAX, check_object, json_kind
+from ..kubernetes.objects import LARGEST_AMOUNT, check_object, json_kind
 from ..kubernetes.quantity import Quantity
 from ..kubernetes.vocabulary import (
     GPU,
@@ -19,6 +19,8 @@ from ..kubernetes.vocabulary import (
     classes_of,
 )
 
+_INT64_MAX: Final = 2**63 - 1
+_MOST_DEVICES: Final = 1_000_000
 WHOLE_DEVICE: Final = 1000
 """One device, in thousandths."""
 
@@ -268,6 +270,8 @@ def resource_list(parent: Mapping[str, Any], field: str, path: str) -> ResourceL
 def canonical_amount(name: str, quantity: object, path: str) -> int:
     """Return a resource's amount as an integer: cpu in milli-cores, all else in base units, rounded up.
 
+    Amounts beyond `LARGEST_AMOUNT` count as that.
+
     Raises:
         ValueError: it is no quantity, or does not fit 64 bits; the message begins with `path`.
     """
@@ -286,7 +290,7 @@ def _amount_of_text(cpu: bool, text: str) -> int | None:
     except ValueError:
         return None
     amount = quantity.milli if cpu else quantity.value
-    return amount if -INT64_MAX <= amount <= INT64_MAX else None
+    return amount if -LARGEST_AMOUNT <= amount <= LARGEST_AMOUNT else None
 
 
 def _quantity(value: object, path: str) -> Quantity:
@@ -303,9 +307,9 @@ def _quantity(value: object, path: str) -> Quantity:
 
 def _canonical(name: str, quantity: Quantity, path: str) -> int:
     amount = quantity.milli if name == "cpu" else quantity.value
-    if not -INT64_MAX <= amount <= INT64_MAX:
+    if not -_INT64_MAX <= amount <= _INT64_MAX:
         raise ValueError(f"`{path}`: the amount does not fit into 64 bits")
-    return amount
+    return max(-LARGEST_AMOUNT, min(amount, LARGEST_AMOUNT))
 
 
 def _amounts(container: Mapping[str, Any], which: str, path: str) -> Iterator[tuple[str, Quantity]]:
@@ -496,7 +500,7 @@ def _gpu_request(requests: ResourceList, annotations: Mapping[str, Any]) -> Devi
         return DeviceRequest("gpu", count, share, models) if count and share else None
     for name in WHOLE_GPUS:
         if requests[name] > 0:
-            return DeviceRequest("gpu", requests[name], WHOLE_DEVICE, models)
+            return DeviceRequest("gpu", min(requests[name], _MOST_DEVICES), WHOLE_DEVICE, models)
     for name in _PERCENTS:
         if requests[name] > 0:
             return _percent_request(name, requests[name], requests[GPU_SHARED], models)
@@ -505,7 +509,7 @@ def _gpu_request(requests: ResourceList, annotations: Mapping[str, Any]) -> Devi
 
 def _percent_request(name: str, percent: int, shared: int, models: frozenset[str]) -> DeviceRequest:
     """Return what a request in percent of one device means: above 100 whole devices, unless it says how many."""
-    count = shared or max(1, -(-percent // 100))
+    count = min(shared or max(1, -(-percent // 100)), _MOST_DEVICES)
     fault = ""
     if percent % count or percent // count > 100 or (not shared and count > 1 and percent % 100):
         fault = (

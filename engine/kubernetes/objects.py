@@ -16,8 +16,11 @@ from ..cel.values import Duration, EvaluationError
 from . import types
 from .quantity import Quantity
 
-INT64_MAX: Final = 2**63 - 1
-"""The largest amount that a sum of amounts, or a single one, is counted as."""
+LARGEST_AMOUNT: Final = 2**56
+"""Larger amounts, and sums of amounts, count as this one: 64 PiB, or 72 million million cores.
+
+A hundred times as much still fits 64 bits, and so do sums of a few: columns of amounts are computed with as they are.
+"""
 NANOSECONDS: Final = 1_000_000_000
 LATEST: Final = 2**62 - 1
 """ns since the epoch (in 2116): times beyond it, or before its negative (1823), count as it.
@@ -26,6 +29,7 @@ Half of what 64 bits hold, so that a difference of two times fits them too.
 """
 
 _INT64_MIN: Final = -(2**63)
+_INT64_MAX: Final = 2**63 - 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _QUANTITIES: Final = frozenset({
     "allocatable", "allocated", "allocatedResources", "capacity", "limits", "max", "min", "minResources", "overhead",
@@ -71,7 +75,7 @@ def check_object(item: Mapping[str, Any], kind: str) -> None:
     """Check the declared fields of an object of a kind; of a kind without a declaration, its metadata.
 
     Absent and null fields are no fault. Texts are valid Unicode, integers fit 64 bits, times and durations can be
-    parsed, and amounts are quantities from 0 to `INT64_MAX` (cpu in milli-cores).
+    parsed, and amounts are quantities from 0 to 2^63-1 (cpu in milli-cores).
 
     Raises:
         ValueError: a field is not as declared; the message begins with its path.
@@ -228,7 +232,7 @@ def _fault_of_amount(cpu: bool, text: str) -> str:
     if quantity.sign < 0:
         return f" is `{text}`: it must not be negative"
     amount = quantity.milli if cpu else quantity.value
-    return "" if amount <= INT64_MAX else ": the amount does not fit into 64 bits"
+    return "" if amount <= _INT64_MAX else ": the amount does not fit into 64 bits"
 
 
 def _check_text(value: Any) -> None:
@@ -245,7 +249,7 @@ def _check_int(value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise Malformed(f" must be a number, not {json_kind(value)}" if not isinstance(value, float)
                         else " must be a whole number")
-    if not _INT64_MIN <= value <= INT64_MAX:
+    if not _INT64_MIN <= value <= _INT64_MAX:
         raise Malformed(": the number does not fit into 64 bits")
 
 

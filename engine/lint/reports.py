@@ -14,6 +14,7 @@ from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Any, Final
 
+from ..escaping import visible, visible_json
 from ..source import Problem, Severity, Span, in_order, render
 from .rules import RULES, Rule
 
@@ -78,7 +79,7 @@ def ordered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
 
 
 def _json(data: object) -> str:
-    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return visible_json(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def as_text(report: Report) -> str:
@@ -104,7 +105,7 @@ def as_text(report: Report) -> str:
     fixable = sum(each.fixable for each in report.entries)
     if fixable:
         lines.append(f"{_counted(fixable, 'finding')} can be mended with --fix")
-    return "\n".join(lines) + "\n"
+    return visible("\n".join(lines)) + "\n"
 
 
 def _counted(number: int, noun: str) -> str:
@@ -201,7 +202,7 @@ def as_junit(report: Report) -> str:
         failed = 0
         for each in entries:
             name = f"{each.code} at {each.place[1]}:{each.place[2]}"
-            head = f"    <testcase classname={quoteattr(file)} name={quoteattr(name)}"
+            head = f"    <testcase classname={quoteattr(_xml_chars(file))} name={quoteattr(name)}"
             if each.problem.severity is Severity.NOTE:
                 cases.append(f"{head}/>")
                 continue
@@ -211,9 +212,10 @@ def as_junit(report: Report) -> str:
             cases.append(f"{head}>\n      <failure type={quoteattr(level)} message={quoteattr(_xml_chars(each.text))}>"
                          f"{body}</failure>\n    </testcase>")
         if not entries:
-            cases.append(f"    <testcase classname={quoteattr(file)} name=\"lint\"/>")
+            cases.append(f"    <testcase classname={quoteattr(_xml_chars(file))} name=\"lint\"/>")
         total, failures = total + len(cases), failures + failed
-        suite = f"  <testsuite name={quoteattr(file)} tests=\"{len(cases)}\" failures=\"{failed}\" errors=\"0\">\n"
+        named = quoteattr(_xml_chars(file))
+        suite = f"  <testsuite name={named} tests=\"{len(cases)}\" failures=\"{failed}\" errors=\"0\">\n"
         suites.append(suite + "\n".join(cases) + "\n  </testsuite>")
     head = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
     return (f"{head}<testsuites name=\"koord-policy lint\" tests=\"{total}\" failures=\"{failures}\">\n"
@@ -222,7 +224,7 @@ def as_junit(report: Report) -> str:
 
 def _xml_chars(text: str) -> str:
     return "".join(c if c in "\t\n" or (c >= " " and not "\ud800" <= c <= "\udfff" and c not in "\ufffe\uffff") else "?"
-                   for c in text)
+                   for c in visible(text))
 
 
 def _xml_text(text: str) -> str:
@@ -249,6 +251,7 @@ def as_github(report: Report) -> str:
 
 
 def _github(text: str, more: str = "") -> str:
+    text = visible(text)
     for character in ("%", "\r", "\n", *more):
         text = text.replace(character, f"%{ord(character):02X}")
     return text

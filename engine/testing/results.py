@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from xml.sax.saxutils import escape, quoteattr
 
+from ..escaping import visible
 from ..source import Span
 
 _UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -126,4 +127,4 @@ def _quoted(text: str) -> str:
 
 
 def _printable(text: str) -> str:
-    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", visible(text))

@@ -10,6 +10,7 @@ from koordpolicy.engine.cel.program import compile as compile_program
 from koordpolicy.engine.cel.values import EvaluationError
 from koordpolicy.engine.cluster.pods import NONZERO, PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
+from koordpolicy.engine.kubernetes.objects import LARGEST_AMOUNT
 from koordpolicy.engine.points import Slot, environment
 from koordpolicy.engine.source import PolicyError
 
@@ -266,8 +267,8 @@ def test_columns_that_followed_their_rows_say_what_rows_say(seed):
                     assert column.values[row] == alone.values[0], text
 
 
-def test_sums_beyond_64_bits_saturate_and_come_back_exactly_when_pods_leave():
-    most = 2**63 - 1
+def test_sums_beyond_the_largest_amount_saturate_and_come_back_exactly_when_pods_leave():
+    most = LARGEST_AMOUNT
 
     def bound(name, on, cpu, memory):
         item = pod(name, cpu=cpu, on=on)
@@ -275,7 +276,7 @@ def test_sums_beyond_64_bits_saturate_and_come_back_exactly_when_pods_leave():
         return item
 
     cluster = Cluster([node("a"), node("b"), bound("small", "a", "1", 5), bound("other", "b", "2", 7),
-                       bound("x", "a", "1", most), bound("y", "a", f"{most}m", most)])
+                       bound("x", "a", "1", 2**63 - 1), bound("y", "a", f"{2**63 - 1}m", most)])
 
     def seen():
         snapshot = cluster.snapshot()
