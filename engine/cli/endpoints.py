@@ -22,7 +22,6 @@ from .exits import Exit, Stop
 DEFAULT: Final = "http://127.0.0.1:8888"
 _RESOLVED: Final = "dns+"
 _LARGEST: Final = 64 * 1024 * 1024
-_UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SHORTEST_HASH: Final = 6
 
 
@@ -154,14 +153,6 @@ def caller_of(options: argparse.Namespace, *, seconds: float = 10.0) -> Caller:
         except ssl.SSLError as error:
             raise Stop(f"the files of `--ca`, `--cert` and `--key` cannot be used: {error}") from None
     return Caller(token, context, seconds)
-
-
-def seconds(text: str) -> float:
-    """Read an option's value that is a time such as 60s, 5m or 0."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?", text)
-    if not found or len(text) > 12:
-        raise argparse.ArgumentTypeError(f"`{text}` is no time such as 60s or 5m")
-    return float(found[1]) * _UNITS[found[2] or ""]
 
 
 def share(text: str) -> float:

@@ -31,8 +31,10 @@ from ..plugins import offers_beside
 from ..points import Framework
 from ..registry import Plugin, Registry
 from ..source import PolicyError, Problem, Problems, Severity, Source, Span
+from .durations import seconds
 from .exits import Exit, Stop
 from .terminal import progress, warn, write_report
+from .time_limit import TimeLimit
 
 if TYPE_CHECKING:
     from . import Builtins
@@ -46,9 +48,11 @@ examples:
   koord-policy lint - --stdin-name policies/zone.yaml --output lsp-json
   kustomize build overlays/production | koord-policy lint --configmap -
 
-exit codes: 0 no errors (there may be warnings and notes), 2 usage, 3 errors; with --strict warnings are errors
+exit codes: 0 no errors (there may be warnings and notes), 2 usage, 3 errors, 6 not done within --timeout; with
+--strict warnings are errors
 """
 
+_SECONDS: Final = 120.0
 STANDARD_INPUT: Final = "-"
 _STANDARD_INPUT_NAME: Final = "<stdin>"
 _MOST_ROUNDS: Final = 10
@@ -74,6 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="look at all files, but tell only of those that differ from this commit")
     parser.add_argument("--stdin-name", metavar="FILE", default=_STANDARD_INPUT_NAME,
                         help="what standard input is called in places, for editors")
+    parser.add_argument("--timeout", metavar="TIME", type=seconds, default=_SECONDS,
+                        help="end with the name of the file that is being worked on where it takes longer; such as 90s "
+                             f"or 5m, 0 for no limit (default: {_SECONDS:g}s)")
     parser.add_argument("--rules", action="store_true", help="list the rules and end")
     parser.add_argument("--output", "-o", choices=tuple(FORMATS), default="text", help="the form of the report")
 
@@ -101,14 +108,20 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 
         changed = changed_since(options.changed_since, Path.cwd())
     settings = _settings(options.settings)
+    limit = TimeLimit(options.timeout, "--timeout")
+
+    def look() -> tuple[_Files, list[Entry], tuple[Finding, ...]]:
+        with limit.holds("linting"):  # and not while a file is written
+            return _looked(options, builtins, settings, limit)
+
     with _without_collector():
-        files, entries, findings = _looked(options, builtins, settings)
+        files, entries, findings = look()
         if options.fix:
             before = len(findings)
             for _ in range(_MOST_ROUNDS):
                 if not _mend(_of_changed(findings, changed)):
                     break
-                files, entries, findings = _looked(options, builtins, settings)
+                files, entries, findings = look()
             mended = before - len(findings)
             warn(f"mended {mended} finding{'' if mended == 1 else 's'}")
     if changed is not None:
@@ -127,10 +140,10 @@ def _settings(path: Path | None) -> Configuration:
 
 
 def _looked(
-    options: argparse.Namespace, builtins: Builtins, settings: Configuration,
+    options: argparse.Namespace, builtins: Builtins, settings: Configuration, limit: TimeLimit,
 ) -> tuple[_Files, list[Entry], tuple[Finding, ...]]:
     """Read and check everything once."""
-    files = _load(options)
+    files = _load(options, limit)
     problems, whole = _compile(files, builtins)
     with progress("linting", len(whole.subjects)) as done:
         findings = check(whole, files.sources, settings, done)
@@ -188,7 +201,7 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _load(options: argparse.Namespace) -> _Files:
+def _load(options: argparse.Namespace, limit: TimeLimit) -> _Files:
     """Return the documents of all paths with their problems."""
     paths: Sequence[str] = options.paths
     for path in paths:
@@ -202,8 +215,10 @@ def _load(options: argparse.Namespace) -> _Files:
     sources: list[Source] = []
     with progress("reading", len(unique)) as done:
         for number, file in enumerate(unique, start=1):
+            limit.file = file
             by_file[file] = _read(file, options, sources)
             done(number)
+    limit.file = ""
     for path, found in files.items():
         if not any(by_file[file].read or by_file[file].problems for file in found):
             problems.append(Problem(f"there is no document in `{path}`", code="no-document",

@@ -12,7 +12,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from .composition import count
-from .endpoints import Answer, add_endpoints, caller_of, endpoints_of, hash_of, seconds, share
+from .durations import seconds
+from .endpoints import Answer, add_endpoints, caller_of, endpoints_of, hash_of, share
 from .exits import Exit, Stop
 from .status import describe
 from .terminal import add_output, write, write_json

@@ -10,7 +10,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from .endpoints import Answer, add_endpoints, caller_of, endpoints_of, hash_of, moment, seconds, short
+from .durations import seconds
+from .endpoints import Answer, add_endpoints, caller_of, endpoints_of, hash_of, moment, short
 from .exits import Exit, Stop
 from .hash import hash_path
 from .terminal import add_output, write, write_json

@@ -60,7 +60,7 @@ def install(folder: Path) -> dict[str, str]:
     pipe = folder / "pipe"
     os.mkfifo(pipe)
     path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""))))
-    return {**os.environ, "PYTHONPATH": path, "HANGING_PIPE": str(pipe), "PYTHONDEVMODE": "", "PYTHONWARNINGS": "error"}
+    return {**os.environ, "PYTHONPATH": path, "HANGING_PIPE": str(pipe)}
 
 
 def command(*words: object) -> list[str]:

@@ -1,0 +1,93 @@
+"""A bound on the wall-clock time of a command, whatever it is doing."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from ..documents import Document
+from ..lint.subject import Subject
+from ..source import Source, Span
+from .exits import Exit, Stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_AGAIN_S: Final = 0.5
+
+
+class _ExceededError(BaseException):
+    """Not an `Exception`: what guards against faults of plugins must not take it for one."""
+
+
+class TimeLimit:
+    """Ends what runs within `holds` once `seconds` have passed since it was made; 0 is no limit.
+
+    For the main thread, by a timer of the process; elsewhere, and where there is no such timer, it does nothing.
+    """
+
+    def __init__(self, seconds: float, option: str) -> None:
+        """`option` is what people set the limit with."""
+        self._seconds = seconds
+        self._option = option
+        self._end = time.monotonic() + seconds
+        self.file = ""
+        """The file that is being read; while it is empty, what is being worked on is found by itself."""
+
+    @contextmanager
+    def holds(self, what: str) -> Iterator[None]:
+        """Raise `Stop` with the name of the file that is worked on where the block goes on for too long."""
+        usable = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+        if not self._seconds or not usable:
+            yield
+            return
+        found: list[str] = []
+
+        def exceeded(_: int, frame: FrameType | None) -> None:
+            if not found:
+                found.append(self.file or _file_of(frame))
+            raise _ExceededError
+
+        before = signal.signal(signal.SIGALRM, exceeded)
+        try:
+            # More than once: a callback of a library may lose what is raised in it.
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, self._end - time.monotonic()), _AGAIN_S)
+            try:
+                yield
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        except _ExceededError:
+            where = f", and `{found[0]}` was being worked on" if found[0] else ""
+            raise Stop(f"{what} took longer than {self._seconds:g} s{where}: make it smaller or simpler, or give it "
+                       f"more time with `{self._option}`", Exit.EXCEEDED) from None
+        finally:
+            signal.signal(signal.SIGALRM, before)
+
+
+def _file_of(frame: FrameType | None) -> str:
+    """Return the name of the file that a stack works on: the innermost call with something of one has it."""
+    while frame is not None:
+        for value in frame.f_locals.values():
+            name = _name_of(value)
+            if name:
+                return name
+        frame = frame.f_back
+    return ""
+
+
+def _name_of(value: Any) -> str:
+    match value:
+        case Source(name=name):
+            return name
+        case Span():
+            return value.source.name
+        case Document():
+            return value.span.source.name
+        case Subject():
+            return value.document.span.source.name
+        case _:
+            return ""
