@@ -1,21 +1,104 @@
-"""Files that are written whole or not at all."""
+"""Files that commands write and read back: whole or not at all, and never through a link that somebody else laid."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import secrets
+import stat
 from pathlib import Path
+from typing import Final
+
+_CAREFULLY: Final = os.O_NOFOLLOW | os.O_CLOEXEC
+_PIECE: Final = 1024 * 1024
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file at once: nobody ever sees half of it, also where the machine stops in the middle."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    """Replace a file at once: nobody ever sees half of it, also where the machine stops in the middle.
+
+    A symbolic link at `path` is replaced, not followed. Raises `OSError`.
+    """
+    beside = beside_of(path)
     try:
-        with beside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        write_new(beside, content)
         beside.replace(path)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beside.unlink()
         raise
+
+
+def beside_of(path: Path) -> Path:
+    """Return a path in the same directory whose name nobody can foresee."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a file that is not there yet, so that all of it is on the disk.
+
+    Raises `FileExistsError` where something is there, be it a link to nowhere, and `OSError`.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CAREFULLY, 0o666)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_own(path: Path, *, most: int) -> bytes:
+    """Return the content of a file that this program wrote before, of at most so many bytes.
+
+    Raises `FileNotFoundError` where there is none, and `OSError` (with a `strerror` for people) for links, for what is
+    no file, for files of other users than this one and root, and for larger ones.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | _CAREFULLY) if not path.is_symlink() else None
+    if descriptor is None:
+        raise OSError(errno.ELOOP, "it is a symbolic link", str(path))
+    with os.fdopen(descriptor, "rb") as file:
+        check_own(file.fileno(), path)
+        content = bytearray()
+        while len(content) <= most and (piece := file.read(_PIECE)):
+            content += piece
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+    return bytes(content)
+
+
+def open_own(path: Path) -> int:
+    """Return a descriptor for reading and appending to a file that this program wrote before, or a new one.
+
+    Raises `OSError` as `read_own` does.
+    """
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "it is a symbolic link", str(path))
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | _CAREFULLY, 0o666)
+    try:
+        check_own(descriptor, path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def check_own(descriptor: int, path: Path) -> None:
+    """Raise `OSError` for what is no file, or belongs to another user than this one and root."""
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is not a file", str(path))
+    _check_owner(found, path)
+
+
+def make_own_directory(path: Path) -> None:
+    """Make a directory that only this user may enter; one that exists must be this user's or root's.
+
+    Raises `OSError`.
+    """
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_owner(path.lstat(), path)  # of a link: whoever laid it may lead it elsewhere
+    _check_owner(path.stat(), path)
+
+
+def _check_owner(found: os.stat_result, path: Path) -> None:
+    if found.st_uid not in (os.geteuid(), 0):
+        raise PermissionError(errno.EPERM, f"it belongs to another user (uid {found.st_uid})", str(path))

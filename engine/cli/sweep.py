@@ -197,6 +197,8 @@ def _journal(options: argparse.Namespace) -> Journal | nullcontext[None]:
         return Journal(path, fresh=options.fresh)
     except Busy:
         raise Stop(f"another sweep is writing `{path}`: wait for it, or name another `--out`") from None
+    except OSError as error:
+        raise Stop(f"cannot write `{path}`: {(error.strerror or str(error)).lower()}") from None
 
 
 def _write_files(

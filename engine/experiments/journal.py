@@ -9,15 +9,18 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Final, Self
 
+from ..files import open_own
 from .axes import Point
 
+_LONGEST_LINE: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -52,12 +55,12 @@ class Journal:
 
         Raises:
             Busy: another process has it open.
-            OSError: it cannot be read or written.
+            OSError: it cannot be read or written, is a link, or belongs to another user.
         """
         self.path = path
         self.finished: dict[str, Outcome] = {}
         """What was written down so far, by `key_of`."""
-        self._file: IO[bytes] = path.open("a+b")
+        self._file: IO[bytes] = os.fdopen(open_own(path), "a+b")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -90,15 +93,43 @@ class Journal:
     def _read(self) -> None:
         self._file.seek(0)
         whole = 0
-        for line in self._file:
-            if not line.endswith(b"\n"):
-                break
-            whole += len(line)
-            try:
-                content = json.loads(line)
-                outcome = Outcome(content["figures"], content["curves"], content["seconds"])
-                self.finished[content["key"]] = outcome
-            except (ValueError, KeyError, TypeError):
-                continue  # no line of ours: nothing is known of it, and it does no harm
+        begins = True  # a line that is longer than any of ours is read, and left out, in parts
+        while line := self._file.readline(_LONGEST_LINE):
+            ended = line.endswith(b"\n")
+            if begins and ended and (found := _finished(line)) is not None:
+                self.finished[found[0]] = found[1]
+            begins = ended
+            if ended:
+                whole = self._file.tell()
         self._file.truncate(whole)
         self._file.seek(0, os.SEEK_END)
+
+
+def _finished(line: bytes) -> tuple[str, Outcome] | None:
+    """Return key and outcome of a line; None where it is none of ours: nothing is known of it, and it does no harm."""
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(content, dict):
+        return None
+    key, seconds = content.get("key"), content.get("seconds")
+    figures, curves = content.get("figures"), content.get("curves")
+    if not isinstance(key, str) or not _is_number(seconds):
+        return None
+    if not isinstance(figures, dict) or not all(map(_is_figure, figures.values())):
+        return None
+    if not isinstance(curves, dict) or not all(
+            isinstance(curve, list) and all(map(_is_figure, curve)) for curve in curves.values()):
+        return None
+    return key, Outcome(figures, curves, seconds)
+
+
+def _is_figure(value: object) -> bool:
+    return value is None or _is_number(value)
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63

@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from ..files import write_new
 from ..source import PolicyError, Problem
 from .mount import LINK, Mount, Version
-from .saved import write_whole
 
 _BESIDE: Final = ".koord-policy-"
 _REFUSED: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
@@ -81,7 +81,7 @@ def _swap(root: Path, files: Mapping[str, bytes]) -> None:
     try:
         new.mkdir()
         for name, content in files.items():
-            write_whole(new / name, content)
+            write_new(new / name, content)
         beside.unlink(missing_ok=True)
         beside.symlink_to(new.name)
         beside.replace(root / LINK)
@@ -109,7 +109,8 @@ def _replace_all(root: Path, before: Version | None, files: Mapping[str, bytes])
             file.parent.mkdir(parents=True, exist_ok=True)
             beside = file.with_name(f"{_BESIDE}{file.name}")
             ready.append((beside, file))
-            write_whole(beside, content)
+            beside.unlink(missing_ok=True)  # of a publication that was killed, or a link that somebody laid
+            write_new(beside, content)
             with contextlib.suppress(FileNotFoundError):
                 beside.chmod(stat.S_IMODE(file.stat().st_mode))
         gone = [root / name for name in (before.hashes if before is not None else ()) if name not in files]

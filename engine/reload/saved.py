@@ -1,12 +1,14 @@
 """The last good set of policies on disk, so that a restart does not depend on what was edited meanwhile.
 
 One file, `last-good.json`: a line with format, length and sha256, then JSON. It is written beside, flushed to the disk
-and renamed, so that there is either the old one or the new one; and it is used whole or not at all.
+and renamed, so that there is either the old one or the new one; and it is used whole or not at all. Links, and files of
+other users than this one and root, are refused.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -15,10 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ..files import beside_of, make_own_directory, read_own, write_new
 from ..source import PolicyError, Problem, Source
 from .mount import Mount, Version
 
 FILE: Final = "last-good.json"
+LARGEST: Final = 64 * 1024 * 1024
+"""Bytes; sixty times what a ConfigMap may hold."""
+_LATEST: Final = 253_402_300_800
+"""Seconds since the epoch: the year 10000."""
 _FORMAT: Final = "koord-policy/last-good/1"
 
 
@@ -34,19 +41,11 @@ class Saved:
     """The digest of the version that the source held and that was gone back from."""
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that all of it is on the disk; raises `OSError`."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 class Store:
-    """Keeps the last good set in a directory of its own (`--state-dir`); `write` puts a file on the disk."""
+    """Keeps the last good set in a directory of its own (`--state-dir`); `write` puts a new file on the disk."""
 
     def __init__(
-        self, directory: str | os.PathLike[str], *, write: Callable[[Path, bytes], None] = write_whole,
+        self, directory: str | os.PathLike[str], *, write: Callable[[Path, bytes], None] = write_new,
     ) -> None:
         self._directory = Path(directory)
         self._write = write
@@ -57,8 +56,11 @@ class Store:
         # One file at a time: a single call that writes 50 MB would keep decisions waiting until it returns.
         body = b"{" + b",".join(self._written(path, saved) for path, saved in sources.items()) + b"}"
         head = f"{_FORMAT} {len(body)} {hashlib.sha256(body).hexdigest()}\n".encode()
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        beside = self._directory / f".{FILE}.{os.getpid()}"
+        if len(head) + len(body) > LARGEST:
+            raise OSError(errno.EFBIG, f"the set has more than {LARGEST:,} bytes", str(self.path))
+        make_own_directory(self._directory)
+        self._remove_left_over()
+        beside = beside_of(self.path)
         try:
             self._write(beside, head + body)
             beside.replace(self.path)
@@ -72,6 +74,14 @@ class Store:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def _remove_left_over(self) -> None:
+        """Remove what a writer left that was killed before it renamed it: what is older than the set itself."""
+        with contextlib.suppress(OSError):
+            newest = self.path.lstat().st_mtime
+            for left in self._directory.glob(f".{FILE}.*"):
+                if left.lstat().st_mtime < newest:
+                    left.unlink()
 
     @staticmethod
     def _written(path: str, saved: Saved) -> bytes:
@@ -88,7 +98,7 @@ class Store:
         Raises `PolicyError` if there is no set, or if it is not exactly what was written.
         """
         try:
-            content = self.path.read_bytes()
+            content = read_own(self.path, most=LARGEST)
         except FileNotFoundError:
             raise _refusal(f"there is no last good set in `{self._directory}`", "missing-state") from None
         except OSError as error:
@@ -103,9 +113,9 @@ class Store:
         if words[2] != hashlib.sha256(body).hexdigest():
             raise _refusal(f"the last good set `{self.path}` is damaged: its checksum does not fit", "damaged-state")
         try:
-            sources = json.loads(body.decode("utf-8", "surrogateescape"))
-            return {path: _saved(mounts[path], data) for path, data in sources.items() if path in mounts}
-        except (ValueError, KeyError, TypeError, AttributeError):
+            sources = _mapping(json.loads(body.decode("utf-8", "surrogateescape")))
+            return {path: _saved(mounts[path], _mapping(data)) for path, data in sources.items() if path in mounts}
+        except (ValueError, KeyError, RecursionError):
             raise _refusal(f"`{self.path}` is not a last good set of this version", "damaged-state") from None
 
 
@@ -115,12 +125,27 @@ def _json(value: object) -> bytes:
 
 def _saved(mount: Mount, data: Mapping[str, Any]) -> Saved:
     # The hashes are of the bytes that were published, of which the text is only what remains (without a BOM).
-    files = {name: Source(mount.name_of(name), file["text"]) for name, file in data["files"].items()}
-    hashes = {name: file["sha256"] for name, file in data["files"].items()}
+    held = {name: _mapping(file) for name, file in _mapping(data["files"]).items()}
+    files = {name: Source(mount.name_of(name), _text(file["text"])) for name, file in held.items()}
+    hashes = {name: _text(file["sha256"]) for name, file in held.items()}
     version = Version.of(files, hashes)
-    if version.digest != data["digest"]:
-        raise ValueError(data["digest"])
-    return Saved(version, float(data["since"]), bool(data["projected"]), str(data.get("rejected", "")))
+    since, projected = data["since"], data["projected"]
+    if version.digest != data["digest"] or isinstance(since, bool) or not isinstance(since, int | float) or not (
+            0 <= since < _LATEST) or not isinstance(projected, bool):
+        raise ValueError(data)
+    return Saved(version, float(since), projected, _text(data.get("rejected", "")))
+
+
+def _mapping(data: Any) -> Mapping[str, Any]:
+    if not isinstance(data, Mapping):
+        raise ValueError(data)  # noqa: TRY004 - all that is wrong with a file is one kind of fault
+    return data
+
+
+def _text(data: Any) -> str:
+    if not isinstance(data, str):
+        raise ValueError(data)  # noqa: TRY004
+    return data
 
 
 def _refusal(message: str, code: str) -> PolicyError:

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from koordpolicy.engine.files import write_new
 from koordpolicy.engine.registry import Live, Plugin, Registry
 from koordpolicy.engine.reload.hints import Hints
-from koordpolicy.engine.reload.saved import write_whole
 from koordpolicy.engine.source import Source
 
 DOCUMENT = """\
@@ -73,7 +73,7 @@ class Disk:
             self.refused += 1
             path.write_bytes(content[:len(content) // 2])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        write_whole(path, content)
+        write_new(path, content)
 
 
 class Events:

@@ -66,3 +66,32 @@ def test_another_value_another_input_is_another_experiment():
     keys = {key_of(point, inputs) for point in (POINT, {**POINT, "seed": 43}) for inputs in ("x", "y")}
     assert len(keys) == 4
     assert key_of({"seed": 42, "policy": "FGD"}, "x") in keys
+
+
+@pytest.mark.parametrize("line", [
+    "[" * 100_000, '{"a":' * 50_000, '{"key": 5, "figures": {}, "curves": {}, "seconds": 1}', '{"key": [], "figures": {}, "curves": {}, "seconds": 1}',
+    '{"key": "x", "figures": [], "curves": {}, "seconds": 1}', '{"key": "x", "figures": {"a": "b"}, "curves": {}, "seconds": 1}',
+    '{"key": "x", "figures": {}, "curves": {"a": 5}, "seconds": 1}', '{"key": "x", "figures": {}, "curves": {"a": [{}]}, "seconds": 1}',
+    '{"key": "x", "figures": {}, "curves": {}, "seconds": "1"}', '{"key": "x", "figures": {"a": 1' + "0" * 400 + '}, "curves": {}, "seconds": 1}',
+    '{"key": "x", "figures": {"a": NaN}, "curves": {}, "seconds": 1}', "\ud800", "null", "x" * (17 * 1024 * 1024),
+])
+def test_a_line_of_other_types_or_depth_is_left_out(tmp_path, line):
+    path = tmp_path / "runs.jsonl"
+    with Journal(path) as journal:
+        journal.add("a", POINT, OUTCOME)
+    with path.open("ab") as file:
+        file.write(line.encode("utf-8", "surrogatepass") + b"\n")
+    with Journal(path) as journal:
+        assert journal.finished == {"a": OUTCOME}
+        journal.add("b", POINT, OUTCOME)
+    with Journal(path) as journal:
+        assert list(journal.finished) == ["a", "b"]
+
+
+def test_a_link_is_not_followed(tmp_path):
+    victim, path = tmp_path / "victim", tmp_path / "runs.jsonl"
+    victim.write_bytes(b"theirs")
+    path.symlink_to(victim)
+    with pytest.raises(OSError, match="it is a symbolic link"):
+        Journal(path, fresh=True)
+    assert victim.read_bytes() == b"theirs"
