@@ -26,6 +26,7 @@ from ..points import Code, Enforcement, Point
 from ..reload.instances import Lease
 from .bodies import Malformed, SentNode, read_envelope
 from .cycle import Scheduler, filter_nodes, score_nodes
+from .placements import Placements
 from .profile import Profile
 from .rowwise import describe
 from .sent_nodes import NODE_SECONDS, AdoptedNodes, NodesOfRequests, OverlaidNodes
@@ -218,8 +219,9 @@ class Extender:
     def __init__(
         self, scheduler: Scheduler, *, clock: Callable[[], int], timer: Callable[[], float],
         priorities: Priorities = Priorities.MIN_MAX, most_pins: int = MOST_PINS, pin_seconds: float = PIN_SECONDS,
-        node_seconds: float = NODE_SECONDS, shadow: Shadow | None = None,
+        node_seconds: float = NODE_SECONDS, shadow: Shadow | None = None, placements: Placements | None = None,
     ) -> None:
+        """`placements` holds what is assumed of answers; without it only what is bound here is assumed."""
         self.shadow = shadow
         self.audits = Audits()
         self.recent: tuple[Record, ...] = ()
@@ -236,6 +238,9 @@ class Extender:
         self._pins: OrderedDict[str, _Pin] = OrderedDict()
         self._quoted: tuple[Sequence[str], Sequence[str]] = ((), ())
         self._seen: Seen | None = None
+        self.placements = Placements(scheduler.cluster, timer, seconds=0) if placements is None else placements
+        self._expected: tuple[PodInfo, Sequence[str]] | None = None
+        """The pod of the last answer and the nodes that it calls best, until they are assumed."""
 
     @property
     def scheduler(self) -> Scheduler:
@@ -264,6 +269,7 @@ class Extender:
         """
         question = read_question(body)
         self._seen = None
+        self._assume_expected()
         try:
             reply = self._filter(question) if verb is Verb.FILTER else self._prioritize(question)
         except RecursionError:
@@ -279,17 +285,26 @@ class Extender:
     def review(self) -> None:
         """Compare the last answer with what the shadow, and plugins that only audit, would have made of it.
 
-        To be called after the answer is on its way, and before the next question. Never raises.
+        Then the placement that follows from the answer is assumed. To be called after the answer is on its way, and
+        before the next question. Never raises.
         """
         seen, self._seen = self._seen, None
-        if seen is None:
-            return
-        try:
-            self.audits.compare(seen, self._scale)
-        except Exception:  # nobody waits for this
-            _LOG.exception("comparing what was audited failed")
-        if self.shadow is not None:
-            self.shadow.compare(seen, self._scale)
+        if seen is not None:
+            try:
+                self.audits.compare(seen, self._scale)
+            except Exception:  # nobody waits for this
+                _LOG.exception("comparing what was audited failed")
+            if self.shadow is not None:
+                self.shadow.compare(seen, self._scale)
+        self._assume_expected()
+
+    def _assume_expected(self) -> None:
+        expected, self._expected = self._expected, None
+        if expected is not None:
+            try:
+                self.placements.assume(expected[0], self.placements.choose(*expected))
+            except Exception:  # the answer is given, and the next listing says what came of it
+                _LOG.exception("assuming the placement of %s failed", expected[0].key)
 
     def _scale(self, totals: NDArray[np.int64]) -> NDArray[np.int64]:
         return rescale(totals, self._priorities)
@@ -304,6 +319,7 @@ class Extender:
     # The two verbs
 
     def _filter(self, question: Question) -> Reply:
+        self.placements.asked(question.pod)
         unusable, snapshot, rows, places = self._look_up(question)
         profile = self._pin(question.pod)
         verdict = filter_nodes(self._scheduler.watched(profile, question.pod), question.pod, snapshot, among=rows)
@@ -311,6 +327,9 @@ class Extender:
         self._seen = Seen(profile, snapshot, rows, verdict)
         if not len(verdict.passed):
             self._unpin(question.pod)
+        if len(verdict.passed) == 1 and self.placements.guesses:
+            # kube-scheduler asks for no priorities where a single node is left.
+            self._expected = question.pod, [snapshot.names[int(verdict.passed[0])]]
         quoted = self._quote(snapshot)
         refused = _Refused(quoted, [f"{json.dumps(name)}:{json.dumps(why)}" for name, why in unusable.items()])
         told = _refuse(verdict, rows, refused)
@@ -339,6 +358,10 @@ class Extender:
         assert verdict.totals is not None
         priorities = rescale(verdict.totals, self._priorities)
         self._seen = Seen(profile, snapshot, rows, verdict, priorities)
+        best = verdict.passed[verdict.totals == verdict.totals.max()] if len(verdict.totals) else verdict.passed
+        if self.placements.guesses and (len(best) < len(verdict.passed) or len(best) == 1):
+            # Where all are equally good, the answer says nothing of where the pod goes.
+            self._expected = question.pod, [snapshot.names[row] for row in best.tolist()]
         scale = np.zeros(snapshot.size + 1, np.int64)  # the last one stands for nodes that are not known
         scale[rows] = priorities
         quoted, scores = self._quote(snapshot), scale[places]
