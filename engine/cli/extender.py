@@ -13,7 +13,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,8 @@ from .logs import VisibleFormatter
 from .terminal import warn, write
 
 if TYPE_CHECKING:
+    from ..cluster.api import Binding
+    from ..cluster.listing import Listed, Listing
     from ..registry import Plugin
     from ..reload.vetting import Vetter
     from ..scheduler.admin import Token
@@ -51,12 +53,15 @@ as an extender:
 _ADDRESS: Final = "127.0.0.1:8888"
 _MEGABYTE: Final = 1024 * 1024
 _REFRESH_SECONDS: Final = 30.0
+ASSUMED_SECONDS: Final = 60.0
+"""How long a placement is assumed that no listing has shown."""
 _GRACE_SECONDS: Final = 20.0
 _CLOSE_SHARE: Final = 0.25
 """Which part of the grace period what is loaded has for closing; the rest is for calls that are being answered."""
 _HEARTBEAT_SECONDS: Final = 1.0
 _OPTIONS: Final = ("bind", "enable", "priorities", "state_dir", "invalid_at_start", "reload_unit",
-                   "max_error_rate", "refresh", "tls_cert", "tls_key", "client_ca", "health_bind",
+                   "max_error_rate", "refresh", "assume", "bind_pods",
+                   "tls_cert", "tls_key", "client_ca", "health_bind",
                    "max_body", "shadow", "shadow_share", "admin_token_file", "decision_timeout", "stuck_timeout",
                    "grace_period", "compile_timeout")
 
@@ -88,6 +93,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                             "expressions")
     group.add_argument("--refresh", metavar="SECONDS", type=_seconds,
                        help=f"how often a live cluster is listed again; 0 for never (default: {_REFRESH_SECONDS:g})")
+    group.add_argument("--assume", metavar="SECONDS", type=_seconds,
+                       help="how long a pod is assumed to be on the best node of its answer while no listing shows it; "
+                            f"0 for never (default: {ASSUMED_SECONDS:g} where a live cluster is listed again, else 0)")
+    group.add_argument("--bind-pods", action="store_true", default=None,
+                       help="answer `bindVerb: bind` too: bind the pods that kube-scheduler sends, so that every "
+                            "placement is known; needs a live cluster and the right to create `pods/binding`")
     group.add_argument("--tls-cert", metavar="FILE", help="serve https with this certificate (PEM)")
     group.add_argument("--tls-key", metavar="FILE", help="its private key")
     group.add_argument("--client-ca", metavar="FILE", help="let in only clients with a certificate of this authority")
@@ -138,6 +149,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         if os.path.commonpath([real, beside]) in (real, beside):
             raise Stop(f"`--shadow {options.shadow}` and `--policies {path}` are one within the other: what is in the "
                        "shadow must not be in force, so keep them apart")
+    if options.bind_pods and (options.cluster or "").partition(":")[0] != LIVE_CLUSTER:
+        raise Stop("`--bind-pods` needs a live cluster: `--cluster kube[:CONTEXT]`")
     host, port = options.bind or _address(_ADDRESS)
     server = server_of(options, builtins)
     handler = logging.StreamHandler()
@@ -221,7 +234,8 @@ def server_of(options: argparse.Namespace, builtins: Builtins) -> Server:
                   token=_token(options.admin_token_file),
                   decision_seconds=options.decision_timeout or DECISION_SECONDS,
                   stuck_seconds=options.stuck_timeout or STUCK_SECONDS,
-                  close_seconds=(options.grace_period or _GRACE_SECONDS) * _CLOSE_SHARE)
+                  close_seconds=(options.grace_period or _GRACE_SECONDS) * _CLOSE_SHARE,
+                  binds=bool(options.bind_pods))
 
 
 def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Loaded]:
@@ -242,7 +256,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
             raise
 
     def load_with(vetter: Vetter | None) -> Loaded:
-        from ..cluster.listing import Listing  # noqa: PLC0415 - as above
+        from ..cluster.listing import Listed  # noqa: PLC0415 - as above
         from ..cluster.snapshot import Cluster  # noqa: PLC0415
         from ..compile import compile_documents  # noqa: PLC0415
         from ..registry import Live  # noqa: PLC0415
@@ -252,6 +266,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
         from ..scheduler.counters import Counters  # noqa: PLC0415
         from ..scheduler.cycle import Scheduler, Settings  # noqa: PLC0415
         from ..scheduler.extender import Extender, Priorities  # noqa: PLC0415
+        from ..scheduler.placements import Placements  # noqa: PLC0415
         from ..scheduler.profile import ProfileSpec, check_profiles  # noqa: PLC0415
         from ..scheduler.server import Loaded, Refresh  # noqa: PLC0415
         from ..scheduler.shadow import SHARE, Shadow  # noqa: PLC0415
@@ -274,18 +289,16 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
         cluster, clock, refresh = Cluster(), time.time_ns, None
         if options.cluster is not None:
             live_cluster = options.cluster.partition(":")[0] == LIVE_CLUSTER
-            notes: list[str] = []
-            objects = tuple(objects_of(options.cluster, notes.append))
-            for text in notes:
-                warn(text)
+            listed = _listing_of(options.cluster)() if live_cluster else Listed(tuple(objects_of(options.cluster)))
+            objects = _required(listed)
             cluster = cluster_from(objects, options.cluster)
             if options.now is not None or not live_cluster:
                 # The metrics of a dump are fresh at the moment of the dump, and at no other.
                 moment = moment_of(options.now, options.cluster, cluster)
                 clock = lambda: moment  # noqa: E731
             if live_cluster and options.refresh != 0:
-                relist = relisting(lambda note: objects_of(options.cluster, note), notes)
-                refresh = Refresh(relist, Listing(objects), options.refresh or _REFRESH_SECONDS)
+                refresh = Refresh(_listing_of(options.cluster), _followed(listed, objects),
+                                  options.refresh or _REFRESH_SECONDS)
         counters = Counters()
         scheduler = Scheduler(cluster, live, settings, clock=clock, count=counters)
         shadow = None
@@ -304,28 +317,47 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
             shadow = Shadow(below, beside, live, follows, timer=time.monotonic, share=share)
             follows.prepare_with(below.prepare)
             follows.start()
+        assumed = options.assume if options.assume is not None else ASSUMED_SECONDS if refresh is not None else 0.0
         extender = Extender(scheduler, clock=clock, timer=time.monotonic, shadow=shadow,
-                            priorities=Priorities(options.priorities or "MinMax"))
+                            priorities=Priorities(options.priorities or "MinMax"),
+                            placements=Placements(cluster, time.monotonic, seconds=assumed))
         reloader.prepare_with(scheduler.prepare)
         reloader.start()
-        return Loaded(extender, reloader, options.cluster or "the nodes of the requests", refresh, counters, vetter)
+        bind = _binder(options.cluster) if options.bind_pods else None
+        source = options.cluster or "the nodes of the requests"
+        return Loaded(extender, reloader, source, refresh, counters, vetter, bind)
 
     return load
 
 
-def relisting(
-    objects: Callable[[Callable[[str], None]], Iterable[Mapping[str, Any]]], notes: Collection[str],
-) -> Callable[[], Iterable[Mapping[str, Any]]]:
-    """Return what lists again; what was not missing at first (`notes`) must not be missing then.
+def _listing_of(source: str) -> Callable[[], Listed]:
+    """Return what lists a live cluster, kind by kind."""
+    from ..cluster import api  # noqa: PLC0415 - the client takes a second to import
 
-    A kind that cannot be listed for once would look as if all its objects were gone.
-    """
+    return partial(api.list_kinds, source.partition(":")[2] or None)
 
-    def missing(text: str) -> None:
-        if text not in notes:
-            raise OSError(text)
 
-    return lambda: objects(missing)
+def _required(listed: Listed) -> tuple[Mapping[str, Any], ...]:
+    """Return the objects, and say which kinds there are none of; raises `PolicyError` where nothing can be decided."""
+    if listed.failed:
+        from ..cluster import api  # noqa: PLC0415 - as above
+
+        api.refuse_without_required(listed)
+        warn(api.without(listed.failed))
+    return listed.decoded()
+
+
+def _followed(listed: Listed, objects: Iterable[Mapping[str, Any]]) -> Listing:
+    from ..cluster import api  # noqa: PLC0415 - as above
+    from ..cluster.listing import Listing  # noqa: PLC0415
+
+    return Listing(objects, kinds=api.KINDS, failed=listed.failed, now=time.time())
+
+
+def _binder(source: str) -> Callable[[Binding], None]:
+    from ..cluster import api  # noqa: PLC0415 - the client takes a second to import
+
+    return api.binder(source.partition(":")[2] or None)
 
 
 def _enabled(plugins: tuple[Plugin, ...], names: tuple[str, ...] | list[str]) -> tuple[Plugin, ...]:

@@ -19,7 +19,8 @@ examples:
   koord-policy status --endpoints http://10.0.0.7:8888,http://10.0.0.8:8888 --expressions
   koord-policy status --endpoints dns+http://koord-policy-headless:8888 --output json
 
-exit codes: 0 all of them run what their directories hold, 2 usage, 6 one does not, or does not answer
+exit codes: 0 all of them run what their directories hold and know their cluster as it is, 2 usage, 6 one does not,
+or does not answer
 """
 
 
@@ -45,8 +46,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
 
 
 def healthy(answer: Answer) -> bool:
-    """Return whether a server answers and runs what its directories hold."""
-    return answer.ok and bool((answer.data.get("policies") or {}).get("healthy"))
+    """Return whether a server answers, runs what its directories hold, and knows the cluster as it is."""
+    cluster = answer.data.get("cluster") or {}
+    return answer.ok and bool((answer.data.get("policies") or {}).get("healthy")) and not cluster.get("stale")
 
 
 def _show(answer: Answer, *, expressions: bool, history: bool) -> None:
@@ -55,7 +57,7 @@ def _show(answer: Answer, *, expressions: bool, history: bool) -> None:
         write(answer.error or "policies and cluster are not loaded yet")
         return
     policies = answer.data["policies"]
-    state = "healthy" if policies["healthy"] else "NOT HEALTHY"
+    state = "healthy" if healthy(answer) else "NOT HEALTHY"
     write(f"generation {policies['generation']}, hash {policies['digest']}, {state}")
     if policies.get("restored"):
         write(f"generation {policies['restored']} was brought back, until the directory changes")
@@ -63,6 +65,7 @@ def _show(answer: Answer, *, expressions: bool, history: bool) -> None:
           f"last refused {moment(policies['lastFailure'])} ({policies['failures']})")
     for source in policies["sources"]:
         _show_source(source)
+    _show_cluster(answer.data.get("cluster") or {})
     for text in (*policies["warnings"], *(answer.data["fault"] or ()), *answer.data["trouble"]):
         write(f"  ! {text}")
     if answer.data.get("shadow"):
@@ -77,6 +80,18 @@ def _show(answer: Answer, *, expressions: bool, history: bool) -> None:
         table(["plugin", "point", "rule", "evaluations", "errors", "cost at most"], [
             [each["plugin"], each["point"], each["rule"], each["evaluations"], each["errors"], each["cost"]]
             for each in answer.data["expressions"]])
+
+
+def _show_cluster(cluster: Mapping[str, Any]) -> None:
+    kinds = {kind: view for kind, view in (cluster.get("kinds") or {}).items() if view["age"] is not None}
+    if not kinds:
+        return
+    fresh = [view["age"] for view in kinds.values() if not view["fault"]]
+    ages = f", listed {max(fresh):.0f} s ago (every {cluster['refreshSeconds']:g} s)" if fresh else ""
+    write(f"cluster {cluster['source']}: {cluster['nodes']} nodes{ages}")
+    for kind, view in kinds.items():
+        if view["fault"]:
+            write(f"  ! {kind} is known as of {view['age']:.0f} s ago: {view['fault']}")
 
 
 def _show_source(source: Mapping[str, Any]) -> None:

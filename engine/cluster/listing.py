@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
+
+import msgspec
 
 from ..source import PolicyError, Problem
 from .snapshot import Cluster
@@ -14,34 +17,122 @@ Change: TypeAlias = tuple[Key, Mapping[str, Any] | None]
 """An object that is new or another one now, or None for one that is gone."""
 
 
+@dataclass(frozen=True, slots=True)
+class Undecoded:
+    """An object of a list, in the JSON that the server sent, and of its metadata what tells it from others."""
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str
+    uid: str
+    version: str
+    raw: msgspec.Raw
+
+    def decode(self) -> Mapping[str, Any]:
+        """Return the object with its `apiVersion` and `kind`, and without `metadata.managedFields`."""
+        item: dict[str, Any] = msgspec.json.decode(self.raw)
+        if isinstance(item.get("metadata"), dict):
+            item["metadata"].pop("managedFields", None)
+        return {"apiVersion": self.api_version, "kind": self.kind} | item
+
+    @property
+    def key(self) -> Key | None:
+        """Its kind and name; None where it has no name."""
+        return _key(self.kind, self.namespace, self.name) if self.name else None
+
+    def is_same_as(self, other: Mapping[str, Any]) -> bool:
+        """Return whether another object is this one in this very version."""
+        metadata = other["metadata"]
+        return bool(self.version and self.version == metadata.get("resourceVersion")
+                    and self.uid == (metadata.get("uid") or ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a source holds, and of which kinds it could not be found out, with the reason."""
+
+    objects: Sequence[Undecoded | Mapping[str, Any]]
+    failed: Mapping[str, Problem] = field(default_factory=dict)
+
+    def decoded(self) -> tuple[Mapping[str, Any], ...]:
+        """Return all objects."""
+        return tuple(each.decode() if isinstance(each, Undecoded) else each for each in self.objects)
+
+
+@dataclass(frozen=True, slots=True)
+class KindView:
+    """How well a kind of object is known."""
+
+    listed: float = 0.0
+    """When it was listed last, in seconds since the epoch; 0 for never."""
+    fault: str = ""
+    """Why it could not be listed since; empty where it could."""
+
+    @property
+    def stale(self) -> bool:
+        """Whether it was known once, and is not any more as it is now."""
+        return bool(self.listed and self.fault)
+
+
 class Listing:
     """Knows what was listed last, and which of it could not be applied.
 
     Belongs to one thread at a time, which need not be the one that owns the cluster.
     """
 
-    def __init__(self, objects: Iterable[Mapping[str, Any]] = ()) -> None:
+    def __init__(
+        self, objects: Iterable[Undecoded | Mapping[str, Any]] = (), *, kinds: Iterable[str] = (),
+        failed: Mapping[str, Problem] | None = None, now: float = 0.0,
+    ) -> None:
+        """`now` is when these objects were listed, `kinds` what was asked for and `failed` what was not answered."""
+        self.views: Mapping[str, KindView] = {}
+        """By kind; rebound as a whole, so that other threads may read it."""
+        self._kinds = tuple(kinds)
         self.faults: dict[Key, str] = {}
         """What `changes` returns again, and why it was left out; empty where it was not applied for another reason."""
         self._known: dict[Key, Mapping[str, Any]] = {}
-        self.changes(objects)
+        self.changes(objects, failed=failed, now=now)
 
-    def changes(self, objects: Iterable[Mapping[str, Any]]) -> list[Change]:
+    def changes(
+        self, objects: Iterable[Undecoded | Mapping[str, Any]], *, failed: Mapping[str, Problem] | None = None,
+        now: float = 0.0,
+    ) -> list[Change]:
         """Return what is different from the last listing, nodes first; objects that say no name are left out.
 
-        Objects of one uid and resourceVersion are the same; without a version they are compared.
+        Objects of one uid and resourceVersion are the same; without a version they are compared. What is known of kinds
+        that `failed` stays as it is: that they could not be listed does not mean that there are none.
         """
         before, self._known = self._known, {}
+        failed = failed or {}
         found: list[Change] = []
-        for each in objects:
+        for item in objects:
+            if isinstance(item, Undecoded):
+                known = before.get(item.key) if item.key is not None else None
+                each = known if known is not None and item.is_same_as(known) else item.decode()
+            else:
+                each = item
             key = _key_of(each)
             if key is not None:
                 self._known[key] = each
                 if key not in before or key in self.faults or not _same(before[key], each):
                     found.append((key, each))
+        self._known |= {key: each for key, each in before.items() if key[0] in failed}
+        self._note(failed, now)
         found += ((key, None) for key in dict.fromkeys([*before, *self.faults]) if key not in self._known)
         # A pod that comes before its node would wait for it; a sort keeps the order otherwise.
         return sorted(found, key=lambda change: change[0][0] != "Node")
+
+    def failed(self, why: str) -> None:
+        """Take note that nothing could be listed."""
+        self.views = {kind: replace(view, fault=why) for kind, view in self.views.items()}
+
+    def _note(self, failed: Mapping[str, Problem], now: float) -> None:
+        seen = self._kinds or {kind for kind, _ in self._known}
+        kinds = dict.fromkeys([*seen, *self.views, *failed])
+        self.views = {
+            kind: replace(self.views.get(kind, KindView()), fault=failed[kind].message) if kind in failed
+            else KindView(now) for kind in kinds}
 
     def retry(self, changes: Iterable[Change]) -> None:
         """Return these objects with the next changes again: it is not known that they reached the cluster."""
@@ -81,13 +172,18 @@ def _key_of(each: Mapping[str, Any]) -> Key | None:
     metadata = each.get("metadata") if isinstance(each, Mapping) else None
     if not isinstance(metadata, Mapping) or not metadata.get("name"):
         return None
-    kind, namespace, name = each.get("kind"), metadata.get("namespace"), metadata["name"]
+    return _key(str(each.get("kind")), metadata.get("namespace"), str(metadata["name"]))
+
+
+def _key(kind: str, namespace: object, name: str) -> Key:
     # As the cluster keeps its objects: a pod is in some namespace, whatever its object says.
     namespace = namespace or ("default" if kind == "Pod" else "")
-    return str(kind), f"{namespace}/{name}" if namespace else str(name)
+    return kind, f"{namespace}/{name}" if namespace else name
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    if one is other:
+        return True
     first, second = one["metadata"], other["metadata"]
     version = first.get("resourceVersion")
     if version and second.get("resourceVersion"):

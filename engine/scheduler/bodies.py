@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeVar
@@ -16,6 +17,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import msgspec
 import numpy as np
 
+from ..cluster.api import Binding
 from ..kubernetes.objects import json_kind
 
 MOST_ELEMENTS: Final = 4 * 1024 * 1024
@@ -32,6 +34,7 @@ DEEPEST: Final = 100
 ELEMENT_BYTES: Final = 120
 """What one decoded element takes in memory at most, beside its text."""
 
+_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?")
 _SLICE: Final = 1 << 16
 _LONGEST_COMPLAINT: Final = 1 << 20
 _ENVELOPE: Final = "the body must be an object with `Pod` and `Nodes` or `NodeNames`"
@@ -120,6 +123,25 @@ def read_envelope(body: bytes | bytearray) -> Envelope:
         raise Malformed("both `Nodes` and `NodeNames` are given: kube-scheduler sends one of them")
     pod = _value(fields.get("pod"))
     return Envelope(pod, None if names is None else _names_of(names), None if nodes is None else _nodes_of(nodes))
+
+
+def read_binding(body: bytes | bytearray) -> Binding:
+    """Read ExtenderBindingArgs; keys count in any case.
+
+    Raises:
+        Malformed: it is none.
+    """
+    fields = {key.lower(): value for key, value in read_object(body).items()}
+    texts: list[str] = []
+    for name in ("PodNamespace", "PodName", "PodUID", "Node"):
+        text = fields.get(name.lower())
+        if not isinstance(text, str) or not text:
+            raise Malformed(f"`{name}` is missing" if text in (None, "") else
+                            f"`{name}` must be a text, not {json_kind(text)}")
+        if not _NAME.fullmatch(text):
+            raise Malformed(f"`{name}` is `{text[:100]}`, which is no name of an object")
+        texts.append(text)
+    return Binding(*texts)
 
 
 def read_pod(body: bytes | bytearray) -> object:

@@ -59,6 +59,11 @@ class Placements:
         return len(self._assumed)
 
     @property
+    def now(self) -> float:
+        """The time by the timer."""
+        return self._timer()
+
+    @property
     def guesses(self) -> bool:
         """Whether placements are assumed from answers."""
         return self._seconds > 0

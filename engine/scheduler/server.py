@@ -25,21 +25,21 @@ from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Counter,
-    Gauge,
     Histogram,
     disable_created_metrics,
     generate_latest,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
-from ..cluster.listing import Listing, apply
+from ..cluster.api import Binding
+from ..cluster.listing import Change, KindView, Listed, Listing, apply
 from ..registry import Plugin
 from ..reload.history import Past
 from ..reload.reloader import Reloader
 from ..reload.vetting import Vetter
 from ..source import PolicyError
 from .admin import Refused, Token, Wish, judge, refusal
-from .bodies import ExcessiveError, Malformed
+from .bodies import ExcessiveError, Malformed, read_binding
 from .counters import Counters, evaluations_of, expressions_of
 from .decider import Decider, Stopped
 from .extender import Extender, Record, Verb
@@ -68,10 +68,11 @@ _CLOSE_SECONDS: Final = 5.0
 _LINGERING_SECONDS: Final = 1.0
 _READ_BYTES: Final = 64 * 1024
 _MOST_WAITING: Final = 32
+_BINDINGS_AT_ONCE: Final = 8
 _SHUTDOWN_SECONDS: Final = 5.0
 _CHANGES_AT_ONCE: Final = 100
 _ADMIN_SECONDS: Final = 60.0
-_ADMIN_BODY: Final = 64 * 1024
+_SMALL_BODY: Final = 64 * 1024
 _BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
@@ -79,7 +80,7 @@ _BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5
 class Refresh:
     """How the cluster's state is kept up to date: `relist` is called every `seconds`, in a thread that may wait."""
 
-    relist: Callable[[], Iterable[Mapping[str, Any]]]
+    relist: Callable[[], Listed]
     listing: Listing
     seconds: float
 
@@ -97,6 +98,9 @@ class Loaded:
     """What the plugins count."""
     vetter: Vetter | None = None
     """What compiles policies first; None where the reloader's own thread does."""
+    bind: Callable[[Binding], None] | None = None
+    """What binds a pod in the cluster, in a thread that may wait; None where kube-scheduler does. Raises
+    `PolicyError` where that fails."""
 
     def stop_reloading(self) -> None:
         """End the process that compiles, so that nobody waits for it, and then the thread that reloads."""
@@ -133,9 +137,6 @@ class Metrics:
         self._refreshes = Counter(
             "koord_policy_cluster_refreshes", "Listings of the cluster by what came of them", ["result"],
             registry=self.registry)
-        self._refreshed = Gauge(
-            "koord_policy_last_cluster_refresh_success_timestamp_seconds", "When the cluster was last listed",
-            registry=self.registry)
         self._overdue = Counter(
             "koord_policy_overdue_decisions", "Decisions that took longer than they may, by whose fault that was",
             ["plugin", "point"], registry=self.registry)
@@ -146,11 +147,9 @@ class Metrics:
         """Count a decision that took longer than it may; what is not known is empty."""
         self._overdue.labels(plugin, point).inc()
 
-    def refreshed(self, now: float | None) -> None:
-        """Count a listing that worked at `now` (seconds since the epoch), or (None) one that failed."""
-        self._refreshes.labels("failure" if now is None else "success").inc()
-        if now is not None:
-            self._refreshed.set(now)
+    def refreshed(self, result: str) -> None:
+        """Count a listing: `success`, `partial` (a kind that was known could not be listed) or `failure`."""
+        self._refreshes.labels(result).inc()
 
     def observe(self, record: Record, seconds: float) -> None:
         """Count a decision."""
@@ -164,6 +163,10 @@ class Metrics:
             self._reported.labels(plugin, enforcement.value).inc(count)
         for (plugin, point, rule), count in record.errors.items():
             self._errors.labels(plugin, point.value, rule).inc(count)
+
+    def bound(self, result: str) -> None:
+        """Count a call that was to bind a pod."""
+        self._decisions.labels("bind", result).inc()
 
     def malformed(self, verb: Verb) -> None:
         """Count a call whose body was no question."""
@@ -203,9 +206,18 @@ class Metrics:
         yield sources
         yield from _compared(loaded.extender)
         yield _evaluations(loaded.extender)
+        yield from _known(loaded)
         yield GaugeMetricFamily("koord_policy_nodes", "Nodes in the cluster's state",
                                 len(loaded.extender.cluster.names))
         yield GaugeMetricFamily("koord_policy_pinned_pods", "Pods between their two calls", loaded.extender.pins)
+        placements = loaded.extender.placements
+        yield GaugeMetricFamily("koord_policy_assumed_pods", "Pods whose placement is assumed and that no listing has "
+                                "shown there yet", len(placements))
+        dropped = CounterMetricFamily("koord_policy_assumed_pods_dropped", "Assumed placements by what ended them",
+                                      labels=["reason"])
+        for reason, count in sorted(placements.dropped.copy().items()):
+            dropped.add_metric([reason], count)
+        yield dropped
         for name, amounts in loaded.counters.read().items():
             labels = sorted({label for key in amounts for label, _ in key})
             family = CounterMetricFamily(f"koord_policy_plugin_{name}", "Counted by a plugin", labels=labels)
@@ -238,6 +250,25 @@ def _compared(extender: Extender) -> Iterable[Metric]:
     yield info
 
 
+def _known(loaded: Loaded) -> Iterable[Metric]:
+    """Yield how well the cluster is known, where it is listed again and again."""
+    if loaded.refresh is None:
+        return
+    views = loaded.refresh.listing.views
+    yield GaugeMetricFamily("koord_policy_last_cluster_refresh_success_timestamp_seconds",
+                            "When each kind was listed that can be: the time of the one that is behind most",
+                            min((view.listed for view in views.values() if view.listed), default=0))
+    listed = GaugeMetricFamily("koord_policy_last_kind_refresh_success_timestamp_seconds",
+                               "When a kind was last listed; 0 for never", labels=["kind"])
+    stale = GaugeMetricFamily("koord_policy_kind_stale", "Whether a kind that was listed once cannot be any more",
+                              labels=["kind"])
+    for kind, view in views.items():
+        listed.add_metric([kind], view.listed)
+        stale.add_metric([kind], int(view.stale))
+    yield listed
+    yield stale
+
+
 def _evaluations(extender: Extender) -> Metric:
     family = CounterMetricFamily(
         "koord_policy_expression_evaluations", "Evaluations of expressions, counted by node",
@@ -262,9 +293,11 @@ class Server:
         self, load: Callable[[], Loaded], *, max_body: int = DEFAULT_MAX_BODY, tls: ssl.SSLContext | None = None,
         health: tuple[str, int] | None = None, token: Token | None = None,
         decision_seconds: float = DECISION_SECONDS, stuck_seconds: float = STUCK_SECONDS,
-        close_seconds: float = _CLOSE_SECONDS,
+        close_seconds: float = _CLOSE_SECONDS, binds: bool = False,
     ) -> None:
         """`health` is an address at which probes and Prometheus are answered without TLS, and nobody else is.
+
+        `binds` is whether /bind is answered, by `Loaded.bind`.
 
         Who shows the `token` may promote the shadow and go back to earlier generations; without one nobody may.
         A call is answered within `decision_seconds` of its body, and a decision that takes longer makes the server not
@@ -283,6 +316,8 @@ class Server:
         self._explaining = False
         # What is shown is put together beside the event loop, which moves the bytes of calls.
         self._shower = ThreadPoolExecutor(2, thread_name_prefix="show")
+        self._binds = binds
+        self._binder = ThreadPoolExecutor(_BINDINGS_AT_ONCE, thread_name_prefix="bind")
         self._decision_seconds = decision_seconds
         self._close_seconds = close_seconds
         self._decider = Decider(stopped=self._stopped)
@@ -323,6 +358,7 @@ class Server:
                     await self._close(loaded)
                 self._decider.shutdown(wait=False, cancel_futures=True)
                 self._shower.shutdown(wait=False, cancel_futures=True)
+                self._binder.shutdown(wait=False, cancel_futures=True)
 
     async def _load_until(self, stop: asyncio.Event) -> Loaded | None:
         """Return what is loaded; None where the server is to end before that."""
@@ -423,6 +459,8 @@ class Server:
         app = web.Application(middlewares=[_explain_errors])
         app.router.add_post("/filter", self._filter)
         app.router.add_post("/prioritize", self._prioritize)
+        if self._binds:
+            app.router.add_post("/bind", self._bind)
         app.router.add_get("/status", self._status)
         app.router.add_get("/explain", self._explain)
         app.router.add_post("/explain", self._explain)
@@ -444,26 +482,46 @@ class Server:
         app.router.add_get("/metrics", self._metrics)
 
     async def _keep_fresh(self, loaded: Loaded, refresh: Refresh) -> None:
-        cluster = loaded.extender.cluster
         while True:
             await asyncio.sleep(refresh.seconds)
             try:
-                changes = await asyncio.to_thread(lambda: refresh.listing.changes(refresh.relist()))
-                # A few at a time: decisions have their turn in between.
-                for first in range(0, len(changes), _CHANGES_AT_ONCE):
-                    few = changes[first:first + _CHANGES_AT_ONCE]
-                    try:
-                        found = await self._in_turn("taking over a listing", apply, cluster, few, refresh.listing)
-                    except Exception:
-                        refresh.listing.retry(changes[first:])
-                        raise
-                    for problem in found:
-                        _LOG.warning("%s", problem.message)
+                complete = await self._refresh(loaded, refresh)
             except Exception as error:
+                refresh.listing.failed(str(error))
                 _LOG.warning("listing %s failed, decisions go on with what is known: %s", loaded.source, error)
-                self.metrics.refreshed(None)
+                self.metrics.refreshed("failure")
             else:
-                self.metrics.refreshed(time.time())
+                self.metrics.refreshed("success" if complete else "partial")
+
+    async def _refresh(self, loaded: Loaded, refresh: Refresh) -> bool:
+        """List once and bring the cluster up to that; return whether each kind that was known could be listed."""
+        cluster, placements, listing = loaded.extender.cluster, loaded.extender.placements, refresh.listing
+        since, before = placements.now, listing.views
+
+        def list_again() -> list[Change]:
+            listed = refresh.relist()
+            return listing.changes(listed.objects, failed=listed.failed, now=time.time())
+
+        changes = await asyncio.to_thread(list_again)
+        # A few at a time: decisions have their turn in between.
+        for first in range(0, len(changes), _CHANGES_AT_ONCE):
+            few = changes[first:first + _CHANGES_AT_ONCE]
+            try:
+                found = await self._in_turn("taking over a listing", apply, cluster, few, listing)
+            except Exception:
+                listing.retry(changes[first:])
+                raise
+            for problem in found:
+                _LOG.warning("%s", problem.message)
+        if "Pod" not in listing.views or not listing.views["Pod"].fault:
+            await self._in_turn("comparing placements with a listing", placements.listed, since)
+        for kind, view in listing.views.items():
+            known = before.get(kind, KindView())
+            if view.stale and view.fault != known.fault:
+                _LOG.warning("%s: decisions go on with what is known of it: %s", kind, view.fault)
+            elif known.stale and not view.fault:
+                _LOG.warning("%s: is listed again", kind)
+        return not any(view.stale for view in listing.views.values())
 
     # kube-scheduler's calls
 
@@ -531,6 +589,32 @@ class Server:
         tell(reply.body)
         loaded.extender.review()  # the answer is on its way: this delays nothing but the next question
 
+    async def _bind(self, request: web.Request) -> web.Response:
+        """Bind a pod, as kube-scheduler asks for where the extender has a `bindVerb`."""
+        loaded = self._loaded
+        if loaded is None or loaded.bind is None:
+            return _refuse(503, "policies and cluster are not loaded yet")
+        async with self._intake.body(request, largest=_SMALL_BODY) as body:
+            try:
+                binding = read_binding(body)
+            except Malformed as error:
+                return _refuse(413 if isinstance(error, ExcessiveError) else 400, str(error))
+        placements, fault = loaded.extender.placements, ""
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._binder, loaded.bind, binding)
+        except PolicyError as error:
+            fault = "; ".join(problem.message for problem in error.problems)
+        except Exception:  # whatever it was, kube-scheduler is told, and tries again
+            _LOG.exception("binding %s/%s failed", binding.namespace, binding.name)
+            fault = "an unexpected error, which is in the log of koord-policy"
+        if fault:
+            _LOG.warning("not bound: %s/%s to %s: %s", binding.namespace, binding.name, binding.node, fault)
+            await self._in_turn("bind", placements.refused, binding.uid)
+        else:
+            await self._in_turn("bind", placements.bound, binding.namespace, binding.name, binding.uid, binding.node)
+        self.metrics.bound("error" if fault else "ok")
+        return _json(_dumped({"Error": f"koord-policy: {fault}" if fault else ""}))
+
     # What people may change
 
     async def _promote(self, request: web.Request) -> web.Response:
@@ -585,7 +669,7 @@ class Server:
         if self._loaded is None:
             raise DeclinedError(503, "policies and cluster are not loaded yet")
         loaded = self._loaded
-        async with self._intake.body(request, largest=_ADMIN_BODY) as body:
+        async with self._intake.body(request, largest=_SMALL_BODY) as body:
             try:
                 return loaded, json.loads(body or b"{}")
             except (ValueError, RecursionError):
@@ -728,8 +812,9 @@ def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
         ],
         "fault": None if fault is None else [problem.message for problem in fault.problems],
         "trouble": list(scheduler.trouble),
-        "cluster": {"source": loaded.source, "nodes": len(extender.cluster.names)},
+        "cluster": {"source": loaded.source, "nodes": len(extender.cluster.names)} | _views_of(loaded),
         "pinnedPods": extender.pins,
+        "assumedPods": len(extender.placements),
         "policies": loaded.reloader.status().to_json(),
         "expressions": expressions_of(scheduler.profiles),
         "shadow": None if extender.shadow is None else extender.shadow.to_json(),
@@ -738,6 +823,19 @@ def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
             record.to_json(every=pod is not None) for record in reversed(extender.recent)
             if pod is None or pod in (record.pod, record.uid)
         ],
+    }
+
+
+def _views_of(loaded: Loaded) -> dict[str, Any]:
+    """Return how well each kind is known, where the cluster is listed again and again."""
+    if loaded.refresh is None:
+        return {}
+    now, views = time.time(), loaded.refresh.listing.views
+    return {
+        "refreshSeconds": loaded.refresh.seconds,
+        "stale": [kind for kind, view in views.items() if view.stale],
+        "kinds": {kind: {"listed": view.listed or None, "age": round(now - view.listed, 3) if view.listed else None,
+                         "fault": view.fault or None} for kind, view in views.items()},
     }
 
 

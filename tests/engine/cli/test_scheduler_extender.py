@@ -26,10 +26,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cli import extender, scheduler
-from koordpolicy.engine.cluster.listing import Listing
+from koordpolicy.engine.cluster.listing import Listed, Listing
 from koordpolicy.engine.plugins import python_plugin
 from koordpolicy.engine.points import Answer, Framework
 from koordpolicy.engine.scheduler.server import Loaded, Refresh, Server
+from koordpolicy.engine.source import Problem
 
 from .conftest import node, pod
 
@@ -495,25 +496,25 @@ def test_health_is_answered_while_a_decision_is_made(policies, dump):
     assert answers == [200]
 
 
-class Listed:
+class Source:
     """Lists a cluster that tests change; `None` fails."""
 
     def __init__(self, *objects):
-        self.objects = objects
+        self.objects, self.failed = objects, {}
 
     def __call__(self):
         if self.objects is None:
             raise OSError("nobody answers")
-        return self.objects
+        return Listed(self.objects, self.failed)
 
 
 def test_a_cluster_that_is_listed_again_is_followed_between_decisions(policies, dump):
     load = extender.loader(arguments("--policies", policies, "--cluster", dump), builtins)
-    listed = Listed(*yaml.safe_load(dump.read_text())["items"])
+    listed = Source(*yaml.safe_load(dump.read_text())["items"])
 
     def following():
         loaded = load()
-        return Loaded(loaded.extender, loaded.reloader, "the test", Refresh(listed, Listing(listed()), 0.001))
+        return Loaded(loaded.extender, loaded.reloader, "the test", Refresh(listed, Listing(listed.objects, now=1e9), 0.001))
 
     with running(Server(following)) as client:
         listed.objects = (node("one", cpu="9"), node("new", cpu="3"))
@@ -529,18 +530,33 @@ def test_a_cluster_that_is_listed_again_is_followed_between_decisions(policies, 
         client.until(lambda status: status["cluster"]["nodes"] == 1)
 
 
-def test_a_kind_that_cannot_be_listed_for_once_is_a_failure_and_not_gone():
-    def objects(note):
-        note("the cluster has no devices")
-        note(said[0])
-        return ()
+def test_a_kind_that_cannot_be_listed_any_more_stops_no_other(policies, dump):
+    load = extender.loader(arguments("--policies", policies, "--cluster", dump), builtins)
+    metric = {"kind": "NodeMetric", "metadata": {"name": "one"}, "status": {}}
+    source = Source(*yaml.safe_load(dump.read_text())["items"], metric)
 
-    said = ["the cluster has no devices"]
-    relist = extender.relisting(objects, ["the cluster has no devices"])
-    assert relist() == ()
-    said[0] = "nodemetrics cannot be listed: 500"
-    with pytest.raises(OSError, match="nodemetrics cannot be listed"):
-        relist()
+    def following():
+        loaded = load()
+        listing = Listing(source.objects, kinds=["Node", "NodeMetric", "Device"], failed={"Device": Problem("there is none")}, now=1e9)
+        return Loaded(loaded.extender, loaded.reloader, "the test", Refresh(source, listing, 0.001))
+
+    source.failed = {"Device": Problem("there is none")}
+    with running(Server(following)) as client:
+        assert client.metric("koord_policy_last_cluster_refresh_success_timestamp_seconds") >= 1e9
+        source.failed = source.failed | {"NodeMetric": Problem("nodemetrics may not be listed: no")}
+        source.objects = (node("one"), node("new"))
+        client.until(lambda status: status["cluster"]["nodes"] == 2 and status["cluster"]["stale"] == ["NodeMetric"])
+        kinds = client("GET", "/status")[1]["cluster"]["kinds"]
+        assert {kind: (view["fault"], view["listed"] is not None) for kind, view in kinds.items()} == {
+            "Node": (None, True), "NodeMetric": ("nodemetrics may not be listed: no", True), "Device": ("there is none", False)}
+        behind = client.metric("koord_policy_last_kind_refresh_success_timestamp_seconds", kind="NodeMetric")
+        assert client.metric("koord_policy_last_cluster_refresh_success_timestamp_seconds") == behind
+        assert client.metric("koord_policy_last_kind_refresh_success_timestamp_seconds", kind="Node") > behind
+        assert [client.metric("koord_policy_kind_stale", kind=kind) for kind in ("Node", "NodeMetric", "Device")] == [0, 1, 0]
+        assert client.metric("koord_policy_cluster_refreshes_total", result="partial") > 0
+        assert client("GET", "/readyz")[0] == 200
+        source.failed = {"Device": Problem("there is none")}
+        client.until(lambda status: status["cluster"]["stale"] == [])
 
 
 # TLS

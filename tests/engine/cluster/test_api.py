@@ -124,8 +124,7 @@ def test_kinds_that_are_absent_or_forbidden_are_left_out_with_a_note(cluster: Fa
     found = load(None, kinds=("Node", "NodeMetric", "Device"), configuration_file=cluster.kubeconfig, note=notes.append)
     assert [each["kind"] for each in found] == ["Node"]
     assert notes == [
-        "nodemetrics may not be listed: nodemetrics is forbidden: User `me`; going on without",
-        "the cluster has no devices (scheduling.koordinator.sh/v1alpha1); going on without",
+        "the cluster has no devices; nodemetrics may not be listed: nodemetrics is forbidden: User `me`; going on without",
     ]
 
 
