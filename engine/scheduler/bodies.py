@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
@@ -20,8 +20,8 @@ import numpy as np
 from ..cluster.api import Binding
 from ..kubernetes.objects import json_kind
 
-MOST_ELEMENTS: Final = 4 * 1024 * 1024
-"""Elements (members, items and brackets) of a whole body: 5,000 whole nodes have about a million."""
+MOST_ELEMENTS: Final = 3 * 1024 * 1024
+"""Elements (members and items, by their commas) of a whole body: 5,000 whole nodes have about a million."""
 MOST_OBJECT_ELEMENTS: Final = 200_000
 """Elements of one object that is decoded; the API server stores at most 1.5 MiB."""
 MOST_OBJECT_BYTES: Final = 8 * 1024 * 1024
@@ -35,6 +35,7 @@ ELEMENT_BYTES: Final = 120
 """What one decoded element takes in memory at most, beside its text."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?")
+_BEGINS: Final = re.compile(rb'\s*\{\s*"metadata"\s*:\s*\{\s*"name"\s*:\s*"([^"\\]{1,253})"')
 _SLICE: Final = 1 << 16
 _LONGEST_COMPLAINT: Final = 1 << 20
 _ENVELOPE: Final = "the body must be an object with `Pod` and `Nodes` or `NodeNames`"
@@ -89,19 +90,40 @@ class _Head(msgspec.Struct, gc=False):
     metadata: _Metadata
 
 
+_NULL: Final = msgspec.Raw(b"null")
+
+
+class _Nodes(msgspec.Struct, forbid_unknown_fields=True):
+    items: list[msgspec.Raw] | None = None
+    """None is how Go writes an empty list."""
+    metadata: msgspec.Raw = _NULL
+
+
+class _Arguments(msgspec.Struct, forbid_unknown_fields=True):
+    Pod: msgspec.Raw = _NULL
+    Nodes: _Nodes | None = None
+    NodeNames: msgspec.Raw = _NULL
+
+
+_arguments: Final = msgspec.json.Decoder(_Arguments)
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items: Final = msgspec.json.Decoder(list[msgspec.Raw])
-_heads: Final = msgspec.json.Decoder(list[_Head])
+_heads: Final = msgspec.json.Decoder(_Head)
 _texts: Final = msgspec.json.Decoder(list[str])
 
 
 def count_elements(body: bytes | bytearray | msgspec.Raw) -> int:
     """Return how many elements JSON can have at most: its commas and opening brackets, also those within texts."""
-    marks = np.frombuffer(body, np.uint8)
+    return _count(body, _MARKS)
+
+
+def _count(body: bytes | bytearray | msgspec.Raw, marks: tuple[int, ...]) -> int:
+    text = np.frombuffer(body, np.uint8)
     count = 1
-    for first in range(0, len(marks), _SLICE):  # a slice stays in the processor's cache
-        part = marks[first:first + _SLICE]
-        count += sum(int(np.count_nonzero(part == mark)) for mark in _MARKS)
+    for first in range(0, len(text), _SLICE):  # a slice stays in the processor's cache
+        part = text[first:first + _SLICE]
+        for mark in marks:
+            count += int(np.count_nonzero(part == mark))
     return count
 
 
@@ -110,19 +132,74 @@ def weight_of(text: bytes) -> int:
     return 2 * len(text) + ELEMENT_BYTES * (1 + text.count(b",") + text.count(b"{") + text.count(b"["))
 
 
-def read_envelope(body: bytes | bytearray) -> Envelope:
+class NodeReader:
+    """Reads what tells nodes and their versions apart, once per content: most come again and again as they were.
+
+    Remembers the JSON of the last node of each name, `most` bytes of it together.
+    """
+
+    def __init__(self, most: int = 48 * 1024 * 1024) -> None:
+        self._most = most
+        self._bytes = 0
+        self._known: dict[bytes, SentNode] = {}
+
+    def read(self, items: Sequence[msgspec.Raw]) -> list[SentNode]:
+        """Return the nodes; raises `Malformed` with its place in the list where one is none."""
+        if len(items) > MOST_NODES:
+            raise ExcessiveError(f"`Nodes` has {len(items)} items, at most {MOST_NODES} are read")
+        known, sent = self._known, []
+        for place, raw in enumerate(items):
+            begins = _BEGINS.match(memoryview(raw))
+            node = known.get(begins[1]) if begins is not None else None
+            if node is None or node.raw != raw:
+                node = _head_of(place, raw)
+                if begins is not None:
+                    node = self._remember(bytes(begins[1]), node)
+            sent.append(node)
+        return sent
+
+    def _remember(self, name: bytes, node: SentNode) -> SentNode:
+        copy = replace(node, raw=node.raw.copy())  # the node of a request holds the whole body
+        before = self._known.pop(name, None)
+        self._bytes += len(memoryview(copy.raw)) - (0 if before is None else len(memoryview(before.raw)))
+        self._known[name] = copy
+        while self._bytes > self._most:
+            self._bytes -= len(memoryview(self._known.pop(next(iter(self._known))).raw))
+        return copy
+
+
+def read_envelope(body: bytes | bytearray, reader: NodeReader | None = None) -> Envelope:
     """Read ExtenderArgs; keys of the envelope count in any case, as for Go (older types had lower-case ones).
 
     Raises:
         Malformed: it is none.
         ExcessiveError: there is more in it than is read.
     """
-    fields = _envelope(body)
-    names, nodes = fields.get("nodenames"), fields.get("nodes")
-    if names is not None and nodes is not None:
+    _check_commas(body)
+    try:
+        found = _arguments.decode(body)
+    except (ValueError, RecursionError):
+        found = _loosely(body)
+    named = found.NodeNames != _NULL
+    if named and found.Nodes is not None:
         raise Malformed("both `Nodes` and `NodeNames` are given: kube-scheduler sends one of them")
-    pod = _value(fields.get("pod"))
-    return Envelope(pod, None if names is None else _names_of(names), None if nodes is None else _nodes_of(nodes))
+    pod = _value(found.Pod)
+    if named:
+        return Envelope(pod, _names_of(found.NodeNames), None)
+    if found.Nodes is None:
+        return Envelope(pod, None, None)
+    return Envelope(pod, None, (reader or NodeReader()).read(found.Nodes.items or ()))
+
+
+def _loosely(body: bytes | bytearray) -> _Arguments:
+    """Return the arguments where they are not written as kube-scheduler writes them; it takes several passes."""
+    fields = _folded(_cut(_members, body, _ENVELOPE))
+    nodes = fields.get("nodes")
+    if nodes is None:
+        return _Arguments(fields.get("pod", _NULL), None, fields.get("nodenames", _NULL))
+    items = _folded(_cut(_members, nodes, "`Nodes` must be a list of nodes")).get("items")
+    found = None if items is None else _cut(_items, items, "`Nodes.items` must be a list")
+    return _Arguments(fields.get("pod", _NULL), _Nodes(found), fields.get("nodenames", _NULL))
 
 
 def read_binding(body: bytes | bytearray) -> Binding:
@@ -151,7 +228,8 @@ def read_pod(body: bytes | bytearray) -> object:
         Malformed: the body is no object.
         ExcessiveError: there is more in it than is read.
     """
-    fields = _envelope(body)
+    _check_commas(body)
+    fields = _folded(_cut(_members, body, _ENVELOPE))
     return _value(fields["pod"]) if "pod" in fields else read_object(body)
 
 
@@ -168,12 +246,6 @@ def read_object(body: bytes | bytearray | msgspec.Raw) -> dict[str, Any]:
     return data
 
 
-def _envelope(body: bytes | bytearray) -> dict[str, msgspec.Raw]:
-    """Return the members of the body by their keys in lower case; those that are null are left out."""
-    _check_count(body, MOST_ELEMENTS, "the body")
-    return _folded(_cut(_members, body, _ENVELOPE))
-
-
 def _names_of(names: msgspec.Raw) -> list[str]:
     _check_count(names, MOST_NAMES, "`NodeNames`")
     try:
@@ -188,46 +260,29 @@ def _names_of(names: msgspec.Raw) -> list[str]:
     raise Malformed("`NodeNames` holds a text that is no Unicode")
 
 
-def _nodes_of(nodes: msgspec.Raw) -> list[SentNode]:
-    items = _folded(_cut(_members, nodes, "`Nodes` must be a list of nodes")).get("items")
-    if items is None:
-        return []  # how Go writes an empty list
+def _head_of(place: int, item: msgspec.Raw) -> SentNode:
+    """Return a node by its place in the list, which a complaint names."""
     try:
-        # The heads come first: what is no list of nodes ends this at its first item, before anything is made of it.
-        heads = _heads.decode(items)
-    except RecursionError:
-        raise _too_deep("the body") from None
-    except ValueError as error:
-        if count_elements(items) > MOST_OBJECT_ELEMENTS:
-            raise Malformed(f"`Nodes.items` is no list of nodes: {error}") from None
-        found = _cut(_items, items, "`Nodes.items` must be a list")
-        heads = [_head_of(place, item) for place, item in enumerate(found)]
-    if len(heads) > MOST_NODES:
-        raise ExcessiveError(f"`Nodes` has {len(heads)} items, at most {MOST_NODES} are read")
-    sent: list[SentNode] = []
-    for place, (head, raw) in enumerate(zip(heads, _items.decode(items), strict=True)):
-        metadata = head.metadata
-        if not metadata.name:
-            raise Malformed(f"`Nodes.items[{place}].metadata.name` is missing")
-        sent.append(SentNode(metadata.name, metadata.uid or "", metadata.resourceVersion or "", raw))
-    return sent
+        metadata = _heads.decode(item).metadata
+    except (ValueError, RecursionError):
+        metadata = _Metadata(*_names_in(_value(item), f"`Nodes.items[{place}]"))
+    if not metadata.name:
+        raise Malformed(f"`Nodes.items[{place}].metadata.name` is missing")
+    return SentNode(metadata.name, metadata.uid or "", metadata.resourceVersion or "", item)
 
 
-def _head_of(place: int, item: msgspec.Raw) -> _Head:
-    """Return what names a node; raise `Malformed` with its place in the list where nothing does."""
-    where = f"`Nodes.items[{place}]"
-    node = _value(item)
+def _names_in(node: object, where: str) -> list[str]:
+    """Return name, UID and version of a node that was decoded; raise `Malformed` where it is none."""
     if not isinstance(node, dict):
         raise Malformed(f"{where}` must be an object, not {json_kind(node)}")
     metadata = node.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    if not isinstance(metadata, dict) or not isinstance(name, str) or not name:
+    if not isinstance(metadata, dict):
         raise Malformed(f"{where}.metadata.name` is missing")
-    texts = [metadata.get(field) or "" for field in ("uid", "resourceVersion")]
-    for field, text in zip(("uid", "resourceVersion"), texts, strict=True):
+    texts = [metadata.get(field) or "" for field in ("name", "uid", "resourceVersion")]
+    for field, text in zip(("name", "uid", "resourceVersion"), texts, strict=True):
         if not isinstance(text, str):
             raise Malformed(f"{where}.metadata.{field}` must be a text, not {json_kind(text)}")
-    return _Head(_Metadata(name, *texts))
+    return texts
 
 
 def _cut(decoder: msgspec.json.Decoder[_Type], text: bytes | bytearray | msgspec.Raw, wanted: str) -> _Type:
@@ -249,10 +304,8 @@ def _folded(members: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
     return {key.lower(): raw for key, raw in members.items() if bytes(memoryview(raw)[:5]) != b"null"}
 
 
-def _value(text: bytes | bytearray | msgspec.Raw | None) -> Any:
+def _value(text: bytes | bytearray | msgspec.Raw) -> Any:
     """Decode one JSON value as the API server would: finite numbers, UTF-8, bounded in elements and depth."""
-    if text is None:
-        return None
     if len(memoryview(text)) > MOST_OBJECT_BYTES:
         raise ExcessiveError(f"the object has {len(memoryview(text))} bytes, at most {MOST_OBJECT_BYTES} are read")
     count = _check_count(text, MOST_OBJECT_ELEMENTS, "the body")
@@ -271,6 +324,15 @@ def _value(text: bytes | bytearray | msgspec.Raw | None) -> Any:
     if count > DEEPEST and _is_deeper(value, DEEPEST):
         raise _too_deep("the body")
     return value
+
+
+def _check_commas(body: bytes | bytearray) -> None:
+    """Raise `ExcessiveError` for more pieces than a body is cut into, none of which is decoded yet."""
+    if len(body) <= 2 * MOST_ELEMENTS:
+        return  # each has a byte and a comma
+    count = _count(body, _MARKS[:1])
+    if count > MOST_ELEMENTS:
+        raise ExcessiveError(f"the body has up to {count} elements, at most {MOST_ELEMENTS} are read")
 
 
 def _check_count(text: bytes | bytearray | msgspec.Raw, most: int, where: str) -> int:

@@ -24,7 +24,7 @@ from ..cluster.snapshot import Cluster, Snapshot
 from ..kubernetes.objects import json_kind
 from ..points import Code, Enforcement, Point
 from ..reload.instances import Lease
-from .bodies import Malformed, SentNode, read_envelope
+from .bodies import Malformed, NodeReader, SentNode, read_envelope
 from .cycle import Scheduler, filter_nodes, score_nodes
 from .placements import Placements
 from .profile import Profile
@@ -160,13 +160,13 @@ class Reply:
     record: Record
 
 
-def read_question(body: bytes | bytearray) -> Question:
+def read_question(body: bytes | bytearray, reader: NodeReader | None = None) -> Question:
     """Read ExtenderArgs; see `read_envelope`.
 
     Raises:
         Malformed: it is none.
     """
-    envelope = read_envelope(body)
+    envelope = read_envelope(body, reader)
     pod = pod_of(envelope.pod)
     if envelope.names is not None:
         return Question(pod, envelope.names)
@@ -235,6 +235,7 @@ class Extender:
         self._nodes: NodesOfRequests = (
             OverlaidNodes(scheduler.cluster) if scheduler.cluster.names
             else AdoptedNodes(scheduler.cluster, timer, seconds=node_seconds))
+        self._reader = NodeReader()
         self._pins: OrderedDict[str, _Pin] = OrderedDict()
         self._quoted: tuple[Sequence[str], Sequence[str]] = ((), ())
         self._seen: Seen | None = None
@@ -267,7 +268,7 @@ class Extender:
         Raises:
             Malformed: the body is no question.
         """
-        question = read_question(body)
+        question = read_question(body, self._reader)
         self._seen = None
         self._assume_expected()
         try:
