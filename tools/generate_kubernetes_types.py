@@ -26,6 +26,7 @@ ROOTS = (
     "V1PodTemplateSpec", "V1ObjectReference", "V1DeleteOptions", "V1Condition",
     # What no expression reads, but plugins do: objects are checked against these when they enter the cluster.
     "V1ReplicaSet", "V1ReplicationController", "V1StatefulSet", "V1Service", "V1StorageClass", "V1CSINode",
+    "V1CSIDriver", "V1CSIStorageCapacity",
 )
 
 # Quantities are texts in the models as they are in JSON. `object` is what the models call IntOrString and free JSON.

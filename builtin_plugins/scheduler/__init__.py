@@ -50,10 +50,14 @@ _TABLE: Final[tuple[Plugin, ...]] = (
     _plugin("NodeResourcesFit", "node_resources_fit", (Point.FILTER, Point.SCORE),
             "Free resources and pod count of the node suffice; scores by how full it would be.",
             waits_at=_SCORE),
+    _plugin("VolumeRestrictions", "volume_restrictions", (Point.PRE_FILTER, Point.FILTER),
+            "A disk is mounted by one pod of a node, and a claim used by one pod, where only one may.", enabled=False),
     _plugin("NodeVolumeLimits", "node_volume_limits", (Point.PRE_FILTER, Point.FILTER),
             "A node holds no more volumes of a CSI driver than it may.", enabled=False),
-    _plugin("VolumeBinding", "volume_binding", (Point.PRE_FILTER, Point.FILTER),
-            "A pod runs where its volumes can be reached; binds none.", enabled=False),
+    _plugin("VolumeBinding", "volume_binding", (Point.PRE_FILTER, Point.FILTER, Point.RESERVE),
+            "A pod runs where its volumes can be reached, or will be; binds none.", enabled=False),
+    _plugin("VolumeZone", "volume_zone", (Point.PRE_FILTER, Point.FILTER),
+            "A pod runs in the zones that its volumes' labels name.", enabled=False),
     _plugin("PodTopologySpread", "pod_topology_spread",
             (Point.PRE_FILTER, Point.FILTER, Point.PRE_SCORE, Point.SCORE),
             "Spreads pods of one kind over zones, nodes and the like.", enabled=False),
@@ -115,10 +119,11 @@ Enabled = tuple[tuple[str, int], ...]
 
 _FILTERS: Final = (
     "NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit",
-    "NodeVolumeLimits", "VolumeBinding", "PodTopologySpread", "InterPodAffinity",
+    "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity",
 )
 _PRE_FILTERS: Final = (
-    "NodeAffinity", "NodePorts", "NodeVolumeLimits", "VolumeBinding", "PodTopologySpread", "InterPodAffinity",
+    "NodeAffinity", "NodePorts", "VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone",
+    "PodTopologySpread", "InterPodAffinity",
 )
 
 
@@ -139,11 +144,12 @@ DEFAULT_PLUGINS: Final[Mapping[Point, Enabled]] = {
         ("TaintToleration", 3), ("NodeAffinity", 2), ("NodeResourcesFit", 1), ("PodTopologySpread", 2),
         ("InterPodAffinity", 2), ("NodeResourcesBalancedAllocation", 1), ("ImageLocality", 1),
     ),
+    Point.RESERVE: _weightless("VolumeBinding"),
     Point.BIND: _weightless("DefaultBinder"),
 }
 """What kube-scheduler enables where a profile says nothing, with its weights and in its order (default plugins, v1).
 
-Its VolumeRestrictions, VolumeZone and DynamicResources are not among the built-ins.
+Its DynamicResources is not among the built-ins.
 """
 
 _KOORDINATOR: Final[Mapping[Point, Enabled]] = {

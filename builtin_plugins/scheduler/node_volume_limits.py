@@ -42,17 +42,14 @@ class NodeVolumeLimits:
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:  # noqa: ARG002
         """Skip pods without claims."""
-        if not any(True for _ in claims_of(pod)):
-            return SKIP
-        for claim in claims_of(pod):
-            item = claim_object(snapshot, pod.namespace, claim)
-            if item is None:
-                return Refusal("claims", f'looking up PVC {pod.namespace}/{claim.name}: persistentvolumeclaim '
-                               f'"{claim.name}" not found', Code.UNRESOLVABLE)
-        return None
+        return None if any(True for _ in claims_of(pod)) else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
         """Refuse nodes on which a driver would hold more volumes than it may."""
+        fault = _fault(pod, snapshot)
+        if fault is not None:
+            return Answer(np.zeros(snapshot.size, np.bool_), lambda _: fault,
+                          reasons=lambda refused: {fault.message: refused}, codes=lambda refused: {fault.code: refused})
         passed: NDArray[np.bool_] = np.ones(snapshot.size, np.bool_)
         wanted = _volumes_of(pod, snapshot)
         for driver, names in wanted.items():
@@ -99,6 +96,19 @@ class NodeVolumeLimits:
                 if row is not None and limit is not None:
                     limits[row] = limit
         return limits
+
+
+def _fault(pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
+    """Return why a pod's volumes cannot be counted: VolumeBinding, where it is active, says so first."""
+    for claim in claims_of(pod):
+        item = claim_object(snapshot, pod.namespace, claim)
+        if item is None:
+            return Refusal("claims", f'looking up PVC {pod.namespace}/{claim.name}: persistentvolumeclaim '
+                           f'"{claim.name}" not found', Code.UNRESOLVABLE)
+        if claim.ephemeral and not is_owned_by(item, pod):
+            return Refusal("claims", f"PVC {pod.namespace}/{claim.name} was not created for pod {pod.key} "
+                           "(pod is not owner)", Code.ERROR)
+    return None
 
 
 def _limit(csi_node: Json, driver: str) -> int | None:

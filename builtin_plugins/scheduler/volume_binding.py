@@ -1,12 +1,11 @@
-"""VolumeBinding, as far as it filters: a pod runs where its volumes can be reached.
+"""VolumeBinding: a pod runs where its volumes can be reached, or where there will be volumes for its claims.
 
-It binds nothing. A claim that waits for its first consumer stays unbound, and the pod waits with a reason that says so,
-unless another scheduler has chosen a node for the claim already.
+Nothing is written: what claims get on the chosen node is remembered for the pods that come next, and the volume
+controller and kube-scheduler bind.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,16 +16,18 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.kubernetes.selectors import Json, matches_node
+from koordpolicy.engine.kubernetes.selectors import Json
 from koordpolicy.engine.plugins import SKIP, CycleState, Event, Handle, Skip
 from koordpolicy.engine.points import Answer, Code, Refusal
-from koordpolicy.engine.scheduler.distinct import DistinctAnswers
 
 from .hints import is_of, node_came_or_changed
-from .node_selection import paths_of, pod_that_requires
 from .strict_args import integer, listed, nested, read_args
+from .volume_matching import Matched, Reach, VolumeMatcher
 from .volumes import (
     CLAIM,
+    CSI_DRIVER,
+    CSI_NODE,
+    CSI_STORAGE_CAPACITY,
     STORAGE_CLASS,
     VOLUME,
     Claim,
@@ -36,32 +37,63 @@ from .volumes import (
     is_bound,
     is_owned_by,
     selected_node,
+    waits_for_consumer,
 )
 
-_CONFLICT: Final = "node(s) had volume node affinity conflict"
-_NO_VOLUME: Final = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+_CONFLICT: Final = "node(s) didn't match PersistentVolume's node affinity"
 _NOT_AVAILABLE: Final = "node(s) didn't find available persistent volumes to bind"
+_NO_SPACE: Final = "node(s) did not have enough free storage"
+_NO_VOLUME: Final = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 _UNBOUND: Final = "pod has unbound immediate PersistentVolumeClaims"
-_REASONS: Final = (_CONFLICT, _NOT_AVAILABLE, _NO_VOLUME)
-_WAITS: Final = "WaitForFirstConsumer"
+_REASONS: Final = (_CONFLICT, _NOT_AVAILABLE, _NO_SPACE, _NO_VOLUME)
+_KINDS: Final = frozenset((VOLUME, STORAGE_CLASS, CSI_NODE, CSI_DRIVER, CSI_STORAGE_CAPACITY))
 
 _Booleans = NDArray[np.bool_]
 
 
 @dataclass(slots=True)
 class _Claims:
-    """What has been found out about a pod's claims."""
+    """A pod's claims, and what the filter found for those that wait."""
 
-    volumes: list[Json] = field(default_factory=list)
-    """Those that bound claims name and that exist."""
-    missing: bool = False
-    """Whether a bound claim names a volume that does not exist."""
-    nodes: list[str] = field(default_factory=list)
-    """The nodes that others chose for claims that are not bound yet."""
+    volumes: list[Json | None] = field(default_factory=list)
+    """Those that bound claims name, in the order of the claims; None where one does not exist."""
+    waiting: list[Json] = field(default_factory=list)
+    """The claims that are bound when the pod has a node."""
+    matched: Matched | None = None
+
+
+@dataclass(slots=True)
+class _Assumed:
+    """What pods that were placed have taken, as long as the claims' objects do not say more themselves."""
+
+    volumes: dict[str, tuple[Json, str]] = field(default_factory=dict)
+    """By volume: the volume's object then, and the key of the claim that it was given to."""
+    nodes: dict[str, tuple[Json, str]] = field(default_factory=dict)
+    """By claim: the claim's object then, and the node for which it is to be provisioned."""
+
+    def taken(self, snapshot: Snapshot) -> dict[str, str]:
+        """Return the claims by the volumes that they were given; what has changed since is forgotten."""
+        self.volumes = {
+            name: known for name, known in self.volumes.items() if snapshot.object(VOLUME, name) is known[0]
+        }
+        return {name: claim for name, (_, claim) in self.volumes.items()}
+
+    def node_of(self, claim: Json, snapshot: Snapshot) -> str:
+        """Return the node that was chosen for a claim, here or by others, or an empty text."""
+        known = self.nodes.get(_key(claim))
+        if known is not None and snapshot.object(CLAIM, _key(claim)) is not known[0]:
+            del self.nodes[_key(claim)]
+            known = None
+        return selected_node(claim) or (known[1] if known is not None else "")
+
+    def forget(self, claims: set[str]) -> None:
+        """Forget what was taken for claims (keys)."""
+        self.volumes = {name: known for name, known in self.volumes.items() if known[1] not in claims}
+        self.nodes = {key: known for key, known in self.nodes.items() if key not in claims}
 
 
 class VolumeBinding:
-    """PreFilter and filter (kube-scheduler's plugin of that name, without binding and scoring).
+    """PreFilter, filter and reserve (kube-scheduler's plugin of that name, without writing anything).
 
     Arguments: `bindTimeoutSeconds` and `shape` are read and mean nothing here.
     """
@@ -69,7 +101,9 @@ class VolumeBinding:
     name = "VolumeBinding"
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
-        self._reachable = DistinctAnswers(np.bool_)
+        self._reach = Reach()
+        self._matcher = VolumeMatcher(self._reach)
+        self._assumed = _Assumed()
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -87,33 +121,28 @@ class VolumeBinding:
         claims = tuple(claims_of(pod))
         if not claims:
             return SKIP
-        found = self._look_at(pod, claims, snapshot)
+        found = _look_at(pod, claims, snapshot)
         if isinstance(found, Refusal):
             return found
         state[VolumeBinding] = found
         return None
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
-        """Refuse nodes from which one of the volumes cannot be reached."""
+        """Refuse nodes from which a volume cannot be reached, and where a claim would get none."""
         found = state.get(VolumeBinding)
         if found is None:
             claims = tuple(claims_of(pod))
-            found = self._look_at(pod, claims, snapshot) if claims else _Claims()
+            found = _look_at(pod, claims, snapshot) if claims else _Claims()
         if isinstance(found, Refusal):
             refusal = found
             return Answer(np.zeros(snapshot.size, np.bool_), lambda _: refusal)
-        conflict: _Booleans = np.zeros(snapshot.size, np.bool_)
-        for volume in found.volumes:
-            reachable = self._reachable_from(volume, snapshot)
-            if reachable is not None:
-                conflict |= ~reachable
-        elsewhere: _Booleans = np.zeros(snapshot.size, np.bool_)
-        for node in found.nodes:
-            there = np.zeros(snapshot.size, np.bool_)
-            if node in snapshot.index:
-                there[snapshot.index[node]] = True
-            elsewhere |= ~there
-        failed = (conflict, elsewhere, np.full(snapshot.size, found.missing))
+        conflict, missing = self._bound(found.volumes, snapshot)
+        nothing: _Booleans = np.zeros(snapshot.size, np.bool_)
+        unbound = short = nothing
+        if found.waiting:
+            found.matched = self._matched(found.waiting, snapshot)
+            unbound, short = found.matched.unbound, found.matched.short
+        failed = (conflict, unbound, short, missing)
 
         def explain(row: int) -> Refusal:
             texts = [reason for reason, each in zip(_REASONS, failed, strict=True) if each[row]]
@@ -123,65 +152,83 @@ class VolumeBinding:
             groups = ((reason, refused[each[refused]]) for reason, each in zip(_REASONS, failed, strict=True))
             return {reason: some for reason, some in groups if len(some)}
 
-        return Answer(~(failed[0] | failed[1] | failed[2]), explain, reasons=reasons,
+        return Answer(~(conflict | unbound | short | missing), explain, reasons=reasons,
                       codes=lambda refused: {Code.UNRESOLVABLE: refused})
+
+    def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:  # noqa: ARG002
+        """Remember which volumes the pod's claims get on its node, and which are to be provisioned there."""
+        found = state.get(VolumeBinding)
+        if not isinstance(found, _Claims) or found.matched is None:
+            return None
+        bound: set[str] = set()
+        for claim, volume, where in found.matched.bindings:
+            if where[row]:
+                bound.add(_key(claim))
+                self._assumed.volumes[str(volume["metadata"]["name"])] = volume, _key(claim)
+        for claim in found.waiting:
+            if _key(claim) not in bound and not self._assumed.node_of(claim, snapshot):
+                self._assumed.nodes[_key(claim)] = claim, snapshot.names[row]
+        return None
+
+    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
+        """Forget what was remembered of the pod's claims."""
+        found = state.get(VolumeBinding)
+        if isinstance(found, _Claims):
+            keys = {_key(claim) for claim in found.waiting}
+            self._assumed.forget(keys)
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
         """Return whether a node, or something of the pod's storage, came or changed."""
         if event.kind == CLAIM:
             name = event.key.rpartition("/")[2]
             return event.key.partition("/")[0] == pod.namespace and any(each.name == name for each in claims_of(pod))
-        return node_came_or_changed(event) or event.kind in (VOLUME, STORAGE_CLASS) or is_of(event, pod)
+        return node_came_or_changed(event) or event.kind in _KINDS or is_of(event, pod)
 
-    def _look_at(self, pod: PodInfo, claims: tuple[Claim, ...], snapshot: Snapshot) -> _Claims | Refusal:
-        items: list[Json] = []
+    def _bound(self, volumes: list[Json | None], snapshot: Snapshot) -> tuple[_Booleans, _Booleans]:
+        """Return from which nodes a volume cannot be reached, and where one is missing; the first that fails counts."""
+        conflict: _Booleans = np.zeros(snapshot.size, np.bool_)
+        for volume in volumes:
+            if volume is None:
+                return conflict, ~conflict
+            reached = self._reach.of_volume(volume, snapshot)
+            if reached is not None:
+                conflict |= ~reached
+        return conflict, np.zeros(snapshot.size, np.bool_)
+
+    def _matched(self, claims: list[Json], snapshot: Snapshot) -> Matched:
+        selected: list[tuple[Json, str]] = []
+        others: list[Json] = []
         for claim in claims:
-            item = claim_object(snapshot, pod.namespace, claim)
-            fault = _fault(pod, claim, item)
-            if fault:
-                return Refusal("claims", fault, Code.UNRESOLVABLE)
-            assert item is not None
-            items.append(item)
-        found = _Claims()
-        waiting: list[str] = []
-        immediate = False
-        for item in items:
-            if is_bound(item):
-                volume = snapshot.object(VOLUME, str(item["spec"]["volumeName"]))
-                if volume is None:
-                    found.missing = True
-                else:
-                    found.volumes.append(volume)
-                continue
-            waits = _waits_for_consumer(item, snapshot)
-            if isinstance(waits, Refusal):
-                return waits
-            # A claim that names its volume before it is bound to it is for the volume controller to bind.
-            if not waits or (item.get("spec") or {}).get("volumeName"):
-                immediate = True
-            elif selected_node(item):
-                found.nodes.append(selected_node(item))
+            node = self._assumed.node_of(claim, snapshot)
+            if node:
+                selected.append((claim, node))
             else:
-                waiting.append(str(item["metadata"]["name"]))
-        if immediate:
-            return Refusal("claims", _UNBOUND, Code.UNRESOLVABLE)
-        if waiting:
-            names = ", ".join(f'"{name}"' for name in waiting)
-            text = f"persistentvolumeclaim {names} waits for first consumer, and this scheduler binds no volumes"
-            return Refusal("claims", text, Code.UNRESOLVABLE)
-        return found
+                others.append(claim)
+        return self._matcher.match(selected, others, snapshot, self._assumed.taken(snapshot))
 
-    def _reachable_from(self, volume: Json, snapshot: Snapshot) -> _Booleans | None:
-        """Return from which nodes a volume can be reached, None for all."""
-        required = ((volume.get("spec") or {}).get("nodeAffinity") or {}).get("required")
-        if required is None:
-            return None
-        terms = required.get("nodeSelectorTerms") or ()
-        probe = pod_that_requires(terms)
-        return self._reachable.answer(
-            snapshot, frozenset(path for term in terms for path in paths_of(term)), json.dumps(terms, sort_keys=True),
-            lambda row: matches_node(probe, snapshot.node(row)),
-        )
+
+def _look_at(pod: PodInfo, claims: tuple[Claim, ...], snapshot: Snapshot) -> _Claims | Refusal:
+    items: list[Json] = []
+    for claim in claims:
+        item = claim_object(snapshot, pod.namespace, claim)
+        fault = _fault(pod, claim, item)
+        if fault:
+            return Refusal("claims", fault, Code.UNRESOLVABLE)
+        assert item is not None
+        items.append(item)
+    found = _Claims()
+    for item in items:
+        spec = item.get("spec") or {}
+        if is_bound(item):
+            found.volumes.append(snapshot.object(VOLUME, str(spec["volumeName"])))
+            continue
+        storage_class = snapshot.object(STORAGE_CLASS, class_of(item)) if class_of(item) else None
+        # A claim that names its volume before it is bound to it is for the volume controller to bind, and so is one of
+        # a class that does not exist.
+        if spec.get("volumeName") or storage_class is None or not waits_for_consumer(storage_class):
+            return Refusal("claims", _UNBOUND, Code.UNRESOLVABLE)
+        found.waiting.append(item)
+    return found
 
 
 def _fault(pod: PodInfo, claim: Claim, item: Json | None) -> str:
@@ -200,11 +247,6 @@ def _fault(pod: PodInfo, claim: Claim, item: Json | None) -> str:
     return ""
 
 
-def _waits_for_consumer(claim: Json, snapshot: Snapshot) -> bool | Refusal:
-    name = class_of(claim)
-    if not name:
-        return False
-    item = snapshot.object(STORAGE_CLASS, name)
-    if item is None:
-        return Refusal("claims", f'storageclass.storage.k8s.io "{name}" not found', Code.UNRESOLVABLE)
-    return item.get("volumeBindingMode") == _WAITS
+def _key(claim: Json) -> str:
+    metadata = claim["metadata"]
+    return f"{metadata.get('namespace') or 'default'}/{metadata['name']}"

@@ -14,10 +14,13 @@ CLAIM: Final = "PersistentVolumeClaim"
 VOLUME: Final = "PersistentVolume"
 STORAGE_CLASS: Final = "StorageClass"
 CSI_NODE: Final = "CSINode"
+CSI_DRIVER: Final = "CSIDriver"
+CSI_STORAGE_CAPACITY: Final = "CSIStorageCapacity"
 
 _CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
 _BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 _SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+_WAITS: Final = "WaitForFirstConsumer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,11 @@ def class_of(item: Json) -> str:
     """Return the name of the storage class of a claim or a volume, or an empty text."""
     annotations = (item.get("metadata") or {}).get("annotations") or {}
     return str(annotations.get(_CLASS_ANNOTATION) or (item.get("spec") or {}).get("storageClassName") or "")
+
+
+def waits_for_consumer(storage_class: Json) -> bool:
+    """Return whether claims of a class are bound only when a pod that uses them has a node."""
+    return storage_class.get("volumeBindingMode") == _WAITS
 
 
 def selected_node(claim: Json) -> str:

@@ -58,6 +58,8 @@ RESOURCES: Final = (
     Resource("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims"),
     Resource("StorageClass", "storage.k8s.io", "v1", "storageclasses"),
     Resource("CSINode", "storage.k8s.io", "v1", "csinodes"),
+    Resource("CSIDriver", "storage.k8s.io", "v1", "csidrivers"),
+    Resource("CSIStorageCapacity", "storage.k8s.io", "v1", "csistoragecapacities"),
     Resource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
     Resource("PriorityClass", "scheduling.k8s.io", "v1", "priorityclasses"),
     Resource("NodeMetric", "slo.koordinator.sh", "v1alpha1", "nodemetrics"),

@@ -295,8 +295,9 @@ _SCALARS: Final[Mapping[str, _Check]] = {
 }
 _KINDS: Final[Mapping[str, str]] = {
     **{kind: f"kubernetes.{kind}" for kind in (
-        "CSINode", "Namespace", "Node", "PersistentVolume", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget",
-        "PriorityClass", "ReplicaSet", "ReplicationController", "Service", "StatefulSet", "StorageClass",
+        "CSIDriver", "CSINode", "CSIStorageCapacity", "Namespace", "Node", "PersistentVolume", "PersistentVolumeClaim",
+        "Pod", "PodDisruptionBudget", "PriorityClass", "ReplicaSet", "ReplicationController", "Service", "StatefulSet",
+        "StorageClass",
     )},
     **{kind: f"koordinator.{kind}" for kind in (
         "Device", "ElasticQuota", "NodeMetric", "NodeResourceTopology", "NodeSLO", "PodGroup", "PodMigrationJob",

@@ -28,9 +28,7 @@ MULTI_POINT: Final = "multiPoint"
 PRE_BINDER: Final = "DefaultPreBind"
 SECOND: Final = 1_000_000_000
 
-UPSTREAM: Final = frozenset((
-    "DynamicResources", "GangScheduling", "NodeDeclaredFeatures", "VolumeRestrictions", "VolumeZone",
-))
+UPSTREAM: Final = frozenset(("DynamicResources", "GangScheduling", "NodeDeclaredFeatures"))
 """Plugins of kube-scheduler and koord-scheduler that are not built here: a file may name them, and they do nothing."""
 
 _TYPE_FIELDS: Final = frozenset(("apiVersion", "kind"))

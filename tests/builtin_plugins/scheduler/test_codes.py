@@ -26,7 +26,7 @@ def pod(name="p", annotations=None, cpu="3", labels=None, port=0, **spec):
 
 
 def volume(name, zone, claim):
-    return ({"kind": "PersistentVolume", "metadata": {"name": name},
+    return ({"kind": "PersistentVolume", "metadata": {"name": name, "labels": {"topology.kubernetes.io/zone": zone}},
              "spec": {"csi": {"driver": "disks", "volumeHandle": name}, "nodeAffinity": {"required": {"nodeSelectorTerms": [
                  {"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}]}}}},
             {"kind": "PersistentVolumeClaim", "metadata": {"name": claim, "namespace": "default"},
@@ -34,7 +34,7 @@ def volume(name, zone, claim):
 
 
 def claiming(name):
-    return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]}
+    return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}, {"name": "disk", "gcePersistentDisk": {"pdName": "one"}}]}
 
 
 WEB = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "zone"}
@@ -52,7 +52,7 @@ CLUSTER = (
     node("cordoned", unschedulable=True), node("small", cpu="1"), node("taken", gpus="1"), node("other", gpus="1", labels=MODEL),
     node("tainted", taints=[{"key": "a", "value": "b", "effect": "NoSchedule"}]),
     node("soiled", taints=[{"key": "c", "effect": "NoExecute"}]),
-    node("east", labels={"zone": "east"}), node("west", labels={"zone": "west"}),
+    node("east", labels={"zone": "east", "topology.kubernetes.io/zone": "east"}), node("west", labels={"zone": "west"}),
     node("carded", labels={"node.koordinator.sh/numa-topology-policy": "SingleNUMANode"}),
     {"kind": "Device", "metadata": {"name": "carded"}, "spec": {"devices": [{"type": "fpga", "minor": 0, "health": True}]}},
     pod("web", labels={"app": "web"}, port=80, nodeName="east", affinity=APART, **claiming("far")),

@@ -102,3 +102,21 @@ def test_a_profile_follows_its_release_of_kubernetes_or_the_one_that_is_named(sc
     verdict = made.decide(PodInfo.of(pod("p")))
     # A quarter of the cpu and a sixteenth of the memory, of an empty node.
     assert verdict.score_of("a")["NodeResourcesBalancedAllocation"] == verdict.score_of("b")["NodeResourcesBalancedAllocation"] == score
+
+
+def test_the_second_pod_does_not_get_the_volume_that_the_first_one_takes(scheduler):
+    def claiming(name):
+        return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]}
+
+    storage_class = {"kind": "StorageClass", "metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner",
+                     "volumeBindingMode": "WaitForFirstConsumer"}
+    claims = ({"kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "default"},
+               "spec": {"storageClassName": "local", "accessModes": ["ReadWriteOnce"]}} for name in ("one", "two"))
+    volume = {"kind": "PersistentVolume", "metadata": {"name": "disk"}, "status": {"phase": "Available"},
+              "spec": {"storageClassName": "local", "accessModes": ["ReadWriteOnce"], "nodeAffinity": {"required": {"nodeSelectorTerms": [
+                  {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}]}}}}
+    made = scheduler(node("a"), node("b"), storage_class, volume, *claims)
+    assert made.schedule(PodInfo.of(pod("first", **claiming("one")))).node == "b"
+    assert made.schedule(PodInfo.of(pod("second", **claiming("two")))).message() == (
+        "0/2 nodes are available: 2 node(s) didn't find available persistent volumes to bind. "
+        "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.")

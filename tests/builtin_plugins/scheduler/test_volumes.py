@@ -41,7 +41,9 @@ def claiming(*names):
 
 
 NODES = [node("a", zone="east"), node("b", zone="west")]
-CONFLICT = "node(s) had volume node affinity conflict"
+CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
+MISSING = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+UNBOUND = "node(s) didn't find available persistent volumes to bind"
 
 
 @pytest.mark.parametrize(("objects", "message"), [
@@ -50,9 +52,10 @@ CONFLICT = "node(s) had volume node affinity conflict"
     ([claim("data", deletionTimestamp="2026-01-01T00:00:00Z")], 'persistentvolumeclaim "data" is being deleted'),
     ([claim("data")], "pod has unbound immediate PersistentVolumeClaims"),
     ([claim("data", storage_class="fast"), storage_class("fast")], "pod has unbound immediate PersistentVolumeClaims"),
-    ([claim("data", storage_class="fast")], 'storageclass.storage.k8s.io "fast" not found'),
-    ([claim("data", storage_class="fast"), storage_class("fast", "WaitForFirstConsumer")],
-     'persistentvolumeclaim "data" waits for first consumer, and this scheduler binds no volumes'),
+    # A claim of a class that does not exist, and one that names its volume beforehand, are for the volume controller.
+    ([claim("data", storage_class="fast")], "pod has unbound immediate PersistentVolumeClaims"),
+    ([claim("data", "pv", storage_class="late", phase="Pending"), storage_class("late", "WaitForFirstConsumer"), volume("pv")],
+     "pod has unbound immediate PersistentVolumeClaims"),
 ])
 def test_a_pod_whose_claims_cannot_be_met_waits_and_says_why(kit, objects, message):
     refusal = kit.make("VolumeBinding").pre_filter(CycleState(), kit.pod(**claiming("data")), Cluster([*NODES, *objects]).snapshot())
@@ -80,12 +83,19 @@ def test_a_bound_volume_is_reached_from_the_nodes_that_it_names(kit):
     assert kit.passed(plugin, kit.pod(**claiming("any")), cluster) == ["a", "b"]
 
 
-def test_all_that_is_wrong_with_a_node_is_said(kit):
+def test_of_bound_claims_the_first_that_fails_speaks(kit):
     cluster = Cluster([*NODES, claim("data", "pv"), volume("pv", "west"), claim("lost", "gone")])
-    missing = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
-    plugin, pod = kit.make("VolumeBinding"), kit.pod(**claiming("data", "lost"))
-    assert kit.reasons(plugin, pod, cluster) == {CONFLICT: ["a"], missing: ["a", "b"]}
-    assert kit.refusal(plugin, pod, cluster, "a").message == f"{CONFLICT}, {missing}"
+    plugin = kit.make("VolumeBinding")
+    assert kit.reasons(plugin, kit.pod(**claiming("data", "lost")), cluster) == {CONFLICT: ["a"], MISSING: ["b"]}
+    assert kit.reasons(plugin, kit.pod(**claiming("lost", "data")), cluster) == {MISSING: ["a", "b"]}
+
+
+def test_what_is_wrong_with_bound_claims_and_with_those_that_wait_are_two_reasons(kit):
+    cluster = Cluster([*NODES, claim("data", "pv"), volume("pv", "west"), claim("late", storage_class="late"),
+                       storage_class("late", "WaitForFirstConsumer", provisioner="kubernetes.io/no-provisioner")])
+    plugin, pod = kit.make("VolumeBinding"), kit.pod(**claiming("data", "late"))
+    assert kit.reasons(plugin, pod, cluster) == {CONFLICT: ["a"], UNBOUND: ["a", "b"]}
+    assert kit.refusal(plugin, pod, cluster, "a").message == f"{CONFLICT}, {UNBOUND}"
 
 
 def test_a_claim_that_another_scheduler_chose_a_node_for_keeps_its_pod_there(kit):
@@ -115,6 +125,40 @@ def test_a_volume_that_is_yet_to_be_made_counts_for_the_driver_that_will_make_it
     assert kit.passed(kit.make("NodeVolumeLimits"), kit.pod(**claiming("new")), cluster) == ["a"]
 
 
-def test_the_limits_of_a_missing_claim_are_not_guessed(kit):
-    refusal = kit.make("NodeVolumeLimits").pre_filter(CycleState(), kit.pod(**claiming("new")), Cluster(NODES).snapshot())
-    assert refusal.message == 'looking up PVC default/new: persistentvolumeclaim "new" not found'
+def test_where_nobody_has_said_it_before_a_missing_claim_is_named_by_whom_it_keeps_from_counting(kit):
+    plugin, pod = kit.make("NodeVolumeLimits"), kit.pod(**claiming("new"))
+    assert plugin.pre_filter(CycleState(), pod, Cluster(NODES).snapshot()) is None
+    assert kit.reasons(plugin, pod, Cluster(NODES)) == {'looking up PVC default/new: persistentvolumeclaim "new" not found': ["a", "b"]}
+    assert kit.refusal(plugin, pod, Cluster(NODES), "a").code is Code.UNRESOLVABLE
+
+
+def test_what_two_pods_get_is_not_given_twice(kit):
+    objects = [*NODES, storage_class("late", "WaitForFirstConsumer", provisioner="kubernetes.io/no-provisioner"),
+               {**volume("only", "west"), "status": {"phase": "Available"}}]
+    objects[-1]["spec"] |= {"storageClassName": "late", "capacity": {"storage": "1Gi"}}
+    cluster = Cluster([*objects, claim("one", storage_class="late"), claim("two", storage_class="late")])
+    plugin, state = kit.make("VolumeBinding"), CycleState()
+    first, second = kit.pod("first", **claiming("one")), kit.pod("second", **claiming("two"))
+
+    def passed(pod, state):
+        snapshot = cluster.snapshot()
+        assert plugin.pre_filter(state, pod, snapshot) is None
+        return [name for name, passes in zip(snapshot.names, plugin.filter(state, pod, snapshot, kit.rows(snapshot)).passed, strict=True) if passes]
+
+    assert (passed(first, state), passed(second, CycleState())) == (["b"], ["b"])
+    plugin.reserve(state, first, cluster.snapshot(), 1)
+    assert (passed(first, CycleState()), passed(second, CycleState())) == (["b"], [])
+    plugin.unreserve(state, first, cluster.snapshot(), -1)
+    assert passed(second, CycleState()) == ["b"]
+    plugin.reserve(state, first, cluster.snapshot(), 1)
+    cluster.upsert({**objects[-1], "metadata": {"name": "only", "labels": {"seen": "again"}}})  # what has changed says itself whose it is
+    assert passed(second, CycleState()) == ["b"]
+
+
+def test_a_claim_that_is_to_be_provisioned_keeps_other_pods_of_it_on_the_node(kit):
+    cluster = Cluster([*NODES, storage_class("late", "WaitForFirstConsumer"), claim("shared", storage_class="late")])
+    plugin, state, pod = kit.make("VolumeBinding"), CycleState(), kit.pod(**claiming("shared"))
+    plugin.pre_filter(state, pod, cluster.snapshot())
+    plugin.filter(state, pod, cluster.snapshot(), kit.rows(cluster.snapshot()))
+    plugin.reserve(state, pod, cluster.snapshot(), 0)
+    assert kit.reasons(plugin, kit.pod("another", **claiming("shared")), cluster) == {UNBOUND: ["b"]}

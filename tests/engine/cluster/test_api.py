@@ -134,6 +134,7 @@ def test_every_kind_that_the_engine_knows_is_asked_for(cluster: FakeCluster) -> 
         "/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces", "/api/v1/services", "/api/v1/replicationcontrollers",
         "/apis/apps/v1/replicasets", "/apis/apps/v1/statefulsets", "/api/v1/persistentvolumes",
         "/api/v1/persistentvolumeclaims", "/apis/storage.k8s.io/v1/storageclasses", "/apis/storage.k8s.io/v1/csinodes",
+        "/apis/storage.k8s.io/v1/csidrivers", "/apis/storage.k8s.io/v1/csistoragecapacities",
         "/apis/policy/v1/poddisruptionbudgets", "/apis/scheduling.k8s.io/v1/priorityclasses",
         "/apis/slo.koordinator.sh/v1alpha1/nodemetrics", "/apis/slo.koordinator.sh/v1alpha1/nodeslos",
         "/apis/scheduling.koordinator.sh/v1alpha1/devices", "/apis/scheduling.koordinator.sh/v1alpha1/reservations",

@@ -132,9 +132,9 @@ def test_another_kind_or_version_is_refused(head, message):
 
 
 def test_what_kube_scheduler_has_and_this_one_does_not_is_a_warning():
-    found = configured("percentageOfNodesToScore: 10\nprofiles: [{plugins: {filter: {enabled: [{name: VolumeZone}]}}}]")
+    found = configured("percentageOfNodesToScore: 10\nprofiles: [{plugins: {filter: {enabled: [{name: DynamicResources}]}}}]")
     assert [(each.span.source.position(each.span.start)[0], each.message) for each in found.warnings] == [
-        (4, "plugins.filter.enabled: the plugin `VolumeZone` is not built here and does nothing"),
+        (4, "plugins.filter.enabled: the plugin `DynamicResources` is not built here and does nothing"),
         (3, "percentageOfNodesToScore has no effect: all nodes are filtered and scored"),
     ]
 
