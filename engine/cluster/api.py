@@ -243,9 +243,8 @@ def _load_kubeconfig(files: str, context: str | None, settings: Any) -> None:
 def _user_of(kubeconfig: Any, context: str | None) -> Mapping[str, Any]:
     """Return the user of a context, as far as a kubeconfig has one; what is wrong with it, the client says."""
     try:
-        name = context or kubeconfig["current-context"]
-        chosen = next(each["context"]["user"] for each in kubeconfig["contexts"].value if each["name"] == name)
-        user = next(each["user"] for each in kubeconfig["users"].value if each["name"] == chosen)
+        chosen = kubeconfig["contexts"].get_with_name(context or kubeconfig["current-context"])["context"]["user"]
+        user = kubeconfig["users"].get_with_name(chosen)["user"].value
     except Exception:  # a kubeconfig may be anything
         return {}
     return user if isinstance(user, Mapping) else {}

@@ -67,7 +67,8 @@ _BY_EXCEPTION: Final[tuple[tuple[Callable[[BaseException], bool], Fault], ...]] 
     (lambda error: isinstance(error, ConnectionRefusedError),
      Fault("nobody listens there", "is the API server running, and is `server` of the kubeconfig's cluster its "
            "address?", True)),
-    (lambda error: isinstance(error, TimeoutError) or _named(error, "ConnectTimeoutError", "ReadTimeoutError"),
+    (lambda error: isinstance(error, TimeoutError) or (
+        _named(error, "ConnectTimeoutError", "ReadTimeoutError") and not _named(error, "NewConnectionError")),
      Fault("it does not answer in time",
            "check the network in between (firewalls, VPN), and the load of the API server", True)),
     (lambda error: isinstance(error, ConnectionError) or _named(error, "ProtocolError", "IncompleteRead"),
@@ -95,11 +96,8 @@ def of_exception(error: BaseException) -> Fault:
     for each in _causes(error):
         if isinstance(each, ssl.SSLError) or _named(each, "SSLError"):
             return _TLS
-    for each in _causes(error):
-        for fits, fault in _BY_EXCEPTION:
-            if fits(each):
-                return fault
-    return _OTHER
+    causes = list(_causes(error))
+    return next((fault for fits, fault in _BY_EXCEPTION if any(map(fits, causes))), _OTHER)
 
 
 def of_configuration(error: BaseException, *, files: str, context: str | None, there: bool) -> Fault:
