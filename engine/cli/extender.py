@@ -244,10 +244,9 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
     def load() -> Loaded:
         from ..reload.vetting import SECONDS, Vetter  # noqa: PLC0415 - as above
 
-        seconds: float = SECONDS if options.compile_timeout is None else options.compile_timeout
-        if not seconds:
+        if options.compile_timeout == 0:
             return load_with(None)
-        vetter = Vetter(seconds=seconds)
+        vetter = Vetter(seconds=options.compile_timeout or SECONDS)
         try:
             vetter.start()  # it imports what it takes while this process does
             return load_with(vetter)
@@ -262,7 +261,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
         from ..registry import Live  # noqa: PLC0415
         from ..reload.building import Builder  # noqa: PLC0415
         from ..reload.reloader import InvalidAtStart, Reloader, ReloadUnit  # noqa: PLC0415
-        from ..reload.vetting import VettedBuild  # noqa: PLC0415
+        from ..reload.vetting import SECONDS, VettedBuild  # noqa: PLC0415
         from ..scheduler.counters import Counters  # noqa: PLC0415
         from ..scheduler.cycle import Scheduler, Settings  # noqa: PLC0415
         from ..scheduler.extender import Extender, Priorities  # noqa: PLC0415
@@ -271,13 +270,15 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
         from ..scheduler.server import Loaded, Refresh  # noqa: PLC0415
         from ..scheduler.shadow import SHARE, Shadow  # noqa: PLC0415
 
+        seconds: float = options.compile_timeout or SECONDS
+
         def vetted(builder: Builder) -> Builder | VettedBuild:
             return builder if vetter is None else VettedBuild(builder, vetter)
 
         live, offers = Live(), python_offers(builtins)
         settings = Settings((ProfileSpec(options.profile or DEFAULT_PROFILE),), seed=options.seed,
                             kubernetes=options.kubernetes)
-        builder = vetted(Builder(partial(compile_documents, extensions=offers.functions)))
+        builder = vetted(Builder(partial(compile_documents, extensions=offers.functions), seconds=seconds))
         reloader = Reloader(
             live, options.policies, builder, reload_unit=ReloadUnit(options.reload_unit or "source"),
             groups=builder.groups, warnings=builder.warnings,
@@ -305,7 +306,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
         if options.shadow is not None:
             # The same plugins beside other documents, over the same cluster, in the thread that owns it.
             beside = Live()
-            other = vetted(Builder(partial(compile_documents, extensions=offers.functions)))
+            other = vetted(Builder(partial(compile_documents, extensions=offers.functions), seconds=seconds))
             below = Scheduler(cluster, beside, settings, clock=clock)
             follows = Reloader(
                 beside, [options.shadow], other, groups=other.groups, warnings=other.warnings,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from .endpoints import Answer, add_endpoints, caller_of, endpoints_of, moment, short
 from .exits import Exit
@@ -19,9 +19,12 @@ examples:
   koord-policy status --endpoints http://10.0.0.7:8888,http://10.0.0.8:8888 --expressions
   koord-policy status --endpoints dns+http://koord-policy-headless:8888 --output json
 
-exit codes: 0 all of them run what their directories hold and know their cluster as it is, 2 usage, 6 one does not,
-or does not answer
+exit codes: 0 all of them decide, run what their directories hold and know their cluster as it is, 2 usage, 6 one does
+not, or does not answer
 """
+
+
+_LONG_S: Final = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,17 +49,22 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
 
 
 def healthy(answer: Answer) -> bool:
-    """Return whether a server answers, runs what its directories hold, and knows the cluster as it is."""
-    cluster = answer.data.get("cluster") or {}
-    return answer.ok and bool((answer.data.get("policies") or {}).get("healthy")) and not cluster.get("stale")
+    """Return whether a server answers, decides, runs what its directories hold, and knows the cluster as it is."""
+    cluster, policies = answer.data.get("cluster") or {}, answer.data.get("policies") or {}
+    return (answer.ok and bool(answer.data.get("ready")) and bool(policies.get("healthy"))
+            and not cluster.get("stale"))
 
 
 def _show(answer: Answer, *, expressions: bool, history: bool) -> None:
     heading(answer.endpoint)
-    if not answer.ok or not answer.data.get("ready"):
+    if not answer.ok or "policies" not in answer.data:
         write(answer.error or "policies and cluster are not loaded yet")
         return
     policies = answer.data["policies"]
+    if answer.data.get("overdue"):
+        write(f"NOT READY: {answer.data['overdue']['message']}")
+    if policies.get("reloadSeconds", 0) > _LONG_S:
+        write(f"  ! reloading has been under way for {policies['reloadSeconds']:.0f} s")
     state = "healthy" if healthy(answer) else "NOT HEALTHY"
     write(f"generation {policies['generation']}, hash {policies['digest']}, {state}")
     if policies.get("restored"):

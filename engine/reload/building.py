@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
+from ..cel.deadline import Deadline
 from ..compile import check_names, compile_documents
 from ..documents import Document, Documents, Kind, load
 from ..documents.specs import PluginSpec
@@ -58,15 +60,18 @@ class Builder:
     """A `Build` for `Reloader`: what a file and the PolicyParams it references yield is kept while they are the same.
 
     `compile_document` is given a document and after it the PolicyParams that it references. `pause` is called after
-    each file that is read and each document that is compiled: decisions have their turn.
+    each file that is read and each document that is compiled: decisions have their turn. A document whose expressions
+    are not compiled within `seconds` has problems that say so.
     """
 
     def __init__(
         self, compile_document: Compile = compile_documents,
         load_sources: Callable[[Iterable[Source]], Documents] = load, *, pause: Callable[[], None] = GENTLY.pause,
+        seconds: float = math.inf,
     ) -> None:
         self._compile = compile_document
         self._load = load_sources
+        self._seconds = seconds
         self._loaded = _Memo(pause)
         self._compiled = _Memo(pause)
 
@@ -130,5 +135,6 @@ class Builder:
         self, documents: Sequence[Document]
     ) -> tuple[Sequence[Document], tuple[Plugin, ...], tuple[Problem, ...]]:
         problems = Problems()
-        plugins = tuple(self._compile(documents, problems))
+        with Deadline(self._seconds):
+            plugins = tuple(self._compile(documents, problems))
         return documents, () if problems.errors else plugins, tuple(problems.found)

@@ -194,6 +194,8 @@ class Reloader:
         self._dirty = False
         self._again: float | None = None
         """When what could not be checked, for no fault of its own, is tried again."""
+        self._stepping: float | None = None
+        """Since when the thread has been at work; None while it waits."""
         self._unsaved = self._untold = False
         self._save_at = float("-inf")
         self._state_trouble = ""
@@ -222,6 +224,12 @@ class Reloader:
     def status(self) -> Status:
         """Return how things stand after the last look; may be asked from any thread, and never waits."""
         return self._status
+
+    @property
+    def seconds_at_work(self) -> float:
+        """For how long the thread that reloads has been at work; 0 while it waits. May be asked from any thread."""
+        since = self._stepping
+        return 0.0 if since is None else time.monotonic() - since
 
     @property
     def registry(self) -> Registry:
@@ -903,8 +911,12 @@ class Reloader:
             hints.close()
 
     def _step_gently(self, now: float) -> float:
-        with GENTLY:
-            return self.step(now)
+        self._stepping = now
+        try:
+            with GENTLY:
+                return self.step(now)
+        finally:
+            self._stepping = None
 
     def start(self) -> None:
         """Begin, unless that was done, and keep looking in a thread of its own; raises what `begin` raises.

@@ -193,6 +193,8 @@ class Metrics:
                                     f"When a version of policies last came to a {what}; 0 for never", when or 0)
         yield GaugeMetricFamily("koord_policy_policies_healthy", "Whether what runs is what the directories hold",
                                 int(status.healthy))
+        yield GaugeMetricFamily("koord_policy_reload_running_seconds", "For how long a look at the policies has been "
+                                "under way; 0 between looks", loaded.reloader.seconds_at_work)
         yield GaugeMetricFamily("koord_policy_generation", "The generation of policies in force", status.generation)
         yield GaugeMetricFamily("koord_policy_restored_generation", "The earlier generation that somebody brought "
                                 "back; 0 where what runs is what the directories hold", status.restored or 0)
@@ -815,7 +817,7 @@ def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
         "cluster": {"source": loaded.source, "nodes": len(extender.cluster.names)} | _views_of(loaded),
         "pinnedPods": extender.pins,
         "assumedPods": len(extender.placements),
-        "policies": loaded.reloader.status().to_json(),
+        "policies": loaded.reloader.status().to_json() | {"reloadSeconds": round(loaded.reloader.seconds_at_work, 3)},
         "expressions": expressions_of(scheduler.profiles),
         "shadow": None if extender.shadow is None else extender.shadow.to_json(),
         "audits": extender.audits.to_json(),

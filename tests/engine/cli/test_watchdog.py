@@ -122,6 +122,8 @@ def test_a_document_that_hangs_is_named_and_rolled_back_and_the_server_is_ready_
         assert client.metric("koord_policy_overdue_decisions_total", plugin="by-name", point="filter") == 1
         assert [each["code"] for each in found["policies"]["sources"][0]["problems"]] == ["overdue"]
         assert client("GET", "/healthz")[0] == 200
+        told = subprocess.run(command("status", "--endpoint", client.url), check=False, capture_output=True, text=True, timeout=60)
+        assert (told.returncode, "NOT READY: filter about `shop/hang` has been under way for" in told.stdout) == (6, True)
         Path(environment["HANGING_PIPE"]).write_text("go on")
         readiness(client, 200)
         assert client("POST", "/filter", question("one", name="hang", uid="u2"))[1]["NodeNames"] == ["one"]

@@ -1074,3 +1074,22 @@ def test_what_could_not_be_checked_for_no_fault_of_its_own_is_tried_again(tmp_pa
     worker[0] = True
     time.run(reloader, 2)
     assert (names(live), messages(reloader), reloader.status().healthy) == (["two"], [], True)
+
+
+def test_a_build_that_does_not_end_can_be_seen_from_other_threads(tmp_path: Path, live: Live) -> None:
+    policies, begun, go_on = write(tmp_path / "p", a="plugin one"), threading.Event(), threading.Event()
+
+    def build(sources: Sequence[Source]) -> list[Plugin]:
+        if live.registry.generation:
+            begun.set()
+            go_on.wait(30)
+        return toy_build(sources)
+
+    reloader = Reloader(live, [policies], build, settle=0.0)
+    reloader.start()
+    write(policies, a="plugin two")
+    assert begun.wait(30)
+    at_work = reloader.seconds_at_work
+    go_on.set()
+    reloader.close()
+    assert (at_work > 0, reloader.seconds_at_work) == (True, 0)

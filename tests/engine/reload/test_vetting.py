@@ -213,6 +213,12 @@ def test_a_vetted_build_compiles_what_passed_and_nothing_else(vetter):
     assert build.warnings([file("a")]) == ()
 
 
+def test_a_document_that_is_not_compiled_in_its_time_has_problems_that_name_it():
+    with pytest.raises(PolicyError) as raised:
+        Builder(seconds=0)([file("a")])
+    assert {(each.code, each.span.place[0]) for each in raised.value.problems} == {("cel-deadline", "a.yaml")}
+
+
 def test_two_hundred_documents_are_compiled_in_slices_and_an_edit_takes_two():
     pauses = []
     builder = Builder(pause=lambda: pauses.append(None))
