@@ -306,7 +306,7 @@ def write_functions() -> str:
             if function is None or name in told or name.startswith("@not"):
                 continue
             told.add(name)
-            signatures = "<br>".join(code(signature(name, each)) for each in function.overloads)
+            signatures = "<br>".join(code(signature(name, each)) for each in function.overloads if not each.dynamic)
             rows.append([signatures or code(name), function.doc, cost_of(function), code(function.example)])
         if rows:
             parts += [[f"## {title}"], table(("signature", "meaning", "cost", "example"), rows)]

@@ -647,6 +647,8 @@ class _Checker:
         for overload in function.overloads:
             if overload.member != member or len(overload.parameters) != len(types):
                 continue
+            if overload.dynamic and DYN not in types:
+                continue
             wanted: Sequence[Type] = overload.parameters
             found = overload.result
             if found.variable or found.parameters or any(each.variable or each.parameters for each in wanted):
@@ -693,7 +695,8 @@ class _Checker:
         if isinstance(node, Literal):
             return Uint(node.value) if node.unsigned and isinstance(node.value, int) else node.value
         if isinstance(node, ListLiteral) and not node.optional:
-            return [self.known(each) for each in node.elements]
+            # An element of the type dyn may be anything to whoever looks at types.
+            return [Unknown(DYN) if self.types[each.id] == DYN else self.known(each) for each in node.elements]
         unknown = Unknown(self.substitute(self.types[node.id]))
         reference = self.references.get(node.id)
         if not isinstance(reference, CallReference) or reference.function not in FOLDED:
@@ -793,7 +796,7 @@ class _Checker:
         if not hint and name in ("_==_", "_!=_"):
             hint = "both sides must have one type; `dyn(x)` leaves it to run time"
         if not hint:
-            signatures = [show_signature(name, each) for each in function.overloads]
+            signatures = [show_signature(name, each) for each in function.overloads if not each.dynamic]
             more = len(signatures) - _SHOWN_SIGNATURES
             hint = "there is " + ", ".join(f"`{each}`" for each in signatures[:_SHOWN_SIGNATURES])
             hint += f" and {more} more" if more > 0 else ""

@@ -40,7 +40,7 @@ from .exact import (
 from .library.core import CORE, divide_double, divide_int, modulo_int
 from .traversal import comparison, everything, nothing, result_size, search
 from .types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, ObjectType, Type
-from .values import INT64_MAX, INT64_MIN, Uint, equal, has_key, index, index_list, is_map, key_value
+from .values import INT64_MAX, INT64_MIN, Uint, equal, equal_or_raise, has_key, index, index_list, is_map, key_value
 
 _LOOP_LIMIT: Final = 100_000
 """Units that the loops of one call may take, by the parts of what is done in each turn; who needs more is metered."""
@@ -131,6 +131,7 @@ class _Metered:
             steps = comparison(left, right)
             if steps > _FREE_SIZE:
                 self.spend(steps)
+            return equal_or_raise(left, right)
         return equal(left, right)
 
     def in_list(self, value: object, items: list[object]) -> bool:

@@ -138,6 +138,8 @@ class Overload:
     for all else), receiver first, and raises `InvalidLiteralError` for a call that can only fail."""
     measure: Callable[..., int] | None = None
     """What a call with these arguments costs where that is no sum over their sizes; `cost` then is an upper bound."""
+    dynamic: bool = False
+    """Whether only arguments of unknown type reach it: the checker knows no such signature."""
     walk: Walk | None = None
     """How many steps a call takes through its arguments, where they may hold other values (see `traversal`): by default
     it looks through all of them. Texts alone are counted by `cost`."""

@@ -331,6 +331,8 @@ class _Estimator:
             return self.sum([condition, replace(larger, low=min(first.low, second.low))], 0, 0, shape)
         if function in ("_[_]", "_[?_]"):
             key = node.args[1]
+            if isinstance(key, Select | Ident | Call):
+                parts[1].low = max(0, parts[1].low - 1)  # a key that is read costs a step less
             if isinstance(key, Literal) and isinstance(key.value, str):
                 return self.sum(parts, 1, 1, self.field(parts[0].shape, key.value, type_))
             return self.sum(parts, 1, 1, self.element(parts[0].shape))

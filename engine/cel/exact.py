@@ -52,6 +52,7 @@ from .values import (
     find,
     index,
     is_map,
+    is_opaque,
     key_of,
     key_value,
     no_overload,
@@ -343,6 +344,11 @@ def _comparison_cost(arguments: tuple[object, ...]) -> int:
     return math.ceil(min(map(size_of, arguments)) * 0.1)
 
 
+def _equality_cost(arguments: tuple[object, ...]) -> int:
+    """Return 1 where the left side is of a kind that only a library knows, else what a comparison costs."""
+    return 1 if is_opaque(arguments[0]) else _comparison_cost(arguments)
+
+
 def _sum_cost(arguments: tuple[object, ...]) -> int:
     """Return a tenth of both texts together; 1 for anything else."""
     if arguments[0].__class__ in {str, bytes}:
@@ -372,7 +378,8 @@ def _traversed(value: object, known: dict[int, int]) -> int:
 
 
 _COSTS: Final[dict[str, Callable[[tuple[object, ...]], int]]] = {
-    **dict.fromkeys(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"), _comparison_cost),
+    "_==_": _equality_cost,
+    **dict.fromkeys(("_!=_", "_<_", "_<=_", "_>_", "_>=_"), _comparison_cost),
     **dict.fromkeys(("matches", "find", "findAll"), _search_cost),
     **dict.fromkeys(("isSorted", "sum", "min", "max", "indexOf", "lastIndexOf"), _traversal_cost),
     "_+_": _sum_cost, "lists.range": lambda arguments: _LIST_COST + 1 + max(arguments[0], 0),  # type: ignore[call-overload]
@@ -638,7 +645,8 @@ class _Builder:
                 raise no_overload()
             return Optional(value_of(container, key))
 
-        base = self._base_cost(node.args[0])
+        # cel-go resolves a key that is read while it takes the step, and counts no step for where the reading begins.
+        base = self._base_cost(node.args[0]) - self._is_read(node.args[1])
 
         def at(frame: Frame) -> object:
             container = operand(frame)
@@ -721,6 +729,14 @@ class _Builder:
             raise no_overload().at(position)
 
         return conditional
+
+    def _is_read(self, node: Expr) -> bool:
+        """Whether a node is a variable, a field, or an element."""
+        if isinstance(self.references.get(node.id), VariableReference | LocalReference | DefinitionReference):
+            return True
+        if isinstance(node, ast.Select):
+            return not node.test
+        return isinstance(node, ast.Call) and node.function in {"_[_]", "_[?_]"}
 
     def _only_reads(self, node: Expr) -> bool:
         """Whether a node is a variable, or what is read of one or of a computed value."""

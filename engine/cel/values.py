@@ -311,6 +311,31 @@ def whole(number: object) -> int | None:
 # --- equality and order ----------------------------------------------------------------------------------------------
 
 
+_OF_THE_LANGUAGE: Final = frozenset({Uint, Timestamp, Duration, Optional})
+
+
+def equal_or_raise(left: object, right: object) -> bool:
+    """Return what `==` does: `equal`, but a library's value (a quantity, an address) has no equality with other kinds.
+
+    Only where it is on the left, only for the two values themselves, and not with null, as in Kubernetes.
+    """
+    if left.__class__ is not right.__class__ and right is not None and is_opaque(left):
+        raise no_overload()
+    return equal(left, right)
+
+
+def is_opaque(value: object) -> bool:
+    """Whether a value is of a kind that only a library knows."""
+    return hasattr(value.__class__, "cel_type") and value.__class__ not in _OF_THE_LANGUAGE
+
+
+def _may_be_equal(left: object, right: object) -> bool:
+    """Whether two parts of lists or maps do not tell them apart; in Kubernetes a pair without equality does not."""
+    if left.__class__ is not right.__class__ and left is not None and right is not None and is_opaque(left):
+        return True
+    return equal(left, right)
+
+
 def equal(left: object, right: object) -> bool:
     """Whether two values are equal: numbers across their kinds, other kinds never across (spec/cel.md A7)."""
     kind, other = left.__class__, right.__class__
@@ -337,7 +362,7 @@ def equal_lists(left: list[object], right: list[object]) -> bool:
     """Whether two lists are of one length and pairwise equal."""
     if len(left) != len(right):
         return False
-    return all(equal(a, b) for a, b in zip(left, right, strict=True))
+    return all(_may_be_equal(a, b) for a, b in zip(left, right, strict=True))
 
 
 def equal_maps(left: Mapping[object, object], right: Mapping[object, object]) -> bool:
@@ -346,7 +371,7 @@ def equal_maps(left: Mapping[object, object], right: Mapping[object, object]) ->
         return False
     for key, value in left.items():
         other = right.get(key, _MISSING)
-        if other is _MISSING or not equal(value, other):
+        if other is _MISSING or not _may_be_equal(value, other):
             return False
     return True
 

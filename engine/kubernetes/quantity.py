@@ -9,6 +9,7 @@ answers depend on which (`asInteger`): this module keeps the same distinction in
 from __future__ import annotations
 
 import enum
+import math
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -95,10 +96,12 @@ class Quantity:
         return amount if _INT64_MIN <= amount <= _INT64_MAX else None
 
     def __float__(self) -> float:
-        if self.scale == 0:
-            return float(self.digits)
-        # Go's AsApproximateFloat64: round the digits first, then multiply.
-        return float(self.digits) * float(f"1e{self.scale}")
+        """Return what Go's `AsApproximateFloat64` does: the digits rounded, times a power of ten; may be infinite."""
+        try:
+            base = float(self.digits)
+        except OverflowError:
+            base = math.inf * self.sign
+        return base if self.scale == 0 else base * _power_of_ten(self.scale)
 
     def compare(self, other: Quantity) -> int:
         """Return -1, 0 or 1 as this amount is less than, equal to or greater than the other."""
@@ -168,6 +171,18 @@ class Quantity:
         return f"Quantity({str(self)!r})"
 
 
+def _power_of_ten(exponent: int) -> float:
+    """Return what Go's `math.Pow10` does: the product or quotient of two table entries, each of them rounded."""
+    if exponent < -323:
+        return 0.0
+    if exponent > 308:
+        return math.inf
+    tens, rest = divmod(abs(exponent), 32)
+    if exponent >= 0:
+        return float(f"1e{32 * tens}") * float(f"1e{rest}")
+    return float(f"1e-{32 * tens}") / float(f"1e{rest}")
+
+
 def _reduced(digits: int, scale: int) -> tuple[int, int]:
     """Return the same amount without trailing zeros in its digits."""
     if digits == 0:
@@ -220,9 +235,13 @@ def _parse(text: str) -> Quantity:
         return Quantity(digits, scale, form)
     if not match[2] and not point:  # only the int64 form reads a bare suffix as zero
         raise ValueError(f"`{text}` is not a quantity: it has no digits")
-    if scale < -9:
-        divisor = 10 ** (-9 - scale)
-        digits = -(-digits // divisor) if digits >= 0 else digits // divisor
+    if digits:
+        # As big decimals all amounts are counted in nanos.
+        if scale < -9:
+            divisor = 10 ** (-9 - scale)
+            digits = -(-digits // divisor) if digits >= 0 else digits // divisor
+        else:
+            digits *= 10 ** (scale + 9)
         scale = -9
     amount = Quantity(digits, scale, form, small=False)
     if form is Format.BINARY:

@@ -38,6 +38,7 @@ from ..values import (
     Uint,
     compare,
     equal,
+    equal_or_raise,
     has_key,
     index,
     index_list,
@@ -223,7 +224,9 @@ OPERATORS: Final = (
     Function("_%_", _MODULO, "Remainder, with the sign of the dividend.", "-7 % 2 == -1"),
     Function("-_", _NEGATE, "Negation.", "-(1 + 1) == -2"),
     Function("!_", (Overload("logical_not", (BOOL,), BOOL, lambda a: not a),), "Not.", "!false"),
-    Function("_==_", (Overload("equals", (A, A), BOOL, equal, walk=comparison),), "Equal.", "[1, 2] == [1, 2]"),
+    Function(
+        "_==_", (Overload("equals", (A, A), BOOL, equal_or_raise, walk=comparison),), "Equal.", "[1, 2] == [1, 2]",
+    ),
     Function(
         "_!=_", (Overload("not_equals", (A, A), BOOL, lambda a, b: not equal(a, b), walk=comparison),), "Not equal.",
         "'a' != 'b'",
@@ -420,9 +423,10 @@ CONVERSIONS: Final = (
         (
             Overload("duration_to_duration", (DURATION,), DURATION, _same),
             Overload("string_to_duration", (STRING,), DURATION, Duration.parse),
-            Overload("int64_to_duration", (INT,), DURATION, Duration.of),
+            Overload("int64_to_duration", (INT,), DURATION, Duration.of, dynamic=True),
         ),
-        "The span of a text such as `1h30m`, or of nanoseconds.", "duration('1h30m') == duration('90m')",
+        "The span of a text such as `1h30m`; of a number of unknown type, so many nanoseconds.",
+        "duration('1h30m') == duration('90m')",
     ),
     Function(
         "type", (Overload("type", (A,), type_of(A), type_of_value, walk=nothing),), "The type of a value.",

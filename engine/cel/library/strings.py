@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from ..environment import Cost, Function, InvalidLiteralError, Overload, Unknown
@@ -142,7 +142,7 @@ def quote(text: str) -> str:
 
 # --- format ----------------------------------------------------------------------------------------------------------
 
-_CLAUSE: Final = re.compile(r"%(?:%|(?:\.([0-9]+))?(.))", re.DOTALL)
+_CLAUSE: Final = re.compile(r"(?>(\.[0-9]*)?)(.)?", re.DOTALL)
 _SUPERSCRIPT: Final = str.maketrans("0123456789-", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b")
 _LARGEST_PRECISION: Final = 1_000
 
@@ -275,32 +275,59 @@ def _hex(value: object) -> str:
     )
 
 
+def _parts(template: str, count: float) -> Iterator[str | tuple[str, int]]:
+    """Yield the texts and clauses of a template for so many values, a clause as its letter and precision.
+
+    What is wrong is found in cel-go's order and said in its words.
+    """
+    position = used = 0
+    while (start := template.find("%", position)) >= 0:
+        yield template[position:start]
+        if template.startswith("%", start + 1):
+            yield "%"
+            position = start + 2
+            continue
+        if used >= count:
+            raise EvaluationError(f"index {used} out of range")
+        match = _CLAUSE.match(template, start + 1)
+        assert match is not None  # it matches nothing as well
+        if not match[0]:
+            raise EvaluationError("unexpected end of string")
+        if match[2] is None:
+            raise _bad_clause("error while parsing precision: could not find end of precision specifier")
+        precision = 6 if match[1] is None else _precision(match[1][1:])
+        if match[2] not in _KINDS:
+            raise _bad_clause(f'unrecognized formatting clause "{match[2]}"')
+        yield match[2], precision
+        position, used = match.end(), used + 1
+    yield template[position:]
+
+
+def _precision(digits: str) -> int:
+    if not digits:
+        raise _bad_clause(
+            'error while parsing precision: error while converting precision to integer: strconv.Atoi: parsing "":'
+            " invalid syntax",
+        )
+    if len(digits) >= 5 or int(digits) > _LARGEST_PRECISION:
+        raise _bad_clause(
+            f"error while parsing precision: precision {digits[:20]} exceeds maximum allowed precision"
+            f" {_LARGEST_PRECISION}",
+        )
+    return int(digits)
+
+
+def _bad_clause(message: str) -> EvaluationError:
+    return EvaluationError(f"could not parse formatting clause: {message}")
+
+
 def _format(*, old: bool) -> Callable[[str, list[object]], str]:
     def format_(template: str, values: list[object]) -> str:
-        used = 0
-        parts: list[str] = []
-        position = 0
-        for match in _CLAUSE.finditer(template):
-            parts.append(template[position : match.start()])
-            position = match.end()
-            if match[0] == "%%":
-                parts.append("%")
-                continue
-            if match[2] not in "sdfebxXo":
-                raise EvaluationError(
-                    f'could not parse formatting clause: unrecognized formatting clause "{match[2]}"',
-                )
-            if used >= len(values):
-                raise EvaluationError(f"index {used} out of range")
-            precision = int(match[1]) if match[1] and len(match[1]) < 5 else 6
-            if (match[1] and len(match[1]) >= 5) or precision > _LARGEST_PRECISION:
-                raise EvaluationError(f"could not parse formatting clause: precision {match[1][:20]} is too large")
-            parts.append(_clause(match[2], values[used], precision, old=old))
-            used += 1
-        rest = template[position:]
-        if "%" in rest:
-            raise EvaluationError("could not parse formatting clause: unexpected end of string")
-        text = "".join([*parts, rest])
+        rest = iter(values)
+        text = "".join(
+            part if isinstance(part, str) else _clause(part[0], next(rest), part[1], old=old)
+            for part in _parts(template, len(values))
+        )
         if len(text) > _LARGEST:
             raise _too_large()
         return text
@@ -309,20 +336,32 @@ def _format(*, old: bool) -> Callable[[str, list[object]], str]:
 
 
 _ANYTHING: Final = frozenset({DYN, ERROR})
+_ON_TEXTS: Final = (
+    "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and"
+    " timestamps"
+)
+_ON_INTEGERS: Final = "clause can only be used on integers"
+_ON_DOUBLES: Final = "clause can only be used on doubles"
+_AS_HEX: Final = "only integers, byte buffers, and strings can be formatted as hex"
+_HEXADECIMAL: Final = frozenset({"int", "uint", "string", "bytes"})
 _KINDS: Final[dict[str, tuple[str, frozenset[str]]]] = {
-    "s": ("a text", frozenset({
-        "string", "bool", "bytes", "int", "uint", "double", "list", "map", "type", "null_type", "null",
-        TIMESTAMP.name, DURATION.name,
-    })),
-    "d": ("an int or uint", frozenset({"int", "uint"})),
-    "f": ("a number", frozenset({"int", "uint", "double"})),
-    "e": ("a number", frozenset({"int", "uint", "double"})),
-    "b": ("an int, uint or bool", frozenset({"int", "uint", "bool"})),
-    "o": ("an int or uint", frozenset({"int", "uint"})),
-    "x": ("an int, uint, string or bytes", frozenset({"int", "uint", "string", "bytes"})),
-    "X": ("an int, uint, string or bytes", frozenset({"int", "uint", "string", "bytes"})),
+    "s": (
+        _ON_TEXTS,
+        frozenset({
+            "string", "bool", "bytes", "int", "uint", "double", "list", "map", "type", "null_type", "null",
+            TIMESTAMP.name, DURATION.name,
+        }),
+    ),
+    "d": (f"decimal {_ON_INTEGERS}", frozenset({"int", "uint"})),
+    # A text may be `NaN` or `Infinity`.
+    "f": (f"fixed-point {_ON_DOUBLES}", frozenset({"double", "string"})),
+    "e": (f"scientific {_ON_DOUBLES}", frozenset({"double", "string"})),
+    "b": ("only integers and bools can be formatted as binary", frozenset({"int", "uint", "bool"})),
+    "o": (f"octal {_ON_INTEGERS}", frozenset({"int", "uint"})),
+    "x": (_AS_HEX, _HEXADECIMAL),
+    "X": (_AS_HEX, _HEXADECIMAL),
 }
-"""What each clause takes, in words and as names of types."""
+"""What each clause takes, in words and as names of types: stricter when compiled than at run time, as in Kubernetes."""
 
 
 def _validate_format(arguments: tuple[object, ...]) -> None:
@@ -331,32 +370,28 @@ def _validate_format(arguments: tuple[object, ...]) -> None:
     if not isinstance(template, str):
         return
     letters = []
-    for match in _CLAUSE.finditer(template):
-        if match[0] == "%%":
-            continue
-        if match[2] not in _KINDS:
-            raise InvalidLiteralError(f"`{match[0]}` is no clause of a template: there are %s %d %f %e %b %o %x %X", 0)
-        letters.append(match[2])
-    if "%" in _CLAUSE.sub("", template):
-        raise InvalidLiteralError("the template ends within a clause: a `%` is written `%%`", 0)
-    if not isinstance(values, list):
-        return
-    if len(values) != len(letters):
-        raise InvalidLiteralError(f"the template has {len(letters)} clauses, the list {len(values)} values")
-    for position, (letter, value) in enumerate(zip(letters, values, strict=True)):
-        _validate_clause(letter, value, position)
+    try:
+        for part in _parts(template, len(values) if isinstance(values, list) else math.inf):
+            if not isinstance(part, str):
+                if isinstance(values, list):
+                    _validate_clause(part[0], values[len(letters)], len(letters))
+                letters.append(part[0])
+    except EvaluationError as error:
+        raise InvalidLiteralError(error.message) from None
+    if isinstance(values, list) and len(values) > len(letters):
+        raise InvalidLiteralError(
+            f"too many arguments supplied to string.format (expected {len(letters)}, got {len(values)})",
+        )
 
 
 def _validate_clause(letter: str, value: object, position: int) -> None:
     words, kinds = _KINDS[letter]
-    if isinstance(value, Unknown):
-        kind = value.type
+    kind = value.type if isinstance(value, Unknown) else type_of_value(value)
+    if isinstance(value, Unknown) and (letter == "s" or kind in _ANYTHING or kind.variable):
         # An object is a map when it runs, and its type does not say that it is one: `%s` is left to run time.
-        if letter != "s" and kind not in _ANYTHING and not kind.variable and kind.name not in kinds:
-            raise InvalidLiteralError(f"`%{letter}` takes {words}, not {type_name(kind)}", 1, position)
         return
-    if _name(value) not in kinds:
-        raise InvalidLiteralError(f"`%{letter}` takes {words}, not {_name(value)}", 1, position)
+    if kind.name not in kinds and type_name(kind) not in kinds:
+        raise InvalidLiteralError(f"error during formatting: {words}, was given {type_name(kind)}", 1, position)
 
 
 def _clause(letter: str, value: object, precision: int, *, old: bool) -> str:

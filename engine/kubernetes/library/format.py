@@ -24,6 +24,9 @@ _QUALIFIED: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE: Final = f"({_QUALIFIED})?"
 _UUID: Final = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.IGNORECASE)
 
+_DOTTED: Final = re.compile(_SUBDOMAIN)
+_LONGEST_LABEL: Final = 100_000
+"""Characters of a text of which it is found out whether it has dots; matching is linear."""
 _LABEL_MESSAGE: Final = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with"
     f" an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL}')"
@@ -87,8 +90,18 @@ def _prefix(check: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
     return check_prefix
 
 
-_label = _matching(_LABEL, 63, _LABEL_MESSAGE)
+_matches_label = _matching(_LABEL, 63, _LABEL_MESSAGE)
 _subdomain = _matching(_SUBDOMAIN, 253, _SUBDOMAIN_MESSAGE)
+
+
+def _label(text: str) -> list[str]:
+    problems = _matches_label(text)
+    # What is a subdomain whatever its length, and no label, has dots.
+    if _LABEL_MESSAGE in problems and len(text) <= _LONGEST_LABEL and _DOTTED.fullmatch(text):
+        problems[-1] = "must not contain dots"
+    return problems
+
+
 _label_1035 = _matching(_LABEL_1035, 63, _LABEL_1035_MESSAGE)
 _label_value = _matching(_VALUE, 63, _VALUE_MESSAGE)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Final
 
 from ...cel.environment import Cost, Function, Overload
 from ...cel.library.core import add_int, checked_uint
 from ...cel.traversal import everything, search
 from ...cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, Type, list_of, variable
-from ...cel.values import Duration, EvaluationError, Uint, compare, equal, no_overload
+from ...cel.values import Duration, EvaluationError, Timestamp, Uint, compare, equal, no_overload
 
 _T: Final = variable("T")
 _COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
@@ -18,8 +17,29 @@ _SUMMABLE: Final = (INT, UINT, DOUBLE, DURATION)
 _TRAVERSAL: Final = Cost(0, ((0, 1.0),))
 
 
+_KINDS: Final = frozenset({bool, int, Uint, float, str, bytes, Timestamp, Duration})
+
+
+def _order(left: object, right: object) -> int | None:
+    """Return -1, 0 or 1; None for two values that have no order, which these functions pass over as Kubernetes does."""
+    try:
+        return compare(left, right)
+    except EvaluationError:
+        return None
+
+
+def _check_kinds(items: list[object]) -> None:
+    if any(each.__class__ not in _KINDS for each in items):
+        raise no_overload()
+
+
 def _is_sorted(items: list[object]) -> bool:
-    return all(compare(left, right) <= 0 for left, right in pairwise(items))
+    for position, each in enumerate(items):
+        if each.__class__ not in _KINDS:
+            raise no_overload()
+        if position and _order(items[position - 1], each) == 1:
+            return False
+    return True
 
 
 def _sum(items: list[object]) -> object:
@@ -50,19 +70,14 @@ def _extreme(name: str, sign: int) -> Callable[[list[object]], object]:
     def evaluate(items: list[object]) -> object:
         if not items:
             raise EvaluationError(f"{name} called on empty list")
+        _check_kinds(items)
         best = items[0]
         for each in items[1:]:
-            if _is_nan(each):
-                continue
-            if _is_nan(best) or sign * compare(each, best) > 0:
+            if _order(best, each) == -sign:
                 best = each
         return best
 
     return evaluate
-
-
-def _is_nan(value: object) -> bool:
-    return type(value) is float and value != value  # noqa: PLR0124
 
 
 def _index_of(items: list[object], value: object) -> int:

@@ -1,0 +1,257 @@
+"""Classes of expressions in which this engine differed from Kubernetes' own, held to its sources (cel-go, apiserver)."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from koordpolicy.engine.cel.environment import Environment, Variable
+from koordpolicy.engine.cel.program import compile as compile_program
+from koordpolicy.engine.cel.types import DYN
+from koordpolicy.engine.cel.values import EvaluationError
+from koordpolicy.engine.kubernetes.library import FUNCTIONS
+from koordpolicy.engine.kubernetes.quantity import Quantity
+from koordpolicy.engine.source import PolicyError
+
+PLACE = Environment(functions=FUNCTIONS).with_variables(Variable("d", DYN), Variable("m", DYN), Variable("xs", DYN))
+GIVEN = {"d": {"namespace": "x", "metadata": {"namespace": "y"}}, "m": {"a": "b", "b": "a"}, "xs": [2, 0, 1]}
+
+
+def value(text: str) -> object:
+    """Return the value by both evaluators, or the message of the error."""
+    program = compile_program(text, PLACE)
+    found: list[object] = []
+    for run in (lambda: program.evaluate(GIVEN), lambda: program.metered(GIVEN)[0]):
+        try:
+            found.append(run())
+        except EvaluationError as error:
+            found.append(f"error: {error.message}")
+    assert found[0] == found[1] or found[0] != found[0]
+    return found[0]
+
+
+def refusal(text: str) -> tuple[int, str]:
+    """Return the column and the message of what is wrong with an expression."""
+    with pytest.raises(PolicyError) as caught:
+        compile_program(text, PLACE)
+    (problem,) = caught.value.problems
+    assert problem.span is not None
+    return problem.span.source.position(problem.span.start)[1], problem.message
+
+
+def cost(text: str) -> int:
+    return compile_program(text, PLACE).metered(GIVEN)[1]
+
+
+# --- quantities ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("500m", 500 * 1e-3), ("1.1", 11 * (1e0 / 1e1)), ("3n", 3 * (1.0 / 1e9)), ("9223372036854775807", 9223372036854775807e9 * (1.0 / 1e9)),
+    ("12345678901234567890123", float(12345678901234567890123 * 10**9) * 1e-9),
+    ("0.12345678901234567890123", float(123456790) * 1e-9), ("1e305", 1e32 ** 0 * 1e288 * 1e17),
+    ("1.234567890123456789e300", math.inf), ("-1.234567890123456789e300", -math.inf), ("123456789012345678Gi", 9223372036854775807.0),
+    ("0", 0.0), ("00000000000000000000000", 0.0),
+])  # fmt: skip
+def test_the_double_of_a_quantity_is_its_digits_times_a_power_of_ten(text: str, expected: float) -> None:
+    assert value(f"quantity('{text}').asApproximateFloat()") == expected
+
+
+@given(st.integers(10**18, 10**40), st.integers(0, 12))
+def test_large_quantities_are_counted_in_nanos(digits: int, fraction: int) -> None:
+    text = f"{digits}.{'0' * fraction}" if fraction else str(digits)
+    assert float(Quantity.parse(text)) == float(digits * 10**9) * (1.0 / 1e9)
+
+
+@pytest.mark.parametrize("made", [
+    "quantity('1')", "ip('1.2.3.4')", "cidr('10.0.0.0/8')", "url('https://a.b/c')", "semver('1.2.3')", "format.uuid()",
+])  # fmt: skip
+@pytest.mark.parametrize("other", ["1", "'1'", "1.5", "true", "[1]", "{'a': 1}", "timestamp(0)", "int", "b'a'"])
+def test_a_value_of_a_library_has_no_equality_with_other_kinds(made: str, other: str) -> None:
+    assert value(f"dyn({made}) == dyn({other})") == "error: no such overload"
+    assert value(f"dyn({made}) != dyn({other})") is True
+    assert value(f"dyn({other}) == dyn({made})") is False
+    assert value(f"dyn({other}) != dyn({made})") is True
+    assert value(f"dyn({made}) in dyn([{other}])") is False
+    assert value(f"dyn([{made}]).indexOf(dyn({other})) == -1") is True
+    assert value(f"dyn([{made}]) == dyn([{other}])") is True, "a pair without equality does not tell lists apart"
+    assert value(f"dyn([{made}, {made}]) == dyn([{other}])") is False
+    assert value(f"dyn({made}) == dyn({other}) || true") is True
+
+
+@pytest.mark.parametrize("made", ["quantity('1')", "ip('1.2.3.4')", "semver('1.2.3')"])
+def test_a_value_of_a_library_is_not_null(made: str) -> None:
+    assert value(f"dyn({made}) == dyn(null)") is value(f"dyn(null) == dyn({made})") is False
+
+
+def test_values_of_two_libraries_have_no_equality() -> None:
+    assert value("dyn(quantity('1')) == dyn(ip('::1'))") == "error: no such overload"
+    assert value("dyn(ip('::1')) == dyn(quantity('1'))") == "error: no such overload"
+
+
+# --- lists -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("items", "expected"), [
+    ("dyn(1), dyn('a')", True), ("dyn('a'), dyn(1)", True), ("dyn(2), dyn('a'), dyn(1)", True), ("dyn(2), dyn(1), dyn('a')", False),
+    ("dyn(1), dyn(1.5), dyn(2u)", True), ("dyn(true), dyn(1), dyn(false)", True), ("dyn(0.0 / 0.0), dyn(1.0), dyn(0.5)", False),
+    ("dyn(2.0), dyn(0.0 / 0.0), dyn(1.0)", True), ("dyn(timestamp(0)), dyn(duration('1s'))", True),
+    ("dyn([1]), dyn(1)", "error: no such overload"), ("dyn(1), dyn(null)", "error: no such overload"),
+    ("dyn({'a': 1})", "error: no such overload"), ("dyn(2), dyn(1), dyn(null)", False), ("dyn(quantity('1'))", "error: no such overload"),
+])  # fmt: skip
+def test_a_list_is_sorted_where_no_pair_is_found_that_is_not(items: str, expected: object) -> None:
+    assert value(f"dyn([{items}]).isSorted()") == expected
+
+
+@pytest.mark.parametrize(("call", "expected"), [
+    ("dyn([dyn(2), dyn('a'), dyn(1)]).min()", 1), ("dyn([dyn('a'), dyn(2), dyn(1)]).max()", "a"),
+    ("[1.0, 0.0 / 0.0, 0.5].min()", 0.5), ("[1.0, 0.0 / 0.0, 2.5].max()", 2.5), ("dyn([dyn(1), dyn(null)]).min()", "error: no such overload"),
+])  # fmt: skip
+def test_what_has_no_order_is_passed_over_by_extremes(call: str, expected: object) -> None:
+    assert value(call) == expected
+
+
+def test_an_extreme_that_begins_at_no_number_stays_there() -> None:
+    assert value("string([0.0 / 0.0, 1.0].min())") == "NaN"
+
+
+# --- costs -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("made", ["ip('1.2.3.4')", "ip('::1')", "cidr('10.0.0.0/8')", "cidr('2001:db8::/64')", "quantity('1')"])
+def test_equality_of_a_librarys_values_costs_one(made: str) -> None:
+    assert cost(f"{made} == {made}") == 2 * cost(made) + 1
+
+
+def test_inequality_of_addresses_costs_by_their_size() -> None:
+    assert cost("ip('::1') != ip('::1')") == 2 * cost("ip('::1')") + 2
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    # A key that is read counts a step for each field of it, and none for where its reading begins.
+    ("m['a']", 2), ("xs[0]", 2), ("xs[xs[0]]", 3), ("m[m['a']]", 3), ("xs[xs[xs[0]]]", 4), ("m[string(m.a)]", 5), ("m[m.a]", 3),
+    ("m[?m.a].hasValue()", 4),
+    ("m.all(k, m[k] != 'z')", 1 + 1 + 2 * (3 + 2 + 1)), ("xs.map(i, xs[i])", 1 + 1 + 3 * (12 + 2)),
+    ("{'a': 1, 'b': 2}.all(k, {'a': 1, 'b': 2}[k] > 0)", 1 + 2 * (3 + 2 + 1)),
+    ("lists.range(3).map(i, string(xs[i])).join(',')", 11 + 3 + 1 + 3 * (12 + 1 + 2) + 1),
+])  # fmt: skip
+def test_a_key_that_is_read_costs_a_step_less(text: str, expected: int) -> None:
+    assert cost(text) == expected
+
+
+# --- formats and templates -------------------------------------------------------------------------------------------
+
+DOTS = ["must not contain dots"]
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("a.b", DOTS), ("a.b.c-d", DOTS), ("1.2", DOTS), (f"{'a' * 62}.b", ["must be no more than 63 characters", *DOTS]),
+])  # fmt: skip
+def test_a_label_with_dots_is_told_so(text: str, expected: list[str]) -> None:
+    assert value(f"format.dns1123Label().validate('{text}').value()") == expected
+
+
+@pytest.mark.parametrize("text", ["A.b", "a..b", ".a", "a.", "a_b", "-a.b", ""])
+def test_a_label_that_is_no_subdomain_either_is_told_what_labels_are(text: str) -> None:
+    (message,) = value(f"format.dns1123Label().validate('{text}').value()")  # type: ignore[misc]
+    assert message.startswith("a lowercase RFC 1123 label must consist of")
+
+
+def test_prefixes_of_labels_have_no_dots_and_other_labels_say_nothing_of_them() -> None:
+    assert value("format.dns1123LabelPrefix().validate('a.b-').value()") == DOTS
+    (message,) = value("format.dns1035Label().validate('a.b').value()")  # type: ignore[misc]
+    assert message.startswith("a DNS-1035 label must consist of")
+
+
+BAD = "could not parse formatting clause: "
+PRECISION = f"{BAD}error while parsing precision: "
+
+
+@pytest.mark.parametrize(("text", "column", "message"), [
+    ("'abc %s %q'.format([1, 2])", 19, f'{BAD}unrecognized formatting clause "q"'),
+    ("'é%ü'.format([1])", 13, f'{BAD}unrecognized formatting clause "ü"'),
+    ("'%.3z'.format([1])", 14, f'{BAD}unrecognized formatting clause "z"'),
+    ("'%'.format([1])", 11, "unexpected end of string"), ("'%'.format([])", 11, "index 0 out of range"),
+    ("'%.'.format([1])", 12, f"{PRECISION}could not find end of precision specifier"),
+    ("'%.12'.format([1])", 14, f"{PRECISION}could not find end of precision specifier"),
+    ("'%.s'.format([1])", 13, f'{PRECISION}error while converting precision to integer: strconv.Atoi: parsing "": invalid syntax'),
+    ("'%s %s'.format([1])", 15, "index 1 out of range"), ("'%q %s'.format([])", 15, "index 0 out of range"),
+    ("'%s'.format([1, 2])", 12, "too many arguments supplied to string.format (expected 1, got 2)"),
+    ("'%d'.format(['a'])", 14, "error during formatting: decimal clause can only be used on integers, was given string"),
+    ("'%s %d'.format([1, 2.5])", 20, "error during formatting: decimal clause can only be used on integers, was given double"),
+    ("'%f'.format([1])", 14, "error during formatting: fixed-point clause can only be used on doubles, was given int"),
+    ("'%e'.format([true])", 14, "error during formatting: scientific clause can only be used on doubles, was given bool"),
+    ("'%b'.format([1.5])", 14, "error during formatting: only integers and bools can be formatted as binary, was given double"),
+    ("'%o'.format(['7'])", 14, "error during formatting: octal clause can only be used on integers, was given string"),
+    ("'%X'.format([1.5])", 14, (
+        "error during formatting: only integers, byte buffers, and strings can be formatted as hex, was given double"
+    )),
+])  # fmt: skip
+def test_a_bad_clause_is_said_in_kubernetes_words_where_kubernetes_says_it(text: str, column: int, message: str) -> None:
+    assert refusal(text) == (column, message)
+
+
+@pytest.mark.parametrize(("template", "values", "expected"), [
+    ("%q", "[1]", f'{BAD}unrecognized formatting clause "q"'), ("%", "[1]", "unexpected end of string"),
+    ("%s%s", "[1]", "index 1 out of range"), ("%d", "['a']", "error during formatting: decimal clause can only be used on integers, was given string"),
+])  # fmt: skip
+def test_a_template_that_is_computed_fails_in_the_same_words(template: str, values: str, expected: str) -> None:
+    assert value(f"('' + '{template}').format({values})") == f"error: {expected}"
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("'%.2f%%'.format([dyn(1)])", "1.00%"), ("'%%%s%%'.format([1])", "%1%"), ("('%' + 's').format([1, 2])", "1"),
+])  # fmt: skip
+def test_sound_templates_are_filled_in(text: str, expected: str) -> None:
+    assert value(text) == expected
+
+
+# --- names and conversions -------------------------------------------------------------------------------------------
+
+
+def test_names_are_escaped_in_declared_objects_only() -> None:
+    assert value("d.namespace") == "x"
+    assert value("d.metadata.namespace") == "y"
+    assert value("d.__namespace__") == "error: no such key: __namespace__"
+    assert value("has(d.metadata.__namespace__)") is False
+
+
+@pytest.mark.parametrize("text", ["duration(5)", "duration(-5)", "duration(0)", "duration(1 + 1)", "duration(5u)", "duration(1.5)"])
+def test_a_number_is_no_duration(text: str) -> None:
+    assert refusal(text)[1].startswith("no overload of `duration` takes (")
+
+
+def test_a_number_of_unknown_type_is_so_many_nanoseconds() -> None:
+    assert value("duration(dyn(5)) == duration('5ns')") is True
+    assert value("duration(xs[0]) == duration('2ns')") is True
+    assert value("duration(d.metadata) == duration('2ns')") == "error: no such overload"
+
+
+NO_NUMBERS = {
+    "int": ["1_0", " 1", "1 ", "0x10", "\u0661", "1.0", "1e3", "", "+", "9223372036854775808", "--1", "\u22121", "0b1", "1l"],
+    "uint": ["1_0", "+5", "-1", " 1", "0x10", "\u0661", "18446744073709551616", "1u"],
+    "double": [
+        "1_0", "1_0.5", "1.0_0", "1e1_0", "0x_1p-2", "0x1", "0x1.8", " 1", "1 ", "1\\n", "\u0661", "1,5", "1e400", "infin", "-nan", "+nan",
+        "nan(1)", "snan", "1.5f", "", ".", "e5", "1e", "0b1", "1d",
+    ],
+    "bool": ["yes", "TrUe", "tRUE", " true", "", "2", "on"],
+}
+
+
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in NO_NUMBERS.items() for text in texts])
+def test_a_text_that_go_does_not_read_is_refused(kind: str, text: str) -> None:
+    message = f"type conversion error from 'string' to '{kind}'"
+    assert refusal(f"{kind}('{text}')")[1] == message
+    assert value(f"{kind}('' + '{text}')") == f"error: {message}"
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("int('+5')", 5), ("int('-007')", -7), ("double('.5')", 0.5), ("double('5.')", 5.0), ("double('+Inf')", math.inf),
+    ("double('-infinity')", -math.inf), ("double('0x1p-2')", 0.25), ("double('0X1.8P+1')", 3.0), ("double('1e-400')", 0.0),
+    ("double('iNF')", math.inf), ("uint('007') == 7u", True), ("bool('T')", True),
+])  # fmt: skip
+def test_a_text_that_go_reads_is_read(text: str, expected: object) -> None:
+    assert value(text) == expected
