@@ -63,7 +63,7 @@ _OPTIONS: Final = ("bind", "enable", "priorities", "state_dir", "invalid_at_star
                    "max_error_rate", "refresh", "assume", "bind_pods",
                    "tls_cert", "tls_key", "client_ca", "health_bind",
                    "max_body", "shadow", "shadow_share", "admin_token_file", "decision_timeout", "stuck_timeout",
-                   "grace_period", "compile_timeout")
+                   "grace_period", "compile_timeout", "allow_empty")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,6 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--state-dir", metavar="DIR", type=Path, help="where the last good policies are kept")
     group.add_argument("--invalid-at-start", choices=("refuse", "last-good"),
                        help="what to do when the policies are invalid at start (default: refuse)")
+    group.add_argument("--allow-empty", action="store_const", const=True,
+                       help="a `--policies` path may hold no policy; without it, the last good policies of one that is "
+                            "emptied stay in force, and the server is not ready")
     group.add_argument("--reload-unit", choices=("source", "file"),
                        help="what stays in its previous version as a whole if anything in it is wrong: a `--policies` "
                             "path, or one file together with the PolicyParams that its documents reference "
@@ -285,6 +288,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
             python_plugins=_enabled(offers.plugins, options.enable or ()),
             state_dir=options.state_dir, invalid_at_start=InvalidAtStart(options.invalid_at_start or "refuse"),
             check=partial(check_profiles, settings.profiles), max_error_rate=options.max_error_rate,
+            allow_empty=bool(options.allow_empty),
         )
         tell_idle(reloader.begin(time.monotonic()), {settings.profiles[0].name}, options.enable or ())
         cluster, clock, refresh = Cluster(), time.time_ns, None

@@ -29,7 +29,7 @@ from .journal import write_changes
 from .mount import EMPTY, Mount, Presence, Reading, Stamp, Version
 from .publishing import publish
 from .saved import Saved, Store
-from .status import SourceStatus, Status
+from .status import EMPTIED, SourceStatus, Status
 
 Build: TypeAlias = Callable[[Sequence[Source]], Iterable[Plugin]]
 """Compiles the files of all sources together; raises `PolicyError` with everything that is wrong with them."""
@@ -54,6 +54,7 @@ BLAMED: Final = "overdue"
 UNAVAILABLE: Final = "vetting-unavailable"
 """The code of the problem that a set could not be checked, for no fault of its own: it is tried again."""
 HELD: Final = "held"
+_POLICY_KINDS: Final = ("SchedulerPlugin", "QoSPlugin", "DeschedulerPlugin", "PolicyParams")
 """The code of the problem with a version that is kept out because somebody went back from it."""
 _RESTLESS: Final = 100
 """After how many settle times without quiet a source is warned about."""
@@ -141,7 +142,8 @@ class Reloader:
     `groups` is asked with files as the unit only. `check` is asked about every set that builds, and refuses what nobody
     could run (arguments that a plugin does not take, for example); it is to be quick and to change nothing.
     `warnings` is asked about every set that goes in force, and what it says stands in the status. `hints` makes what
-    shortens the wait, from what is to be called when something may have changed.
+    shortens the wait, from what is to be called when something may have changed. Without `allow_empty`, a source that
+    holds no policy is refused: at start, and later, when what is in force of it stays.
     """
 
     def __init__(
@@ -160,6 +162,7 @@ class Reloader:
         reload_unit: ReloadUnit = ReloadUnit.SOURCE,
         groups: Groups | None = None,
         check: Take | None = None,
+        allow_empty: bool = True,
         warnings: Warn | None = None,
         max_error_rate: float | None = None,
         first_decisions: int = FIRST_DECISIONS,
@@ -184,6 +187,7 @@ class Reloader:
         self._unit = reload_unit
         self._groups = groups
         self._check = check
+        self._allow_empty = allow_empty
         self._warnings = warnings
         self._told: dict[str, list[str]] = {}
         self._prepare: Take | None = None
@@ -297,6 +301,9 @@ class Reloader:
                  for source in watched.newest.files.values()}
         plugins: tuple[Plugin, ...] = ()
         held: Mapping[_Watched, Saved] = self._held() if whole else {}
+        emptied = [watched for watched in self._watched if watched not in held and self._is_emptied(watched.newest)]
+        problems += [_emptied(watched) for watched in emptied]
+        whole = whole and not emptied
         try:
             plugins, held = self._with_held(files, held)
         except PolicyError as error:
@@ -463,8 +470,8 @@ class Reloader:
             if watched.wanted is not None and watched not in pending:
                 watched.last_good = watched.mixed = False
         for unit, problems in refused:
-            for watched in unit.watched:
-                watched.problems += problems
+            for watched in unit.watched:  # several files of it may be refused for the same reason
+                watched.problems = tuple(dict.fromkeys((*watched.problems, *problems)))
         failed = [problem for _, problems in refused for problem in problems if problem.code != HELD]
         if failed:
             self._failed()
@@ -488,13 +495,20 @@ class Reloader:
             blamed = [problem for relative in watched.wanted.files
                       if (problem := watched.blamed.get(_content_key(watched, relative, watched.wanted))) is not None
                       and problem is not rejected]
-            problems = (*watched.wanted.problems, *((rejected,) if rejected else ()), *blamed)
+            emptied = (_emptied(watched),) if self._is_emptied(watched.wanted) else ()
+            problems = (*watched.wanted.problems, *((rejected,) if rejected else ()), *blamed, *emptied)
             units.append(_Unit((watched,), changes, watched.wanted_since, problems))
         return units
 
     def _pending(self) -> list[_Watched]:
         return [watched for watched in self._watched if watched.wanted is not None
                 and (watched.force is None or watched.wanted.digest != watched.force.digest)]
+
+    def _is_emptied(self, version: Version | None) -> bool:
+        """Return whether a version holds no policy although it must: no file, or only comments, blanks and tests."""
+        if self._allow_empty or version is None or version.problems or version.broken:
+            return False
+        return not any(_holds_policies(source.text) for source in version.files.values())
 
     def _file_units(self) -> list[_Unit]:
         changes: dict[str, tuple[_Watched, Source | None]] = {}
@@ -506,7 +520,8 @@ class Reloader:
                 rejected = watched.blamed.get(key) or watched.rejected.get(key)
                 name = watched.mount.name_of(relative)
                 changes[name] = watched, source
-                faults[name] = (rejected,) if rejected else ()
+                emptied = (_emptied(watched),) if self._is_emptied(watched.wanted) else ()
+                faults[name] = ((rejected,) if rejected else ()) + emptied
             for relative, problem in watched.wanted.broken.items():
                 name = watched.mount.name_of(relative)
                 changes[name] = watched, None
@@ -940,6 +955,17 @@ class Reloader:
         if self._thread is not None:
             self._thread.join()
         gc.unfreeze()
+
+
+def _holds_policies(text: str) -> bool:
+    # Whether the documents are valid is for others to say, of one that is not it is said where.
+    said = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return any(kind in line for line in said for kind in _POLICY_KINDS)
+
+
+def _emptied(watched: _Watched) -> Problem:
+    return Problem(f"`{watched.mount.path}` holds no policy", code=EMPTIED,
+                   help="put the policies back, or start with `--allow-empty` where that is meant")
 
 
 def _our_fault(doing: str, error: Exception) -> PolicyError:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from ..source import Problem
 from .history import Past
+
+EMPTIED: Final = "emptied"
+"""The code of a source that holds no policy, where it must."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,11 @@ class Status:
     """The generation that somebody brought back; it holds until a source changes."""
     history: tuple[Past, ...] = ()
     """The last generations, oldest first; the last one is in force."""
+
+    @property
+    def emptied(self) -> tuple[str, ...]:
+        """The sources that hold no policy, where they must."""
+        return tuple(each.path for each in self.sources if any(problem.code == EMPTIED for problem in each.problems))
 
     @property
     def healthy(self) -> bool:

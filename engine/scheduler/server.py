@@ -33,6 +33,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 
 from ..cluster.api import Binding
 from ..cluster.listing import Change, KindView, Listed, Listing, apply
+from ..points import Framework
 from ..registry import Plugin
 from ..reload.history import Past
 from ..reload.reloader import Reloader
@@ -109,6 +110,11 @@ class Loaded:
         self.reloader.close()
 
 
+_KINDS: Final = {
+    Framework.SCHEDULER: "SchedulerPlugin", Framework.QOS: "QoSPlugin", Framework.DESCHEDULER: "DeschedulerPlugin",
+}
+
+
 class Metrics:
     """What Prometheus scrapes, in a registry of its own."""
 
@@ -176,8 +182,9 @@ class Metrics:
         """Yield what stands elsewhere and is read when somebody asks."""
         loaded = self.loaded
         overdue = self.watchdog.look() if self.watchdog is not None else None
+        ready = loaded is not None and overdue is None and not loaded.reloader.status().emptied
         yield GaugeMetricFamily("koord_policy_ready", "Whether policies and cluster are there and decisions are made",
-                                int(loaded is not None and overdue is None))
+                                int(ready))
         yield GaugeMetricFamily("koord_policy_decider_stuck", "Whether a decision takes longer than it may",
                                 int(overdue is not None))
         if loaded is None:
@@ -198,6 +205,11 @@ class Metrics:
         yield GaugeMetricFamily("koord_policy_generation", "The generation of policies in force", status.generation)
         yield GaugeMetricFamily("koord_policy_restored_generation", "The earlier generation that somebody brought "
                                 "back; 0 where what runs is what the directories hold", status.restored or 0)
+        active = GaugeMetricFamily("koord_policy_active_policies", "Policies in force, by kind", labels=["kind"])
+        for framework, kind in _KINDS.items():
+            plugins = loaded.reloader.registry.plugins.values()
+            active.add_metric([kind], sum(each.framework is framework and bool(each.source) for each in plugins))
+        yield active
         info = InfoMetricFamily("koord_policy_config", "The hash of the policies in force")
         info.add_metric([], {"hash": status.digest})
         yield info
@@ -688,6 +700,11 @@ class Server:
     async def _readyz(self, _: web.Request) -> web.Response:
         if self._loaded is None:
             return _refuse(503, "policies and cluster are not loaded yet")
+        emptied = self._loaded.reloader.status().emptied
+        if emptied:
+            paths = ", ".join(f"`{path}`" for path in emptied)
+            return _refuse(503, f"{paths} holds no policy, and the last good set decides: put the policies back, or "
+                                "start with `--allow-empty`")
         return self._refuse_late() or web.Response(text="ok\n")
 
     async def _metrics(self, _: web.Request) -> web.Response:
@@ -747,7 +764,7 @@ class Server:
         if loaded is None:
             return web.json_response({"ready": False})
         overdue, pod = self._watchdog.look(), request.query.get("pod")
-        late = {"ready": overdue is None,
+        late = {"ready": overdue is None and not loaded.reloader.status().emptied,
                 "overdue": None if overdue is None else overdue.to_json(self._decider.clock())}
         return _json(await self._shown(lambda: _dumped(status_of(loaded, pod) | late)))
 

@@ -216,9 +216,10 @@ def test_an_invalid_edit_leaves_what_runs_and_is_told(client, policies):
     assert client.metric("koord_policy_policies_healthy") == 0
 
 
-def test_status_shows_what_is_in_force_before_any_decision_is_made_under_it(client, policies):
-    (policies / "policy.yaml").rename(policies / "policy.txt")
-    status = client.until(lambda status: status["policies"]["generation"] == 2)
+def test_status_shows_what_is_in_force_before_any_decision_is_made_under_it(policies, dump):
+    with serving("--policies", policies, "--cluster", dump, "--allow-empty") as client:
+        (policies / "policy.yaml").rename(policies / "policy.txt")
+        status = client.until(lambda status: status["policies"]["generation"] == 2)
     assert (status["generation"], status["profiles"]) == (
         2, [{"name": "default-scheduler", "generation": 2, "preFilters": [], "filters": [], "scores": []}])
     assert status["policies"]["sources"][0]["warnings"] == [f"`{policies}` holds no policy files"]
@@ -694,3 +695,31 @@ def test_an_address_that_is_taken_is_told(run, policies):
     assert (done.exit, done.err) == (2, (
         f"koord-policy: cannot listen: error while attempting to bind on address ('127.0.0.1', {port}): "
         "address already in use: name another address with `--bind`\n"))
+
+
+@pytest.mark.parametrize("text", ["", "# kind: SchedulerPlugin\n", "---\n---\n"])
+def test_emptied_policies_stay_in_force_and_the_server_is_not_ready(policies, text):
+    with serving("--policies", policies) as client:
+        assert (client("GET", "/readyz")[0], client.metric("koord_policy_active_policies", kind="SchedulerPlugin")) == (200, 1)
+        assert client.metric("koord_policy_active_policies", kind="QoSPlugin") == 0
+        good = [each.read_text() for each in policies.iterdir()]
+        for each in policies.iterdir():
+            each.write_text(text)
+        found = client.until(lambda status: status["policies"]["sources"][0]["problems"])
+        assert [each["message"] for each in found["policies"]["sources"][0]["problems"]] == [f"`{policies}` holds no policy"]
+        assert found["ready"] is False
+        assert client("GET", "/readyz") == (503, {"error": f"`{policies}` holds no policy, and the last good set decides: put the policies "
+                                                           "back, or start with `--allow-empty`"})
+        assert (client.metric("koord_policy_ready"), client.metric("koord_policy_active_policies", kind="SchedulerPlugin")) == (0, 1)
+        for each, was in zip(policies.iterdir(), good, strict=True):
+            each.write_text(was)
+        client.until(lambda status: not status["policies"]["sources"][0]["problems"])
+        assert client("GET", "/readyz")[0] == 200
+
+
+def test_policies_may_be_emptied_where_that_is_allowed(policies):
+    with serving("--policies", policies, "--allow-empty") as client:
+        for each in policies.iterdir():
+            each.unlink()
+        client.until(lambda status: status["policies"]["generation"] == 2)
+        assert (client("GET", "/readyz")[0], client.metric("koord_policy_active_policies", kind="SchedulerPlugin")) == (200, 0)

@@ -55,6 +55,55 @@ def test_the_first_set_is_generation_one_and_python_plugins_stand_beside_it(tmp_
     }
 
 
+def emptied(policies: Path, how: str) -> None:
+    match how:
+        case "no file":
+            (policies / "a.yaml").unlink()
+        case "no text":
+            (policies / "a.yaml").write_text("")
+        case "blanks":
+            (policies / "a.yaml").write_text("\n  \n")
+        case "another name":
+            (policies / "a.yaml").rename(policies / "a.yaml.bak")
+
+
+@pytest.mark.parametrize("unit", list(ReloadUnit))
+@pytest.mark.parametrize("how", ["no file", "no text", "blanks", "another name"])
+def test_a_source_that_is_emptied_stays_in_force_unless_it_may_be_empty(
+    tmp_path: Path, time: Time, how: str, unit: ReloadUnit,
+) -> None:
+    live, other = Live(), Live()
+    policies = write(tmp_path / "p", a="plugin SchedulerPlugin-one")
+    careful = begun(live, time, policies, allow_empty=False, reload_unit=unit, groups=lambda _: ())
+    willing = begun(other, time, policies, reload_unit=unit, groups=lambda _: ())
+    emptied(policies, how)
+    time.run(careful, 5)
+    time.run(willing, 5)
+    assert (names(live), names(other)) == (["SchedulerPlugin-one"], [])
+    assert (messages(careful), careful.status().emptied, careful.status().healthy) == (
+        [f"`{policies}` holds no policy"], (str(policies),), False)
+    assert (messages(willing), willing.status().emptied) == ([], ())
+    write(policies, a="plugin SchedulerPlugin-two")
+    time.run(careful, 5)
+    assert (names(live), careful.status().emptied, careful.status().healthy) == (["SchedulerPlugin-two"], (), True)
+
+
+def test_a_source_without_policies_at_start_is_refused_unless_it_may_be_empty(tmp_path: Path, time: Time) -> None:
+    policies = write(tmp_path / "p", a="")
+    with pytest.raises(PolicyError, match="holds no policy"):
+        begun(Live(), time, policies, allow_empty=False)
+    assert begun(Live(), time, policies).status().healthy
+
+
+def test_a_source_that_is_empty_at_start_goes_on_with_the_last_good_set(tmp_path: Path, time: Time) -> None:
+    policies, live = write(tmp_path / "p", a="plugin SchedulerPlugin-one"), Live()
+    begun(Live(), time, policies, allow_empty=False, state_dir=tmp_path / "s").close()
+    (policies / "a.yaml").unlink()
+    reloader = begun(live, time, policies, allow_empty=False, state_dir=tmp_path / "s")
+    time.run(reloader, 5)
+    assert (names(live), messages(reloader)) == (["SchedulerPlugin-one"], [f"`{policies}` holds no policy"])
+
+
 def test_an_edit_is_in_force_once_the_directory_is_quiet(tmp_path: Path, time: Time, live: Live) -> None:
     reloader = begun(live, time, write(tmp_path / "p", a="plugin one"))
     write(tmp_path / "p", a="plugin three")
