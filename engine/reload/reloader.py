@@ -54,7 +54,7 @@ BLAMED: Final = "overdue"
 UNAVAILABLE: Final = "vetting-unavailable"
 """The code of the problem that a set could not be checked, for no fault of its own: it is tried again."""
 HELD: Final = "held"
-_POLICY_KINDS: Final = ("SchedulerPlugin", "QoSPlugin", "DeschedulerPlugin", "PolicyParams")
+_BLANK: Final = ("", "---", "...")
 """The code of the problem with a version that is kept out because somebody went back from it."""
 _RESTLESS: Final = 100
 """After how many settle times without quiet a source is warned about."""
@@ -958,9 +958,10 @@ class Reloader:
 
 
 def _holds_policies(text: str) -> bool:
-    # Whether the documents are valid is for others to say, of one that is not it is said where.
-    said = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    return any(kind in line for line in said for kind in _POLICY_KINDS)
+    """Return whether a file holds anything but comments, blanks and unit tests, valid or not."""
+    said = [line for line in map(str.strip, text.splitlines()) if line not in _BLANK and not line.startswith("#")]
+    kinds = {line for line in said if line.startswith("kind:")}
+    return bool(said) and kinds != {"kind: PolicyTest"}
 
 
 def _emptied(watched: _Watched) -> Problem:

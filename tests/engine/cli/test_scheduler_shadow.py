@@ -250,7 +250,7 @@ def test_metrics_keep_the_conventions_and_are_all_documented(shadowed, policies)
         assert family.type != "gauge" or not family.name.endswith("_total"), shown
         assert ("timestamp" not in family.name) or family.name.endswith("_timestamp_seconds"), shown
         for sample in family.samples:
-            assert sample.labels.keys() <= {"verb", "result", "plugin", "enforcement", "point", "rule", "hash", "path", "le"}
+            assert sample.labels.keys() <= {"verb", "result", "plugin", "enforcement", "point", "rule", "hash", "path", "kind", "le"}
 
 
 def test_a_shadow_within_what_is_in_force_is_refused(run, policies):
