@@ -18,11 +18,12 @@ from koordpolicy.engine.cluster.edits import Edit, removal_edit, request_edits, 
 from koordpolicy.engine.cluster.pods import MODEL_ANNOTATION, WHOLE_DEVICE, DeviceRequest, PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.kubernetes.vocabulary import GPU, GPU_CORE, WHOLE_GPUS
-from koordpolicy.engine.plugins import CycleState, Handle
-from koordpolicy.engine.points import Answer, Code, Refusal
+from koordpolicy.engine.plugins import CycleState, Handle, Question
+from koordpolicy.engine.points import Answer, Code, Point, Refusal
 from koordpolicy.engine.scheduler.args import check_fields
 from koordpolicy.engine.scheduler.cycle import ReservedDevices
 
+_PATHS: Final = frozenset({("devices",), ("nodeInfo", "gpuModel")})
 _NO_DEVICES: Final = "node(s) had no GPU"
 _OTHER_MODEL: Final = "node(s) had no GPU of a model that the pod accepts"
 _INSUFFICIENT: Final = "Insufficient GPU"
@@ -59,12 +60,7 @@ class GpuShare:
         if request.fault:
             refusal = Refusal("request", request.fault, Code.UNRESOLVABLE)
             return Answer(np.zeros(snapshot.size, np.bool_), lambda _: refusal)
-        devices = snapshot.devices
-        # A device that there is not has 0 free, and a share is at least 1.
-        fits = devices.free >= request.share
-        passed: NDArray[np.bool_] = np.count_nonzero(fits, axis=1) >= request.count
-        if request.models:
-            passed &= _accepts(request, devices.models)[devices.model]
+        devices, passed = snapshot.devices, _fits(request, snapshot, rows)
 
         def explain(row: int) -> Refusal:
             return _explain(request, snapshot, row)
@@ -79,6 +75,15 @@ class GpuShare:
             return {Code.UNSCHEDULABLE: refused[~never], Code.UNRESOLVABLE: refused[never]}
 
         return Answer(passed, explain, reasons=reasons, codes=codes)
+
+    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question | None:  # noqa: ARG002
+        """Return that the answers depend on the pod's devices, and on those of the node."""
+        request = pod.gpu
+        if request is None:
+            return Question(None, frozenset(), answer=_all_pass, lasts=True)
+        if request.fault:
+            return None
+        return Question(request, _PATHS, answer=lambda snapshot, rows: _fits(request, snapshot, rows), lasts=True)
 
     def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield smaller requests, pods that could leave their devices, and to take any model."""
@@ -120,6 +125,24 @@ class GpuShare:
             else:
                 fitting.sort(key=free.__getitem__)  # stable: the lowest number on ties
         return tuple(fitting[: request.count])
+
+
+def _all_pass(_: Snapshot, rows: Rows) -> NDArray[np.bool_]:
+    return np.ones(len(rows), np.bool_)
+
+
+def _fits(request: DeviceRequest, snapshot: Snapshot, rows: Rows) -> NDArray[np.bool_]:
+    """Return which of the rows have enough devices of an accepted model with the share free."""
+    devices = snapshot.devices
+    free = devices.free[rows]
+    # A device that does not exist has 0 free, and a share is at least 1.
+    if request.count == 1:
+        passed: NDArray[np.bool_] = free.max(axis=1, initial=0) >= request.share
+    else:
+        passed = (free >= request.share).sum(axis=1) >= request.count
+    if request.models:
+        passed &= _accepts(request, devices.models)[devices.model[rows]]
+    return passed
 
 
 def _accepts(request: DeviceRequest, models: Any) -> Any:

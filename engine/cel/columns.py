@@ -951,7 +951,7 @@ class _Definition:
         memo = context.memo
         operand = memo.get(self._plan)
         if operand is None:
-            operand = memo[self._plan] = self._plan.part.run(context)
+            operand = memo[self._plan] = self._plan.operand(context)
         # The place of a definition's own fault lies in another text: here it is that of the name.
         if isinstance(operand, Failure):
             return Failure(self._here(operand.error), operand.rows)
@@ -1079,11 +1079,16 @@ class Settled:
             return known[self]
         values, vector = self.values(frame, rows, known), None
         if values is not None and values.dtype.kind == self._kind and len(values):
-            vector = Vector(values)
-            if self._kind == "i":
-                vector = Vector(values, None, int(values.min()), int(values.max()))
+            vector = _computed_vector(values, self._kind)
         known[self] = vector
         return vector
+
+
+def _computed_vector(values: NDArray[Any], kind: str) -> Vector:
+    """Return computed values as a column that others are computed of; ints with the bounds of what is there."""
+    if kind != "i" or not len(values):
+        return Vector(values)
+    return Vector(values, None, int(values.min()), int(values.max()))
 
 
 Known: TypeAlias = dict[Settled, Vector | None]
@@ -1252,6 +1257,11 @@ class ColumnPlan:
             return self._fused(*arguments)
         with np.errstate(all="ignore"):
             return self._fused(*arguments)
+
+    def operand(self, context: _Context) -> Operand:
+        """Return what the expression is in all rows, for expressions that read it as a variable."""
+        values = self._computed(context)
+        return self.part.run(context) if values is None else _computed_vector(values, self.kind)
 
     def _fresh(self, context: _Context, rows: Rows | None) -> tuple[Column, bool]:
         """Return the column, and whether it holds for all rows."""

@@ -159,9 +159,8 @@ class Cluster:
     `metric_expiry_seconds` is the age at which a NodeMetric counts no more (Koordinator's
     nodeMetricExpirationSeconds); 0 means never.
 
-    From `standing_from` nodes on, what plugins say of nodes is kept between decisions, where they know what that hangs
-    on. A smaller cluster is asked about at once: one pass over its columns is faster than to look up what changed, and
-    a score need not be asked for where the pod cannot be.
+    From `standing_from` nodes on, the answers of plugins are cached between decisions, where the plugins can tell what
+    these depend on. In a smaller cluster one pass over the columns is faster than to look up what changed.
     """
 
     def __init__(

@@ -39,8 +39,8 @@ from ..points import HIGHEST_SCORE, Answer, Code, IgnoredErrors, Point, Refusal,
 from .nominations import Nominations
 from .profile import Active, Profile
 from .rowwise import describe, failed, sound
-from .standing import Group, Standing, Steps, among, asked_again, step_of
-from .verdict import NOWHERE, Failure, Filtered, Scored, in_fixed_words
+from .standing import Group, Standing, among, asked_again, step_of
+from .verdict import NOWHERE, DeferredSteps, Failure, Filtered, Scored, in_fixed_words
 
 _FEW: Final = 64
 """Up to so many rows, plugins are asked about them: answers about all nodes are not worth their while."""
@@ -78,8 +78,8 @@ class Asking:
     found: list[Filtered] = field(default_factory=list)
     skipped: set[str] = field(default_factory=set)
     """The plugins whose preFilter has nothing to do with the pod."""
-    _rest: Callable[[], Iterator[Filtered]] | None = None
-    """Works out what follows `found`."""
+    _rest: DeferredSteps[Filtered] | None = None
+    """What follows `found`."""
     _standing: Standing | None = None
 
     @property
@@ -88,7 +88,10 @@ class Asking:
         if self._rest is None:
             return tuple(self.found)
         before, rest = tuple(self.found), self._rest
-        return Steps(lambda: chain(before, rest()))
+        if not before:
+            return rest
+        failed = rest.failed or any(step.answer.errors for step in before)
+        return DeferredSteps(lambda: chain(before, rest), failed=failed)
 
     def prepare(self, rows: Rows) -> tuple[Whole | None, Rows]:
         """Ask everything that comes before the filters; return who refused the pod, and the rows that are left."""
@@ -197,7 +200,7 @@ class Asking:
         """Do what `filters` does, with the answers that stand."""
         skipped = frozenset(self.skipped)
         actives = self.profile.without(Point.FILTER, skipped)
-        kept = self._of_cluster().answers(Point.FILTER, skipped)
+        kept = self._of_cluster().answers(Point.FILTER, skipped, rows)
         errors = kept.errors(rows)
         # By row: where the first filter stands that refuses it. None while that is what the group says of all rows.
         first = None if len(rows) == len(kept.values) else kept.values[rows]
@@ -233,7 +236,8 @@ class Asking:
                             answer = asked_again(active, state, pod, snapshot, refused)
                             yield step_of(active, _secured(active, answer), failed, asked, refused)
 
-            self._rest = work_out
+            failed = bool(errors) or any(answer.errors for answer, _, _ in others.values())
+            self._rest = DeferredSteps(work_out, failed=failed)
         return passed
 
     def _keeps(self, rows: Rows) -> bool:
@@ -292,7 +296,7 @@ class Asking:
         if not self._keeps(rows):
             others = list(enumerate(self.profile.without(Point.SCORE, frozenset(idle))))
         else:
-            kept = self._of_cluster().answers(Point.SCORE, frozenset(idle))
+            kept = self._of_cluster().answers(Point.SCORE, frozenset(idle), rows)
             totals = kept.values.copy() if len(rows) == len(kept.values) else kept.values[rows]
             others = kept.asked_anew
         for place, active in others:
@@ -311,7 +315,8 @@ class Asking:
             answers = {place: (active, Scores(values, errors.get(place, {}))) for place, active, values in lent}
             return (scored(*each) for _, each in sorted((answers | found).items(), key=lambda item: item[0]))
 
-        return None, Steps(work_out), totals
+        failed = any(errors.values()) or any(scores.errors for _, scores in found.values())
+        return None, DeferredSteps(work_out, failed=failed), totals
 
     def _promised(self, rows: Rows, nominations: Nominations | None) -> Rows:
         node = None if nominations is None else nominations.node_of(self.pod)

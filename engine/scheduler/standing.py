@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
@@ -41,7 +41,6 @@ _MANY: Final = 4
 """Where more than one row in so many changed, all are asked about: that is not slower."""
 
 _Booleans = NDArray[np.bool_]
-_Step = TypeVar("_Step")
 _Kept = TypeVar("_Kept")
 _NOT_KEPT: Final = object()
 _NO_ERRORS: Final[Errors] = {}
@@ -97,10 +96,12 @@ class _Lent:
 class _Column(_Lent):
     """One plugin's answers to one question about all nodes, brought up to date to `stamp`."""
 
-    __slots__ = ("__weakref__", "altered", "epoch", "errors", "last_epoch", "stamp")
+    __slots__ = ("__weakref__", "altered", "epoch", "errors", "last_epoch", "stale", "stamp")
 
     def __init__(self, size: int, dtype: type[np.generic]) -> None:
         super().__init__(np.zeros(size, dtype))
+        self.stale: _Booleans = np.ones(size, np.bool_)
+        """Of scores: the rows in which something changed since the plugin scored them. Filters have none."""
         self.stamp = -1
         """Every change up to here is in it; before the first answer there is none."""
         self.altered = -1
@@ -159,7 +160,7 @@ class Group(_Lent):
     scorers the weighted total.
     """
 
-    __slots__ = ("_left", "actives", "asked_anew", "columns", "epochs", "parts", "places")
+    __slots__ = ("_left", "actives", "asked_anew", "columns", "epochs", "parts", "places", "stale")
 
     def __init__(
         self, values: NDArray[Any], actives: list[Active], places: list[int], asked_anew: list[tuple[int, Active]],
@@ -174,6 +175,8 @@ class Group(_Lent):
         self.columns: list[_Column] = []
         self.epochs: list[int | None] = []
         self.parts: list[_Part] = []
+        self.stale: _Booleans = np.ones(len(values), np.bool_)
+        """Of scores: the rows whose total is out of date. Scores of nodes that no pod can take are not computed."""
         self._left: dict[int, Rows] = {}
 
     def left_before(self, place: int) -> Rows:
@@ -199,7 +202,8 @@ class Group(_Lent):
     @property
     def bytes(self) -> int:
         """About how much memory this takes, with its columns."""
-        return self.values.nbytes + sum(column.values.nbytes for column in self.columns)
+        own = self.values.nbytes + self.stale.nbytes
+        return own + sum(column.values.nbytes + column.stale.nbytes for column in self.columns)
 
 
 @dataclass(slots=True)
@@ -296,10 +300,11 @@ class Standing:
         """Whether that is the pod, and the moment."""
         return pod is self._pod and snapshot is self._snapshot
 
-    def answers(self, point: Point, skipped: frozenset[str]) -> Group:
-        """Return what the plugins that are not skipped answer about all nodes, if they say what that hangs on.
+    def answers(self, point: Point, skipped: frozenset[str], rows: Rows) -> Group:
+        """Return what the plugins that are not skipped answer, if they say what that hangs on.
 
-        The others have to be asked anew: see the group.
+        Filters answer about all nodes, scorers about `rows`: what the group holds of other rows means nothing then. The
+        others have to be asked anew: see the group.
         """
         actives, kept = self._profile.without(point, skipped), self._store.of(self._profile)
         questions = self._questions(kept, point, skipped, actives)
@@ -308,11 +313,15 @@ class Standing:
         while True:
             try:
                 group = kept.groups.find(questions.key)
+                known = group is not None
                 if group is None:
                     group = self._grouped(point, actives, questions.each, held)
-                    kept.groups.keep(questions.key, group, max(_FEWEST, _MOST_BYTES // max(1, group.bytes)))
+                if point is Point.FILTER:
+                    self._follow(group, questions.each)
                 else:
-                    self._follow(point, group, questions.each)
+                    self._refresh(group, questions.each, rows)
+                if not known:
+                    kept.groups.keep(questions.key, group, max(_FEWEST, _MOST_BYTES // max(1, group.bytes)))
             except _Failed as failed:
                 each = [None if place == failed.place else every for place, every in enumerate(questions.each)]
                 questions = _Questions(each, [], _key_of(point, skipped, each))
@@ -377,17 +386,64 @@ class Standing:
             part = parts.setdefault(logs, _Part(question.paths, logs, []))
             part.numbers.append(number)
         group.parts = list(parts.values())
-        self._follow(point, group, questions)
         return group
 
-    def _follow(self, point: Point, group: Group, questions: Sequence[Question | None]) -> None:
-        """Ask about the rows that changed, and bring up to date what the answers come to there."""
-        columns = group.columns
+    def _now(
+        self, point: Point, group: Group, questions: Sequence[Question | None],
+    ) -> tuple[list[Question], list[int | None], list[int]]:
+        """Return the questions of a group's columns, the epochs of these, and the stamps of its parts, as of now."""
         asks = [question for question in questions if question is not None]
         epochs = [None if each.epoch is None else self._epoch(point, group, number, each.epoch)
                   for number, each in enumerate(asks)]
-        of_columns = [column.epoch for column in columns]
         stamps = [part.logs[0].last if len(part.logs) == 1 else self._cluster.stamp(part.paths) for part in group.parts]
+        return asks, epochs, stamps
+
+    def _refresh(self, group: Group, questions: Sequence[Question | None], rows: Rows) -> None:
+        """Mark what changed as stale, and score those of the rows that are."""
+        asks, epochs, stamps = self._now(Point.SCORE, group, questions)
+        columns = group.columns
+        if epochs != group.epochs:
+            group.stale[:] = True
+        for part, stamp in zip(group.parts, stamps, strict=True):
+            since, changed = part.stamp, NO_ROWS
+            if since != stamp:
+                changed = self._mark(group.stale, part, since)
+            for number in part.numbers:
+                column = columns[number]
+                if column.epoch != epochs[number]:
+                    column.stale[:] = True
+                elif column.stamp != stamp:
+                    if column.stamp == since and changed is not None:
+                        column.stale[changed] = True
+                    else:
+                        self._mark(column.stale, part, column.stamp)
+                column.epoch, column.stamp = epochs[number], stamp
+            part.stamp = stamp
+        group.epochs = epochs
+        asked = rows[group.stale[rows]]
+        if not len(asked):
+            return
+        for number, (column, question) in enumerate(zip(columns, asks, strict=True)):
+            stale = column.stale[asked]
+            wanted = asked if stale.all() else asked[stale]
+            if len(wanted):
+                values, errors = self._asked(Point.SCORE, group, number, question, wanted)
+                column.write(wanted, values, errors, column.stamp)
+                column.stale[wanted] = False
+        group.write(asked, _total(group, asked))
+        group.stale[asked] = False
+
+    def _mark(self, stale: _Booleans, part: _Part, since: int) -> Rows | None:
+        """Mark and return the rows that changed since then; all of them, and None, where that is not known."""
+        rows = self._cluster.changed(part.paths, since) if since >= 0 else None
+        stale[slice(None) if rows is None else rows] = True
+        return rows
+
+    def _follow(self, group: Group, questions: Sequence[Question | None]) -> None:
+        """Ask filters about the rows that changed, and bring up to date who refuses these first."""
+        point, columns = Point.FILTER, group.columns
+        asks, epochs, stamps = self._now(point, group, questions)
+        of_columns = [column.epoch for column in columns]
         behind: dict[int, Rows] = {}
         renewed, same = epochs != group.epochs, epochs == of_columns
         for part, stamp in zip(group.parts, stamps, strict=True):
@@ -421,8 +477,7 @@ class Standing:
         else:
             combined = np.unique(np.concatenate(list(behind.values())))
         if len(combined):
-            sums = _refused_first if point is Point.FILTER else _total
-            group.write(combined, sums(group, combined))
+            group.write(combined, _refused_first(group, combined))
         # Last: where a plugin failed on the way, nothing is up to date.
         for part, stamp in zip(group.parts, stamps, strict=True):
             part.stamp = stamp
@@ -492,13 +547,13 @@ def _filtered(
 
 def _scored(
     ask: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
-) -> tuple[NDArray[np.int8], Errors]:
+) -> tuple[NDArray[np.int64], Errors]:
     """Return the scores of the rows, and what failed."""
     scores: Scores = ask.score(state, pod, snapshot, rows)
     chosen = _of_rows(scores.values, np.int64, rows, snapshot)
     if not are_scores(chosen):
         raise _Unkept
-    return chosen.astype(np.int8), scores.errors
+    return chosen, scores.errors
 
 
 def _sound(values: NDArray[Any], point: Point, size: int) -> NDArray[Any] | None:
@@ -506,9 +561,7 @@ def _sound(values: NDArray[Any], point: Point, size: int) -> NDArray[Any] | None
     wanted = np.bool_ if point is Point.FILTER else np.int64
     if values.dtype != wanted or values.shape != (size,):
         raise TypeError(f"it must be {size} values of {wanted.__name__}, not {values.dtype} of shape {values.shape}")
-    if point is Point.FILTER:
-        return values
-    return values.astype(np.int8) if are_scores(values) else None
+    return values if point is Point.FILTER or not len(values) or are_scores(values) else None
 
 
 def _of_rows(values: NDArray[Any], wanted: type[np.generic], rows: Rows, snapshot: Snapshot) -> NDArray[Any]:
@@ -535,37 +588,6 @@ def _total(group: Group, rows: Rows) -> NDArray[np.int64]:
         scores = column.values[rows]
         total += scores if active.weight == 1 else scores * np.int64(active.weight)
     return total
-
-
-class Steps(Sequence[_Step]):
-    """What filters or scorers answered, worked out when somebody reads it: most decisions are never read.
-
-    Who refused which node is fixed; why, a kept filter is asked again, so that holds as long as its snapshot does.
-    """
-
-    def __init__(self, work_out: Callable[[], Iterable[_Step]]) -> None:
-        self._work_out: Callable[[], Iterable[_Step]] | None = work_out
-        self._steps: tuple[_Step, ...] = ()
-
-    def _all(self) -> tuple[_Step, ...]:
-        if self._work_out is not None:
-            self._steps = tuple(self._work_out())
-            self._work_out = None
-        return self._steps
-
-    def __len__(self) -> int:
-        """The number of steps."""
-        return len(self._all())
-
-    def __getitem__(self, index: Any) -> Any:
-        """Return a step."""
-        return self._all()[index]
-
-    def __eq__(self, other: object) -> bool:
-        """Whether the steps are the same."""
-        return self._all() == (other._all() if isinstance(other, Steps) else other)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def asked_again(active: Active, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Rows) -> Answer:

@@ -8,9 +8,9 @@ decision, so it must be asked for before the cluster changes; `Verdict.explained
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..cel.frame import Rows
 from ..cluster.pods import PodInfo
 from ..plugins import Nomination
-from ..points import Answer, Code, Enforcement, Point, Refusal, Scores
+from ..points import Answer, Code, Enforcement, Errors, Point, Refusal, Scores
 from .messages import NO_NODES, refused_whole, unavailable, with_post_filters
 
 NOWHERE = np.zeros(0, dtype=np.intp)
@@ -101,6 +101,46 @@ class Refused:
         if self.enforcement is not Enforcement.ENFORCE:
             result["enforcement"] = self.enforcement.value
         return result
+
+
+_Step = TypeVar("_Step")
+
+
+class DeferredSteps(Sequence[_Step]):
+    """The answers of filters or scorers, computed when they are read: those of most decisions never are.
+
+    Which node a filter refused is fixed; its reasons are computed later, so they hold as long as the snapshot does.
+    """
+
+    def __init__(self, compute: Callable[[], Iterable[_Step]], *, failed: bool) -> None:
+        """`failed`: whether any of the answers has errors."""
+        self.failed = failed
+        self._compute: Callable[[], Iterable[_Step]] | None = compute
+        self._steps: tuple[_Step, ...] = ()
+
+    def _all(self) -> tuple[_Step, ...]:
+        if self._compute is not None:
+            self._steps = tuple(self._compute())
+            self._compute = None
+        return self._steps
+
+    def __len__(self) -> int:
+        """The number of steps."""
+        return len(self._all())
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a step."""
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[_Step]:
+        """Iterate over the steps."""
+        return iter(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the steps are the same."""
+        return self._all() == (other._all() if isinstance(other, DeferredSteps) else other)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +240,11 @@ class Verdict:
     def errors(self) -> tuple[Failure, ...]:
         """Return everything that failed while deciding: plugins, and expressions by rule and message."""
         found = list(self.failures)
-        steps = [(step.plugin, step.origin, Point.FILTER, step.answer.errors) for step in self.filters]
-        steps += [(step.plugin, step.origin, Point.SCORE, step.scores.errors) for step in self.scores]
+        steps: list[tuple[str, str, Point, Errors]] = []
+        if _may_have_failed(self.filters):
+            steps += ((step.plugin, step.origin, Point.FILTER, step.answer.errors) for step in self.filters)
+        if _may_have_failed(self.scores):
+            steps += ((step.plugin, step.origin, Point.SCORE, step.scores.errors) for step in self.scores)
         for plugin, origin, point, by_rule in steps:
             for rule, errors in by_rule.items():
                 groups: dict[str, list[str]] = {}
@@ -311,6 +354,10 @@ class Verdict:
         if row == len(self.names) or self.names[row] != node:
             raise KeyError(node)
         return row
+
+
+def _may_have_failed(steps: Sequence[Any]) -> bool:
+    return steps.failed if isinstance(steps, DeferredSteps) else bool(steps)
 
 
 def _holds(rows: Rows, row: int) -> bool:
