@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Final
 
-_SWITCH_INTERVAL_S: Final = 0.0002
+_SWITCH_INTERVAL_S: Final = 0.0001
 _SELDOM: Final = 1_000_000_000
 _LONGEST_BREAK_S: Final = 0.005
 

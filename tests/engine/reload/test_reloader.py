@@ -11,6 +11,8 @@ import pytest
 from koordpolicy.engine.points import Framework, Point
 from koordpolicy.engine.registry import Live, Plugin, Registry
 from koordpolicy.engine.reload import InvalidAtStart, Mount, Reloader, ReloadUnit
+from koordpolicy.engine.reload.hints import Hints
+from koordpolicy.engine.reload.mount import Stamp
 from koordpolicy.engine.source import PolicyError, Problem, Severity, Source
 
 from .conftest import ConfigMapMount, Time, names, toy_build, write
@@ -1142,3 +1144,36 @@ def test_a_build_that_does_not_end_can_be_seen_from_other_threads(tmp_path: Path
     go_on.set()
     reloader.close()
     assert (at_work > 0, reloader.seconds_at_work) == (True, 0)
+
+
+def test_a_change_that_follows_an_event_is_found_soon_although_its_own_event_is_late(tmp_path: Path, live: Live) -> None:
+    policies, told, swapped = tmp_path / "p", [], threading.Event()
+    write(policies, a="plugin one")
+
+    class Late(Hints):
+        """Passes on an event of a file that is written beside, and no other."""
+
+        def watch(self, paths: Sequence[str]) -> None:
+            if not told:
+                told.append(self._changed)
+                self._changed()
+
+    class Renamed(Mount):
+        """Has the file renamed right after the look that followed the event."""
+
+        looks = 0
+
+        def stamp(self) -> Stamp:
+            found = super().stamp()
+            self.looks += 1
+            if told and self.looks == 4:
+                write(policies, a="plugin two")
+            return found
+
+    reloader = Reloader(live, [Renamed(policies)], toy_build, interval=3600.0, settle=0.0, hints=Late)
+    reloader.prepare_with(lambda registry: swapped.set() if registry.generation == 2 else None)
+    reloader.start()
+    try:
+        assert swapped.wait(30)
+    finally:
+        reloader.close()
