@@ -225,6 +225,7 @@ async def _beat(most: float) -> None:
 
 def server_of(options: argparse.Namespace, builtins: Builtins) -> Server:
     """Return the server that the options ask for; raises `Stop` for files of TLS that cannot be used."""
+    from ..scheduler.collection import ShortCollections  # noqa: PLC0415 - as below
     from ..scheduler.server import (  # noqa: PLC0415 - 150 ms that only servers pay
         DECISION_SECONDS,
         DEFAULT_MAX_BODY,
@@ -238,7 +239,7 @@ def server_of(options: argparse.Namespace, builtins: Builtins) -> Server:
                   decision_seconds=options.decision_timeout or DECISION_SECONDS,
                   stuck_seconds=options.stuck_timeout or STUCK_SECONDS,
                   close_seconds=(options.grace_period or _GRACE_SECONDS) * _CLOSE_SHARE,
-                  binds=bool(options.bind_pods))
+                  binds=bool(options.bind_pods), settle=ShortCollections().settle)
 
 
 def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Loaded]:

@@ -35,6 +35,7 @@ from ..cluster.api import Binding
 from ..cluster.listing import Change, KindView, Listed, Listing, apply
 from ..points import Framework
 from ..registry import Plugin
+from ..reload.gently import GENTLY
 from ..reload.history import Past
 from ..reload.reloader import Reloader
 from ..reload.vetting import Vetter
@@ -71,7 +72,7 @@ _READ_BYTES: Final = 64 * 1024
 _MOST_WAITING: Final = 32
 _BINDINGS_AT_ONCE: Final = 8
 _SHUTDOWN_SECONDS: Final = 5.0
-_CHANGES_AT_ONCE: Final = 100
+_CHANGES_AT_ONCE: Final = 25
 _ADMIN_SECONDS: Final = 60.0
 _SMALL_BODY: Final = 64 * 1024
 _BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
@@ -308,10 +309,12 @@ class Server:
         health: tuple[str, int] | None = None, token: Token | None = None,
         decision_seconds: float = DECISION_SECONDS, stuck_seconds: float = STUCK_SECONDS,
         close_seconds: float = _CLOSE_SECONDS, binds: bool = False,
+        settle: Callable[[], None] = lambda: None,
     ) -> None:
         """`health` is an address at which probes and Prometheus are answered without TLS, and nobody else is.
 
-        `binds` is whether /bind is answered, by `Loaded.bind`.
+        `binds` is whether /bind is answered, by `Loaded.bind`. `settle` is called when the
+        changes of a listing are applied.
 
         Who shows the `token` may promote the shadow and go back to earlier generations; without one nobody may.
         A call is answered within `decision_seconds` of its body, and a decision that takes longer makes the server not
@@ -331,6 +334,7 @@ class Server:
         # What is shown is put together beside the event loop, which moves the bytes of calls.
         self._shower = ThreadPoolExecutor(2, thread_name_prefix="show")
         self._binds = binds
+        self._settle = settle
         self._binder = ThreadPoolExecutor(_BINDINGS_AT_ONCE, thread_name_prefix="bind")
         self._decision_seconds = decision_seconds
         self._close_seconds = close_seconds
@@ -513,8 +517,9 @@ class Server:
         since, before = placements.now, listing.views
 
         def list_again() -> list[Change]:
-            listed = refresh.relist()
-            return listing.changes(listed.objects, failed=listed.failed, now=time.time())
+            with GENTLY:
+                listed = refresh.relist()
+                return listing.changes(listed.objects, failed=listed.failed, now=time.time())
 
         changes = await asyncio.to_thread(list_again)
         # A few at a time: decisions have their turn in between.
@@ -527,6 +532,8 @@ class Server:
                 raise
             for problem in found:
                 _LOG.warning("%s", problem.message)
+        if changes:
+            await asyncio.to_thread(self._settle)
         if "Pod" not in listing.views or not listing.views["Pod"].fault:
             await self._in_turn("comparing placements with a listing", placements.listed, since)
         for kind, view in listing.views.items():

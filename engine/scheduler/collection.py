@@ -1,0 +1,59 @@
+"""Short garbage collections in a process that serves.
+
+A full collection looks through everything that lives: 0.5 to 1 s for a cluster of 5,000 nodes and 13,000 objects, in
+which no call is answered. What a cluster consists of is freed by counting references; only cycles need collections, and
+the few that arise are found while they are young. So what has lived through a listing is put out of the collector's
+sight, and all is looked through only when more has gathered there than the cluster explains.
+
+The collector belongs to the process: whoever composes a server decides whether it is set up.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Final
+
+_LOOK_EVERY: Final = 20
+"""How often, in listings, it is counted how much is out of sight; counting holds the interpreter for some 10 ms."""
+_NEVER: Final = 1_000_000_000
+_GROWTH: Final = 1.5
+_SLACK: Final = 500_000
+"""How many objects more than that may gather; about 100 MB."""
+
+
+class ShortCollections:
+    """Keeps collections short; `settle` is to be called after each listing, when its changes are applied.
+
+    Memory is bounded: once `growth` times as many objects as after the last full collection, and `slack` more, are out
+    of sight, there is a full one.
+    """
+
+    def __init__(self, *, growth: float = _GROWTH, slack: int = _SLACK, look_every: int = _LOOK_EVERY) -> None:
+        self.full = 0
+        """How many full collections there were."""
+        self._growth = growth
+        self._slack = slack
+        self._look_every = look_every
+        self._settled = 0
+        self._lived = 0
+
+    def settle(self) -> None:
+        """Collect what is young, and put the rest out of the collector's sight."""
+        young, middle, _ = gc.get_threshold()
+        gc.set_threshold(young, middle, _NEVER)  # it is here that what has grown old is dealt with
+        gc.collect(1)
+        gc.freeze()
+        self._settled += 1
+        if self._settled % self._look_every == 1 % self._look_every:
+            count = gc.get_freeze_count()
+            if not self._lived:
+                self._lived = count
+            elif count > self._growth * self._lived + self._slack:
+                self._collect_all()
+
+    def _collect_all(self) -> None:
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+        self.full += 1
+        self._lived = gc.get_freeze_count()
