@@ -22,7 +22,8 @@ _SLACK: Final = 500_000
 
 
 class ShortCollections:
-    """Keeps collections short; `settle` is to be called after each listing, when its changes are applied.
+    """Keeps collections short; `settle` is to be called once the cluster is loaded, and after each
+    listing, when its changes are applied.
 
     Memory is bounded: once `growth` times as many objects as after the last full collection, and `slack` more, are out
     of sight, there is a full one.

@@ -313,8 +313,8 @@ class Server:
     ) -> None:
         """`health` is an address at which probes and Prometheus are answered without TLS, and nobody else is.
 
-        `binds` is whether /bind is answered, by `Loaded.bind`. `settle` is called when the
-        changes of a listing are applied.
+        `binds` is whether /bind is answered, by `Loaded.bind`. `settle` is called when a
+        cluster that is listed again is loaded, and when the changes of a listing are applied.
 
         Who shows the `token` may promote the shadow and go back to earlier generations; without one nobody may.
         A call is answered within `decision_seconds` of its body, and a decision that takes longer makes the server not
@@ -500,6 +500,7 @@ class Server:
         app.router.add_get("/metrics", self._metrics)
 
     async def _keep_fresh(self, loaded: Loaded, refresh: Refresh) -> None:
+        await asyncio.to_thread(self._settle)  # what was loaded lives on
         while True:
             await asyncio.sleep(refresh.seconds)
             try:
