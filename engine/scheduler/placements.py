@@ -22,6 +22,8 @@ ASSUMED_SECONDS: Final = 60.0
 """How long a placement is assumed that no listing has shown."""
 BINDING_SECONDS: Final = 10.0
 """How long binding may take: a pod that still waits in a listing that began later was not placed."""
+MOST_ASKED: Final = 1024
+"""How many pods that were asked about are remembered, until they are bound here."""
 MOST_ASSUMED: Final = 4096
 """How many placements are assumed at most; the oldest make room."""
 
@@ -54,6 +56,7 @@ class Placements:
         self._most = most
         self._assumed: OrderedDict[str, _Assumed] = OrderedDict()
         self._per_node: Counter[str] = Counter()
+        self._asked: OrderedDict[str, PodInfo] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._assumed)
@@ -71,8 +74,13 @@ class Placements:
     def asked(self, pod: PodInfo) -> None:
         """Take note that kube-scheduler asks about a pod: it has not been bound."""
         self.expire()
-        if _identity(pod) in self._assumed:
-            self._drop(_identity(pod), "asked")
+        identity = _identity(pod)
+        if identity in self._assumed:
+            self._drop(identity, "asked")
+        self._asked.pop(identity, None)
+        self._asked[identity] = pod
+        if len(self._asked) > MOST_ASKED:
+            self._asked.popitem(last=False)
 
     def choose(self, pod: PodInfo, best: Sequence[str]) -> str:
         """Return which of several equally good nodes is guessed: where the fewest pods are assumed, else any."""
@@ -98,9 +106,11 @@ class Placements:
             self._drop(next(iter(self._assumed)), "expired")
 
     def bound(self, namespace: str, name: str, uid: str, node: str) -> None:
-        """Take note that a pod was bound to a node; nothing can be assumed of one that is not known."""
-        assumed = self._assumed.get(uid)
-        pod = assumed.pod if assumed is not None else self._cluster.pod(f"{namespace}/{name}")
+        """Take note that a pod was bound to a node.
+
+        Nothing can be assumed of one that was not asked about lately, and that no listing has shown.
+        """
+        pod = self._asked.pop(uid, None) or self._cluster.pod(f"{namespace}/{name}")
         if pod is not None and (not uid or not pod.uid or pod.uid == uid):
             self.assume(pod, node, exact=True)
 

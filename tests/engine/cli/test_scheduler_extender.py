@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import dataclasses
 import http.client
 import json
 import os
@@ -27,11 +28,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cli import extender, scheduler
+from koordpolicy.engine.cluster.api import Binding
 from koordpolicy.engine.cluster.listing import Listed, Listing
 from koordpolicy.engine.plugins import python_plugin
 from koordpolicy.engine.points import Answer, Framework
 from koordpolicy.engine.scheduler.server import Loaded, Refresh, Server
-from koordpolicy.engine.source import Problem
+from koordpolicy.engine.source import PolicyError, Problem
 
 from .conftest import node, pod
 
@@ -562,6 +564,50 @@ def test_a_kind_that_cannot_be_listed_any_more_stops_no_other(policies, dump):
         assert client("GET", "/readyz")[0] == 200
         source.failed = {"Device": Problem("there is none")}
         client.until(lambda status: status["cluster"]["stale"] == [])
+
+
+# Binding
+
+
+def test_pods_are_bound_where_that_is_wanted_and_count_at_once(policies, dump):
+    load = extender.loader(arguments("--policies", policies, "--cluster", dump), builtins)
+    bound = []
+
+    def bind(binding):
+        if binding.name == "held":
+            raise PolicyError([Problem("shop/held: no")])
+        if binding.name == "odd":
+            raise RuntimeError("it was only a test")
+        bound.append(binding)
+
+    def binding():
+        loaded = load()
+        return dataclasses.replace(loaded, bind=bind)
+
+    with running(Server(binding, binds=True)) as client:
+        assert client("POST", "/filter", question("one", "two", uid="u1"))[0] == 200
+        assert client("POST", "/prioritize", question("one", "two", uid="u1"))[0] == 200
+
+        def ask(name="p", **rest):
+            return client("POST", "/bind", {"PodName": name, "PodNamespace": "shop", "PodUID": "u1", "Node": "two"} | rest)
+
+        assert ask() == (200, {"Error": ""})
+        assert bound == [Binding("shop", "p", "u1", "two")]
+        assert (client.metric("koord_policy_assumed_pods"), client("GET", "/apis/v1/nodes/two")[1]["pods"][0]["name"]) == (1, "p")
+        assert ask("held") == (200, {"Error": "koord-policy: shop/held: no"})
+        assert ask("odd") == (200, {"Error": "koord-policy: an unexpected error, which is in the log of koord-policy"})
+        assert [client.metric("koord_policy_decisions_total", verb="bind", result=result) for result in ("ok", "error")] == [1, 2]
+        for body, reason in (({"Node": ""}, "`Node` is missing"), ({"PodUID": 1}, "`PodUID` must be a text, not a number"),
+                             ({"Node": "../../x"}, "`Node` is `../../x`, which is no name of an object")):
+            assert ask(**body) == (400, {"error": reason})
+        assert client("POST", "/bind", b" " * 70_000)[0] == 413
+        assert len(bound) == 1
+
+
+@pytest.mark.parametrize("words", [("--bind-pods",), ("--bind-pods", "--cluster", "dump.yaml")])
+def test_binding_needs_a_live_cluster(run, policies, words):
+    done = run("scheduler", "--extender", "--policies", policies, *words)
+    assert (done.exit, done.err) == (2, "koord-policy: `--bind-pods` needs a live cluster: `--cluster kube[:CONTEXT]`\n")
 
 
 # TLS

@@ -241,6 +241,15 @@ def test_a_pod_that_is_bound_here_is_known_to_be_there():
     assert (world.requested()[3], world.placements.dropped) == (12_000, {"confirmed": 1})
 
 
+def test_a_pod_that_no_listing_has_shown_is_known_once_it_is_bound_here():
+    world = World(node("a"), node("b"), seconds=0)
+    world.choose(pod("p", cpu="4"))
+    world.placements.bound("default", "p", "uid-p", "b")
+    assert world.requested() == [0, 4000]
+    world.placements.bound("default", "unheard", "uid-unheard", "b")
+    assert world.requested() == [0, 4000]
+
+
 def test_binding_elsewhere_moves_what_was_assumed():
     world = half_full()
     world.choose(pod("p", cpu="4"))
