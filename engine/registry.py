@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from .cluster.kinds import Read
 from .points import Enforcement, Framework, Point
 from .source import PolicyError, Problem, Span
 
@@ -54,6 +55,8 @@ class Plugin:
     enforcement: Enforcement = Enforcement.ENFORCE
     check_args: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     """Validates args and fills in defaults; raises `ValueError` or `PolicyError`."""
+    reads: tuple[Read, ...] = ()
+    """The kinds of objects that it reads beside nodes and pods."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
+from koordpolicy.engine.cluster.kinds import Read
 from koordpolicy.engine.points import Framework, Point
 from koordpolicy.engine.registry import Plugin
 
 
 def _plugin(
     name: str, module: str, make: str, points: tuple[Point, ...], description: str, *, check: str = "",
+    reads: tuple[Read, ...] = (),
 ) -> Plugin:
     def load(attribute: str) -> Any:
         return getattr(import_module(f".{module}", __name__), attribute)
@@ -28,13 +30,14 @@ def _plugin(
 
     return Plugin(
         name, Framework.DESCHEDULER, points, made, origin="built-in", digest=f"built-in/{name}/1",
-        description=description, enabled=False, check_args=checked if check else None,
+        description=description, enabled=False, check_args=checked if check else None, reads=reads,
     )
 
 
 PLUGINS: Final[tuple[Plugin, ...]] = (
     _plugin("LowNodeLoad", "low_node_load", "make", (Point.BALANCE,),
-            "Moves pods from nodes whose measured load is high to nodes whose load is low.", check="check_args"),
+            "Moves pods from nodes whose measured load is high to nodes whose load is low.", check="check_args",
+            reads=(Read("NodeMetric"),)),
     _plugin("DefaultEvictor", "evictability", "make_default_evictor", (Point.EVICTION_FILTER,),
             "Keeps pods that are system-critical, bare, of a daemon set, or use local storage, as Kubernetes' does.",
             check="check_default_evictor_args"),

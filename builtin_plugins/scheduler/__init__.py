@@ -12,9 +12,65 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, Final
 
+from koordpolicy.engine.cluster.kinds import Json, Read
+from koordpolicy.engine.kubernetes.vocabulary import POD_GROUP_LABEL, QUOTA_NAME_LABEL
 from koordpolicy.engine.points import Framework, Point
 from koordpolicy.engine.registry import Plugin
 
+
+def _with_volume(*kinds: str) -> Callable[[Json], bool]:
+    """Return whether a pod has a volume of one of these kinds."""
+
+    def has(pod: Json) -> bool:
+        return any(each.get(kind) for each in pod["spec"].get("volumes") or () for kind in kinds)
+
+    return has
+
+
+def _labelled(*names: str) -> Callable[[Json], bool]:
+    """Return whether a pod has one of these labels."""
+
+    def has(pod: Json) -> bool:
+        labels = pod["metadata"].get("labels") or {}
+        return any(labels.get(name) for name in names)
+
+    return has
+
+
+def _requesting(*prefixes: str) -> Callable[[Json], bool]:
+    """Return whether a container of a pod requests a resource whose name begins like that."""
+
+    def has(pod: Json) -> bool:
+        return any(name.startswith(prefixes) for container in pod["spec"]["containers"]
+                   for name in (container.get("resources") or {}).get("requests") or ())
+
+    return has
+
+
+def _selects_namespaces(pod: Json) -> bool:
+    affinity = pod["spec"].get("affinity") or {}
+    holders = [affinity.get("podAffinity") or {}, affinity.get("podAntiAffinity") or {}]
+    terms = (term for holder in holders for which in holder.values() for term in which or ())
+    return any((term.get("podAffinityTerm") or term).get("namespaceSelector") for term in terms)
+
+
+_CLAIMS: Final = _with_volume("persistentVolumeClaim", "ephemeral")
+_VOLUMES: Final = tuple(Read(kind, _CLAIMS) for kind in ("PersistentVolumeClaim", "PersistentVolume", "StorageClass"))
+_GPUS: Final = _requesting("koordinator.sh/gpu", "koordinator.sh/rdma", "koordinator.sh/fpga", "nvidia.com/gpu")
+READS: Final[Mapping[str, tuple[Read, ...]]] = {
+    "NodeVolumeLimits": (Read("CSINode", _CLAIMS), *_VOLUMES),
+    "VolumeBinding": _VOLUMES,
+    "InterPodAffinity": (Read("Namespace", _selects_namespaces),),
+    "LoadAwareScheduling": (Read("NodeMetric"),),
+    "DeviceShare": (Read("Device", _GPUS),),
+    "ElasticQuota": (Read("ElasticQuota", _labelled(QUOTA_NAME_LABEL)),),
+    "Coscheduling": (Read("PodGroup", _labelled(POD_GROUP_LABEL)),),
+}
+"""The kinds that a plugin reads beside nodes and pods, and for which pods, where it decides otherwise without them.
+
+Left out is what only refines an answer: PodTopologySpread's default selectors, PodDisruptionBudgets, which
+DefaultPreemption violates least, Reservations, which pods may use, and NodeResourceTopologies.
+"""
 _FILTER: Final = (Point.FILTER,)
 _SCORE: Final = (Point.SCORE,)
 
@@ -188,6 +244,7 @@ _WEIGHTS: Final[Mapping[str, int]] = {
 } | dict(DEFAULT_PLUGINS[Point.SCORE])
 
 PLUGINS: Final[tuple[Plugin, ...]] = tuple(
-    replace(plugin, order=place - len(_TABLE), default_weight=_WEIGHTS.get(plugin.name))
+    replace(plugin, order=place - len(_TABLE), default_weight=_WEIGHTS.get(plugin.name),
+            reads=READS.get(plugin.name, ()))
     for place, plugin in enumerate(_TABLE)
 )

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from ..comparison.audit import FEW_PERCENT, Audit, Coverage, Finding, Level, audit
 from ..explanation import plain
-from .composition import add_choice, add_cluster, cluster_of, moment_of, need_file, registry_of, settings_of
+from .composition import (
+    add_choice,
+    add_cluster,
+    all_lacks,
+    cluster_of,
+    moment_of,
+    need_file,
+    registry_of,
+    settings_of,
+    warn_of_lacks,
+)
 from .exits import Exit, Stop
 from .terminal import add_output, heading, progress, table, write, write_json
 
@@ -73,11 +83,12 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     cluster = cluster_of(options.cluster)
     now = moment_of(options.now, options.cluster, cluster)
     settings = settings_of(options, registry, cluster)
+    lacks = warn_of_lacks(all_lacks(settings, registry, cluster))
     with progress("auditing", _STEPS) as done:
         found = audit(registry, cluster, now=now, settings=settings, descheduler=configuration,
                       few_percent=options.few, progress=lambda part: done(int(part * _STEPS)))
     if options.output == "json":
-        write_json(plain(found.to_json()))
+        write_json(plain(found.to_json()) | lacks)
     else:
         _show(found)
     return Exit.EXCEEDED if options.strict and found.warnings else Exit.OK

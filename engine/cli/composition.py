@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ..cluster.kinds import Lack, Objects, describe, lacking
 from ..cluster.snapshot import Cluster
 from ..compile import compile_documents
 from ..documents import Documents, Kind, load_paths
@@ -318,13 +319,40 @@ def cluster_of(source: str) -> Cluster:
 
 def cluster_from(objects: Iterable[Mapping[str, Any]], source: str) -> Cluster:
     """Return a cluster of objects; see `cluster_of`."""
-    cluster = Cluster()
+    cluster = Cluster(kinds=objects.kinds if isinstance(objects, Objects) else None)
     problems = cluster.upsert_all(objects)
     if problems:
         warn(render([replace(problem, severity=Severity.WARNING) for problem in problems]))
     if not cluster.names:
         raise Stop(f"there is no usable node in `{source}`", Exit.INVALID)
     return cluster
+
+
+def warn_of_lacks(lacks: Iterable[Lack]) -> dict[str, list[dict[str, object]]]:
+    """Say on standard error which kinds plugins read that the source lacks; return it as the JSON field `lacking`.
+
+    Nothing follows from what is not known: where an eviction depends on it, it is refused, and all else is decided as
+    if there were no such objects.
+    """
+    lacks = tuple(dict.fromkeys(lacks))
+    if lacks:
+        warn(f"warning: {describe(lacks)}: add them to it, or do not rely on what these plugins say")
+    return {"lacking": [lack.to_json() for lack in lacks]} if lacks else {}
+
+
+def scheduling_lacks(settings: Settings, registry: Registry, cluster: Cluster) -> tuple[Lack, ...]:
+    """Return which plugins that are active in these profiles read kinds that the source lacks."""
+    from ..scheduler.profile import reads_of  # noqa: PLC0415 - not every command schedules
+
+    return lacking({name: reads for spec in settings.profiles for name, reads in reads_of(spec, registry).items()},
+                   cluster)
+
+
+def all_lacks(settings: Settings, registry: Registry, cluster: Cluster) -> tuple[Lack, ...]:
+    """Return `scheduling_lacks`, and which documents of the other frameworks read kinds that the source lacks."""
+    others = {plugin.name: plugin.reads for plugin in registry.plugins.values()
+              if plugin.framework is not Framework.SCHEDULER and plugin.source}
+    return scheduling_lacks(settings, registry, cluster) + lacking(others, cluster)
 
 
 def objects_of(source: str, note: Callable[[str], None] = warn) -> Iterable[Mapping[str, Any]]:

@@ -15,7 +15,7 @@ from ..descheduler import config
 from ..descheduler.documents import Memory
 from ..descheduler.framework import CycleResult, build_profiles, run_cycle
 from ..points import Framework
-from .composition import add_cluster, add_policies, cluster_of, count, moment_of, need_file, registry_of
+from .composition import add_cluster, add_policies, cluster_of, count, moment_of, need_file, registry_of, warn_of_lacks
 from .exits import Exit, Stop
 from .terminal import add_output, heading, table, warn, write, write_json
 from .verdicts import names
@@ -66,6 +66,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     for _ in range(options.cycles):
         result = run_cycle(profiles, snapshot, limits=configuration.limits, node_selector=configuration.node_selector,
                            generation=registry.generation)
+    warn_of_lacks(result.lacks)
     if options.output == "json":
         write_json(result.to_json())
     else:

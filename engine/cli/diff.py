@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..cel.values import Timestamp
+from ..cluster.kinds import Objects
 from ..comparison.difference import BUDGETS, Budget, difference, spend
 from ..comparison.outcome import HOT_PERCENT, outcome
 from ..documents import Documents
@@ -21,6 +22,7 @@ from .changes import documents_at
 from .composition import (
     add_choice,
     add_cluster,
+    all_lacks,
     cluster_from,
     cluster_of,
     count,
@@ -29,6 +31,7 @@ from .composition import (
     need_file,
     registry_from,
     settings_of,
+    warn_of_lacks,
 )
 from .differences import markdown, show
 from .exits import Exit, Stop
@@ -113,6 +116,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         configuration = config.load(options.descheduler_config)
     cluster, pods, now = _question(options)
     settings = settings_of(options, old, cluster, new)
+    lacks = warn_of_lacks(lack for each in (old, new) for lack in all_lacks(settings, each, cluster))
     with progress("comparing", 2 * _STEPS) as done:
         before = outcome(
             old, cluster, pods, now=now, settings=settings, descheduler=configuration, cycles=options.cycles,
@@ -132,7 +136,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         write_json(plain({
             "old": options.old, "new": options.new, "seed": options.seed,
             **({"now": str(Timestamp(now))} if now else {}),
-            "difference": found.to_json(), "budgets": [each.to_json() for each in spent],
+            "difference": found.to_json(), "budgets": [each.to_json() for each in spent], **lacks,
         }))
     elif options.output == "markdown":
         write_line(markdown(found, spent, options.top, about).rstrip("\n"))
@@ -192,7 +196,7 @@ def _question(options: argparse.Namespace) -> tuple[Cluster, Sequence[PodInfo] |
             raise Stop(f"there is no file `{path}`")
     recorded = traces.load(options.trace, options.nodes)
     if options.cluster is None:
-        cluster = cluster_from((node.object() for node in recorded.nodes), str(options.trace))
+        cluster = cluster_from(Objects.of((node.object() for node in recorded.nodes), traces.KINDS), str(options.trace))
     else:
         cluster = cluster_of(options.cluster)
     now = moment_of(options.now, options.cluster or "", cluster)

@@ -17,10 +17,12 @@ from ..cel.environment import Scope, Variable
 from ..cel.program import Program, compile  # noqa: A004 - it is what it does
 from ..cel.types import TIMESTAMP
 from ..cel.values import EvaluationError, Timestamp
+from ..cluster.kinds import Read, lacking
+from ..compile.plugins import kinds_of
 from ..explanation import plain
-from ..points import Slot, environment, typed
+from ..points import Framework, Slot, environment, typed
 from ..source import Source
-from .composition import add_cluster, cluster_of, moment_of, node_of, pod_of, python_functions
+from .composition import add_cluster, cluster_of, moment_of, node_of, pod_of, python_functions, warn_of_lacks
 from .exits import Exit, Stop
 from .terminal import add_output, heading, table, write, write_json
 
@@ -82,20 +84,22 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
         return _plan(program, options)
     values = {name: _value(scope, name, value) for name, value in given.items()}
     if options.cluster is None:
-        return _one(program, _bindings(program, values, {}), options)
+        return _one(program, _bindings(program, values, {}), options, {})
     cluster = cluster_of(options.cluster)
     now = moment_of(options.now, options.cluster, cluster)
     values = {"now": Timestamp.of(now)} | _pod_values(cluster, options.pod) | values
     row = node_of(cluster, options.node) if options.node is not None else None
+    reads = map(Read, kinds_of(Framework.SCHEDULER, program.checked.reads, None))
+    lacks = warn_of_lacks(lacking({"the expression": tuple(reads)}, cluster))
     snapshot = cluster.snapshot(now)
     frame = snapshot.frame(values)
     if row is None and program.checked.scope is Scope.ROW and options.engine == ENGINES[0]:
         _bindings(program, values, dict.fromkeys(_rows(scope)))
-        return _all(program, frame, snapshot.names, options)
+        return _all(program, frame, snapshot.names, options, lacks)
     if row is None and program.checked.scope is Scope.ROW:
         raise Stop("cel-python answers for one node at a time: name it with `--node`")
     rows = {} if row is None else _row_values(program, frame, row)
-    return _one(program, _bindings(program, values, rows), options)
+    return _one(program, _bindings(program, values, rows), options, lacks)
 
 
 def _plan(program: Program, options: argparse.Namespace) -> int:
@@ -204,7 +208,9 @@ def _bindings(program: Program, values: Mapping[str, object], rows: Mapping[str,
     return {name: values[name] if name in values else rows[name] for name in program.variables}
 
 
-def _one(program: Program, bindings: dict[str, object], options: argparse.Namespace) -> int:
+def _one(
+    program: Program, bindings: dict[str, object], options: argparse.Namespace, lacks: Mapping[str, object],
+) -> int:
     error = next((value for value in bindings.values() if isinstance(value, EvaluationError)), None)
     value: object = None
     if error is None:
@@ -218,7 +224,7 @@ def _one(program: Program, bindings: dict[str, object], options: argparse.Namesp
         result |= {"value": plain(value)} if error is None else {"error": error.message}
         if options.steps:
             result["steps"] = [{"expression": text, "value": shown} for text, shown in steps]
-        write_json(result)
+        write_json(result | dict(lacks))
     else:
         write(f"type   {program.type}")
         write(f"value  {_shown(value)}" if error is None else f"error  {error.message}")
@@ -245,7 +251,9 @@ def _steps(program: Program, bindings: Mapping[str, object]) -> list[tuple[str, 
     ]
 
 
-def _all(program: Program, frame: Frame, names: Any, options: argparse.Namespace) -> int:
+def _all(
+    program: Program, frame: Frame, names: Any, options: argparse.Namespace, lacks: Mapping[str, object],
+) -> int:
     column = evaluate(program, frame)
     values = column.values.tolist()
     errors = {names[row]: error.message for row, error in sorted(column.errors.items())}
@@ -254,7 +262,7 @@ def _all(program: Program, frame: Frame, names: Any, options: argparse.Namespace
         write_json({
             "type": str(program.type),
             "values": {name: plain(value) for name, value in zip(names, values, strict=True) if name not in errors},
-            "errors": errors,
+            "errors": errors, **lacks,
         })
     else:
         table(["node", str(program.type)], [

@@ -32,7 +32,9 @@ from .composition import (
     one_of,
     pod_of,
     registry_of,
+    scheduling_lacks,
     settings_of,
+    warn_of_lacks,
 )
 from .exits import Exit, Stop
 from .terminal import add_output, write_finding, write_json
@@ -113,18 +115,20 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.node is not None:
         node_of(cluster, options.node)
     now = moment_of(options.now, options.cluster, cluster)
-    explained = explain(pod, cluster, live, now, settings_of(options, live.registry, cluster))
+    settings = settings_of(options, live.registry, cluster)
+    lacks = warn_of_lacks(scheduling_lacks(settings, live.registry, cluster))
+    explained = explain(pod, cluster, live, now, settings)
     verdict = explained.verdict
     if options.node is not None:
         finding = explain_node(explained, options.node)
         passed = next(finding.find("choice")).facts["passed"]
         _tell(options, {
             "pod": pod.key, "node": options.node, "passed": passed, "chosen": verdict.node == options.node,
-            "scores": verdict.score_of(options.node),
+            "scores": verdict.score_of(options.node), **lacks,
         }, finding)
         return Exit.OK if passed else Exit.IMPOSSIBLE
     finding = explain_decision(explained, best=options.best)
-    _tell(options, verdict_json(verdict) if options.output == "json" else {}, finding)
+    _tell(options, verdict_json(verdict) | lacks if options.output == "json" else {}, finding)
     return Exit.OK if verdict.scheduled else Exit.IMPOSSIBLE
 
 
@@ -143,7 +147,7 @@ def _explain_eviction(options: argparse.Namespace, builtins: Builtins) -> int:
     from ..descheduler import config  # noqa: PLC0415 - who asks about scheduling does not wait for it
     from ..descheduler.documents import Memory  # noqa: PLC0415
     from ..descheduler.explanation import Question, explain_eviction  # noqa: PLC0415
-    from ..descheduler.framework import build_profiles  # noqa: PLC0415
+    from ..descheduler.framework import build_profiles, lacks_of  # noqa: PLC0415
 
     if options.config is not None:
         need_file(options.config, "`--config` takes a DeschedulerConfiguration")
@@ -155,10 +159,11 @@ def _explain_eviction(options: argparse.Namespace, builtins: Builtins) -> int:
     profiles = build_profiles(
         configuration.profiles, registry, dry_run=True, snapshot=lambda: snapshot, memory=Memory(),
     )
+    lacks = warn_of_lacks(lack for profile in profiles for lack in lacks_of(profile, cluster))
     evicted, finding = explain_eviction(Question(
         pod, profiles, snapshot, configuration.limits, configuration.node_selector, options.cycles or 1,
     ))
-    _tell(options, {"pod": pod.key, "evicted": evicted}, finding)
+    _tell(options, {"pod": pod.key, "evicted": evicted, **lacks}, finding)
     return Exit.OK if evicted else Exit.IMPOSSIBLE
 
 

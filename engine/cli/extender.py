@@ -28,7 +28,9 @@ from .composition import (
     moment_of,
     objects_of,
     python_offers,
+    scheduling_lacks,
     tell_idle,
+    warn_of_lacks,
 )
 from .exits import Exit, Stop
 from .logs import VisibleFormatter
@@ -36,6 +38,7 @@ from .terminal import warn, write
 
 if TYPE_CHECKING:
     from ..cluster.api import Binding
+    from ..cluster.kinds import Objects
     from ..cluster.listing import Listed, Listing
     from ..registry import Plugin
     from ..reload.vetting import Vetter
@@ -259,7 +262,6 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
             raise
 
     def load_with(vetter: Vetter | None) -> Loaded:
-        from ..cluster.listing import Listed  # noqa: PLC0415 - as above
         from ..cluster.snapshot import Cluster  # noqa: PLC0415
         from ..compile import compile_documents  # noqa: PLC0415
         from ..registry import Live  # noqa: PLC0415
@@ -292,19 +294,20 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
             allow_empty=bool(options.allow_empty),
         )
         tell_idle(reloader.begin(time.monotonic()), {settings.profiles[0].name}, options.enable or ())
-        cluster, clock, refresh = Cluster(), time.time_ns, None
+        cluster, clock, refresh = Cluster(kinds=frozenset({"Node", "Pod"})), time.time_ns, None
         if options.cluster is not None:
             live_cluster = options.cluster.partition(":")[0] == LIVE_CLUSTER
-            listed = _listing_of(options.cluster)() if live_cluster else Listed(tuple(objects_of(options.cluster)))
-            objects = _required(listed)
+            listed = _listing_of(options.cluster)() if live_cluster else None
+            objects = objects_of(options.cluster) if listed is None else _required(listed)
             cluster = cluster_from(objects, options.cluster)
             if options.now is not None or not live_cluster:
                 # The metrics of a dump are fresh at the moment of the dump, and at no other.
                 moment = moment_of(options.now, options.cluster, cluster)
                 clock = lambda: moment  # noqa: E731
-            if live_cluster and options.refresh != 0:
+            if listed is not None and options.refresh != 0:
                 refresh = Refresh(_listing_of(options.cluster), _followed(listed, objects),
                                   options.refresh or _REFRESH_SECONDS)
+        warn_of_lacks(scheduling_lacks(settings, live.registry, cluster))
         counters = Counters()
         scheduler = Scheduler(cluster, live, settings, clock=clock, count=counters)
         shadow = None
@@ -343,14 +346,15 @@ def _listing_of(source: str) -> Callable[[], Listed]:
     return partial(api.list_kinds, source.partition(":")[2] or None)
 
 
-def _required(listed: Listed) -> tuple[Mapping[str, Any], ...]:
+def _required(listed: Listed) -> Objects:
     """Return the objects, and say which kinds there are none of; raises `PolicyError` where nothing can be decided."""
-    if listed.failed:
-        from ..cluster import api  # noqa: PLC0415 - as above
+    from ..cluster import api  # noqa: PLC0415 - as above
+    from ..cluster.kinds import Objects  # noqa: PLC0415
 
+    if listed.failed:
         api.refuse_without_required(listed)
         warn(api.without(listed.failed))
-    return listed.decoded()
+    return Objects.of(listed.decoded(), frozenset(api.KINDS) - listed.failed.keys())
 
 
 def _followed(listed: Listed, objects: Iterable[Mapping[str, Any]]) -> Listing:

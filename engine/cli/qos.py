@@ -11,11 +11,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..cluster.kinds import lacking
 from ..documents import format_duration
 from ..explanation import plain
 from ..points import Framework
 from ..qos.manager import Round, replay
-from .composition import add_policies, check_enabled, need_file, registry_of
+from ..qos.metrics import load
+from .composition import add_policies, check_enabled, need_file, registry_of, warn_of_lacks
 from .exits import Exit, Stop
 from .terminal import add_output, table, warn, write, write_json
 
@@ -54,7 +56,10 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     gates = dict(read_gates(options.feature_gates))
     registry = registry_of(options.policies, builtins)
     check_enabled(options.enable, registry.plugins.values(), Framework.QOS)
-    rounds = list(replay(options.replay, registry, gates=gates, enable=options.enable))
+    recording = load(options.replay)
+    documents = {plugin.name: plugin.reads for plugin in registry.of_framework(Framework.QOS) if plugin.enabled}
+    lacks = warn_of_lacks(lacking(documents, recording.snapshot.cluster))
+    rounds = list(replay(recording, registry, gates=gates, enable=options.enable))
     if not rounds:
         warn("no plugin ran: name documents with `--policies`, or a built-in plugin with `--enable`")
     shown = rounds if options.all else [each for each in rounds if each.eventful]
@@ -63,7 +68,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.output == "json":
         write_json({
             "rounds": len(rounds), "actions": actions, "errors": errors,
-            "log": [plain(each.to_json()) for each in shown],
+            "log": [plain(each.to_json()) for each in shown], **lacks,
         })
         return Exit.OK
     rows = _merged(row for each in shown for row in _rows(each))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from koordpolicy import __version__
 
 from ..cluster import trace as traces
+from ..cluster.snapshot import Cluster
 from ..descheduler import config
 from ..documents.specs import parse_duration
 from ..experiments.replays import with_typical_pods
@@ -30,7 +31,16 @@ from ..recorded.replay import Descheduling, Leave, replay, stretched, thinned
 from ..scheduler.cycle import TIE_BREAKS, Settings
 from ..scheduler.fragmentation import typical_pods
 from ..scheduler.profile import ProfileSpec
-from .composition import add_policies, check_enabled, count, live_of, need_file, tell_idle
+from .composition import (
+    add_policies,
+    all_lacks,
+    check_enabled,
+    count,
+    live_of,
+    need_file,
+    tell_idle,
+    warn_of_lacks,
+)
 from .exits import Exit, Stop
 from .pages import check_page
 from .simulate import choice_of
@@ -142,6 +152,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     check_enabled(enabled, plugins)
     tell_idle(live.registry, {profile.name}, enabled)
     settings = Settings((profile,), tie_break=options.tie_break, seed=options.seed)
+    lacks = warn_of_lacks(all_lacks(settings, live.registry, Cluster(kinds=traces.KINDS)))
     with progress("replaying", len(recording.stays)) as done:
         result = replay(recording, live, settings, leave=Leave(options.leave), clock=time.perf_counter, progress=done,
                         descheduling=_descheduling(options, live))
@@ -151,7 +162,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.report is not None:
         _write_report(options, result, len(recording.nodes))
     if options.output == "json":
-        write_json({**result.to_json(options.points), "run": _run_of(options, len(recording.nodes))})
+        write_json({**result.to_json(options.points), "run": _run_of(options, len(recording.nodes)), **lacks})
     else:
         _show(result, spans, len(recording.nodes))
     return Exit.OK

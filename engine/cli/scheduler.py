@@ -24,7 +24,9 @@ from .composition import (
     count,
     live_of,
     moment_of,
+    scheduling_lacks,
     settings_of,
+    warn_of_lacks,
 )
 from .exits import Exit, Stop
 from .logs import log_level, start_logs
@@ -89,9 +91,12 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         options.trace or options.debug_filters or options.debug_scores or options.debug_diagnosis))
     cluster = cluster_of(options.cluster)
     now = moment_of(options.now, options.cluster, cluster)
-    verdicts = schedule_pending(cluster, live, now, settings_of(options, live.registry, cluster), debug)
+    settings = settings_of(options, live.registry, cluster)
+    lacks = warn_of_lacks(scheduling_lacks(settings, live.registry, cluster))
+    verdicts = schedule_pending(cluster, live, now, settings, debug)
     if options.output == "json":
         write_json({
+            **lacks,
             "pending": len(verdicts),
             "placed": sum(verdict.scheduled for verdict in verdicts),
             "decisions": [

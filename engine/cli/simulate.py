@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from koordpolicy import __version__
 
 from ..cluster import trace as traces
+from ..cluster.snapshot import Cluster
 from ..experiments.replays import with_typical_pods
 from ..points import Framework
 from ..scheduler.cycle import TIE_BREAKS, Settings
@@ -26,7 +27,7 @@ from ..scheduler.fragmentation import typical_pods
 from ..scheduler.measuring import Measured, Meter
 from ..scheduler.profile import Choice, ProfileSpec
 from ..scheduler.simulate import Failed, Result, simulate
-from .composition import add_policies, check_enabled, count, live_of, tell_idle
+from .composition import add_policies, check_enabled, count, live_of, scheduling_lacks, tell_idle, warn_of_lacks
 from .exits import Exit, Stop
 from .pages import check_page
 from .terminal import add_output, heading, progress, table, write, write_file, write_json
@@ -107,6 +108,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     check_enabled(enabled, plugins)
     tell_idle(live.registry, {profile.name}, enabled)
     settings = Settings((profile,), tie_break=options.tie_break, seed=options.seed)
+    lacks = warn_of_lacks(scheduling_lacks(settings, live.registry, Cluster(kinds=traces.KINDS)))
     # Processor time: what else runs on the machine is no fault of a plugin.
     meter = Meter(time.thread_time) if options.report is not None else None
     with progress("replaying", len(workload.pods)) as done:
@@ -115,7 +117,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if meter is not None:
         _write_report(options, workload, result, meter.measured())
     if options.output == "json":
-        write_json(_json(result, options))
+        write_json(_json(result, options) | lacks)
     else:
         _show(result, len(workload.nodes))
     return Exit.OK

@@ -22,6 +22,7 @@ import msgspec
 
 from ..source import PolicyError, Problem
 from .api_faults import Fault, of_configuration, of_exception, of_status
+from .kinds import Objects
 from .listing import Listed, Undecoded
 
 _PAGE: Final = 500
@@ -93,12 +94,13 @@ def load(
     configuration_file: str | os.PathLike[str] | None = None,
     note: Callable[[str], None] = lambda _: None,
     page: int = _PAGE,
-) -> tuple[Mapping[str, Any], ...]:
+) -> Objects:
     """Return all objects of these kinds, in this order, each with its `apiVersion` and `kind`.
 
     `context` is one of the kubeconfig's, None its current one (inside a pod without a kubeconfig: the cluster it runs
     in). `page` objects are asked for at a time. Kinds that the cluster does not have, or does not let us list, are left
-    out, and one `note` says which; nodes and pods are not. `metadata.managedFields` is dropped, as kubectl does.
+    out, and one `note` says which; nodes and pods are not. The others are contained, with objects or without.
+    `metadata.managedFields` is dropped, as kubectl does.
 
     Raises `PolicyError` if the configuration is wrong, the server cannot be reached, or refuses nodes or pods.
     """
@@ -106,7 +108,7 @@ def load(
     refuse_without_required(listed)
     if listed.failed:
         note(without(listed.failed))
-    return listed.decoded()
+    return Objects.of(listed.decoded(), frozenset(kinds) - listed.failed.keys())
 
 
 def list_kinds(

@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 
 from ..kubernetes.objects import json_kind
 from ..source import PolicyError, Problem, Problems, Source
+from .kinds import Objects
 
 LARGEST: Final = 512 * 1024 * 1024
 """Bytes, of all files together."""
@@ -24,11 +25,13 @@ _INDENTED: Final = re.compile(rf"^[ ?:-]{{{DEEPEST},}}", re.MULTILINE)
 _SPLIT_LIMIT: Final = "split the dump, or raise the limit"
 
 
-def load(path: str | Path, *, largest: int = LARGEST) -> tuple[Mapping[str, Any], ...]:
+def load(path: str | Path, *, largest: int = LARGEST) -> Objects:
     """Return the API objects of a file or of all YAML and JSON files in a directory, in the files' order.
 
     Lists are taken apart. Quantities that are written as numbers become texts, and requests that a container does not
     name become its limits, as the API server does; otherwise the objects are as written.
+
+    It contains the kinds of its objects, and those of its typed lists (`NamespaceList`), which may be empty.
 
     Raises:
         PolicyError: a file cannot be read, is too large, or holds something else; every fault of all files.
@@ -36,6 +39,7 @@ def load(path: str | Path, *, largest: int = LARGEST) -> tuple[Mapping[str, Any]
     path = Path(path)
     problems = Problems()
     found: list[Mapping[str, Any]] = []
+    kinds: set[str] = set()
     left = largest
     for file in _files(path, problems):
         try:
@@ -47,13 +51,15 @@ def load(path: str | Path, *, largest: int = LARGEST) -> tuple[Mapping[str, Any]
                 )
                 continue
             left -= size
-            found += read(_decoded(str(file), file.read_bytes()))
+            objects = _read(_decoded(str(file), file.read_bytes()))
+            found += objects
+            kinds |= objects.kinds
         except OSError as error:
             problems.add(f"`{file}` cannot be read: {(error.strerror or str(error)).lower()}", code="unreadable")
         except PolicyError as error:
             problems.extend(error.problems)
     problems.raise_errors()
-    return tuple(found)
+    return Objects.of(found, kinds)
 
 
 def read(source: Source) -> list[Mapping[str, Any]]:
@@ -62,11 +68,16 @@ def read(source: Source) -> list[Mapping[str, Any]]:
     Raises:
         PolicyError: the text is neither, nests too deeply, or holds something else than objects.
     """
+    return list(_read(source))
+
+
+def _read(source: Source) -> Objects:
     try:
         documents = _json(source) if source.text.lstrip()[:1] in ("{", "[") else _yaml(source)
     except RecursionError:
         _refuse_depth(source, 0)
     found: list[Mapping[str, Any]] = []
+    kinds: set[str] = set()
     problems = Problems()
     # Without aliases a text holds fewer values than characters.
     budget = [len(source.text) + 1]
@@ -74,6 +85,8 @@ def read(source: Source) -> list[Mapping[str, Any]]:
         if document is None:
             continue
         _normalize(source, document, budget)
+        if isinstance(document, dict) and isinstance(kind := document.get("kind"), str) and kind.endswith("List"):
+            kinds.add(kind.removesuffix("List"))
         place = f"document {number}" if len(documents) > 1 else "the file"
         for where, item in _items(document, place):
             if not isinstance(item, dict):
@@ -88,7 +101,7 @@ def read(source: Source) -> list[Mapping[str, Any]]:
                     _default_requests(item)
                 found.append(item)
     problems.raise_errors()
-    return found
+    return Objects.of(found, kinds)
 
 
 def _files(path: Path, problems: Problems) -> Iterator[Path]:

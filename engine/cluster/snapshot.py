@@ -165,8 +165,10 @@ class Cluster:
 
     def __init__(
         self, objects: Iterable[Mapping[str, Any]] = (), *, metric_expiry_seconds: int = 180,
-        standing_from: int = 2048,
+        standing_from: int = 2048, kinds: frozenset[str] | None = None,
     ) -> None:
+        self.kinds = kinds
+        """The kinds that the source contains; None where it may contain all."""
         self.metric_expiry = metric_expiry_seconds * NANOSECONDS
         self.standing_from = standing_from
         self.version = 0
@@ -202,6 +204,10 @@ class Cluster:
     def objects(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
         """Return all objects of a kind by key."""
         return self._objects.get(kind, {})
+
+    def lacks(self, kind: str) -> bool:
+        """Return whether nothing is known of a kind, as the source does not contain it; an empty kind is known."""
+        return self.kinds is not None and kind not in self.kinds and not self._objects.get(kind)
 
     def version_of(self, kind: str) -> int:
         """Return a number that grows whenever an object of the kind is added, replaced or deleted."""

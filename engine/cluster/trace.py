@@ -18,6 +18,8 @@ from typing import Any, Final
 from ..source import PolicyError, Problem, Problems, Source, did_you_mean
 from .go_random import GoRandom
 
+KINDS: Final = frozenset({"Node", "Pod"})
+"""The kinds of objects that a trace contains."""
 NODE_LIST: Final = "openb_node_list_gpu_node.csv"
 POD_LIST: Final = "openb_pod_list_default.csv"
 DEVICE: Final = 1000

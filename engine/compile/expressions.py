@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ..cel.ast import Expr, Ident, Select, children
-from ..cel.checked import Checked
+from ..cel.checked import Checked, Path
 from ..cel.checker import check
 from ..cel.environment import Environment, Function, Limits, Variable
 from ..cel.estimate import check_cost
@@ -57,6 +57,8 @@ class Expressions:
     aggregates: dict[str, Type] = field(default_factory=dict)
     _variables: tuple[_Variable, ...] = ()
     _scopes: dict[Hashable, _Scope] = field(default_factory=dict)
+    reads: set[Path] = field(default_factory=set)
+    """The paths that the programs read which were compiled so far."""
     _names: Mapping[str, None] = field(default_factory=dict)
     """The names of all variables, in order."""
     _heights: dict[str, int] = field(default_factory=dict)
@@ -210,6 +212,7 @@ class Expressions:
         except PolicyError as error:
             self.problems.extend(_placed(error, slot))
             return None
+        self.reads |= checked.reads
         return Program(checked)
 
     def _report_missing(self, expression: Expression, root: Expr, slot: Slot, *, aggregates: bool) -> bool:

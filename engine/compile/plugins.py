@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
+from ..cel.checked import Path
 from ..cel.environment import Function
+from ..cluster.kinds import Read
 from ..documents import (
     DeschedulerSpec,
     DeschedulerType,
@@ -17,12 +19,14 @@ from ..documents import (
     Evict,
     Kind,
     Over,
+    PodMatch,
     QoSSpec,
     SchedulerSpec,
     SortKey,
     Subject,
     SuppressCPU,
 )
+from ..kubernetes.vocabulary import NAMESPACE_NAME_LABEL
 from ..points import Framework, Point, Slot
 from ..registry import Plugin
 from ..source import Problems
@@ -42,6 +46,8 @@ from .programs import (
     ThresholdProgram,
 )
 
+_MEASURED: Final = frozenset(("usage", "estimated", "nodeMetric", "metricAge"))
+"""The variables that hold what a NodeMetric says."""
 _PLUGINS: Final = (Kind.SCHEDULER, Kind.QOS, Kind.DESCHEDULER)
 Make = Callable[[Mapping[str, Any]], Any]
 """Makes the instance for params that are valid."""
@@ -101,7 +107,10 @@ def check_names(documents: Iterable[Document], problems: Problems) -> list[Docum
     return found
 
 
-def _plugin(document: Document, framework: Framework, points: Sequence[Point], make: Make, given: Given) -> Plugin:
+def _plugin(
+    document: Document, framework: Framework, points: Sequence[Point], make: Make, given: Given, *,
+    expressions: Expressions,
+) -> Plugin:
     spec, (params, schema) = document.spec, given
     assert isinstance(spec, SchedulerSpec | QoSSpec | DeschedulerSpec)
 
@@ -119,7 +128,29 @@ def _plugin(document: Document, framework: Framework, points: Sequence[Point], m
         source=document.source_name, span=document.span, description=document.metadata.description,
         order=spec.order, weight=spec.weight if isinstance(spec, SchedulerSpec) else 1, profiles=spec.profiles,
         replaces=spec.replaces, enforcement=spec.enforcement, check_args=merged,
+        reads=_reads_of(framework, expressions, spec),
     )
+
+
+def _reads_of(
+    framework: Framework, expressions: Expressions, spec: SchedulerSpec | QoSSpec | DeschedulerSpec,
+) -> tuple[Read, ...]:
+    return tuple(map(Read, sorted(set(kinds_of(framework, expressions.reads, spec.match.pods)))))
+
+
+def kinds_of(framework: Framework, paths: Iterable[Path], match: PodMatch | None) -> Iterator[str]:
+    """Yield the kinds of objects, beside nodes and pods, that a document depends on."""
+    for path in paths:
+        if path[0] == "nodeSLO":
+            yield "NodeSLO"
+        # The node agent measures by itself.
+        elif framework is not Framework.QOS and (path[0] in _MEASURED or path[:2] == ("nodeInfo", "measured")):
+            yield "NodeMetric"
+    selector = None if match is None else match.namespace_selector
+    if selector is not None:
+        keys = {*selector.match_labels, *(each.key for each in selector.match_expressions)}
+        if keys - {NAMESPACE_NAME_LABEL}:  # which follows from the pod
+            yield "Namespace"
 
 
 def _slots(*choices: tuple[Slot, object]) -> tuple[Slot, ...]:
@@ -162,7 +193,7 @@ def _compile_scheduler(
 
         return DocumentScheduler(compiled, args)
 
-    return _plugin(document, Framework.SCHEDULER, points, made, given), compiled
+    return _plugin(document, Framework.SCHEDULER, points, made, given, expressions=expressions), compiled
 
 
 def _sort(expressions: Expressions, keys: Iterable[SortKey], slot: Slot) -> tuple[SortProgram, ...]:
@@ -214,8 +245,10 @@ def _compile_qos(
         tuple(each for each in aggregates if each is not None), tuple(thresholds), tuple(actions),
     )
     expressions.finish()
+    compiled = replace(compiled, reads=_reads_of(Framework.QOS, expressions, spec))
     return (
-        _plugin(document, Framework.QOS, (Point.STRATEGY,), lambda args: replace(compiled, params=args), given),
+        _plugin(document, Framework.QOS, (Point.STRATEGY,), lambda args: replace(compiled, params=args), given,
+                expressions=expressions),
         compiled,
     )
 
@@ -263,7 +296,7 @@ def _compile_descheduler(
     )
     expressions.finish()
     return _plugin(document, Framework.DESCHEDULER, (_DESCHEDULER_POINTS[spec.type],),
-                   lambda args: replace(compiled, params=args), given), compiled
+                   lambda args: replace(compiled, params=args), given, expressions=expressions), compiled
 
 
 _DESCHEDULER_POINTS: Final = MappingProxyType({

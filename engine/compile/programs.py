@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ..cluster.kinds import Read
 from ..documents import (
     AggregateFunction,
     DeschedulerSpec,
@@ -147,6 +148,8 @@ class CompiledQoS:
     aggregates: tuple[AggregateProgram, ...]
     thresholds: tuple[ThresholdProgram, ...]
     actions: tuple[ActionProgram, ...]
+    reads: tuple[Read, ...] = ()
+    """The kinds of objects that it depends on beside nodes and pods."""
 
     @property
     def name(self) -> str:

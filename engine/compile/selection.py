@@ -13,11 +13,11 @@ from ..cel.checked import Path
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import NodeFrame, Snapshot
 from ..documents import NodeMatch, PodMatch
+from ..kubernetes.vocabulary import NAMESPACE_NAME_LABEL
 
 SYSTEM_NAMESPACE: Final = "kube-system"
 SYSTEM_CLASSES: Final = frozenset(("system-cluster-critical", "system-node-critical"))
 
-_NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 NODE_PATHS: Final[frozenset[Path]] = frozenset((("node", "metadata", "labels"), ("node", "metadata", "name")))
 """What `match.nodes` reads."""
 _KEPT: Final = "node matches"
@@ -41,7 +41,7 @@ def accepts_pod(match: PodMatch | None, pod: PodInfo, snapshot: Snapshot) -> boo
     if match.namespace_selector is None:
         return True
     namespace = snapshot.object("Namespace", pod.namespace) or {}
-    return match.namespace_selector.accepts({_NAMESPACE_NAME: pod.namespace, **_labels(namespace)})
+    return match.namespace_selector.accepts({NAMESPACE_NAME_LABEL: pod.namespace, **_labels(namespace)})
 
 
 def exempt(match: PodMatch | None, pod: PodInfo) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..cel.frame import Rows
+from ..cluster.kinds import Lack, Read, lacking
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Cluster, Snapshot
 from ..compile import CompiledDescheduler
@@ -141,6 +142,8 @@ class CycleResult:
     node_notes: tuple[NodeNote, ...] = ()
     error: str = ""
     """Why the cycle ended early; empty where it went through."""
+    lacks: tuple[Lack, ...] = ()
+    """The plugins whose evictions were refused, as they read kinds that the source of the cluster does not contain."""
 
     @property
     def evicted(self) -> tuple[Outcome, ...]:
@@ -160,6 +163,7 @@ class CycleResult:
             "kept": [outcome.to_json() for outcome in self.kept],
             "failures": [failure.to_json() for failure in self.failures],
             "nodeNotes": [note.to_json() for note in self.node_notes],
+            **({"lacking": [lack.to_json() for lack in self.lacks]} if self.lacks else {}),
             **({"error": self.error} if self.error else {}),
         }
 
@@ -195,6 +199,8 @@ class Running:
     name: str
     instance: Any
     enforcement: Enforcement = Enforcement.ENFORCE
+    reads: tuple[Read, ...] = ()
+    """The kinds of objects that it reads; where the cluster lacks one of them, it evicts no pod and lets none go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +215,8 @@ class Profile:
     evict: Running | None
 
 
+LACKING: Final = "lacking"
+"""The rule under which evictions are refused that depend on kinds which the source of the cluster does not contain."""
 _POINTS: Final[Mapping[str, tuple[Point, tuple[type, ...], str]]] = {
     "deschedule": (Point.DESCHEDULE, (Deschedule,), "DeschedulePlugin"),
     "balance": (Point.BALANCE, (Balance,), "BalancePlugin"),
@@ -227,6 +235,7 @@ class CycleEvictor:
         self._record = record
         self._plugin = ""
         self._enforcement = Enforcement.ENFORCE
+        self._lacks = {each.plugin: each for each in lacks_of(profile, snapshot.cluster)}
 
     def hand_to(self, plugin: Running) -> CycleEvictor:
         """Return this evictor, from now on asked by that plugin."""
@@ -247,6 +256,10 @@ class CycleEvictor:
             message = f"would be evicted: {reason}"
             self._note(pod, rule=rule, by="enforcement", stopped_rule=self._enforcement.value, message=message)
             return False
+        for name in (self._plugin, *(each.name for each in self._profile.filters if _counts(each))):
+            if name in self._lacks:
+                self._note(pod, rule=rule, by=name, stopped_rule=LACKING, message=self._lacks[name].message)
+                return False
         other = self._record.evicted_by(pod.key)
         if other is not None and other != (self._profile.name, self._plugin):
             self._note(pod, rule=rule, by=other[1], stopped_rule="evicted", message="evicted already in this cycle")
@@ -294,8 +307,10 @@ class CycleEvictor:
         for each in self._profile.filters:
             if not isinstance(each.instance, protocol):
                 continue
+            lack = self._lacks.get(each.name)
             try:
-                refusal = question(each.instance)
+                # What a veto depends on is not known: the pod stays.
+                refusal = question(each.instance) if lack is None else Refusal(LACKING, lack.message)
             except Exception as error:
                 self._record.failures.append(Failure(self._profile.name, each.name, str(error), subject=pod.key))
                 refusal = Refusal("error", str(error))
@@ -312,6 +327,16 @@ class CycleEvictor:
             pod.key, pod.node_name, self._profile.name, self._plugin, evicted=False, rule=rule, stopped_by=by,
             stopped_rule=stopped_rule, message=message,
         ))
+
+
+def lacks_of(profile: Profile, cluster: Cluster) -> tuple[Lack, ...]:
+    """Return which plugins of a profile read kinds that the source of the cluster does not contain."""
+    active = (*profile.deschedule, *profile.balance, *profile.filters)
+    return lacking({each.name: each.reads for each in active}, cluster)
+
+
+def _counts(plugin: Running) -> bool:
+    return plugin.enforcement is Enforcement.ENFORCE
 
 
 class Record:
@@ -465,7 +490,7 @@ class _ProfileBuilder:
                 made = plugin.make(args, self._handle)
                 document = isinstance(made, CompiledDescheduler)
                 instance = DocumentPlugin(made, self._memory, self._spec.name) if document else made
-                self._made[plugin.name] = Running(plugin.name, instance, plugin.enforcement)
+                self._made[plugin.name] = Running(plugin.name, instance, plugin.enforcement, plugin.reads)
             except PolicyError as error:
                 self.problems += error.problems
                 self._made[plugin.name] = None
@@ -503,6 +528,7 @@ def run_cycle(
     return CycleResult(
         generation, dry_run, len(rows), tuple(record.outcomes.values()), tuple(dict.fromkeys(record.failures)),
         tuple(record.notes.values()), error,
+        tuple(dict.fromkeys(lack for profile in profiles for lack in lacks_of(profile, snapshot.cluster))),
     )
 
 

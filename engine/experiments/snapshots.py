@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ..cluster.kinds import Objects
 from ..cluster.snapshot import Cluster
 from ..comparison.outcome import HOT_PERCENT, outcome
 from ..points import Framework
@@ -75,7 +76,8 @@ class Snapshots:
             _check(axis)
         self._now, self._builtins = now, builtins
         given = list(objects)
-        self._objects = Packed.of(given, json.dumps(given, sort_keys=True, default=str))
+        kinds = objects.kinds if isinstance(objects, Objects) else None
+        self._objects = Packed.of((given, kinds), json.dumps(given, sort_keys=True, default=str))
         every = Texts.read(policies)
         by_path = next((axis.values for axis in axes if axis.name == _POLICY), (None,))
         self._texts = {path: every if path is None else every + Texts.read([show(path)]) for path in by_path}
@@ -107,8 +109,9 @@ def run(task: Question) -> Outcome:
     """
     point = task.point
     start = time.perf_counter()
-    cluster = Cluster()
-    cluster.upsert_all(task.objects.value())
+    objects, kinds = task.objects.value()
+    cluster = Cluster(kinds=kinds)
+    cluster.upsert_all(objects)
     seed, hot = point.get(_SEED, 0), point.get(_HOT, HOT_PERCENT)
     assert isinstance(seed, int)
     assert isinstance(hot, int)

@@ -12,6 +12,9 @@ from typing import Any, Final
 
 from .quantity import Quantity
 
+NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+"""The label that every namespace has; its value is the namespace's name."""
+
 # Labels and annotations of pods
 QOS_CLASS_LABEL: Final = "koordinator.sh/qosClass"
 PRIORITY_CLASS_LABEL: Final = "koordinator.sh/priority-class"

@@ -15,6 +15,7 @@ from ..cel.ast import Select
 from ..cel.program import Program
 from ..cel.values import EvaluationError, Timestamp
 from ..cluster.facts import pod_values
+from ..cluster.kinds import lacking
 from ..cluster.metrics import MeasuredList, Unmeasured
 from ..cluster.pods import PodInfo, ResourceList
 from ..compile import ActionProgram, CompiledQoS, EvictProgram, Rule, SuppressCPUProgram, ThresholdProgram
@@ -438,6 +439,8 @@ class _Round:
             return tuple(
                 replace(each, values={**each.values, **_values_read(effect.target, subject.bindings)}) for each in found
             )
+        for lack in lacking({self._compiled.name: self._compiled.reads}, self._readings.snapshot.cluster):
+            raise EvaluationError(f"no pod is evicted, as {lack.message}", reason="Lacking")
         amount = 0.0
         if effect.amount is not None:
             amount = float(cast("float", effect.amount.evaluate(subject.bindings)))

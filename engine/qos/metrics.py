@@ -118,7 +118,8 @@ class Recording:
         if self._cluster is None:
             pods = [pod.object for of_node in self.pods.values() for pod in of_node.values()]
             others = [each for each in self.objects.values() if each.get("kind") == "Namespace"]
-            self._cluster = Cluster([*self.nodes.values(), *pods, *others])
+            kinds = frozenset(str(each.get("kind")) for each in self.objects.values()) | {"Node", "Pod"}
+            self._cluster = Cluster([*self.nodes.values(), *pods, *others], kinds=kinds)
         return self._cluster.snapshot()
 
     @property

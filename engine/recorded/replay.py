@@ -16,7 +16,7 @@ from typing import Any, Final
 from ..cel.values import Timestamp
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Cluster
-from ..cluster.trace import DEVICE, Recording, Stay, TraceNode
+from ..cluster.trace import DEVICE, KINDS, Recording, Stay, TraceNode
 from ..descheduler.config import Configuration
 from ..descheduler.documents import Memory
 from ..descheduler.framework import Profile, build_profiles, run_cycle
@@ -143,7 +143,7 @@ class _Replay:
             sum(node.cpu_milli for node in recording.nodes), sum(node.memory_mib for node in recording.nodes),
             DEVICE * sum(node.gpus for node in recording.nodes),
         )
-        self._cluster = Cluster(node.object() for node in recording.nodes)
+        self._cluster = Cluster((node.object() for node in recording.nodes), kinds=KINDS)
         self._loop = SchedulingLoop(self._cluster, live, settings, clock=lambda: self._now, client=_Client(self),
                                     longest_wait=_FOREVER, concluded=self._conclude)
         self._profiles: Sequence[Profile] = ()

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ..cluster.kinds import Read
 from ..plugins import (
     FRAMEWORKS,
     PROTOCOLS,
@@ -225,6 +226,11 @@ def check_profiles(specs: Iterable[ProfileSpec], registry: Registry) -> None:
             pass
     if problems:
         raise PolicyError(dict.fromkeys(problems))
+
+
+def reads_of(spec: ProfileSpec, registry: Registry) -> Mapping[str, tuple[Read, ...]]:
+    """Return the kinds of objects that the plugins read which a profile has active, by the plugins' names."""
+    return {plugin.name: plugin.reads for _, plugin in _chosen(spec, registry, []) if plugin.reads}
 
 
 def _checked(

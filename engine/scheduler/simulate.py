@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Cluster
-from ..cluster.trace import DEVICE, TracePod, Workload
+from ..cluster.trace import DEVICE, KINDS, TracePod, Workload
 from ..registry import Live
 from .cycle import Scheduler, Settings
 from .fragmentation import Fragmentation, TypicalPod
@@ -233,7 +233,7 @@ def simulate(
     Raises:
         PolicyError: a plugin cannot be made, or the trace's nodes are malformed.
     """
-    cluster = Cluster(node.object() for node in workload.nodes)
+    cluster = Cluster((node.object() for node in workload.nodes), kinds=KINDS)
     scheduler = Scheduler(cluster, live, settings)
     records: list[Record] = []
     placed: dict[str, str] = {}

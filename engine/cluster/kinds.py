@@ -1,0 +1,79 @@
+"""Which kinds of objects a source contains, which ones a plugin reads, and what follows where these do not agree.
+
+A kind that a source contains without any object is there, and empty; one that the source does not contain is unknown:
+a dump without Namespaces says nothing about their labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .snapshot import Cluster
+
+Json = Mapping[str, Any]
+
+
+class Objects(tuple[Json, ...]):  # noqa: SLOT001 - a tuple has no room for slots
+    """API objects of a source, in its order, and the kinds that it contains, with objects or without."""
+
+    kinds: frozenset[str]
+
+    @classmethod
+    def of(cls, objects: Iterable[Json], kinds: Iterable[str] = ()) -> Objects:
+        """Return the objects; the kinds are theirs and those of `kinds`."""
+        made = cls(objects)
+        made.kinds = frozenset(kinds).union(str(each.get("kind")) for each in made)
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A kind that a plugin reads; with `of` only where one of the cluster's pods is such a one."""
+
+    kind: str
+    of: Callable[[Json], bool] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """A plugin that reads kinds which the source of the cluster does not contain, sorted."""
+
+    plugin: str
+    kinds: tuple[str, ...]
+
+    @property
+    def message(self) -> str:
+        """What is said where the plugin decides: a fragment."""
+        return f"it reads {_joined(self.kinds)}, which the source of the cluster does not contain"
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as plain data."""
+        return {"plugin": self.plugin, "kinds": list(self.kinds)}
+
+
+def lacking(reads: Mapping[str, Iterable[Read]], cluster: Cluster) -> tuple[Lack, ...]:
+    """Return which of the plugins, by name, read kinds that the cluster lacks."""
+    found: list[Lack] = []
+    for plugin, of_plugin in reads.items():
+        kinds = {each.kind for each in of_plugin if cluster.lacks(each.kind) and (
+            each.of is None or any(map(each.of, cluster.objects("Pod").values())))}
+        if kinds:
+            found.append(Lack(plugin, tuple(sorted(kinds))))
+    return tuple(found)
+
+
+def describe(lacks: Iterable[Lack]) -> str:
+    """Return what plugins lack in one line, by kind; empty for nothing."""
+    by_kind: dict[str, list[str]] = {}
+    for lack in lacks:
+        for kind in lack.kinds:
+            by_kind.setdefault(kind, []).append(f"`{lack.plugin}`")
+    parts = [f"{kind} (read by {', '.join(sorted(set(names)))})" for kind, names in sorted(by_kind.items())]
+    return f"the source of the cluster does not contain {'; '.join(parts)}" if parts else ""
+
+
+def _joined(kinds: tuple[str, ...]) -> str:
+    return kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} and {kinds[-1]}"
