@@ -42,7 +42,9 @@ class NodeVolumeLimits:
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:  # noqa: ARG002
         """Skip pods without claims."""
-        return None if any(True for _ in claims_of(pod)) else SKIP
+        if not pod.object["spec"].get("volumes") or not any(True for _ in claims_of(pod)):
+            return SKIP
+        return None
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
         """Refuse nodes on which a driver would hold more volumes than it may."""

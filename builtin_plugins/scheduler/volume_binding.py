@@ -118,6 +118,8 @@ class VolumeBinding:
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:
         """Skip pods without claims; refuse those whose claims are missing, lost, or not bound though they should be."""
+        if not pod.object["spec"].get("volumes"):
+            return SKIP
         claims = tuple(claims_of(pod))
         if not claims:
             return SKIP

@@ -46,6 +46,8 @@ class VolumeZone:
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:
         """Skip pods whose volumes name no zone; refuse those with a claim or a volume that nobody will bring."""
+        if not pod.object["spec"].get("volumes"):
+            return SKIP
         found = _topologies(pod, snapshot)
         if isinstance(found, Refusal):
             return found
