@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeGuard
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -1095,11 +1095,20 @@ Known: TypeAlias = dict[Settled, Vector | None]
 """The variables that were computed of the same rows of the same frame."""
 
 
+class _Adapted(NamedTuple):
+    """A function for values of unknown type that have the kinds they had when it was made; None where there is none."""
+
+    fused: Fused | None
+    inputs: Sequence[tuple[_Part, str, bool]]
+    doubles: bool
+
+
 class ColumnPlan:
     """How one expression is answered by column. Made once per expression; holds no values."""
 
     __slots__ = (
-        "__weakref__", "_by_row", "_checked", "_decision", "_doubles", "_fused", "_inputs", "_parts", "_pure",
+        "__weakref__", "_adapted", "_by_row", "_checked", "_decision", "_doubles", "_fused", "_inputs", "_parts",
+        "_pure",
         "_row_paths", "_whole", "kind", "numeric", "part",
     )
 
@@ -1113,6 +1122,7 @@ class ColumnPlan:
         self._inputs: list[tuple[_Part, str, bool]] | None = None
         self._fused: Fused | None = None
         self._doubles = False
+        self._adapted: _Adapted | None = None
         self.kind = _KINDS.get(checked.type, "O")
         """numpy's letter of its values; `?` where they may be of several kinds, `O` where they are no numbers."""
         self.numeric = True
@@ -1234,13 +1244,36 @@ class ColumnPlan:
             self._inputs, self._doubles = writing.inputs, writing.doubles
         return self._fused is not None
 
+    def _adapt(self, context: _Context) -> _Adapted:
+        """Return one function for the whole expression, for the kinds that values of unknown type have at present."""
+
+        def kind_of(part: _Part) -> str:
+            try:
+                operand = part.run(context)
+            except NotColumnar:
+                raise CannotFuse from None
+            return operand.values.dtype.kind if isinstance(operand, Vector) else _letter(operand)
+
+        writing = Writing(kind_of)
+        fused: Fused | None = None
+        if self._is_pure():
+            with contextlib.suppress(CannotFuse):
+                fused = writing.function(self.part)
+        return _Adapted(fused, writing.inputs, writing.doubles)
+
     def _computed(self, context: _Context) -> NDArray[Any] | None:
         """Return the values of all rows where every one can be computed and nothing fails; else None."""
-        if self._fused is None and not self.is_fused():
-            return None
-        assert self._fused is not None
+        fused, inputs, doubles = self._fused, self._inputs, self._doubles
+        if fused is None and self.is_fused():
+            fused, inputs, doubles = self._fused, self._inputs, self._doubles
+        if fused is None:
+            if self._adapted is None:
+                self._adapted = self._adapt(context)
+            fused, inputs, doubles = self._adapted
+            if fused is None:
+                return None
         arguments: list[Any] = []
-        for part, kind, is_array in self._inputs or ():
+        for part, kind, is_array in inputs or ():
             try:
                 operand = part.run(context)
             except NotColumnar:
@@ -1253,10 +1286,10 @@ class ColumnPlan:
                 arguments += (operand.values, operand.low, operand.high)
             else:
                 return None
-        if not self._doubles:
-            return self._fused(*arguments)
+        if not doubles:
+            return fused(*arguments)
         with np.errstate(all="ignore"):
-            return self._fused(*arguments)
+            return fused(*arguments)
 
     def operand(self, context: _Context) -> Operand:
         """Return what the expression is in all rows, for expressions that read it as a variable."""

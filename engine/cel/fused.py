@@ -32,6 +32,10 @@ _COMPARISONS: Final = {"_==_": "==", "_!=_": "!=", "_<_": "<", "_<=_": "<=", "_>
 _ROUNDINGS: Final = {"math.ceil": "ceil", "math.floor": "floor", "math.trunc": "trunc"}
 _NAMES: Final = {function: name for name, function in vectors.OPERATORS.items()}
 
+_BLOCK: Final = 8_192
+"""Rows that are computed together: what an expression needs for them at a time, a dozen columns of 64 KiB, fits into
+the second level of the processor's cache, and no memory is requested of the system for each step."""
+
 Fused: TypeAlias = Callable[..., "NDArray[Any] | None"]
 """Takes values, lowest and highest of each input in turn; returns a new array, or None where it gives up."""
 
@@ -63,7 +67,9 @@ class Term:
 class Writing:
     """A function while it is being written."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind_of: Callable[[Any], str] | None = None) -> None:
+        """`kind_of` returns the kind of a part whose type does not say it, as it is at present."""
+        self._kind_of = kind_of
         self.inputs: list[tuple[Any, str, bool]] = []
         """What the function is given: parts, each with its kind, and whether it is a column."""
         self.doubles = False
@@ -73,6 +79,8 @@ class Writing:
 
     def input(self, part: Any, kind: str, *, is_array: bool) -> Term:
         """Return the term of a part that is given to the function."""
+        if kind == "?" and self._kind_of is not None:
+            kind = self._kind_of(part)
         if kind not in {"b", "i", "f"}:
             raise CannotFuse
         known = self._terms.get((part, kind))
@@ -149,8 +157,7 @@ class Writing:
         body = "\n    ".join([*self._lines, f"return {result.values}"])
         namespace: dict[str, Any] = dict(_NAMESPACE)
         exec(f"def fused({parameters}):\n    {body}\n", namespace)  # noqa: S102 - written above, of numbers and names of its own
-        fused: Fused = namespace["fused"]
-        return fused
+        return _in_blocks(namespace["fused"], [3 * at for at, (_, _, is_array) in enumerate(self.inputs) if is_array])
 
     # Lines
 
@@ -242,3 +249,27 @@ class Writing:
         self._write(f"{values}l = {low}({a.low}, {b.low}); {values}h = {high}({a.high}, {b.high})")
         return Term("i", values, f"{values}l", f"{values}h")
 
+
+def _in_blocks(function: Fused, columns: Sequence[int]) -> Fused:
+    """Return the function for columns of any length; `columns` are the places of its arguments that are such."""
+    first = columns[0]
+
+    def fused(*arguments: Any) -> NDArray[Any] | None:
+        size = len(arguments[first])
+        if size <= 2 * _BLOCK:
+            return function(*arguments)
+        whole: NDArray[Any] | None = None
+        part = list(arguments)
+        for start in range(0, size, _BLOCK):
+            stop = min(start + _BLOCK, size)
+            for at in columns:
+                part[at] = arguments[at][start:stop]
+            values = function(*part)
+            if values is None:
+                return None
+            if whole is None:
+                whole = np.empty(size, dtype=values.dtype)
+            whole[start:stop] = values
+        return whole
+
+    return fused

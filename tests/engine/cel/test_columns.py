@@ -285,3 +285,43 @@ def test_what_is_not_pure_is_asked_for_every_row():
     program = compile_program("draw(r.s)", ENVIRONMENT.with_functions(own))
     column = evaluate(program, RowFrame([{"r": {"s": "a"}}] * 30, {}))
     assert column.values.tolist() == list(range(1, 31))
+
+
+MANY = 20_000  # more than are computed at a time
+SOME = (0, 1, 99, 8_191, 8_192, 16_383, 16_384, MANY - 1)
+SCORE = "(n.free - p.wanted) * 100 / n.size / 2 + (n.load < 0.5 ? 7 : 3)"
+NODE = ObjectType("test.Node", {"free": Field(INT), "size": Field(INT), "load": Field(DOUBLE)})
+LAST = {
+    "as all others": {}, "a divisor of 0": {"size": 0}, "no number": {"load": math.nan}, "an overflow": {"free": 2**62},
+    "a text": {"size": "x"}, "another kind of number": {"load": 1},
+}
+
+
+def nodes(**last):
+    rows = [{"free": row, "size": 7 + row % 5, "load": row % 10 / 10} for row in range(MANY)]
+    rows[-1] |= last
+    return [{"n": row} for row in rows]
+
+
+def answer_of(program, row, pod):
+    try:
+        return program.metered({**row, "p": pod})[0]
+    except EvaluationError as error:
+        return error
+
+
+@pytest.mark.parametrize("of", [DYN, map_of(STRING, DYN), NODE.type], ids=str)
+@pytest.mark.parametrize("last", LAST.values(), ids=LAST)
+def test_many_rows_are_what_each_of_them_is_whatever_stands_in_the_last(of, last):
+    place = Environment(functions=table(STANDARD)).with_types(NODE)
+    place = place.with_variables(Variable("n", of, Scope.ROW), Variable("p", DYN, Scope.DECISION))
+    program, pod = compile_program(SCORE, place), {"wanted": 5}
+    # What was found out about the kinds of one frame's values does not hold for another's.
+    others = [{"n": {"free": float(row), "size": 2.0, "load": 0.5}} for row in range(100)]
+    for rows in (nodes(**last), others, nodes(**last)):
+        column = evaluate(program, RowFrame(rows, {"p": pod}))
+        values = column.values.tolist()
+        for row in SOME:
+            if row < len(rows):
+                found = column.errors.get(row, values[row])
+                assert shown(found) == shown(answer_of(program, rows[row], pod))
