@@ -119,10 +119,17 @@ def main(argv: Sequence[str] | None = None, builtins: Builtins = tuple) -> int:
         if unknown[0].startswith("-"):
             chosen.refuse("option", unknown[0])
         chosen.error(f"`{unknown[0]}` is one argument too many")
-    return _guarded(lambda: options.run(options, builtins))
+    return _guarded(lambda: options.run(options, builtins), _named_by(options))
 
 
-def _guarded(run: Callable[[], int]) -> int:
+def _named_by(options: argparse.Namespace) -> frozenset[str]:
+    """Return the texts of options and arguments, any of which may name a file."""
+    given = vars(options).values()
+    texts = (each for value in given for each in (value if isinstance(value, list | tuple) else (value,)))
+    return frozenset(str(each) for each in texts if isinstance(each, str | os.PathLike))
+
+
+def _guarded(run: Callable[[], int], named: Collection[str] = ()) -> int:
     from ..source import PolicyError  # noqa: PLC0415 - see COMMANDS: nothing is imported before it is needed
     from .exits import Stop  # noqa: PLC0415
     from .logs import log_visibly  # noqa: PLC0415
@@ -146,4 +153,5 @@ def _guarded(run: Callable[[], int]) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         print(visible(f"koord-policy: {where}{error.strerror or error}"), file=sys.stderr)  # noqa: T201
-        return Exit.UNEXPECTED
+        # A file that an option names and that cannot be used is a wrong option.
+        return Exit.USAGE if str(error.filename) in named else Exit.UNEXPECTED

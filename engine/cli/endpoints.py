@@ -150,7 +150,7 @@ def caller_of(options: argparse.Namespace, *, seconds: float = 10.0) -> Caller:
             context = ssl.create_default_context(cafile=options.ca)
             if options.cert is not None:
                 context.load_cert_chain(options.cert, options.key)
-        except ssl.SSLError as error:
+        except OSError as error:  # also ssl.SSLError, which is one
             raise Stop(f"the files of `--ca`, `--cert` and `--key` cannot be used: {error}") from None
     return Caller(token, context, seconds)
 

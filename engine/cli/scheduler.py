@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..points import Framework
 from ..scheduler.cycle import Debug
 from ..scheduler.diagnosis import diagnosis_of
+from ..scheduler.explanation import requested
 from ..scheduler.loop import SchedulingLoop
 from . import extender
 from .composition import (
@@ -31,7 +32,7 @@ from .composition import (
 from .exits import Exit, Stop
 from .logs import log_level, start_logs
 from .terminal import add_output, heading, progress, table, write, write_json
-from .verdicts import names, reason_of, request, show_errors, verdict_json
+from .verdicts import names, reason_of, show_errors, verdict_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,7 +154,7 @@ def show_placements(placed: Sequence[Verdict], nodes: int) -> None:
         devices = f" gpu {','.join(map(str, verdict.devices))}" if verdict.devices else ""
         pod = verdict.pod
         kind = " ".join(word for word in (pod.priority_band, pod.qos_class) if word)
-        rows.append([pod.key, kind, request(pod), f"{verdict.node}{devices}", best,
+        rows.append([pod.key, kind, requested(pod), f"{verdict.node}{devices}", best,
                      f"{len(verdict.passed)} of {nodes}"])
     table(["pod", "band", "requests", "node", "score", "passed"], rows)
 
@@ -170,11 +171,11 @@ def show_unplaced(unplaced: Sequence[Verdict], *, messages: bool = True) -> None
     for verdict in unplaced:
         pod = verdict.pod
         fate = verdict.message(), verdict.refusals()
-        alike.setdefault((pod.namespace, pod.priority_band, request(pod), repr(fate)), []).append(verdict)
+        alike.setdefault((pod.namespace, pod.priority_band, requested(pod), repr(fate)), []).append(verdict)
     for verdict, *others in alike.values():
         pod = verdict.pod
         like = f" (and {len(others)} like it, up to {others[-1].pod.name})" if others else ""
-        write(f"{pod.key}{like}  {pod.priority_band} {pod.qos_class}  {request(pod)}")
+        write(f"{pod.key}{like}  {pod.priority_band} {pod.qos_class}  {requested(pod)}")
         if verdict.refusal is not None:
             plugin, _, refusal = verdict.refusal
             write(f"  the pod as a whole is refused by {plugin}: {reason_of(refusal)}")

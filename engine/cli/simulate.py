@@ -21,6 +21,7 @@ from koordpolicy import __version__
 from ..cluster import trace as traces
 from ..cluster.snapshot import Cluster
 from ..experiments.replays import with_typical_pods
+from ..explanation import shown
 from ..points import Framework
 from ..scheduler.cycle import TIE_BREAKS, Settings
 from ..scheduler.fragmentation import typical_pods
@@ -195,7 +196,8 @@ def _show(result: Result, nodes: int) -> None:
 
 def _shape(failed: Failed) -> list[object]:
     gpu = f"{failed.gpus} x {failed.gpu_milli / 1000:g}" if failed.gpus else "-"
-    return [failed.count, f"{failed.cpu_milli / 1000:g}", f"{failed.memory_mib / 1024:.4g}Gi", gpu,
+    cpu = shown(failed.cpu_milli, "milli-cores").partition(" ")[0]
+    return [failed.count, cpu, shown(failed.memory_mib << 20, "bytes"), gpu,
             "|".join(failed.models) or "any", failed.first]
 
 

@@ -258,8 +258,9 @@ def _show(swept: Swept, manner: Manner, options: argparse.Namespace) -> None:
     faulty = sum(bool(each.outcome.figures.get("errors")) for each in swept.finished)
     if faulty:
         command = "simulate" if options.trace is not None else "explain"
-        warn(f"warning: plugins or expressions failed in {faulty} experiments (column `errors`): `koord-policy "
-             f"{command}` says what")
+        where = f" (column `errors` of `{options.out}`)" if options.out is not None else ""
+        warn(f"warning: plugins or expressions failed in {faulty} experiments{where}: `koord-policy {command}` says"
+             " what")
     before = f", {swept.kept} of them in an earlier run" if swept.kept else ""
     count = len(swept.finished)
     are = "experiment is" if count == 1 else "experiments are"

@@ -183,17 +183,6 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
         yield advance
 
 
-def amount(resource: str, value: int) -> str:
-    """Return an amount in canonical units as people write it: cores, bytes with a binary suffix, else the number."""
-    if resource == "cpu":
-        return f"{value / 1000:g}"
-    if resource in {"memory", "ephemeral-storage"} or resource.endswith("memory"):
-        for suffix, size in (("Ti", 1024**4), ("Gi", 1024**3), ("Mi", 1024**2), ("Ki", 1024)):
-            if abs(value) >= size:
-                return f"{value / size:.4g}{suffix}"
-    return str(value)
-
-
 def write_file(path: Path, content: str | bytes) -> None:
     """Write a file, whole or not at all.
 

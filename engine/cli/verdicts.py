@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..explanation import plain
-from ..kubernetes.vocabulary import GPU_CORE, GPU_MEMORY_RATIO
 from ..points import Code, Refusal
-from .terminal import amount, heading, write
+from .terminal import heading, write
 
 if TYPE_CHECKING:
-    from ..cluster.pods import PodInfo
     from ..scheduler.verdict import Refused, Verdict
 
 _NAMES_SHOWN = 3
@@ -24,17 +22,6 @@ def names(nodes: Sequence[str], shown: int = _NAMES_SHOWN, *, all_of: int = 0) -
         return "all"
     rest = len(nodes) - shown
     return ", ".join(nodes[:shown]) + (f" and {rest:,} more" if rest > 0 else "")
-
-
-def request(pod: PodInfo) -> str:
-    """Return what a pod asks for: `cpu 0.5, memory 1Gi, gpu 2`; resources without their domain."""
-    requests = pod.requests
-    asked = [
-        f"{name.rpartition('/')[2]} {amount(name, value)}" for name, value in sorted(requests.items())
-        # Koordinator's pods always ask for both; a share of a GPU is one thing to people.
-        if value and not (name == GPU_MEMORY_RATIO and value == requests[GPU_CORE])
-    ]
-    return ", ".join(asked) or "nothing"
 
 
 def reason_of(refusal: Refused | Refusal) -> str:

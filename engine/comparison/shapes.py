@@ -19,6 +19,7 @@ from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Snapshot
 from ..compile import CompiledScheduler
 from ..plugins import SKIP, CycleState
+from ..plugins.border import must_be_survived
 from ..registry import Plugin
 from ..scheduler.profile import Profile
 from ..testing.instruments import compiled_of, programs_of
@@ -108,7 +109,8 @@ def _is_drawn_or_kept_apart(pod: PodInfo) -> bool:
 def _skips(plugin: Any, pod: PodInfo, snapshot: Snapshot) -> bool:
     try:
         return plugin.pre_filter(CycleState(), pod, snapshot) is SKIP
-    except Exception:  # the border between framework and plugin: where it is asked in earnest, that is told
+    except BaseException as error:  # the border: where it is asked in earnest, that is told
+        must_be_survived(error)
         return False
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ..cel.types import BOOL, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, Type
 from ..cel.values import Duration, EvaluationError, Timestamp
-from ..documents import Document, ParamsSpec, PluginSpec
+from ..documents import Document, ParamsSpec, PluginSpec, place_of
 from ..documents.json_schema import JsonSchema, Steps, count_values
 from ..points import Typed, typed
 from ..source import Problems, Span, did_you_mean
@@ -46,7 +46,7 @@ def gather(
     """Return a document's params with those that it takes over (its own win), and the schemas that they hold against.
 
     What nobody gives has the default of the schema; only params as such have defaults, not what is inside of them.
-    What does not hold is told where it comes from: at the reference that brought it, else at the document's name.
+    What does not hold is reported where it comes from: at the reference that brought it, else at the param.
     """
     spec = document.spec
     assert isinstance(spec, PluginSpec)
@@ -81,13 +81,24 @@ def gather(
     params |= defaults
     if spec.params_from and not document.faulty and not problems.errors:
         for path, message in schema.faults(params):
-            place = origins.get(str(path[0]), document.span) if path and path[0] not in spec.params else document.span
-            problems.add(f"params of `{document.name}`: {message}", place, code="invalid-value",
-                         help="change it where it is declared, or give the param another value here")
+            problems.add(f"params of `{document.name}`: {message}", _place(document, path, origins),
+                         help="change it where it is declared, or give the param another value here",
+                         code="invalid-value")
     for path, message in _unreadable(params, type_of(params, schema)):
-        place = origins.get(path[0], document.span) if path[0] not in spec.params else document.span
-        problems.add(f"the param `{'.'.join(path)}` of `{document.name}`: {message}", place, code="invalid-value")
+        problems.add(f"the param `{'.'.join(path)}` of `{document.name}`: {message}", _place(document, path, origins),
+                     code="invalid-value")
     return params, schema
+
+
+def _place(document: Document, path: Sequence[str | int], origins: Mapping[str, Span]) -> Span:
+    """Return where a param comes from: its line, the reference that brought it, or the schema that has its default."""
+    assert isinstance(document.spec, PluginSpec)
+    if not path:
+        return place_of(document, "spec", "params")
+    if path[0] in document.spec.params:
+        steps = [int(each) if isinstance(each, str) and each.isdecimal() else each for each in path[1:]]
+        return place_of(document, "spec", "params", path[0], *steps)
+    return origins.get(str(path[0])) or place_of(document, "spec", "paramsSchema", "properties", path[0], "default")
 
 
 def type_of(params: Mapping[str, Any], schema: ParamsSchema | None) -> Typed:

@@ -21,6 +21,7 @@ from ..compile.selection import accepts_pod
 from ..documents import DeschedulerType
 from ..explanation import Finding, Mark, heading, shortened
 from ..plugins import EvictionFilter, ExplainsNode, PreEvictionFilter
+from ..plugins.border import must_be_survived
 from ..points import Enforcement
 from .documents import DocumentCycle, DocumentPlugin, NodeState
 from .framework import CycleResult, Limits, Profile, Running, ready_rows, run_cycle, select_rows
@@ -151,7 +152,8 @@ def _asked(look: _Look, running: Running) -> tuple[str, str, tuple[Finding, ...]
     roles = dict(look.notes(running))
     try:
         parts = tuple(running.instance.explain_node(look.question.snapshot, look.rows, look.pod.node_name))
-    except Exception as error:  # the border between framework and plugin
+    except BaseException as error:  # the border between framework and plugin
+        must_be_survived(error)
         parts = (_said("failed", f"{type(error).__name__}: {error}", Mark.ERROR),)
     if "waiting" in roles:
         return "waits", f"{look.pod.node_name} has not been a source for long enough", parts
@@ -215,7 +217,8 @@ def _vetoes(profile: Profile, pod: PodInfo, snapshot: Snapshot) -> Iterator[Find
                 continue
             try:
                 refusal = getattr(running.instance, ask)(pod, snapshot)
-            except Exception as error:  # the border between framework and plugin
+            except BaseException as error:  # the border between framework and plugin
+                must_be_survived(error)
                 yield _said("failed", f"{running.name}: {type(error).__name__}: {error}", Mark.ERROR)
                 continue
             if refusal is not None:

@@ -20,6 +20,7 @@ from ..cluster.snapshot import Cluster, Snapshot
 from ..compile import CompiledDescheduler
 from ..kubernetes.selectors import matches_labels
 from ..plugins import Balance, Deschedule, Evict, EvictionFilter, Handle, PreEvictionFilter
+from ..plugins.border import must_be_survived
 from ..points import Enforcement, Framework, Point, Refusal
 from ..registry import Plugin, Registry
 from ..source import PolicyError, Problem, did_you_mean
@@ -311,7 +312,8 @@ class CycleEvictor:
             try:
                 # What a veto depends on is not known: the pod stays.
                 refusal = question(each.instance) if lack is None else Refusal(LACKING, lack.message)
-            except Exception as error:
+            except BaseException as error:
+                must_be_survived(error)
                 self._record.failures.append(Failure(self._profile.name, each.name, str(error), subject=pod.key))
                 refusal = Refusal("error", str(error))
             if refusal is None:
@@ -494,7 +496,8 @@ class _ProfileBuilder:
             except PolicyError as error:
                 self.problems += error.problems
                 self._made[plugin.name] = None
-            except Exception as error:
+            except BaseException as error:
+                must_be_survived(error)
                 self._complain(f"initializing plugin `{plugin.name}`: {error}")
                 self._made[plugin.name] = None
         return self._made[plugin.name]
@@ -539,7 +542,8 @@ def run_plugins(profile: Profile, point: str, snapshot: Snapshot, rows: Rows, ev
         run = each.instance.deschedule if point == "deschedule" else each.instance.balance
         try:
             run(snapshot, rows, evictor.hand_to(each))
-        except Exception as error:
+        except BaseException as error:
+            must_be_survived(error)
             evictor.fail("", "", str(error) or type(error).__name__)
             errors.append(str(error) or type(error).__name__)
     return aggregate(errors)

@@ -20,6 +20,8 @@ from .nodes import decode as decode
 from .nodes import read as read
 from .nodes import read_file as read_file
 from .nodes import to_plain as to_plain
+from .places import node_of as node_of
+from .places import place_of as place_of
 from .specs import GROUP as GROUP
 from .specs import INTERNAL as INTERNAL
 from .specs import VERSION as VERSION

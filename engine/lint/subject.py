@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,9 +18,9 @@ from ..compile import (
     Rule,
     SuppressCPUProgram,
 )
-from ..documents import Document, Node, ParamsSpec, PluginSpec, read
+from ..documents import Document, Node, ParamsSpec, PluginSpec, node_of
 from ..points import Framework
-from ..source import Problems, Severity, Source, Span
+from ..source import Severity, Source, Span
 from .ranges import Analysis, parts
 
 
@@ -165,21 +164,12 @@ class Subject:
     @cached_property
     def node(self) -> Node | None:
         """The YAML node of the document. It is read once more: only who complains needs it."""
-        for node in _nodes(self.document.span.source):
-            name = node.at("metadata", "name")
-            if name is not None and name.start == self.document.span.start:
-                return node
-        return None
+        return node_of(self.document)
 
     def place(self, *path: str | int) -> Span:
         """Return the place of a field, or of the name where there is no such field."""
         node = self.node.at(*path) if self.node is not None else None
         return node.place if node is not None else self.document.span
-
-
-@functools.lru_cache(maxsize=8)
-def _nodes(source: Source) -> tuple[Node, ...]:
-    return read(source, Problems())
 
 
 def _placed(compiled: Compiled) -> Iterator[Placed]:

@@ -17,6 +17,7 @@ from ..cel.values import INT64_MAX, INT64_MIN, EvaluationError
 from ..points import Framework, Point, functions
 from ..registry import Plugin
 from ..source import Problem
+from .border import must_be_survived
 from .descheduling import Balance, Deschedule, EvictionFilter, PreEvictionFilter
 from .qos import Strategy
 from .scheduling import (
@@ -155,8 +156,16 @@ def cel_function(
     arguments: it is asked anew for each row. `cost` is that of a call in Kubernetes' units, 1 where it is left out.
     `example` is an expression that is true. The rest is as in
     `environment.Overload`. Functions of one name with several signatures are joined by giving all of them to
-    `Function`. Raises `ValueError` for a name or a type that cannot be.
+    `Function`. Raises `ValueError` for a name, a type or any other argument that cannot be.
     """
+    _check_arguments(name, {
+        "evaluate": (evaluate, callable(evaluate)), "parameters": (parameters, _are_texts(parameters)),
+        "result": (result, isinstance(result, str)), "doc": (doc, isinstance(doc, str)),
+        "example": (example, isinstance(example, str)), "member": (member, isinstance(member, bool)),
+        "cost": (cost, cost is None or _is_cost(cost)), "pure": (pure, isinstance(pure, bool)),
+        "reads": (reads, reads is None or _are_reads(reads)),
+        "by_column": (by_column, by_column is None or callable(by_column)),
+    })
     if fault := _fault_of_name(name):
         raise ValueError(f"`{name}` cannot be a function: {fault}")
     types = tuple(map(parse_type, parameters))
@@ -164,11 +173,58 @@ def cel_function(
     if member and not types:
         raise ValueError(f"`{name}` is a member function without a receiver: name its type as the first parameter")
     identity = f"{name}_{'_'.join(parameters)}"
+    for place, _ in cost.per_size if cost is not None else ():
+        if not 0 <= place < len(types):
+            raise ValueError(f"`{name}` has no argument {place} by whose size its `cost` could go")
+    if reads is not None and len(reads) != len(types):
+        raise ValueError(f"`reads` of `{name}` is about {len(reads)} arguments, and it has {len(types)}")
     overload = Overload(
         identity, types, returned, _guarded(name, evaluate, returned), member=member, cost=cost or Cost(),
-        pure=pure, reads=reads, by_column=by_column,
+        pure=pure, reads=reads, by_column=_guarded_columns(by_column),
     )
     return Function(name, (overload,), doc, example)
+
+
+_WANTED: Final[Mapping[str, str]] = {
+    "evaluate": "a function", "parameters": "a sequence of types as texts", "result": "a type as a text",
+    "doc": "a text", "example": "a text", "member": "a bool", "pure": "a bool",
+    "cost": "a `Cost` of whole numbers that are not negative", "by_column": "a function, or left out",
+    "reads": "a tuple with, per argument, the paths that are read below it, or None",
+}
+
+
+def _check_arguments(name: object, given: Mapping[str, tuple[object, bool]]) -> None:
+    """Raise `ValueError` for the first argument of a function that is not what it must be."""
+    if not isinstance(name, str):
+        raise ValueError(f"the name of a function is a text, not {name!r}")  # noqa: TRY004 - as all faults of one
+    for argument, (value, sound) in given.items():
+        if not sound:
+            raise ValueError(f"`{argument}` of the function `{name}` must be {_WANTED[argument]}, not {value!r}")
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(each, str) for each in value)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_cost(value: object) -> bool:
+    return isinstance(value, Cost) and _is_whole(value.base) and isinstance(value.product, bool) \
+        and isinstance(value.per_size, tuple) and all(
+            isinstance(each, tuple) and len(each) == 2 and _is_whole(each[0])
+            and isinstance(each[1], int | float) and not isinstance(each[1], bool) and 0 <= each[1] < INT64_MAX
+            for each in value.per_size
+        )
+
+
+def _are_reads(value: object) -> bool:
+    return isinstance(value, tuple) and all(
+        paths is None or (isinstance(paths, tuple) and all(
+            isinstance(path, tuple) and all(isinstance(step, str) for step in path) for path in paths
+        )) for paths in value
+    )
 
 
 def _fault_of_name(name: str) -> str:
@@ -192,13 +248,34 @@ def _guarded(name: str, evaluate: Callable[..., object], result: Type) -> Callab
             value = evaluate(*arguments)
         except EvaluationError:
             raise
-        except Exception as error:  # foreign code: what it raises is an error of the expression that calls it
+        except BaseException as error:  # foreign code: what it raises is an error of the expression that calls it
+            must_be_survived(error)
             raise EvaluationError(f"`{name}` failed: {type(error).__name__}: {error}") from error
         if expected is not None and type(value) is not expected:
             raise EvaluationError(f"`{name}` gave {type(value).__name__}, not {result}")
         if expected is int and not INT64_MIN <= value <= INT64_MAX:  # type: ignore[operator]
             raise EvaluationError("integer overflow")
         return value
+
+    return call
+
+
+def _guarded_columns(
+    evaluate: Callable[..., tuple[Any, Any]] | None,
+) -> Callable[..., tuple[Any, Any]] | None:
+    """Return a function of columns whose every failure is an `Exception`, for those who go on without it."""
+    if evaluate is None:
+        return None
+
+    @functools.wraps(evaluate)
+    def call(*arguments: Any) -> tuple[Any, Any]:
+        try:
+            return evaluate(*arguments)
+        except Exception:
+            raise
+        except BaseException as error:
+            must_be_survived(error)
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
     return call
 
@@ -233,7 +310,8 @@ def discover(
         origin = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
         try:
             plugins, brought = _offered(point.load())
-        except Exception as error:  # foreign code: whatever it raises is no reason to lose the others
+        except BaseException as error:  # foreign code: whatever it raises is no reason to lose the others
+            must_be_survived(error)
             report(Problem(f"the plugin `{point.name}` of {origin} cannot be loaded: {type(error).__name__}: {error}",
                            help=f"repair or uninstall it; its entry point is `{point.value}`", code="plugin-load"))
             continue
@@ -294,5 +372,10 @@ def _offered(offer: Any) -> tuple[list[Plugin], list[Function]]:
     for each in offers:
         if not isinstance(each, Plugin | Function):
             raise TypeError(f"it offers {each!r}, which is no plugin")
+        if isinstance(each, Function) and not (
+            isinstance(each.name, str) and isinstance(each.overloads, tuple)
+            and all(isinstance(overload, Overload) for overload in each.overloads)
+        ):
+            raise TypeError(f"it offers {each!r}, which is no function: `cel_function` makes one")
     plugins = [each for each in offers if isinstance(each, Plugin)]
     return plugins, [each for each in offers if isinstance(each, Function)]

@@ -16,6 +16,7 @@ from ..compile.distances import distances_to
 from ..documents import format_duration
 from ..explanation import Finding, Mark, counted, heading, listed, plain, shortened, shown
 from ..plugins import Adjustment, ExplainsRound
+from ..plugins.border import must_be_survived
 from ..points import Enforcement, Framework
 from ..registry import Registry
 from .actions import eviction_allowed
@@ -86,7 +87,8 @@ def _plugin(running: Running, last: Round, readings: RecordedReadings) -> Findin
             parts = tuple(strategy.explain_round(readings))
         except EvaluationError as error:
             parts = (_said("failed", shortened(error.message), Mark.ERROR),)
-        except Exception as error:  # the border between framework and plugin
+        except BaseException as error:  # the border between framework and plugin
+            must_be_survived(error)
             parts = (_said("failed", f"{type(error).__name__}: {error}", Mark.ERROR),)
     else:
         parts = ()

@@ -17,6 +17,7 @@ from ..cel.values import EvaluationError, Timestamp
 from ..cluster.snapshot import Cluster, Snapshot
 from ..compile import CompiledQoS
 from ..plugins import Adjustment, Handle
+from ..plugins.border import must_be_survived
 from ..points import Enforcement, Framework
 from ..registry import Plugin, Registry
 from ..source import PolicyError, Problem, did_you_mean
@@ -141,7 +142,8 @@ class Manager:
                     idle[plugin.name] = f"its feature gate {made.gate} is off"
             except PolicyError as error:
                 problems += error.problems
-            except Exception as error:
+            except BaseException as error:
+                must_be_survived(error)
                 problems.append(Problem(f"plugin `{plugin.name}`: {error}", plugin.span, code="invalid-plugin"))
         problems += (
             Problem(f"there is no feature gate `{gate}`, and no document names it", help=did_you_mean(gate, gates),
@@ -246,7 +248,8 @@ def _ask(running: Running, readings: RecordedReadings) -> Report:
         return Report(tuple(running.strategy.adjust(readings)))
     except EvaluationError as error:
         return Report(errors=(RoundError("", _name(readings), error.message, error.reason),))
-    except Exception as error:  # one strategy's fault must not stop the others; nothing is done
+    except BaseException as error:  # one strategy's fault must not stop the others; nothing is done
+        must_be_survived(error)
         return Report(errors=(RoundError("", _name(readings), f"{type(error).__name__}: {error}"),))
 
 

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from ..plugins import Closeable, Startable
+from ..plugins.border import must_be_survived
 from ..points import Framework
 from ..registry import Plugin, Registry
 
@@ -31,7 +32,7 @@ def _key(profile: str, plugin: Plugin, args: Mapping[str, Any]) -> _Key:
     return profile, plugin.framework, plugin.name, plugin.digest, digest
 
 
-def _log(key: _Key, error: Exception) -> None:
+def _log(key: _Key, error: BaseException) -> None:
     logging.getLogger(__name__).error("closing the plugin `%s` of profile `%s` failed", key[2], key[0], exc_info=error)
 
 
@@ -92,7 +93,7 @@ class Instances:
     """
 
     def __init__(
-        self, handle: Callable[[str, str], Any], *, failed: Callable[[_Key, Exception], None] = _log,
+        self, handle: Callable[[str, str], Any], *, failed: Callable[[_Key, BaseException], None] = _log,
         released: Callable[[Any], None] = lambda _: None,
     ) -> None:
         """`released` is told which handle nobody uses any more."""
@@ -197,7 +198,8 @@ class Instances:
             if isinstance(instance, Closeable):
                 try:
                     instance.close()
-                except Exception as error:  # the fault of one plugin is no reason to leak the others
+                except BaseException as error:  # the fault of one plugin is no reason to leak the others
+                    must_be_survived(error)
                     self._failed(key, error)
             handle = self._handles.pop(key, None)
             if handle is not None:

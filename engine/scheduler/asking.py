@@ -35,6 +35,7 @@ from ..plugins import (
     Skip,
     Wait,
 )
+from ..plugins.border import must_be_survived
 from ..points import HIGHEST_SCORE, Answer, Code, IgnoredErrors, Point, Refusal, Scores
 from .nominations import Nominations
 from .profile import Active, Profile
@@ -414,7 +415,8 @@ class Asking:
             answer: Answer = active.ask.filter(self.state, self.pod, self.snapshot, rows)
             _check_kind(answer, Answer)
             _check_shape(answer.passed, np.bool_, len(rows), size)
-        except Exception as error:  # the border between framework and plugin
+        except BaseException as error:  # the border between framework and plugin
+            must_be_survived(error)
             self.failures.append(_failure(active, point, describe(error)))
             return _refusing_all(_refusal_for(error), size)
         return answer
@@ -426,7 +428,8 @@ class Asking:
             _check_kind(scores, Scores)
             _check_shape(scores.values, np.int64, len(rows), size)
             scores = scores.spread(rows, size)
-        except Exception as error:  # the border between framework and plugin
+        except BaseException as error:  # the border between framework and plugin
+            must_be_survived(error)
             self.failures.append(_failure(active, point, describe(error)))
             return Scores(np.zeros(size, np.int64))
         chosen = scores.values[rows]
@@ -469,7 +472,8 @@ def guarded(
     """
     try:
         answer = ask(*arguments)
-    except Exception as error:  # the border between framework and plugin
+    except BaseException as error:  # the border between framework and plugin
+        must_be_survived(error)
         failures.append(_failure(active, point, describe(error)))
         return _refusal_for(error)
     if answer is None or kinds is None:
@@ -489,7 +493,8 @@ def odd_answer(failures: list[Failure], active: Active, point: Point, answer: ob
     """Note an answer that is not what the point's protocol says as the plugin's failure; return what it comes to."""
     try:
         shown = repr(answer)
-    except Exception:  # the plugin's own class
+    except BaseException as error:  # the plugin's own class
+        must_be_survived(error)
         shown = type(answer).__name__
     message = f"the answer must be what the protocol of `{point.value}` says, not {shown}"
     failures.append(_failure(active, point, message))
@@ -591,7 +596,7 @@ def _resolvable(step: Filtered) -> list[tuple[int, bool]]:
     return [(row, code is Code.UNSCHEDULABLE) for code, rows in codes.items() for row in rows.tolist()]
 
 
-def _refusal_for(error: Exception) -> Refusal:
+def _refusal_for(error: BaseException) -> Refusal:
     return Refusal("", describe(error), Code.ERROR, failed(error))
 
 
@@ -611,35 +616,40 @@ class _Secured:
     def explain(self, row: int) -> Refusal:
         try:
             return sound(self._answer.explain(row))
-        except Exception as error:  # the border between framework and plugin
+        except BaseException as error:  # the border between framework and plugin
+            must_be_survived(error)
             return Refusal("", _unknown(error), Code.ERROR, failed(error))
 
     def reasons(self, rows: Rows) -> Mapping[str, Rows]:
         try:
             return self._answer.reasons(rows) if self._answer.reasons is not None else {}
-        except Exception as error:
+        except BaseException as error:
+            must_be_survived(error)
             return {_unknown(error): rows}
 
     def brief(self, rows: Rows) -> Mapping[str, Rows]:
         try:
             return self._answer.brief(rows) if self._answer.brief is not None else {}
-        except Exception as error:
+        except BaseException as error:
+            must_be_survived(error)
             return {_unknown(error): rows}
 
     def codes(self, rows: Rows) -> Mapping[Code, Rows]:
         try:
             return self._answer.codes(rows) if self._answer.codes is not None else {}
-        except Exception:
+        except BaseException as error:
+            must_be_survived(error)
             return {Code.ERROR: rows}
 
     def rules(self, rows: Rows) -> frozenset[str]:
         try:
             return self._answer.rules(rows) if self._answer.rules is not None else frozenset()
-        except Exception:
+        except BaseException as error:
+            must_be_survived(error)
             return frozenset()
 
 
-def _unknown(error: Exception) -> str:
+def _unknown(error: BaseException) -> str:
     return f"why is not known: {describe(error)}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ..plugins.border import must_be_survived
 from ..plugins.scheduling import Controller, Controllers
 from .profile import Profile
 
@@ -46,7 +47,8 @@ class ControllerRuns:
                     count += 1
                     try:
                         each.controller.run(now)
-                    except Exception:  # the border between framework and plugin
+                    except BaseException as error:  # the border between framework and plugin
+                        must_be_survived(error)
                         _LOG.exception("the controller `%s` failed", each.controller.name)
         return count
 

@@ -36,6 +36,7 @@ from ..plugins import (
     ResizePod,
     Wait,
 )
+from ..plugins.border import must_be_survived
 from ..plugins.lifecycle import NOTHING
 from ..points import Code, Framework, Point, Refusal
 from ..registry import Live, Registry
@@ -503,7 +504,8 @@ class Scheduler:
         for active in reversed(held.profile.reserves):
             try:
                 active.ask.unreserve(held.state, pod, snapshot, row)
-            except Exception as error:  # whoever fails to give back must not keep the others from it
+            except BaseException as error:  # whoever fails to give back must not keep the others from it
+                must_be_survived(error)
                 message = f"cannot give back: {describe(error)}"
                 held.failures.append(Failure(active.name, active.plugin.origin, Point.RESERVE, message))
 
@@ -556,7 +558,7 @@ class Scheduler:
         self._force = _Force()
         self._instances.close()
 
-    def _close_failed(self, key: tuple[str, Framework, str, str, str], error: Exception) -> None:
+    def _close_failed(self, key: tuple[str, Framework, str, str, str], error: BaseException) -> None:
         self.trouble += (f"the scheduler plugin `{key[2]}` failed to close: {describe(error)}",)
 
     def _handle(self, profile: str, plugin: str) -> Handle:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from ..cluster.events import Event
 from ..cluster.snapshot import Cluster
+from ..plugins.border import must_be_survived
 
 _LOG = logging.getLogger(__name__)
 
@@ -102,5 +103,6 @@ class EventHub:
 def _call(callback: Callable[[Event], None], event: Event) -> None:
     try:
         callback(event)
-    except Exception:  # the border between framework and plugin
+    except BaseException as error:  # the border between framework and plugin
+        must_be_survived(error)
         _LOG.exception("a plugin failed to take note of the %s `%s`", event.kind, event.key)

@@ -26,6 +26,7 @@ from ..documents import Normalize
 from ..explanation import Finding, Mark, Table, counted, heading, listed, plain, shortened, shown
 from ..kubernetes.vocabulary import GPU_CORE, GPU_MEMORY_RATIO
 from ..plugins import CycleState
+from ..plugins.border import must_be_survived
 from ..points import Code, Enforcement, Point, Refusal, unit_of
 from .cycle import FIRST_BY_NAME, TieBreak, decide
 from .profile import Active, Profile
@@ -322,7 +323,8 @@ def _why(step: Filtered, row: int) -> Refusal:
     """Return why a filter refused a node; one that cannot say it has refused it all the same."""
     try:
         return step.answer.explain(row)
-    except Exception as error:  # the border between framework and plugin
+    except BaseException as error:  # the border between framework and plugin
+        must_be_survived(error)
         return Refusal("", f"why is not known: {describe(error)}", Code.ERROR)
 
 

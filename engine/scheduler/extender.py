@@ -22,6 +22,7 @@ from ..cel.frame import Rows
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Cluster, Snapshot
 from ..kubernetes.objects import json_kind
+from ..plugins.border import must_be_survived
 from ..points import Code, Enforcement, Point
 from ..reload.instances import Lease
 from .bodies import Malformed, NodeReader, SentNode, read_envelope
@@ -511,7 +512,8 @@ def _refuse(verdict: Verdict, rows: Rows, refused: _Refused) -> tuple[Told, ...]
             continue
         try:
             reasons, codes = _explained(step)
-        except Exception as error:  # the border between framework and plugin: a refusal stands without its reason
+        except BaseException as error:  # the border between framework and plugin: a refusal stands without its reason
+            must_be_survived(error)
             reasons = {f"why is not known: {describe(error)}": step.refused}
             codes = {Code.ERROR: step.refused}
         ordered = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))

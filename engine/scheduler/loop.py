@@ -13,6 +13,7 @@ from ..cluster.events import Event
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Cluster
 from ..plugins import AfterError, BeforeError, Client, Count, Depends, Hinted, NextPod, QueuedPod, methods_of
+from ..plugins.border import must_be_survived
 from ..points import Code, Enforcement, Point, Refusal
 from ..registry import Live
 from .asking import guarded
@@ -320,7 +321,8 @@ class _Says:
         """Ask the plugin."""
         try:
             return bool(self.active.ask.may_help(event, pod))
-        except Exception as error:  # the border between framework and plugin
+        except BaseException as error:  # the border between framework and plugin
+            must_be_survived(error)
             plugin = self.active.plugin
             failure = Failure(plugin.name, plugin.origin, Point.QUEUE_SORT, f"cannot say what helps: {describe(error)}")
             if failure not in self.failures[-_MOST_ALIKE:]:

@@ -29,6 +29,7 @@ from ..plugins import (
     ScoreNode,
     methods_of,
 )
+from ..plugins.border import must_be_survived
 from ..points import Enforcement, Framework, Point
 from ..registry import Plugin, Registry
 from ..reload.instances import Adoption
@@ -138,7 +139,8 @@ class Profile:
             except PolicyError as error:
                 problems.extend(error.problems)
                 continue
-            except Exception as error:  # see `_checked`
+            except BaseException as error:  # see `_checked`
+                must_be_survived(error)
                 problems.append(_fault_of(plugin, error))
                 continue
             weight = choice.weight or plugin.weight
@@ -242,13 +244,14 @@ def _checked(
             checked = plugin.check_args(args) if plugin.check_args is not None else args
         except PolicyError as error:
             problems.extend(error.problems)
-        except Exception as error:  # a plugin's own code: whatever it raises is its fault, and is told as that
+        except BaseException as error:  # a plugin's own code: whatever it raises is its fault, and is told as that
+            must_be_survived(error)
             problems.append(_fault_of(plugin, error))
         else:
             yield choice, plugin, checked
 
 
-def _fault_of(plugin: Plugin, error: Exception) -> Problem:
+def _fault_of(plugin: Plugin, error: BaseException) -> Problem:
     text = str(error) if isinstance(error, ValueError) else describe(error)
     return Problem(f"the scheduler plugin `{plugin.name}` cannot be made: {text}", plugin.span,
                    f"it comes from {plugin.origin}", code="plugin-args")

@@ -20,6 +20,7 @@ from ..cel.encoding import key_of, value_at
 from ..cluster.events import Event
 from ..cluster.pods import PodInfo
 from ..plugins import QueuedPod
+from ..plugins.border import must_be_survived
 
 SECOND: Final = 1_000_000_000
 INITIAL_BACKOFF: Final = 1 * SECOND
@@ -101,7 +102,8 @@ class _Comparable:
 def _before(one: Any, other: Any) -> bool:
     try:
         return bool(one < other)
-    except Exception:  # the plugin's own values
+    except BaseException as error:  # the plugin's own values
+        must_be_survived(error)
         return type(one).__name__ < type(other).__name__
 
 

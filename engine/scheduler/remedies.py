@@ -24,6 +24,7 @@ from ..compile.scheduling import DocumentScheduler
 from ..documents import PodMatch
 from ..kubernetes.vocabulary import BE, LS, LSE, LSR, PRIORITY_BANDS
 from ..plugins import CycleState, Remedies
+from ..plugins.border import must_be_survived
 from ..points import Point
 from .cycle import filter_nodes
 from .profile import Active, Profile
@@ -134,7 +135,8 @@ def _edits(profile: Profile, tried: _Try, row: int | None) -> Iterator[Edit]:
         if active is not None and active.enforced and len(step.refused):
             try:
                 rule = step.answer.explain(row).rule
-            except Exception:  # the border between framework and plugin
+            except BaseException as error:  # the border between framework and plugin
+                must_be_survived(error)
                 rule = ""
             yield from _asked_for(active, Point.FILTER, rule, tried, row)
             return
@@ -154,7 +156,8 @@ def _asked_for(active: Active, point: Point, rule: str, tried: _Try, row: int | 
     elif isinstance(plugin, Remedies) and row is not None:
         try:
             offered = sorted(plugin.remedies(tried.pod, tried.snapshot, row), key=lambda edit: edit.size)
-        except Exception:  # the border between framework and plugin: an explanation without its advice is one still
+        except BaseException as error:  # the border: an explanation without advice is one still
+            must_be_survived(error)
             return
         yield from offered[:_MOST_PER_PLUGIN]
 

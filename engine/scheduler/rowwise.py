@@ -11,6 +11,7 @@ from ..cel.values import EvaluationError
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Snapshot
 from ..plugins import CycleState, FilterNode, ScoreNode
+from ..plugins.border import must_be_survived
 from ..points import Answer, Code, Refusal, Scores
 
 
@@ -35,7 +36,8 @@ class RowwiseFilter:
                 refusal = self._plugin.filter_node(state, pod, snapshot, row)
                 if refusal is not None:
                     refusal = sound(refusal)
-            except Exception as error:
+            except BaseException as error:
+                must_be_survived(error)
                 errors[row] = failed(error)
                 refusal = Refusal("", errors[row].message, Code.ERROR, errors[row])
             if refusal is not None:
@@ -57,7 +59,8 @@ class RowwiseScore:
         for row in rows.tolist():
             try:
                 values[row] = self._plugin.score_node(state, pod, snapshot, row)
-            except Exception as error:
+            except BaseException as error:
+                must_be_survived(error)
                 errors[row] = failed(error)
         return Scores(values, {"": errors} if errors else {})
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..plugins import Endpoints
+from ..plugins.border import must_be_survived
 from ..source import did_you_mean
 from .cycle import Debug, Scheduler
 
@@ -107,7 +108,8 @@ def _services(scheduler: Scheduler) -> dict[str, Callable[..., Any]]:
         for active in profile.having(Endpoints):
             try:
                 endpoints = dict(active.ask.endpoints())
-            except Exception:  # the border between framework and plugin: the others still answer
+            except BaseException as error:  # the border between framework and plugin: the others still answer
+                must_be_survived(error)
                 _LOG.exception("the plugin `%s` failed to say what it answers", active.name)
                 continue
             for path, ask in endpoints.items():

@@ -28,6 +28,7 @@ from ..cluster.changes import NO_ROWS, Log
 from ..cluster.pods import PodInfo
 from ..cluster.snapshot import Snapshot
 from ..plugins import CycleState, Question
+from ..plugins.border import must_be_survived
 from ..points import Answer, Code, Errors, Point, Refusal, Scores, are_scores
 from .profile import Active, Profile
 from .rowwise import describe
@@ -356,12 +357,13 @@ class Standing:
             if question is not None:
                 question = question._replace(key=self._store.key_of(active.ask, point, question.key))
                 self._cluster.logs(question.paths)
-        except Exception as error:  # the border between framework and plugin
+        except BaseException as error:  # the border between framework and plugin
+            must_be_survived(error)
             self._tell(active, point, "its question", error)
             return None
         return question
 
-    def _tell(self, active: Active, point: Point, what: str, error: Exception) -> None:
+    def _tell(self, active: Active, point: Point, what: str, error: BaseException) -> None:
         """Tell once of what a plugin says wrongly and what costs no more than time: it is asked the slow way."""
         told, about = _TOLD.setdefault(self._profile, set()), (active.name, point, what)
         if about not in told:
@@ -488,7 +490,8 @@ class Standing:
     ) -> int:
         try:
             return group.columns[number].epoch_of(epoch(self._snapshot))
-        except Exception as error:  # the border between framework and plugin
+        except BaseException as error:  # the border between framework and plugin
+            must_be_survived(error)
             self._tell(group.actives[number], point, "the epoch of its question", error)
             raise _Failed(group.places[number]) from error
 
@@ -511,7 +514,8 @@ class Standing:
         answered = _filtered if point is Point.FILTER else _scored
         try:
             return answered(active.ask, self._state, self._pod, self._snapshot, rows)
-        except Exception as error:
+        except BaseException as error:
+            must_be_survived(error)
             raise _Failed(group.places[number]) from error
 
 
@@ -522,7 +526,8 @@ class Standing:
         try:
             values = answer(self._snapshot, rows)
             return None if values is None else _sound(values, point, len(rows))
-        except Exception as error:  # the border between framework and plugin
+        except BaseException as error:  # the border between framework and plugin
+            must_be_survived(error)
             self._tell(active, point, "the answer of its question", error)
             return None
 

@@ -286,7 +286,10 @@ class Verdict:
         return replace(self, told=self.refusals(), written=self.message(), names=tuple(self.names))
 
     def to_json(self, *, nodes: int | None = None) -> dict[str, Any]:
-        """Return plain data; `nodes` limits the break-down of scores to the best ones, and each list of names too."""
+        """Return plain data; `nodes` limits the break-down of scores to the best ones.
+
+        `scoresLeftOut` says how many others there are. Lists of names are whole.
+        """
         result: dict[str, Any] = {
             "pod": self.pod.key, "node": self.node, "profile": self.profile, "generation": self.generation,
             "nodes": self.size, "passed": len(self.passed),
@@ -312,16 +315,15 @@ class Verdict:
             result["noRoom"] = [{"plugin": plugin, "reason": refusal.message} for plugin, refusal in self.no_room]
         if self.waiting:
             result["waiting"] = True
-        refusals = [refused.to_json() | {"count": len(refused.nodes)} for refused in self.refusals()]
-        if nodes is not None:
-            refusals = [refused | {"nodes": refused["nodes"][:nodes]} for refused in refusals]  # type: ignore[index]
-        result["refusals"] = refusals
+        result["refusals"] = [refused.to_json() | {"count": len(refused.nodes)} for refused in self.refusals()]
         result["scores"] = self._score_table(nodes)
+        if self.scores and nodes is not None and len(self.passed) > nodes:
+            result["scoresLeftOut"] = len(self.passed) - nodes
         result["weights"] = {step.plugin: step.weight for step in self.scores}
         result["errors"] = [
             {"plugin": failure.plugin, "origin": failure.origin, "point": failure.point.value,
              "rule": failure.rule, "message": failure.message, "count": len(failure.nodes),
-             "nodes": list(failure.nodes[:nodes])}
+             "nodes": list(failure.nodes)}
             for failure in self.errors()
         ]
         return result

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from ..cel.ast import Call, Comprehension, Expr, Literal, Macro, children
 from ..cel.parser import parse
 from ..cel.unparse import unparse_constant
-from ..documents import Document, Expression, Kind, SortKey, SortOrder, Survivor, format_duration
+from ..documents import Document, Expression, Kind, SortKey, SortOrder, Survivor, format_duration, place_of
 from ..source import PolicyError, Source, Span
 from .cases import run_case
 from .instruments import places
@@ -172,8 +172,9 @@ def mutants_of(document: Document) -> Iterator[Mutant]:
                 yield mutant(place.name, change, leaf.source.span(start, end), path, new)
         else:
             at, show = _named(document, path)
+            span = place_of(document, "spec", *path)
             for value in _nudged(leaf, is_duration=str(path[-1]).endswith("_ns")):
-                yield mutant(at, f"`{show(leaf)}` to `{show(value)}`", document.span, path, value)
+                yield mutant(at, f"`{show(leaf)}` to `{show(value)}`", span, path, value)
 
 
 def _named(document: Document, path: _Path) -> tuple[str, Callable[[Any], str]]:

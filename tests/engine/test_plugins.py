@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import re
+import signal
 import sys
+import time
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
@@ -9,12 +12,13 @@ from typing import Any
 import pytest
 
 from koordpolicy.engine.cel.columns import RowFrame, evaluate
-from koordpolicy.engine.cel.environment import Function
+from koordpolicy.engine.cel.environment import Cost, Function
 from koordpolicy.engine.cel.program import compile as compile_program
 from koordpolicy.engine.cel.values import EvaluationError
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.plugins import cel_function, discover, points_of, python_plugin
+from koordpolicy.engine.plugins.border import must_be_survived
 from koordpolicy.engine.points import Framework, Point, Slot, environment
 from koordpolicy.engine.source import PolicyError, Problem, Source
 
@@ -283,3 +287,79 @@ def test_documents_are_compiled_with_the_functions_of_plugins() -> None:
     assert [plugin.name for plugin in compile_documents(documents, extensions=(FUNCTION,))] == ["near"]
     with pytest.raises(PolicyError, match="no variable `acme`"):
         compile_documents(documents)
+
+
+class Ends(BaseException):
+    """Derives from no `Exception`."""
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), Ends("over"), RecursionError("deep"), MemoryError()])
+def test_a_function_that_raises_what_ends_programs_is_an_error_of_the_expression(error: BaseException) -> None:
+    def fail(_: object) -> int:
+        raise error
+
+    broken = cel_function("f", fail, ["int"], "int", doc="Broken.")
+    assert answer("f(requests.cpu)", broken, requests={"cpu": 1}) == f"`f` failed: {type(error).__name__}: {error}"
+    columns = cel_function("f", fail, ["int"], "int", doc="Broken.", by_column=fail).overloads[0].by_column
+    assert columns is not None
+    with pytest.raises((RuntimeError, MemoryError), match=f"{error}$"):  # RecursionError is a RuntimeError
+        columns(1)
+
+
+@pytest.mark.parametrize("statement", [
+    "raise SystemExit(3)", "raise KeyboardInterrupt", "import sys; sys.exit('gone')", "exit(1)",
+    "class Ends(BaseException): pass\nraise Ends('over')", "raise RecursionError", "raise MemoryError",
+])
+def test_a_module_that_ends_programs_when_it_is_loaded_is_reported_and_left_out(site: Path, statement: str) -> None:
+    Installed(site, "acme_ends", statement, {"ends": "acme_ends"})
+    Installed(site, "acme_lives", "PLUGINS = [plugin('lives')]", {"lives": "acme_lives"})
+    problems: list[Problem] = []
+    found = discover(problems.append)
+    assert [each.name for each in found.plugins if each.name == "lives"] == ["lives"]
+    assert [each.message.split(":")[0] for each in problems] == ["the plugin `ends` of acme_ends 1.2 cannot be loaded"]
+
+
+def test_an_interrupt_by_a_person_is_no_failure_of_a_plugin() -> None:
+    def interrupted() -> None:
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0)
+
+    for raising, blamed in ((interrupted, False), (_raise_interrupt, True)):
+        try:
+            raising()
+        except KeyboardInterrupt as error:
+            try:
+                must_be_survived(error)
+                survived = True
+            except KeyboardInterrupt:
+                survived = False
+            assert survived is blamed
+
+
+def _raise_interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("arguments", "fault"), [
+    ({"cost": 1}, "`cost` of the function `f` must be a `Cost` of whole numbers that are not negative, not 1"),
+    ({"cost": Cost(base=-1)}, "`cost` of the function `f` must be"), ({"cost": Cost(base=1.5)}, "`cost` of the function `f` must be"),
+    ({"cost": Cost(per_size=((0, -1.0),))}, "`cost` of the function `f` must be"), ({"cost": Cost(per_size=(1,))}, "`cost` of the function `f` must be"),
+    ({"cost": Cost(per_size=((0, float("nan")),))}, "`cost` of the function `f` must be"),
+    ({"cost": Cost(per_size=((1, 0.1),))}, "`f` has no argument 1 by whose size its `cost` could go"),
+    ({"evaluate": 7}, "`evaluate` of the function `f` must be a function, not 7"), ({"evaluate": None}, "`evaluate` of the function `f` must be"),
+    ({"parameters": "int"}, "`parameters` of the function `f` must be a sequence of types as texts, not 'int'"),
+    ({"parameters": [int]}, "`parameters` of the function `f` must be"), ({"parameters": 3}, "`parameters` of the function `f` must be"),
+    ({"result": int}, "`result` of the function `f` must be a type as a text, not <class 'int'>"), ({"result": None}, "`result` of"),
+    ({"parameters": ["in t"]}, "is no type"), ({"result": "list("}, "is no type"),
+    ({"doc": None}, "`doc` of the function `f` must be a text, not None"), ({"example": 1}, "`example` of the function `f` must be a text, not 1"),
+    ({"member": "yes"}, "`member` of the function `f` must be a bool, not 'yes'"), ({"member": True, "parameters": []}, "without a receiver"),
+    ({"pure": 0}, "`pure` of the function `f` must be a bool, not 0"), ({"by_column": 1}, "`by_column` of the function `f` must be a function"),
+    ({"reads": "a"}, "`reads` of the function `f` must be"), ({"reads": (("a",),)}, "`reads` of the function `f` must be"),
+    ({"reads": (None, None)}, "`reads` of `f` is about 2 arguments, and it has 1"),
+    ({"name": 5}, "the name of a function is a text, not 5"), ({"name": None}, "the name of a function is a text, not None"),
+])
+def test_every_argument_of_a_function_is_looked_at_when_it_is_declared(arguments: dict[str, Any], fault: str) -> None:
+    sound: dict[str, Any] = {"name": "f", "evaluate": abs, "parameters": ["int"], "result": "int", "doc": "Any."}
+    assert cel_function(**sound).name == "f"
+    with pytest.raises(ValueError, match=re.escape(fault)):
+        cel_function(**{**sound, **arguments})

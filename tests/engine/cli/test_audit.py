@@ -114,3 +114,8 @@ def test_params_alone_are_nothing_to_audit(run: Run, files: tuple[Path, Path]):
     done = run("audit", files[0], "--cluster", files[1])
     assert (done.exit, done.out) == (2, "")
     assert done.err.endswith("nothing to audit\n")
+
+
+def test_no_shipped_policy_fails_in_the_shipped_cluster(run: Run):
+    found = run("audit", "policies", "--cluster", "examples/cluster", "--output", "json").json
+    assert [each for each in found["findings"] if each["finding"] == "fails"] == []

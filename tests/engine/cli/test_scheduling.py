@@ -347,3 +347,21 @@ def test_policies_of_another_profile_count_in_that_profile_only(run: Run, dump: 
 def test_a_log_of_a_plugin_that_there_is_not_is_refused(run: Run, dump: Path):
     done = run("scheduler", "--cluster", dump, "--log", "NodePort=debug")
     assert (done.exit, done.err) == (2, "koord-policy: `--log NodePort=...`: there is no scheduler plugin of that name: did you mean `NodePorts`?\n")
+
+
+def test_json_names_every_node_of_a_refusal_and_says_how_many_scores_it_leaves_out(run: Run, tmp_path: Path):
+    nodes = [node(f"n{number}", cpu="1" if number < 7 else "9") for number in range(14)]
+    found = run("scheduler", "--cluster", write_dump(tmp_path / "dump.yaml", [*nodes, pod("p", "2")]), "-o", "json")
+    (decision,) = found.json["decisions"]
+    assert [(each["nodes"], each["count"]) for each in decision["refusals"]] == [([f"n{number}" for number in range(7)], 7)]
+    assert (decision["passed"], len(decision["scores"]), decision["scoresLeftOut"]) == (7, 5, 2)
+
+
+def test_amounts_are_written_alike_by_all_commands(run: Run, tmp_path: Path):
+    batch = {"kubernetes.io/batch-cpu": "2000", "kubernetes.io/batch-memory": "1536Mi"}
+    small = pod("p", "500m")
+    small["spec"]["containers"][0]["resources"] = {"requests": batch, "limits": batch}
+    dump = write_dump(tmp_path / "dump.yaml", [node("a"), small])
+    asked = "batch-cpu 2, batch-memory 1.5Gi"
+    assert asked in run("scheduler", "--cluster", dump).out
+    assert asked in run("explain", "p", "--cluster", dump).out

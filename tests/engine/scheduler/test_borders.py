@@ -13,7 +13,7 @@ from koordpolicy.engine.points import Answer, Code, Framework, Point, Question, 
 from koordpolicy.engine.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.cycle import Scheduler
 from koordpolicy.engine.scheduler.loop import SchedulingLoop
-from koordpolicy.engine.source import Source
+from koordpolicy.engine.source import PolicyError, Source
 from koordpolicy.testing import FakeClock
 
 SECOND = 1_000_000_000
@@ -69,7 +69,7 @@ class Says:
 
         def ask(*arguments):
             self.calls += 1
-            if isinstance(self._answer, Exception):
+            if isinstance(self._answer, BaseException):
                 raise self._answer
             return self._answer
 
@@ -105,6 +105,33 @@ class WithCarrier(Says):
         if carrier != method:
             self.forget_nomination = lambda pod: None
             setattr(self, carrier, lambda *arguments: 0 if carrier == "score_node" else None)
+
+
+class Ends(BaseException):
+    """Derives from no `Exception`."""
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), Ends("over"), RecursionError("deep"), MemoryError()], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_plugin_that_raises_what_ends_programs_has_failed_and_ends_nothing(start, method, error):
+    point = METHODS[method]
+    says = WithCarrier(method, error, CARRIER.get(point, method))
+    others = (plugin("No", Says("filter_node", Refusal("", "no")), Point.FILTER),) if method == "post_filter" else ()
+    loop = start(plugin("Odd", says, point), *others, objects=[node("a"), node("b"), pod("p")])
+    verdict = loop.schedule_one()
+    assert says.calls
+    assert verdict.pod.name == "p"
+    assert any(type(error).__name__ in failure.message for failure in verdict.errors()) or "Odd" in verdict.summary() or verdict.node is None
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), Ends("over")], ids=lambda error: type(error).__name__)
+def test_a_plugin_that_ends_programs_while_it_is_made_is_the_one_that_is_blamed(start, error):
+    def make(args, handle):
+        raise error
+
+    broken = Plugin("Odd", Framework.SCHEDULER, (Point.FILTER,), make, "Odd", "Odd")
+    with pytest.raises(PolicyError, match=f"the scheduler plugin `Odd` cannot be made: {type(error).__name__}"):
+        start(broken, objects=[node("a"), pod("p")])
 
 
 @pytest.mark.parametrize("method", METHODS)

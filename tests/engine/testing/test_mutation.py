@@ -91,7 +91,7 @@ def test_cases_at_the_boundary_notice_every_mutant(load):
 def test_mutants_that_no_case_notices_are_listed_with_their_place(load):
     found = outcome(load, "- {name: far below, pod: {cpu: 1m}, filter: pass}\n")
     assert [(fate.mutant.at, fate.mutant.change, fate.mutant.span.place[1:]) for fate in found.survivors] == [
-        ("params.limit", "`1000` to `999`", (3, 18)), ("params.limit", "`1000` to `1001`", (3, 18)),
+        ("params.limit", "`1000` to `999`", (5, 12)), ("params.limit", "`1000` to `1001`", (5, 12)),
         ("filter.rule", "`<` to `<=`", (7, 43)),
     ]
 

@@ -1,0 +1,116 @@
+"""Files that options name and that are not there: a wrong usage, for every option of every command."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+
+import pytest
+
+from koordpolicy.engine import cli
+
+from .conftest import Run
+
+CLUSTER = "examples/cluster"
+POLICIES = "policies/scheduler"
+GONE = "/nowhere/at/all"
+ENDPOINT = ("--endpoint", "http://127.0.0.1:9")
+_EXTENDER = ("scheduler", "--extender", "--listen", "127.0.0.1:0", "--policies", POLICIES, "--cluster", CLUSTER)
+
+READ = {
+    ("audit", "paths"): ("audit", GONE, "--cluster", CLUSTER),
+    ("audit", "--cluster"): ("audit", POLICIES, "--cluster", GONE),
+    ("audit", "--config"): ("audit", POLICIES, "--cluster", CLUSTER, "--config", GONE),
+    ("audit", "--descheduler-config"): ("audit", POLICIES, "--cluster", CLUSTER, "--descheduler-config", GONE),
+    ("descheduler", "--cluster"): ("descheduler", "--cluster", GONE),
+    ("descheduler", "--policies"): ("descheduler", "--cluster", CLUSTER, "--policies", GONE),
+    ("descheduler", "--config"): ("descheduler", "--cluster", CLUSTER, "--config", GONE),
+    ("diff", "old"): ("diff", GONE, POLICIES, "--cluster", CLUSTER),
+    ("diff", "new"): ("diff", POLICIES, GONE, "--cluster", CLUSTER),
+    ("diff", "--cluster"): ("diff", POLICIES, POLICIES, "--cluster", GONE),
+    ("diff", "--config"): ("diff", POLICIES, POLICIES, "--cluster", CLUSTER, "--config", GONE),
+    ("diff", "--descheduler-config"): ("diff", POLICIES, POLICIES, "--cluster", CLUSTER, "--descheduler-config", GONE),
+    ("diff", "--trace"): ("diff", POLICIES, POLICIES, "--trace", GONE),
+    ("eval", "--cluster"): ("eval", "1", "--cluster", GONE),
+    ("explain", "--cluster"): ("explain", "p", "--cluster", GONE),
+    ("explain", "--policies"): ("explain", "p", "--cluster", CLUSTER, "--policies", GONE),
+    ("explain", "--config"): ("explain", "p", "--cluster", CLUSTER, "--config", GONE),
+    ("explain", "--replay"): ("explain", "--qos", "n", "--replay", GONE),
+    ("hash", "path"): ("hash", GONE),
+    ("lint", "paths"): ("lint", GONE),
+    ("lint", "--config"): ("lint", POLICIES, "--config", GONE),
+    ("lint", "--settings"): ("lint", POLICIES, "--settings", GONE),
+    ("plugins", "--policies"): ("plugins", "--policies", GONE),
+    ("promote", "--token-file"): ("promote", *ENDPOINT, "--token-file", GONE),
+    ("promote", "--ca"): ("promote", *ENDPOINT, "--ca", GONE),
+    ("promote", "--cert"): ("promote", *ENDPOINT, "--cert", GONE),
+    ("promote", "--key"): ("promote", *ENDPOINT, "--cert", GONE, "--key", GONE),
+    ("rollback", "--token-file"): ("rollback", *ENDPOINT, "--token-file", GONE),
+    ("rollback", "--ca"): ("rollback", *ENDPOINT, "--ca", GONE),
+    ("rollback", "--cert"): ("rollback", *ENDPOINT, "--cert", GONE),
+    ("rollback", "--key"): ("rollback", *ENDPOINT, "--cert", GONE, "--key", GONE),
+    ("reload", "--ca"): ("reload", *ENDPOINT, "--ca", GONE),
+    ("reload", "--cert"): ("reload", *ENDPOINT, "--cert", GONE),
+    ("reload", "--key"): ("reload", *ENDPOINT, "--cert", GONE, "--key", GONE),
+    ("reload", "--wait-for"): ("reload", *ENDPOINT, "--wait-for", GONE),
+    ("status", "--ca"): ("status", *ENDPOINT, "--ca", GONE),
+    ("status", "--cert"): ("status", *ENDPOINT, "--cert", GONE),
+    ("status", "--key"): ("status", *ENDPOINT, "--cert", GONE, "--key", GONE),
+    ("qos", "--policies"): ("qos", "--replay", "examples/09-qos-replay/metrics.yaml", "--policies", GONE),
+    ("qos", "--replay"): ("qos", "--replay", GONE),
+    ("replay", "--trace"): ("replay", "--trace", GONE),
+    ("scheduler", "--cluster"): ("scheduler", "--cluster", GONE),
+    ("scheduler", "--policies"): ("scheduler", "--cluster", CLUSTER, "--policies", GONE),
+    ("scheduler", "--config"): ("scheduler", "--cluster", CLUSTER, "--config", GONE),
+    ("scheduler", "--shadow"): (*_EXTENDER, "--shadow", GONE),
+    ("scheduler", "--admin-token-file"): (*_EXTENDER, "--admin-token-file", GONE),
+    ("scheduler", "--tls-cert"): (*_EXTENDER, "--tls-cert", GONE, "--tls-key", GONE),
+    ("scheduler", "--tls-key"): (*_EXTENDER, "--tls-cert", GONE, "--tls-key", GONE),
+    ("scheduler", "--client-ca"): (*_EXTENDER, "--tls-cert", GONE, "--tls-key", GONE, "--client-ca", GONE),
+    ("simulate", "--trace"): ("simulate", "--trace", GONE),
+    ("sweep", "--trace"): ("sweep", "--trace", GONE, "--seed", "1"),
+    ("test", "paths"): ("test", GONE),
+}
+"""By command and option, a command line whose file is not there."""
+
+UNREAD = {"--out", "--report", "--plot", "--series", "--coverage-out", "--state-dir", "--stdin-name"}
+FILES = {"FILE", "PATH", "DIR", "OLD", "NEW"}
+
+
+def named_files() -> set[tuple[str, str]]:
+    """Return the options and arguments that say by their metavar that they name a file that is read."""
+    found = set()
+    for command in cli.COMMANDS:
+        parser = argparse.ArgumentParser()
+        importlib.import_module(f".{command}", cli.__name__).add_arguments(parser)
+        for each in parser._actions:
+            name = each.option_strings[0] if each.option_strings else each.dest
+            if each.metavar in FILES and name not in UNREAD:
+                found.add((command, name))
+    return found
+
+
+def test_every_option_that_names_a_file_is_tried():
+    others = {(command, option) for command, option in READ if option in ("--cluster", "--policies")}
+    beside_a_trace = {
+        ("replay", "--nodes"), ("replay", "--policies"), ("replay", "--descheduler-config"), ("replay", "--config"),
+        ("simulate", "--nodes"), ("simulate", "--policies"), ("sweep", "--nodes"), ("sweep", "--policies"),
+        ("sweep", "--config"), ("diff", "--nodes"),
+    }
+    assert named_files() - set(READ) - beside_a_trace == set()
+    assert set(READ) - named_files() - others == set()
+
+
+@pytest.mark.parametrize("arguments", READ.values(), ids=[" ".join(each) for each in READ])
+def test_a_file_that_is_not_there_is_a_wrong_usage(run: Run, arguments: tuple[str, ...]):
+    outcome = run(*arguments)
+    assert (outcome.exit, "Traceback" in outcome.err) == (2, False), outcome.err
+    assert outcome.err
+
+
+@pytest.mark.parametrize("arguments", [
+    ("simulate", "--nodes", GONE), ("simulate", "--policies", GONE), ("sweep", "--seed", "1", "--nodes", GONE),
+])
+def test_so_is_one_beside_a_trace(run: Run, arguments: tuple[str, ...]):
+    outcome = run(*arguments, "--trace", "examples/08-replay-a-trace")
+    assert (outcome.exit, "Traceback" in outcome.err) == (2, False), outcome.err
