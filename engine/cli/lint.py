@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from koordpolicy import __version__
 
 from ..compile import Compiled, compile_documents
-from ..documents import Documents, Node, decode, files_of, load, read, read_configmap, read_file
+from ..documents import Documents, Node, configurations_in, decode, files_of, load, read, read_configmap, read_file
 from ..lint import RULES, Configuration, Whole, check, strict, subjects
 from ..lint.configuration import FILE, nearest
 from ..lint.configuration import load as load_settings
@@ -55,6 +55,7 @@ exit codes: 0 no errors (there may be warnings and notes), 2 usage, 3 errors, 6 
 _SECONDS: Final = 120.0
 STANDARD_INPUT: Final = "-"
 _STANDARD_INPUT_NAME: Final = "<stdin>"
+_CONFIGURATIONS: Final = frozenset(("KubeSchedulerConfiguration", "DeschedulerConfiguration"))
 _MOST_ROUNDS: Final = 10
 """How often `--fix` looks again at what it changed."""
 
@@ -245,7 +246,7 @@ def _configuration(path: Path, problems: list[Problem], sources: list[Source]) -
     sources.append(source)
     nodes = read(source, found)
     problems.extend(found.found)
-    return nodes
+    return configurations_in(nodes, _CONFIGURATIONS)
 
 
 def _files(path: str, problems: list[Problem]) -> Iterator[str]:

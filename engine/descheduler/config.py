@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ..documents import parse_duration
+from ..documents import configuration_in, parse_duration
 from ..documents.nodes import Node, read_file, to_plain
 from ..documents.nodes import read as read_nodes
 from ..documents.validation import validate, validate_plain
@@ -68,6 +68,7 @@ def load(path: Path) -> Configuration:
 
 def read(source: Source) -> Configuration:
     """Read a configuration; raises `PolicyError` with everything that is wrong with it, each with its place."""
+    source = configuration_in(source, KIND)
     documents = read_nodes(source)
     if len(documents) != 1:
         raise PolicyError([Problem(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from .loading import SUFFIXES as SUFFIXES
 from .loading import Documents as Documents
+from .loading import configuration_in as configuration_in
+from .loading import configurations_in as configurations_in
 from .loading import files_of as files_of
 from .loading import is_left_out as is_left_out
 from .loading import is_policy_file as is_policy_file

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -173,6 +173,56 @@ def read_configmap(source: Source, problems: Problems | None = None) -> tuple[tu
     if problems is None:
         gathered.raise_errors()
     return tuple(held)
+
+
+def configuration_in(source: Source, kind: str) -> Source:
+    """Return the text of a component's configuration: the source itself, or the value of a ConfigMap's key that has it.
+
+    Places in what is returned are places in the manifest. A manifest may hold other objects beside its ConfigMaps, and
+    they other keys.
+
+    Raises:
+        PolicyError: no key, or more than one, of the ConfigMaps holds a document of that kind.
+    """
+    if "ConfigMap" not in source.text:
+        return source
+    maps = [node for node in read(source, Problems()) if _is(node, "ConfigMap")]
+    if not maps:
+        return source
+    found = [
+        (key, part) for node in maps for key, part, inside in _held(node) if any(_is(each, kind) for each in inside)
+    ]
+    if len(found) == 1:
+        return found[0][1]
+    if found:
+        names = ", ".join(f"`{key}`" for key, _ in found)
+        raise PolicyError([Problem(f"several keys of this manifest hold a `{kind}`: {names}", found[1][1].span(0),
+                                   "write the one that is meant to a file of its own", code="not-a-configuration")])
+    keys = ", ".join(f"`{_short(key)}`" for node in maps for key, _, _ in _held(node)) or "none"
+    raise PolicyError([Problem(f"no key of this ConfigMap holds a `{kind}`", maps[0].span,
+                               f"it has {keys}", code="not-a-configuration")])
+
+
+def configurations_in(nodes: Iterable[Node], kinds: Collection[str]) -> tuple[Node, ...]:
+    """Return documents, and after each ConfigMap those of such kinds that its keys hold."""
+    return tuple(
+        each for node in nodes
+        for each in (node, *(inner for _, _, inside in (_held(node) if _is(node, "ConfigMap") else ())
+                             for inner in inside if any(_is(inner, kind) for kind in kinds)))
+    )
+
+
+def _is(node: Node, kind: str) -> bool:
+    found = node.at("kind")
+    return found is not None and found.scalar == kind
+
+
+def _held(node: Node) -> Iterator[tuple[str, Source, tuple[Node, ...]]]:
+    """Yield key, text and documents of the values of a ConfigMap that are YAML."""
+    data = node.at("data")
+    for key, value in (data.fields if data is not None else {}).items():
+        if isinstance(value.scalar, str) and "kind" in value.text:
+            yield key, value.part, read(value.part, Problems())
 
 
 def _files_of(node: Node, problems: Problems) -> Iterator[tuple[str, Source]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from ..documents import configuration_in
 from ..documents.nodes import Node, read_file, to_plain
 from ..documents.nodes import read as read_nodes
 from ..documents.validation import validate
@@ -63,9 +64,12 @@ def load(path: Path, registry: Registry) -> Configuration:
 def read(source: Source, registry: Registry) -> Configuration:
     """Read a configuration; `registry` has the plugins that it may name, and says which are defaults.
 
+    A manifest of a ConfigMap that holds one under a key is one too.
+
     Raises:
         PolicyError: with everything that is wrong with it, each complaint with its place and what to do.
     """
+    source = configuration_in(source, KIND)
     documents = read_nodes(source)
     if len(documents) != 1:
         raise PolicyError([Problem(f"a configuration file holds one document, not {len(documents)}", source.span(0),
