@@ -57,6 +57,7 @@ Faults of YAML, schema, names, types and cost limits cannot be ignored: such a d
 | 0 | no errors; there may be warnings and notes, with `--strict` notes only |
 | 2 | usage: a path, an option or a commit that does not exist |
 | 3 | errors |
+| 6 | not done within `--timeout` (120 s); the message names the file that was being worked on |
 
 - `--output` is `text`, `json`, `sarif` (code scanning), `junit`, `github` (annotations of a workflow), `gitlab` (code
   quality) or `lsp-json` (what an editor publishes as diagnostics; with `-` and `--stdin-name FILE` for what is not
