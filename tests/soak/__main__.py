@@ -33,6 +33,7 @@ from koordpolicy.engine.scheduler.extender import Extender
 from koordpolicy.engine.scheduler.server import Loaded, Server
 from koordpolicy.engine.scheduler.shadow import Shadow
 
+from . import attacks
 from .course import Course
 from .world import Broken, give_back, resident
 
@@ -227,6 +228,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--verbose", action="store_true", help="tell each phase")
     options = parser.parse_args(arguments)
     logging.getLogger("koordpolicy").addHandler(logging.NullHandler())  # refusals are what is wanted here
+    print("attacks, each on the command in a process of its own:")
+    attacked = attacks.main()
     began = time.monotonic()
     broken = ""
     resting: list[int] = []
@@ -271,7 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             asker.join()
             course.close()
         minutes = (time.monotonic() - began) / 60
-        return _report(course, asker, serving, resting, highest, phases, minutes, broken)
+        return attacked | _report(course, asker, serving, resting, highest, phases, minutes, broken)
 
 
 def _report(course: Course, asker: Asker, serving: Serving, resting: list[int], highest: int, phases: int,

@@ -6,6 +6,7 @@ import gc
 
 import pytest
 
+from .attacks import run
 from .course import Course
 
 
@@ -55,3 +56,9 @@ def test_old_generations_are_forgotten(tmp_path):
     assert course.generations.builds > 40
     assert course.generations.alive < 15 * 10
     course.close()
+
+
+def test_attacks_cost_neither_memory_nor_health():
+    costs = list(run(size=8 * 1024 * 1024))
+    assert [cost for cost in costs if not cost.fine] == []
+    assert len(costs) > 20
