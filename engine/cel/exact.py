@@ -388,7 +388,9 @@ _COSTS: Final[dict[str, Callable[[tuple[object, ...]], int]]] = {
 _PRICED_BY_OVERLOAD: Final = frozenset({"_+_", "_<_", "_<=_", "_>_", "_>=_", "sort"})
 """Functions of which cel-go knows what a call costs only where the types leave one overload, and else takes 1."""
 _SHALLOW: Final = (None, nothing)
-_PAIRED: Final = frozenset({"_==_", "_!=_", "@in"})
+_EQUALITY: Final = frozenset({"_==_", "_!=_"})
+_PAIRED: Final = _EQUALITY | {"@in"}
+_ATOMS: Final = frozenset({type(None), bool, int, float, str, bytes, Uint})
 _BUILT: Final = frozenset({STRING.name, BYTES.name, "list", "map"})
 """Types of results that a call makes: Kubernetes' units count how large they are for few functions only."""
 
@@ -773,6 +775,7 @@ class _Builder:
         walks = special is not None or any(each.walk not in _SHALLOW for each in overloads)
         if walks and reference.function in _PAIRED and not self._may_be_large(reference.function, arguments_nodes):
             walks = False
+        compares = reference.function in _EQUALITY  # and what a text costs is counted
         builds = joins or any(each.result.name in _BUILT for each in overloads)
         unpriced = priced is _one
 
@@ -786,7 +789,7 @@ class _Builder:
                 overload = only if only is not None else choose(overloads, arguments, objects)
                 if not free:
                     frame.charge(call_cost(overload, arguments) if priced is None else priced(arguments))
-                if walks:
+                if walks and not (compares and arguments[0].__class__ in _ATOMS):
                     walk = overload.walk if special is None else _listed_walk
                     if walk is not None:
                         frame.turn(walk(*arguments))
