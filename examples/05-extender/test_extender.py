@@ -140,3 +140,13 @@ def test_the_generated_configmap_is_checked_as_the_readme_says(tmp_path, capsys)
     manifest.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "koord-policies"}, "data": files}))
     assert cli.main(["lint", "--configmap", str(manifest)], builtins) == 0
     assert "0 errors" in capsys.readouterr().out
+
+
+def test_alerts_name_metrics_that_the_documentation_knows():
+    page = (ROOT / "docs" / "extender.md").read_text()
+    rules = [rule for group in yaml.safe_load((HERE / "alerts.yaml").read_text())["groups"] for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules) > 5
+    for rule in rules:
+        for name in re.findall(r"koord_policy_\w+", rule["expr"]):
+            assert f"`{name}`" in page, name
+        assert rule["annotations"]["summary"]
