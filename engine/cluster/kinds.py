@@ -56,10 +56,11 @@ class Lack:
 
 def lacking(reads: Mapping[str, Iterable[Read]], cluster: Cluster) -> tuple[Lack, ...]:
     """Return which of the plugins, by name, read kinds that the cluster lacks."""
+    pods = tuple(cluster.objects("Pod").values())  # a copy: another thread may ask than the one that owns the cluster
     found: list[Lack] = []
     for plugin, of_plugin in reads.items():
         kinds = {each.kind for each in of_plugin if cluster.lacks(each.kind) and (
-            each.of is None or any(map(each.of, cluster.objects("Pod").values())))}
+            each.of is None or any(map(each.of, pods)))}
         if kinds:
             found.append(Lack(plugin, tuple(sorted(kinds))))
     return tuple(found)

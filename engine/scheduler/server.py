@@ -32,6 +32,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
 from ..cluster.api import Binding
+from ..cluster.kinds import lacking
 from ..cluster.listing import Change, KindView, Listed, Listing, apply
 from ..points import Framework
 from ..registry import Plugin
@@ -523,6 +524,8 @@ class Server:
                 return listing.changes(listed.objects, failed=listed.failed, now=time.time())
 
         changes = await asyncio.to_thread(list_again)
+        if listing.views:
+            cluster.kinds = frozenset(kind for kind, view in listing.views.items() if view.listed)
         # A few at a time: decisions have their turn in between.
         for first in range(0, len(changes), _CHANGES_AT_ONCE):
             few = changes[first:first + _CHANGES_AT_ONCE]
@@ -839,7 +842,8 @@ def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
         ],
         "fault": None if fault is None else [problem.message for problem in fault.problems],
         "trouble": list(scheduler.trouble),
-        "cluster": {"source": loaded.source, "nodes": len(extender.cluster.names)} | _views_of(loaded),
+        "cluster": {"source": loaded.source, "nodes": len(extender.cluster.names)} | _views_of(loaded)
+        | _lacks_of(extender),
         "pinnedPods": extender.pins,
         "assumedPods": len(extender.placements),
         "policies": loaded.reloader.status().to_json() | {"reloadSeconds": round(loaded.reloader.seconds_at_work, 3)},
@@ -851,6 +855,13 @@ def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
             if pod is None or pod in (record.pod, record.uid)
         ],
     }
+
+
+def _lacks_of(extender: Extender) -> dict[str, Any]:
+    """Return which active plugins read kinds that the source of the cluster does not contain; empty for none."""
+    active = {each.name: each.plugin.reads for profile in extender.scheduler.profiles for each in profile.made}
+    lacks = lacking(active, extender.cluster)
+    return {"lacking": [lack.to_json() for lack in lacks]} if lacks else {}
 
 
 def _views_of(loaded: Loaded) -> dict[str, Any]:

@@ -569,6 +569,26 @@ def test_a_kind_that_cannot_be_listed_any_more_stops_no_other(policies, dump):
 # Binding
 
 
+def test_status_says_which_kinds_the_source_lacks_until_it_has_them(tmp_path, dump, capsys):
+    directory = tmp_path / "measuring"
+    directory.mkdir()
+    (directory / "cool.yaml").write_text(document(name="cool").replace("allocatable.cpu", "usage.cpu"))
+    load = extender.loader(arguments("--policies", directory, "--cluster", dump), builtins)
+    source = Source(*yaml.safe_load(dump.read_text())["items"])
+
+    def following():
+        loaded = load()
+        listing = Listing(source.objects, kinds=["Node", "Pod", "NodeMetric"], failed=source.failed, now=1e9)
+        return Loaded(loaded.extender, loaded.reloader, "the test", Refresh(source, listing, 0.001))
+
+    source.failed = {"NodeMetric": Problem("there is none")}
+    with running(Server(following)) as client:
+        assert client("GET", "/status")[1]["cluster"]["lacking"] == [{"plugin": "cool", "kinds": ["NodeMetric"]}]
+        source.failed = {}
+        client.until(lambda status: "lacking" not in status["cluster"])
+    assert "does not contain NodeMetric (read by `cool`)" in capsys.readouterr().err
+
+
 def test_pods_are_bound_where_that_is_wanted_and_count_at_once(policies, dump):
     load = extender.loader(arguments("--policies", policies, "--cluster", dump), builtins)
     bound = []
