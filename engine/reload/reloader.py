@@ -60,7 +60,7 @@ _ALERT_S: Final = 1.0
 """How long after an event it is looked more often: what reads inotify may hold back for 0.5 s what follows a rename."""
 _ALERT_INTERVAL_S: Final = 0.03
 _ALERT_SHARE: Final = 10
-"""How many times as long as a look the wait after it is, then."""
+"""How many times as long as a look the wait after it is, then, at least."""
 _RESTLESS: Final = 100
 """After how many settle times without quiet a source is warned about."""
 
@@ -203,6 +203,8 @@ class Reloader:
         self._dirty = False
         self._again: float | None = None
         """When what could not be checked, for no fault of its own, is tried again."""
+        self._look_took = 0.0
+        """About how long it takes to see whether a source has changed."""
         self._stepping: float | None = None
         """Since when the thread has been at work; None while it waits."""
         self._unsaved = self._untold = False
@@ -393,7 +395,9 @@ class Reloader:
         return due
 
     def _look(self, watched: _Watched, now: float) -> None:
+        began = time.monotonic()
         stamp = watched.mount.stamp()
+        self._look_took = max(self._look_took / 2, time.monotonic() - began)
         if stamp.presence is Presence.DIRECTORY and watched.projected:
             # It was a mounted ConfigMap; without `..data` it is what a mount point looks like after an unmount.
             stamp = Stamp(Presence.MISSING, reason="its `..data` is gone, so the volume is no longer mounted")
@@ -927,13 +931,12 @@ class Reloader:
                 hinted = self._woken.is_set()
                 self._woken.clear()
                 hints.watch([watched.mount.path for watched in self._watched])
-                began = time.monotonic()
-                due = self._step_gently(began)
+                due = self._step_gently(time.monotonic())
                 now = time.monotonic()
                 if hinted:
                     alert_until = now + _ALERT_S
                 if now < alert_until:
-                    due = min(due, now + max(_ALERT_INTERVAL_S, _ALERT_SHARE * (now - began)))
+                    due = min(due, now + max(_ALERT_INTERVAL_S, _ALERT_SHARE * self._look_took))
                 self._woken.wait(max(_SHORTEST_WAIT_S, due - now))
         finally:
             hints.close()
