@@ -428,7 +428,7 @@ def shared_params(spec: str) -> str:
 
 @pytest.mark.parametrize(("shared", "own", "told"), [
     ("{params: {x: abc}}", "paramsSchema: {properties: {x: {type: integer}}}", "a.yaml:10:23: 'abc' is not of type 'integer'"),
-    ("{params: {x: 1}, paramsSchema: {properties: {x: {type: integer}}}}", "params: {x: abc}", "a.yaml:8:18: 'abc' is not of type 'integer'"),
+    ("{params: {x: 1}, paramsSchema: {properties: {x: {type: integer}}}}", "params: {x: abc}", "a.yaml:11:12: 'abc' is not of type 'integer'"),
     ("{params: {y: 1}}", "paramsSchema: {required: [x]}", "a.yaml:8:18: 'x' is a required property"),
     ("{params: {x: 1}}", "paramsSchema: {required: [x]}", ""),
 ])
@@ -450,8 +450,8 @@ def test_a_param_that_is_no_time_or_span_is_told_when_it_is_declared_as_one() ->
     with pytest.raises(PolicyError) as caught:
         compile_documents(load([Source("a.yaml", f"{HEAD}{spec}")]))
     assert [each.message for each in caught.value.problems] == [
-        "the param `deep.at.0` of `under-test`: `noon` is not a timestamp: write it as 2006-01-02T15:04:05Z",
         "the param `grace` of `under-test`: `soon` is not a duration: write it as 1h30m, 1.5s or 250ms",
+        "the param `deep.at.0` of `under-test`: `noon` is not a timestamp: write it as 2006-01-02T15:04:05Z",
     ]
 
 

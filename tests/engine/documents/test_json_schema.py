@@ -221,5 +221,5 @@ def test_each_property_that_is_taken_over_holds_against_the_schema_of_its_own_do
     problems = Problems()
     compile_documents(load([Source("a.yaml", shared + own)]), problems)
     assert [f"{each.span}: {each.message}" for each in problems.found] == [
-        "a.yaml:10:18: params of `x`: 7 is greater than the maximum of 5",
+        "a.yaml:15:12: params of `x`: 7 is greater than the maximum of 5",
     ]
