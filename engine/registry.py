@@ -44,12 +44,10 @@ class Plugin:
     profiles: frozenset[str] | None = None
     """The profiles it is active in by itself; None means all."""
     enabled: bool = True
-    """Whether it is active where no profile names it (documents are, most built-ins wait to be named)."""
-    waits_at: frozenset[Point] = frozenset()
-    """The points at which it waits to be named by a profile although it is `enabled`."""
+    """Whether it is active where no profile names it: documents and Kubernetes' default plugins are."""
     default_weight: int | None = None
-    """Its weight where a component configuration leaves kube-scheduler's default plugins as they are; None: it is none
-    of them."""
+    """Its weight as one of kube-scheduler's default plugins, where no profile says otherwise; None: it is none of them.
+    """
     replaces: bool = False
     """Whether it takes the place of the Python plugin of the same name on purpose."""
     enforcement: Enforcement = Enforcement.ENFORCE

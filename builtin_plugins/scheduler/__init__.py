@@ -1,8 +1,8 @@
 """The Python-coded plugins of the scheduler, in one table.
 
-What is not `enabled` here is active only where a profile names it. Modules are imported when a plugin is made. They are
-asked in the table's order and, by their `order`, before documents of which none is said: what is cheap and refuses much
-comes first, and what refuses a node is the reason that people are told.
+Kubernetes' default plugins are active by themselves, the others only where a profile names them. Modules are imported
+when a plugin is made. Plugins are asked in the table's order and, by their `order`, before documents of which none is
+said: what is cheap and refuses much comes first, and what refuses a node is the reason that people are told.
 """
 
 from __future__ import annotations
@@ -75,10 +75,7 @@ _FILTER: Final = (Point.FILTER,)
 _SCORE: Final = (Point.SCORE,)
 
 
-def _plugin(
-    name: str, module: str, points: tuple[Point, ...], description: str, *, enabled: bool = True,
-    waits_at: tuple[Point, ...] = (),
-) -> Plugin:
+def _plugin(name: str, module: str, points: tuple[Point, ...], description: str) -> Plugin:
     def load(attribute: str) -> Any:
         return getattr(import_module(f".{module}", __name__), attribute)
 
@@ -90,7 +87,7 @@ def _plugin(
         return check(args)
 
     return Plugin(name, Framework.SCHEDULER, points, make, origin="built-in", digest=f"built-in/{name}/1",
-                  description=description, enabled=enabled, waits_at=frozenset(waits_at), check_args=check_args)
+                  description=description, check_args=check_args)
 
 
 _TABLE: Final[tuple[Plugin, ...]] = (
@@ -102,72 +99,69 @@ _TABLE: Final[tuple[Plugin, ...]] = (
     _plugin("NodeAffinity", "node_affinity", (Point.PRE_FILTER, Point.FILTER, Point.PRE_SCORE, Point.SCORE),
             "Node selector and required node affinity; prefers what the preferred affinity names."),
     _plugin("NodePorts", "node_ports", (Point.PRE_FILTER, Point.FILTER),
-            "The host ports that a pod wants are free on the node.", enabled=False),
+            "The host ports that a pod wants are free on the node."),
     _plugin("NodeResourcesFit", "node_resources_fit", (Point.FILTER, Point.SCORE),
-            "Free resources and pod count of the node suffice; scores by how full it would be.",
-            waits_at=_SCORE),
+            "Free resources and pod count of the node suffice; scores by how full it would be."),
     _plugin("VolumeRestrictions", "volume_restrictions", (Point.PRE_FILTER, Point.FILTER),
-            "A disk is mounted by one pod of a node, and a claim used by one pod, where only one may.", enabled=False),
+            "A disk is mounted by one pod of a node, and a claim used by one pod, where only one may."),
     _plugin("NodeVolumeLimits", "node_volume_limits", (Point.PRE_FILTER, Point.FILTER),
-            "A node holds no more volumes of a CSI driver than it may.", enabled=False),
+            "A node holds no more volumes of a CSI driver than it may."),
     _plugin("VolumeBinding", "volume_binding", (Point.PRE_FILTER, Point.FILTER, Point.RESERVE),
-            "A pod runs where its volumes can be reached, or will be; binds none.", enabled=False),
+            "A pod runs where its volumes can be reached, or will be; binds none."),
     _plugin("VolumeZone", "volume_zone", (Point.PRE_FILTER, Point.FILTER),
-            "A pod runs in the zones that its volumes' labels name.", enabled=False),
+            "A pod runs in the zones that its volumes' labels name."),
     _plugin("PodTopologySpread", "pod_topology_spread",
             (Point.PRE_FILTER, Point.FILTER, Point.PRE_SCORE, Point.SCORE),
-            "Spreads pods of one kind over zones, nodes and the like.", enabled=False),
+            "Spreads pods of one kind over zones, nodes and the like."),
     _plugin("InterPodAffinity", "inter_pod_affinity",
             (Point.PRE_FILTER, Point.FILTER, Point.PRE_SCORE, Point.SCORE),
-            "Pods that want others near them, or want to keep apart.", enabled=False),
+            "Pods that want others near them, or want to keep apart."),
     _plugin("LoadAwareScheduling", "load_aware_scheduling", (Point.FILTER, Point.SCORE, Point.RESERVE),
-            "Keeps pods off nodes whose measured load, with what is expected to come, is high.", enabled=False),
+            "Keeps pods off nodes whose measured load, with what is expected to come, is high."),
     # Before GpuShare, which chooses the devices only where nobody has.
     _plugin("FragmentationGradient", "fragmentation_gradient", (Point.SCORE, Point.RESERVE),
-            "Pods go where they leave the least GPU that the workload's typical pods could not use.", enabled=False),
+            "Pods go where they leave the least GPU that the workload's typical pods could not use."),
     # Before GpuShare too, for the same reason.
     _plugin("DeviceShare", "device_share",
             (Point.PRE_FILTER, Point.FILTER, Point.PRE_SCORE, Point.SCORE, Point.RESERVE, Point.PRE_BIND),
-            "Hands out the GPUs, RDMA and FPGA devices that Device objects tell of.", enabled=False),
+            "Hands out the GPUs, RDMA and FPGA devices that Device objects tell of."),
     _plugin("GpuShare", "gpu_share", (Point.FILTER, Point.RESERVE),
             "Whole and fractional GPUs: the node has them free, and the pod gets the ones that fit tightest."),
     _plugin("GpuClustering", "gpu_clustering", _SCORE,
-            "Nodes that hold GPU pods of the same kind come first, then the fuller ones.", enabled=False),
+            "Nodes that hold GPU pods of the same kind come first, then the fuller ones."),
     _plugin("NodeResourcesFitPlus", "node_resources_fit_plus", _SCORE,
-            "Packs or spreads each resource by a strategy and a weight of its own.", enabled=False),
+            "Packs or spreads each resource by a strategy and a weight of its own."),
     _plugin("ScarceResourceAvoidance", "scarce_resource_avoidance", _SCORE,
-            "Keeps nodes with scarce resources for the pods that request them.", enabled=False),
-    _plugin("RandomScore", "random_score", _SCORE, "One of the nodes, drawn with equal chance.", enabled=False),
+            "Keeps nodes with scarce resources for the pods that request them."),
+    _plugin("RandomScore", "random_score", _SCORE, "One of the nodes, drawn with equal chance."),
     _plugin("NodeResourcesBalancedAllocation", "node_resources_balanced_allocation", (Point.PRE_SCORE, Point.SCORE),
-            "Nodes whose resources would be used in like shares come first.", enabled=False),
-    _plugin("ImageLocality", "image_locality", _SCORE, "Nodes that have a pod's images come first.", enabled=False),
+            "Nodes whose resources would be used in like shares come first."),
+    _plugin("ImageLocality", "image_locality", _SCORE, "Nodes that have a pod's images come first."),
     _plugin("PrioritySort", "priority_sort", (Point.QUEUE_SORT,),
-            "Pods of higher priority come first, then those that have waited longest.", enabled=False),
+            "Pods of higher priority come first, then those that have waited longest."),
     _plugin("SchedulingGates", "scheduling_gates", (Point.PRE_ENQUEUE,),
-            "A pod waits until its scheduling gates are gone.", enabled=False),
+            "A pod waits until its scheduling gates are gone."),
     _plugin("DefaultPreemption", "default_preemption", (Point.POST_FILTER,),
-            "Pods of lower priority go where a pod finds no node.", enabled=False),
-    _plugin("DefaultBinder", "default_binder", (Point.BIND,), "Tells the API server where a pod runs.", enabled=False),
+            "Pods of lower priority go where a pod finds no node."),
+    _plugin("DefaultBinder", "default_binder", (Point.BIND,), "Tells the API server where a pod runs."),
     _plugin("DefaultPreBind", "default_pre_bind", (Point.PRE_BIND,),
-            "Sends what other plugins changed of a pod or a Reservation before it is bound, in one patch.",
-            enabled=False),
+            "Sends what other plugins changed of a pod or a Reservation before it is bound, in one patch."),
     _plugin("ElasticQuota", "elastic_quota", (Point.PRE_FILTER, Point.POST_FILTER, Point.RESERVE),
-            "Keeps pods within the quota that they belong to; quotas lend what they do not use.", enabled=False),
+            "Keeps pods within the quota that they belong to; quotas lend what they do not use."),
     # Before Coscheduling's and Reservation's, as in koord-scheduler: the first that knows better nodes is asked.
     _plugin("SchedulingHint", "scheduling_hint", (Point.PRE_FILTER,),
-            "Looks only at the nodes that a hint on the pod names, or at some of them first.", enabled=False),
+            "Looks only at the nodes that a hint on the pod names, or at some of them first."),
     _plugin("Reservation", "reservation",
             (Point.PRE_FILTER, Point.FILTER, Point.POST_FILTER, Point.PRE_SCORE, Point.SCORE, Point.RESERVE,
              Point.PRE_BIND, Point.BIND),
-            "Pods use what was reserved for them, and others do not see it.", enabled=False),
+            "Pods use what was reserved for them, and others do not see it."),
     _plugin("Coscheduling", "coscheduling",
             (Point.PRE_ENQUEUE, Point.PRE_FILTER, Point.POST_FILTER, Point.PRE_SCORE, Point.SCORE, Point.RESERVE,
              Point.PERMIT, Point.PRE_BIND, Point.POST_BIND),
-            "Gangs of pods run together or not at all.", enabled=False),
+            "Gangs of pods run together or not at all."),
     _plugin("NodeNUMAResource", "node_numa_resource",
             (Point.PRE_FILTER, Point.FILTER, Point.PRE_SCORE, Point.SCORE, Point.RESERVE, Point.PRE_BIND),
-            "Gives pods cpus of their own, and resources of NUMA nodes that lie together; amplifies cpu.",
-            enabled=False),
+            "Gives pods cpus of their own, and resources of NUMA nodes that lie together; amplifies cpu."),
 )
 
 Enabled = tuple[tuple[str, int], ...]
@@ -203,7 +197,7 @@ DEFAULT_PLUGINS: Final[Mapping[Point, Enabled]] = {
     Point.RESERVE: _weightless("VolumeBinding"),
     Point.BIND: _weightless("DefaultBinder"),
 }
-"""What kube-scheduler enables where a profile says nothing, with its weights and in its order (default plugins, v1).
+"""What is enabled where a profile says nothing, with weights and in order: kube-scheduler's default plugins (v1).
 
 Its DynamicResources is not among the built-ins.
 """
@@ -244,7 +238,7 @@ _WEIGHTS: Final[Mapping[str, int]] = {
 } | dict(DEFAULT_PLUGINS[Point.SCORE])
 
 PLUGINS: Final[tuple[Plugin, ...]] = tuple(
-    replace(plugin, order=place - len(_TABLE), default_weight=_WEIGHTS.get(plugin.name),
+    replace(plugin, order=place - len(_TABLE), enabled=weight is not None, default_weight=weight,
             reads=READS.get(plugin.name, ()))
-    for place, plugin in enumerate(_TABLE)
+    for place, plugin in enumerate(_TABLE) for weight in (_WEIGHTS.get(plugin.name),)
 )

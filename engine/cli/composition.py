@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..cluster.pods import PodInfo
     from ..registry import Plugin
     from ..scheduler.cycle import Settings
+    from ..scheduler.profile import Choice
     from . import Builtins
 
 LIVE_CLUSTER: Final = "kube"
@@ -69,12 +70,42 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
                              f"else {DEFAULT_PROFILE})")
     parser.add_argument("--config", metavar="FILE", type=Path,
                         help="a KubeSchedulerConfiguration: its profiles with their plugins, weights and arguments, "
-                             "over kube-scheduler's default plugins (without it: the profiles that policies name, and "
-                             "the plugins that `koord-policy plugins` shows as active)")
+                             "over kube-scheduler's default plugins (without it: the profiles that policies name, "
+                             "with all of the default plugins)")
     parser.add_argument("--tie-break", choices=("first", "random"), default="first",
                         help="among the best nodes take the first by name, or draw one (default: first)")
     parser.add_argument("--seed", type=int, default=0, help="of what is left to chance (default: 0)")
+    add_enable(parser)
     add_kubernetes(parser)
+
+
+def add_enable(parser: argparse.ArgumentParser) -> None:
+    """Add `--enable`."""
+    parser.add_argument("--enable", metavar="PLUGIN[={ARGS}]", action="append",
+                        help="a built-in plugin that decides too, such as GpuShare for GPU sharing, or arguments of "
+                             "one that does; may be repeated")
+
+
+def choice_of(text: str) -> Choice:
+    """Return the plugin that `--enable` names, with its arguments (YAML in flow style, so JSON too).
+
+    Raises:
+        Stop: it names none.
+    """
+    from ..scheduler.profile import Choice  # noqa: PLC0415 - not every command schedules
+
+    name, _, written = text.partition("=")
+    args: Any = {}
+    if written:
+        import yaml  # noqa: PLC0415
+
+        try:
+            args = yaml.safe_load(written)
+        except yaml.YAMLError:
+            args = None
+    if not name or not isinstance(args, dict):
+        raise Stop(f"`--enable {text}` is no plugin with arguments: write PLUGIN or PLUGIN={{name: value}}")
+    return Choice(name, args=args)
 
 
 def add_kubernetes(parser: argparse.ArgumentParser) -> None:
@@ -101,7 +132,7 @@ def settings_of(
     settings are those that all of the registries can be asked under.
 
     Raises:
-        Stop: no policy names that profile, and it is not the default.
+        Stop: no policy names that profile, and it is not the default; there is no plugin that `--enable` names.
     """
     from ..scheduler.cycle import Settings  # noqa: PLC0415 - not every command schedules
     from ..scheduler.profile import ProfileSpec  # noqa: PLC0415
@@ -110,6 +141,8 @@ def settings_of(
         return _configured(options, registry, cluster)
     registries = (registry, *others)
     plugins = [plugin for each in registries for plugin in each.of_framework(Framework.SCHEDULER)]
+    enabled = tuple(map(choice_of, options.enable or ()))
+    check_enabled((choice.name for choice in enabled), plugins)
     known = {DEFAULT_PROFILE, *(name for plugin in plugins for name in plugin.profiles or ())}
     if options.profile is None:
         names = (DEFAULT_PROFILE, *sorted(known - {DEFAULT_PROFILE}))
@@ -121,7 +154,7 @@ def settings_of(
         raise Stop(f"no policy names the profile `{options.profile}`: {one_of(options.profile, known)}")
     else:
         names = (options.profile,)
-    profiles = tuple(ProfileSpec(name) for name in names)
+    profiles = tuple(ProfileSpec(name, enabled) for name in names)
     return Settings(profiles, tie_break=options.tie_break, seed=options.seed, kubernetes=options.kubernetes)
 
 
@@ -129,6 +162,8 @@ def _configured(options: argparse.Namespace, registry: Registry, cluster: Cluste
     from ..scheduler import configuration  # noqa: PLC0415 - few runs have one
     from ..scheduler.cycle import Settings  # noqa: PLC0415
 
+    if options.enable:
+        raise Stop("`--enable` goes without `--config`: name the plugin in the configuration")
     need_file(options.config, "`--config` takes a KubeSchedulerConfiguration")
     found = configuration.load(options.config, registry)
     if found.warnings:

@@ -8,6 +8,7 @@ back, how scores shift. OLD and NEW are files or directories, or REF:PATH for wh
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ from ..comparison.difference import BUDGETS, Budget, difference, spend
 from ..comparison.outcome import HOT_PERCENT, outcome
 from ..documents import Documents
 from ..explanation import plain
+from ..points import Framework
 from ..source import PolicyError, Problem, in_order
 from .changes import documents_at
 from .composition import (
@@ -116,6 +118,12 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         configuration = config.load(options.descheduler_config)
     cluster, pods, now = _question(options)
     settings = settings_of(options, old, cluster, new)
+    if options.trace is not None and options.config is None:
+        from ..scheduler.trace_profile import trace_profile  # noqa: PLC0415 - only where one is given
+
+        known = {plugin.name: plugin for each in (old, new) for plugin in each.of_framework(Framework.SCHEDULER)}
+        profiles = tuple(trace_profile(each, (), known.values()) for each in settings.profiles)
+        settings = replace(settings, profiles=profiles)
     lacks = warn_of_lacks(lack for each in (old, new) for lack in all_lacks(settings, each, cluster))
     with progress("comparing", 2 * _STEPS) as done:
         before = outcome(

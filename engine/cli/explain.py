@@ -65,7 +65,7 @@ _DEFAULTS: Final = {"best": 5, "tie_break": "first", "seed": 0}
 """What options are where nobody names them; of all others that is None."""
 _OF_SCHEDULING: Final = frozenset(("node", "profile", "config", *_DEFAULTS))
 _OF_EVICTION: Final = frozenset(("config", "cycles"))
-_OF_QOS: Final = frozenset(("replay", "at", "plugin", "enable", "feature_gates"))
+_OF_QOS: Final = frozenset(("replay", "at", "plugin", "feature_gates"))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,8 +89,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     qos.add_argument("--replay", metavar="FILE", type=Path, help="a recording (YAML, or JSON lines)")
     qos.add_argument("--at", metavar="DURATION", help="how long after its start, such as 1m30s (default: at its end)")
     qos.add_argument("--plugin", metavar="NAME", help="this plugin only")
-    qos.add_argument("--enable", metavar="PLUGIN", action="append",
-                     help="a built-in plugin that waits to be named; may be repeated")
     qos.add_argument("--feature-gates", metavar="NAME=true|false,...",
                      help="gates that differ from koordlet's defaults")
     add_output(parser)

@@ -24,6 +24,7 @@ from .composition import (
     DEFAULT_PROFILE,
     LIVE_CLUSTER,
     check_enabled,
+    choice_of,
     cluster_from,
     moment_of,
     objects_of,
@@ -62,7 +63,7 @@ _GRACE_SECONDS: Final = 20.0
 _CLOSE_SHARE: Final = 0.25
 """Which part of the grace period what is loaded has for closing; the rest is for calls that are being answered."""
 _HEARTBEAT_SECONDS: Final = 1.0
-_OPTIONS: Final = ("bind", "enable", "priorities", "state_dir", "invalid_at_start", "reload_unit",
+_OPTIONS: Final = ("bind", "priorities", "state_dir", "invalid_at_start", "reload_unit",
                    "max_error_rate", "refresh", "assume", "bind_pods",
                    "tls_cert", "tls_key", "client_ca", "health_bind",
                    "max_body", "shadow", "shadow_share", "admin_token_file", "decision_timeout", "stuck_timeout",
@@ -79,8 +80,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--extender", action="store_true", help="serve the extender protocol until SIGTERM")
     group.add_argument("--bind", metavar="HOST:PORT", type=_address,
                        help=f"where to listen; port 0 takes a free one and says which (default: {_ADDRESS})")
-    group.add_argument("--enable", metavar="PLUGIN", action="append",
-                       help="a built-in plugin that decides too; may be repeated")
     group.add_argument("--priorities", choices=("MinMax", "Max"),
                        help="how totals become 0..10 over the nodes of a request: the whole range between the lowest "
                             "and the highest, or in proportion to the highest (default: MinMax)")
@@ -282,18 +281,21 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
             return builder if vetter is None else VettedBuild(builder, vetter)
 
         live, offers = Live(), python_offers(builtins)
-        settings = Settings((ProfileSpec(options.profile or DEFAULT_PROFILE),), seed=options.seed,
+        enabled = tuple(map(choice_of, options.enable or ()))
+        names = tuple(choice.name for choice in enabled)
+        args = {choice.name: choice.args for choice in enabled if choice.args}
+        settings = Settings((ProfileSpec(options.profile or DEFAULT_PROFILE, args=args),), seed=options.seed,
                             kubernetes=options.kubernetes)
         builder = vetted(Builder(partial(compile_documents, extensions=offers.functions), seconds=seconds))
         reloader = Reloader(
             live, options.policies, builder, reload_unit=ReloadUnit(options.reload_unit or "source"),
             groups=builder.groups, warnings=builder.warnings,
-            python_plugins=_enabled(offers.plugins, options.enable or ()),
+            python_plugins=_enabled(offers.plugins, names),
             state_dir=options.state_dir, invalid_at_start=InvalidAtStart(options.invalid_at_start or "refuse"),
             check=partial(check_profiles, settings.profiles), max_error_rate=options.max_error_rate,
             allow_empty=bool(options.allow_empty),
         )
-        tell_idle(reloader.begin(time.monotonic()), {settings.profiles[0].name}, options.enable or ())
+        tell_idle(reloader.begin(time.monotonic()), {settings.profiles[0].name}, names)
         cluster, clock, refresh = Cluster(kinds=frozenset({"Node", "Pod"})), time.time_ns, None
         if options.cluster is not None:
             live_cluster = options.cluster.partition(":")[0] == LIVE_CLUSTER
@@ -318,7 +320,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
             below = Scheduler(cluster, beside, settings, clock=clock)
             follows = Reloader(
                 beside, [options.shadow], other, groups=other.groups, warnings=other.warnings,
-                python_plugins=_enabled(offers.plugins, options.enable or ()),
+                python_plugins=_enabled(offers.plugins, names),
                 check=partial(check_profiles, settings.profiles), invalid_at_start=InvalidAtStart.WAIT,
                 log=logging.getLogger("koordpolicy.shadow"),
             )
@@ -371,10 +373,14 @@ def _binder(source: str) -> Callable[[Binding], None]:
 
 
 def _enabled(plugins: tuple[Plugin, ...], names: tuple[str, ...] | list[str]) -> tuple[Plugin, ...]:
-    """Return the Python plugins, the scheduler's active by themselves only where they are named."""
+    """Return the Python plugins, the scheduler's active by themselves only where they are named.
+
+    kube-scheduler has its default plugins already; one that is named counts like a document, not with its weight there.
+    """
     check_enabled(names, plugins)
     return tuple(
-        replace(plugin, enabled=plugin.name in names) if plugin.framework is Framework.SCHEDULER else plugin
+        plugin if plugin.framework is not Framework.SCHEDULER
+        else replace(plugin, enabled=plugin.name in names, default_weight=None)
         for plugin in plugins
     )
 

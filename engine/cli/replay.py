@@ -24,17 +24,18 @@ from ..cluster import trace as traces
 from ..cluster.snapshot import Cluster
 from ..descheduler import config
 from ..documents.specs import parse_duration
-from ..experiments.replays import with_typical_pods
 from ..points import Framework
 from ..recorded.figures import COLUMNS, SECOND, Result, Span, Waits
 from ..recorded.replay import Descheduling, Leave, replay, stretched, thinned
 from ..scheduler.cycle import TIE_BREAKS, Settings
 from ..scheduler.fragmentation import typical_pods
 from ..scheduler.profile import ProfileSpec
+from ..scheduler.trace_profile import trace_profile
 from .composition import (
     add_policies,
     all_lacks,
     check_enabled,
+    choice_of,
     count,
     live_of,
     need_file,
@@ -43,7 +44,6 @@ from .composition import (
 )
 from .exits import Exit, Stop
 from .pages import check_page
-from .simulate import choice_of
 from .terminal import add_output, heading, progress, table, write, write_file, write_json
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.limit is not None:
         recording = replace(recording, stays=recording.stays[: options.limit])
     plugins = live.registry.of_framework(Framework.SCHEDULER)
-    profile = with_typical_pods(ProfileSpec(enabled=tuple(map(choice_of, options.enable))), typical, plugins)
+    profile = trace_profile(ProfileSpec(enabled=tuple(map(choice_of, options.enable))), typical, plugins)
     enabled = [choice.name for choice in profile.enabled]
     check_enabled(enabled, plugins)
     tell_idle(live.registry, {profile.name}, enabled)

@@ -20,15 +20,24 @@ from koordpolicy import __version__
 
 from ..cluster import trace as traces
 from ..cluster.snapshot import Cluster
-from ..experiments.replays import with_typical_pods
 from ..explanation import shown
 from ..points import Framework
 from ..scheduler.cycle import TIE_BREAKS, Settings
 from ..scheduler.fragmentation import typical_pods
 from ..scheduler.measuring import Measured, Meter
-from ..scheduler.profile import Choice, ProfileSpec
+from ..scheduler.profile import ProfileSpec
 from ..scheduler.simulate import Failed, Result, simulate
-from .composition import add_policies, check_enabled, count, live_of, scheduling_lacks, tell_idle, warn_of_lacks
+from ..scheduler.trace_profile import trace_profile
+from .composition import (
+    add_policies,
+    check_enabled,
+    choice_of,
+    count,
+    live_of,
+    scheduling_lacks,
+    tell_idle,
+    warn_of_lacks,
+)
 from .exits import Exit, Stop
 from .pages import check_page
 from .terminal import add_output, heading, progress, table, write, write_file, write_json
@@ -104,7 +113,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.limit is not None:
         workload = replace(workload, pods=workload.pods[: options.limit])
     plugins = live.registry.of_framework(Framework.SCHEDULER)
-    profile = with_typical_pods(ProfileSpec(enabled=tuple(map(choice_of, options.enable))), typical, plugins)
+    profile = trace_profile(ProfileSpec(enabled=tuple(map(choice_of, options.enable))), typical, plugins)
     enabled = [choice.name for choice in profile.enabled]
     check_enabled(enabled, plugins)
     tell_idle(live.registry, {profile.name}, enabled)
@@ -126,26 +135,6 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 
 def _folder(trace: Path) -> Path:
     return trace if trace.is_dir() else trace.parent
-
-
-def choice_of(text: str) -> Choice:
-    """Return the plugin that `--enable` names, with its arguments (YAML in flow style, so JSON too).
-
-    Raises:
-        Stop: it names none.
-    """
-    name, _, written = text.partition("=")
-    args: Any = {}
-    if written:
-        import yaml  # noqa: PLC0415
-
-        try:
-            args = yaml.safe_load(written)
-        except yaml.YAMLError:
-            args = None
-    if not name or not isinstance(args, dict):
-        raise Stop(f"`--enable {text}` is no plugin with arguments: write PLUGIN or PLUGIN={{name: value}}")
-    return Choice(name, args=args)
 
 
 def _write_report(options: argparse.Namespace, workload: traces.Workload, result: Result, measured: Measured) -> None:

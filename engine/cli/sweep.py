@@ -136,7 +136,7 @@ def _check_paths(options: argparse.Namespace) -> None:
 
 def _replays(axes: Sequence[Axis], options: argparse.Namespace, builtins: Builtins) -> Replays:
     from ..experiments.replays import Replays  # noqa: PLC0415 - see `run`
-    from .simulate import choice_of  # noqa: PLC0415
+    from .composition import choice_of  # noqa: PLC0415
 
     return Replays(axes, options.trace, builtins=builtins, nodes=options.nodes, policies=options.policies,
                    enabled=tuple(map(choice_of, options.enable)), limit=options.limit)

@@ -15,11 +15,12 @@ from typing import Final
 from ..cluster import trace as traces
 from ..cluster.trace import Trace
 from ..points import Framework
-from ..registry import Live, Plugin
+from ..registry import Live
 from ..scheduler.cycle import TIE_BREAKS, Settings
-from ..scheduler.fragmentation import TypicalPod, typical_pods
+from ..scheduler.fragmentation import typical_pods
 from ..scheduler.profile import Choice, ProfileSpec
 from ..scheduler.simulate import simulate
+from ..scheduler.trace_profile import trace_profile
 from ..source import PolicyError, did_you_mean
 from .axes import Axis, Point, Value, show
 from .inputs import NO_TEXTS, Builtins, Packed, Texts, check_all, registry_of
@@ -53,7 +54,6 @@ CURVES: Final[tuple[str, ...]] = (
 _EVERY: Final = "*"
 _PREFIX: Final = "openb_pod_list_"
 _SUFFIX: Final = ".csv"
-_TYPICAL: Final = "typicalPods"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,25 +102,6 @@ def policy_of(name: str) -> Policy:
     known = [*STUDY, *sorted(path.name for path in SHIPPED.iterdir() if path.is_dir())]
     hint = did_you_mean(name, known) or f"name a path, or one of {', '.join(f'`{each}`' for each in known)}"
     raise ValueError(f"there is no policy `{name}`: {hint}")
-
-
-def with_typical_pods(profile: ProfileSpec, typical: Sequence[TypicalPod], plugins: Iterable[Plugin]) -> ProfileSpec:
-    """Return the profile, in which plugins know the trace's typical pods: active ones that take `typicalPods`.
-
-    That is an argument of a Python plugin or a param of a document; one that the profile gives stays as it is.
-    """
-    enabled = {choice.name for choice in profile.enabled}
-    told = {_TYPICAL: [each.to_json() for each in typical]}
-    found = {plugin.name: {**told, **profile.args.get(plugin.name, {})} for plugin in plugins
-             if (plugin.enabled or plugin.name in enabled) and _takes(plugin, told)}
-    return replace(profile, args={**profile.args, **found})
-
-
-def _takes(plugin: Plugin, args: Mapping[str, object]) -> bool:
-    try:
-        return plugin.check_args is not None and args.keys() <= plugin.check_args(args).keys()
-    except (PolicyError, ValueError):
-        return False
 
 
 class Replays:
@@ -189,7 +170,7 @@ def run(task: Replay) -> Outcome:
         workload = replace(workload, pods=workload.pods[: task.limit])
     try:
         registry = registry_of(task.policy.texts, task.builtins, tuple(params_of(point).items()))
-        profile = with_typical_pods(task.policy.profile, typical, registry.of_framework(Framework.SCHEDULER))
+        profile = trace_profile(task.policy.profile, typical, registry.of_framework(Framework.SCHEDULER))
         settings = Settings((profile,), seed=_whole(point, "seed"), tie_break=str(point.get("tieBreak", "first")))
         result = simulate(workload, Live(registry), settings, clock=time.perf_counter, typical=typical)
     except (PolicyError, ValueError) as error:

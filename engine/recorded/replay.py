@@ -24,6 +24,7 @@ from ..registry import Live
 from ..scheduler.cycle import Settings
 from ..scheduler.loop import SchedulingLoop
 from ..scheduler.queue import LONGEST_WAIT
+from ..scheduler.trace_profile import trace_settings
 from ..scheduler.verdict import Failure, Verdict
 from .figures import SECOND, Amounts, Eviction, NeverRan, Result, Step, Waits
 
@@ -144,6 +145,7 @@ class _Replay:
             DEVICE * sum(node.gpus for node in recording.nodes),
         )
         self._cluster = Cluster((node.object() for node in recording.nodes), kinds=KINDS)
+        settings = settings or trace_settings(live.registry)
         self._loop = SchedulingLoop(self._cluster, live, settings, clock=lambda: self._now, client=_Client(self),
                                     longest_wait=_FOREVER, concluded=self._conclude)
         self._profiles: Sequence[Profile] = ()

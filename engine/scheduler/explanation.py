@@ -175,8 +175,10 @@ def _room(verdict: Verdict) -> Iterator[Finding]:
         victims = [victim.key for victim in verdict.nomination.victims]
         yield Finding("room", f"room can be made on {verdict.nomination.node} by evicting {listed(victims, _NAMES)}",
                       facts={"node": verdict.nomination.node, "victims": victims})
+    told = verdict.message()
     for plugin, refusal in verdict.no_room:
-        yield Finding("room", f"{plugin} makes no room: {_said(refusal)}", facts={"plugin": plugin})
+        if refusal.message not in told:
+            yield Finding("room", f"{plugin} makes no room: {_said(refusal)}", facts={"plugin": plugin})
 
 
 # Scores

@@ -1,7 +1,7 @@
 """A profile: which plugins decide, in which order, with which weights and arguments.
 
-A valid document is active in every profile unless it names profiles of its own or the profile disables it; a built-in
-plugin is active where its entry in the table of built-ins says so. Where a profile names a plugin, that weight and
+A valid document is active in every profile unless it names profiles of its own or the profile disables it; of the
+built-in plugins Kubernetes' default ones are. Where a profile names a plugin, that weight and
 those arguments win. Order: the profile's, then the plugin's `order`, then by name.
 """
 
@@ -290,10 +290,9 @@ def _chosen(spec: ProfileSpec, registry: Registry, problems: list[Problem]) -> I
             continue
         points = frozenset(
             point for point in POINTS
-            if point not in taken and point not in plugin.waits_at
-            and not spec.disabled.get(point, frozenset()) & {name, EVERYTHING}
+            if point not in taken and not spec.disabled.get(point, frozenset()) & {name, EVERYTHING}
         )
-        yield Choice(name, points=points), plugin
+        yield Choice(name, plugin.default_weight, points=points), plugin
 
 
 def _asked(instance: Any, point: Point) -> Any:

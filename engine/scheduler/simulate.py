@@ -22,6 +22,7 @@ from ..registry import Live
 from .cycle import Scheduler, Settings
 from .fragmentation import Fragmentation, TypicalPod
 from .measuring import Meter
+from .trace_profile import trace_settings
 from .verdict import Failure, Verdict
 
 
@@ -234,7 +235,7 @@ def simulate(
         PolicyError: a plugin cannot be made, or the trace's nodes are malformed.
     """
     cluster = Cluster((node.object() for node in workload.nodes), kinds=KINDS)
-    scheduler = Scheduler(cluster, live, settings)
+    scheduler = Scheduler(cluster, live, settings or trace_settings(live.registry))
     records: list[Record] = []
     placed: dict[str, str] = {}
     failures = _Failures()

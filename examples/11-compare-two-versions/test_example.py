@@ -29,7 +29,7 @@ def test_pods_leave_the_nodes_above_the_new_watermark(capsys: pytest.CaptureFixt
         "moved": 8, "nodesLost": 2, "nowMisfits": 14, "nowEvicted": 1, "otherBestNode": 59, "totalsChanged": 75,
     }
     assert {(each["old"], each["new"], each["cause"]["rule"]) for each in found["moved"]} == {
-        ("general-12", "general-14", "below-watermark"),
+        ("memory-02", "general-14", "below-watermark"),
     }
     assert [(each["pod"], each["node"]) for each in found["added"]["evicted"]] == [("shop/web-16", "general-03")]
 

@@ -16,13 +16,14 @@ from pathlib import Path
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cluster import trace as traces
 from koordpolicy.engine.experiments.inputs import registry_of
-from koordpolicy.engine.experiments.replays import STUDY, policy_of, with_typical_pods
+from koordpolicy.engine.experiments.replays import STUDY, policy_of
 from koordpolicy.engine.points import Framework
 from koordpolicy.engine.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle import Settings
 from koordpolicy.engine.scheduler.fragmentation import TypicalPod, typical_pods
 from koordpolicy.engine.scheduler.profile import ProfileSpec
 from koordpolicy.engine.scheduler.simulate import Result, simulate
+from koordpolicy.engine.scheduler.trace_profile import trace_profile
 
 from .figure import Figure, Missing
 
@@ -65,7 +66,7 @@ class PreparedReplay:
         """Return the replay under a policy of the study, or of a folder of `policies/trace`."""
         policy = policy_of(name)
         registry = registry_of(policy.texts, builtins)
-        profile = with_typical_pods(policy.profile, typical, registry.of_framework(Framework.SCHEDULER))
+        profile = trace_profile(policy.profile, typical, registry.of_framework(Framework.SCHEDULER))
         return cls(workload, typical, registry, profile)
 
     def run(self, clock: Callable[[], float] = time.perf_counter) -> Result:

@@ -23,13 +23,14 @@ from typing import Any
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.cluster import trace as traces
 from koordpolicy.engine.experiments.inputs import registry_of
-from koordpolicy.engine.experiments.replays import STUDY, policy_of, with_typical_pods
+from koordpolicy.engine.experiments.replays import STUDY, policy_of
 from koordpolicy.engine.points import Framework
 from koordpolicy.engine.registry import Live, Plugin
 from koordpolicy.engine.scheduler.cycle import Settings
 from koordpolicy.engine.scheduler.fragmentation import typical_pods
 from koordpolicy.engine.scheduler.simulate import Result as Outcome
 from koordpolicy.engine.scheduler.simulate import simulate
+from koordpolicy.engine.scheduler.trace_profile import trace_profile
 
 from .result import Result
 
@@ -66,7 +67,7 @@ def run_part(path: Path, part: str, *, full: bool = False) -> Iterator[Result]:
     found: dict[str, list[float | None]] = {figure: [] for figure, _ in _expected(figures)}
     policy = policy_of(study)
     registry = registry_of(policy.texts, _plugins)
-    profile = with_typical_pods(policy.profile, typical, registry.of_framework(Framework.SCHEDULER))
+    profile = trace_profile(policy.profile, typical, registry.of_framework(Framework.SCHEDULER))
     for index, seed in enumerate(seeds):
         workload = traces.generate(recorded, seed=seed, tune=tune)
         settings = Settings((profile,), seed=seed)

@@ -10,9 +10,10 @@ from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import Kind, load_paths
+from koordpolicy.engine.points import Point
 from koordpolicy.engine.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle import Scheduler, Settings
-from koordpolicy.engine.scheduler.profile import ProfileSpec
+from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
 from koordpolicy.engine.source import Problems
 
 POLICIES = Path(__file__).parents[2] / "policies"
@@ -69,7 +70,9 @@ def gpu(count, milli):
 def decide(cluster, wanted, *names, profile="default-scheduler", folder="scheduler"):
     paths = [POLICIES / folder / f"{name}.yaml" for name in names]
     live = Live(Registry.of([*PLUGINS, *compiled(*paths)], generation=1))
-    scheduler = Scheduler(cluster, live, Settings((ProfileSpec(profile),)), clock=lambda: NOW * 10**9)
+    # Built-in plugins filter, and GPUs are shared, but the policies' own scores decide.
+    spec = ProfileSpec(profile, (Choice("GpuShare"),), {Point.SCORE: frozenset(plugin.name for plugin in PLUGINS)})
+    scheduler = Scheduler(cluster, live, Settings((spec,)), clock=lambda: NOW * 10**9)
     verdict = scheduler.decide(wanted, exhaustive=True)
     assert verdict.errors() == ()
     return verdict

@@ -12,11 +12,13 @@ from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.cluster.trace import Trace, TraceNode, TracePod, generate
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load_paths
+from koordpolicy.engine.points import Framework
 from koordpolicy.engine.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle import Settings
 from koordpolicy.engine.scheduler.fragmentation import fragment, typical_pods
 from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
 from koordpolicy.engine.scheduler.simulate import simulate
+from koordpolicy.engine.scheduler.trace_profile import trace_profile
 from koordpolicy.engine.source import Problems
 
 POLICIES = Path(__file__).parents[2] / "policies" / "trace"
@@ -160,7 +162,8 @@ def test_every_pod_runs_where_the_studys_formulas_put_it(score, folder, plugin, 
     enabled = (Choice(plugin, args=args),) if plugin else ()
     workload = generate(trace, seed=seed, tune=1.3)
     live = Live(Registry.of([*PLUGINS, *plugins], generation=1))
-    result = simulate(workload, live, Settings((ProfileSpec(enabled=enabled),)), clock=lambda: 0.0)
+    profile = trace_profile(ProfileSpec(enabled=enabled), (), live.registry.of_framework(Framework.SCHEDULER))
+    result = simulate(workload, live, Settings((profile,)), clock=lambda: 0.0)
     assert result.placed == replayed(score, workload, typical)
     assert result.errors == ()
     assert result.failed > 0, "a trace that everything fits into says little"

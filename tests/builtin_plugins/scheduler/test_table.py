@@ -2,17 +2,28 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.builtin_plugins.scheduler import PLUGINS
+from koordpolicy.builtin_plugins.scheduler import DEFAULT_PLUGINS, PLUGINS
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.points import Framework
+from koordpolicy.engine.points import Framework, Point
 from koordpolicy.engine.registry import Live, Registry
-from koordpolicy.engine.scheduler.cycle import Scheduler
+from koordpolicy.engine.scheduler.cycle import Scheduler, Settings
+from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
 
 
-def test_every_built_in_can_be_made_and_answers_at_its_points():
-    scheduler = Scheduler(Cluster(), Live(Registry.of(PLUGINS, generation=1)))
-    assert scheduler.profiles[0].plugins() == (
-        "GpuShare", "NodeAffinity", "NodeName", "NodeResourcesFit", "NodeUnschedulable", "TaintToleration")
+def test_kubernetes_default_plugins_are_active_by_themselves_with_their_weights_and_no_others():
+    profile = Scheduler(Cluster(), Live(Registry.of(PLUGINS, generation=1))).profiles[0]
+    found = {point: tuple((each.name, each.weight if point is Point.SCORE else 1) for each in active)
+             for point, active in profile.at.items() if active}
+    assert {point: sorted(enabled) for point, enabled in found.items()} == {
+        point: sorted(enabled) for point, enabled in DEFAULT_PLUGINS.items()}
+    assert found[Point.FILTER] == DEFAULT_PLUGINS[Point.FILTER]
+
+
+def test_every_other_built_in_can_be_enabled_and_answers_at_its_points():
+    args = {"FragmentationGradient": {"typicalPods": [{"cpuMilli": 1000, "gpus": 1, "gpuMilli": 1000, "probability": 1.0}]}}
+    others = tuple(Choice(plugin.name, args=args.get(plugin.name, {})) for plugin in PLUGINS if not plugin.enabled)
+    scheduler = Scheduler(Cluster(), Live(Registry.of(PLUGINS, generation=1)), Settings((ProfileSpec(enabled=others),)))
+    assert set(scheduler.profiles[0].plugins()) == {plugin.name for plugin in PLUGINS}
 
 
 def test_built_ins_are_asked_in_the_order_of_the_table_and_before_documents():

@@ -21,10 +21,12 @@ def test_pending_pods_are_placed_by_priority_and_each_counts_for_the_next(run: R
         "shop/web-2  koord-prod LS  cpu 2\n"
         "    2  NodeResourcesFit    Insufficient cpu: cool and 1 more\n"
         "    1  keep-off-hot-nodes  cpu at 75%: hot\n"
-        "  0/3 nodes are available: 1 `variables.cpu < 65` is false, 2 Insufficient cpu.\n"
+        "  0/3 nodes are available: 1 `variables.cpu < 65` is false, 2 Insufficient cpu. preemption: 0/3 nodes are available: 1 "
+        "Preemption is not helpful for scheduling, 2 No preemption victims found for incoming pod.\n"
         "shop/web-4  koord-prod LS  cpu 64\n"
         "    3  NodeResourcesFit  Insufficient cpu: all\n"
-        "  0/3 nodes are available: 3 Insufficient cpu.\n"
+        "  0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: 3 Preemption is not helpful for "
+        "scheduling.\n"
         "\n1 of 3 pending pods placed on 3 nodes\n"
     )
 
@@ -36,7 +38,8 @@ def test_pods_with_the_same_fate_are_told_once(run: Run, tmp_path: Path):
         "\nnot placed\n"
         "shop/big-0 (and 2 like it, up to big-2)  koord-prod LS  cpu 9\n"
         "    1  NodeResourcesFit  Insufficient cpu: only\n"
-        "  0/1 nodes are available: 1 Insufficient cpu.\n"
+        "  0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for "
+        "scheduling.\n"
         "\n0 of 3 pending pods placed on 1 nodes\n"
     )
 
@@ -309,7 +312,8 @@ def test_an_expression_that_fails_is_told_apart_from_one_that_says_no(run: Run, 
 
 def test_what_is_short_is_told_in_peoples_units_and_of_which_node(run: Run, dump: Path):
     lines = run("explain", "web-4", "--cluster", dump).out.splitlines()
-    assert lines[5:8] == [
+    start = lines.index("    3  NodeResourcesFit (resources): Insufficient cpu")
+    assert lines[start:start + 3] == [
         "    3  NodeResourcesFit (resources): Insufficient cpu",
         "       all nodes",
         "       nearest is hot: cpu 64 cores requested, 4 cores of 4 cores free: 60 cores short",

@@ -96,7 +96,7 @@ score: [{{name: it, expression: "nodeInfo.name == 'hot' ? {score} : 10"}}]"""))
     # new-1..3 may go to `cool` and `hot`; web-1, web-2 and the agent to all three: +10 where it was 10, -70 on `hot`.
     assert (found.totals, found.totals_changed, found.mean_shift) == (2 + 3 + 3, 8, (3 * -70 + 5 * 10) / 8)
     assert [(each.pod, each.pods, each.old, each.new) for each in found.ranked] == [
-        ("shop/new-1", 3, "hot", "cool"), ("shop/web-1", 2, "hot", "cool"), ("kube-system/agent", 1, "hot", "cool"),
+        ("shop/new-1", 3, "hot", "cool"), ("shop/web-1", 2, "hot", "cool"), ("kube-system/agent", 1, "hot", "small"),
     ]
 
 

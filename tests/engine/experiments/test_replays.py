@@ -19,6 +19,7 @@ from koordpolicy.engine.registry import Live, Registry
 from koordpolicy.engine.scheduler.fragmentation import typical_pods
 from koordpolicy.engine.scheduler.profile import Choice
 from koordpolicy.engine.scheduler.simulate import simulate
+from koordpolicy.engine.scheduler.trace_profile import trace_profile
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\n" + "".join(f"n{n},64000,262144,{n % 3},T4\n" for n in range(9))
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n" + "".join(
@@ -59,7 +60,7 @@ def test_an_experiment_comes_to_what_the_replay_itself_comes_to(folder, name):
     typical = typical_pods(trace.pods)
     policy = policy_of(name)
     registry = replays.registry_of(policy.texts, builtins)
-    profile = replays.with_typical_pods(policy.profile, typical, registry.of_framework(Framework.SCHEDULER))
+    profile = trace_profile(policy.profile, typical, registry.of_framework(Framework.SCHEDULER))
     settings = replays.Settings((profile,), seed=7)
     result = simulate(traces.generate(trace, seed=7, tune=1.1), Live(registry), settings, clock=itertools.count().__next__, typical=typical)
     assert outcome.figures["failed"] == result.failed

@@ -5,9 +5,9 @@ from pathlib import Path
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load_paths
-from koordpolicy.engine.experiments.replays import with_typical_pods
 from koordpolicy.engine.scheduler.fragmentation import TypicalPod
 from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.trace_profile import trace_profile
 
 TYPICAL = (TypicalPod(8000, 500, 1, frozenset({"T4"}), 1.0),)
 TOLD = {"typicalPods": [TYPICAL[0].to_json()]}
@@ -15,7 +15,7 @@ DOCUMENTS = compile_documents(load_paths([Path(__file__).parents[3] / "policies"
 
 
 def told(profile):
-    return with_typical_pods(profile, TYPICAL, [*PLUGINS, *DOCUMENTS])
+    return trace_profile(profile, TYPICAL, [*PLUGINS, *DOCUMENTS])
 
 
 def test_plugins_and_documents_that_ask_for_the_typical_pods_are_told_those_of_the_trace():

@@ -94,7 +94,7 @@ def test_a_pod_that_is_refused_as_a_whole_says_why_and_what_would_help():
     entries = plugins(preFilter=[{"name": "small", "expression": "requests.cpu <= 500", "message": "too large"}])
     assert explain_decision(looked_into([node("a"), node("b")], *entries)).as_text().splitlines()[1:] == [
         "no node fits shop/p: 0 of 2 nodes pass",
-        "  0/2 nodes are available: too large.",
+        "  0/2 nodes are available: too large. preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod.",
         "",
         "2 of 2 nodes refused",
         "  rules (small) refuses the pod at preFilter: too large",

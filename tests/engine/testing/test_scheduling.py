@@ -94,7 +94,7 @@ def test_a_wrong_message_reason_score_order_or_place_is_told_with_what_came_out(
             "score of `hot`: 0 | fail of `below`: the filter refuses the node",
         ],
         "order": ["order: warm > cool | cool > warm with cool 90, warm 40"],
-        "place": ["place: warm | cool (scores: cool 190, warm 140)"],
+        "place": ["place: warm | cool (scores: cool 556, warm 506)"],
         "refused": [
             "refusal of `hot`: hot/open | hot/below: cpu at 90", "refusal of `cool`: hot | it is not refused",
         ],
