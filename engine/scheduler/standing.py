@@ -407,7 +407,8 @@ class Standing:
         if epochs != group.epochs:
             group.stale[:] = True
         for part, stamp in zip(group.parts, stamps, strict=True):
-            since, changed = part.stamp, NO_ROWS
+            since = part.stamp
+            changed: Rows | None = NO_ROWS
             if since != stamp:
                 changed = self._mark(group.stale, part, since)
             for number in part.numbers:
