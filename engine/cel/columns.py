@@ -1099,7 +1099,7 @@ class _Adapted(NamedTuple):
     """A function for values of unknown type that have the kinds they had when it was made; None where there is none."""
 
     fused: Fused | None
-    inputs: Sequence[tuple[_Part, str, bool]]
+    inputs: list[tuple[_Part, str, bool]]
     doubles: bool
 
 

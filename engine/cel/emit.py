@@ -170,9 +170,9 @@ class _Metered:
             if size > _FREE_SIZE or measured:
                 # What is not known costs as much as comparing everything with everything.
                 units = size * size if overload is None else call_cost(overload, arguments)
-            if holds:
+            if holds or size > _FREE_SIZE:
                 if overload is None:
-                    steps = max(size, 1) * everything(*arguments)
+                    steps = max(size, 1) * everything(*arguments) if holds else 0
                 else:
                     steps = 0 if overload.walk is None else overload.walk(*arguments)
                 if steps > _FREE_SIZE:

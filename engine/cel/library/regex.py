@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from ..budget import COST_LIMIT
 from ..environment import Cost, Function, Overload, validator
 from ..types import BOOL, STRING
 from ..values import EvaluationError
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 _PER_TEXT: Final = 0.1
 _LONGEST_PATTERN: Final = 10_000
+_MOST_STATES: Final = 50_000_000
+"""Characters times states of a pattern that one search may look at: about 0.1 s. `(.{0,900}b){3}` has 8,000 states."""
+_STATES_PER_STEP: Final = 500
 
 
 @lru_cache(maxsize=1024)
@@ -40,8 +44,29 @@ def compile_pattern(pattern: str) -> Any:
 @lru_cache(maxsize=1024)
 def searcher(pattern: str) -> Callable[[str], object]:
     """Return the function that searches a text for a pattern and returns the match or None."""
-    search: Callable[[str], object] = compile_pattern(pattern).search
-    return search
+    compiled = compile_pattern(pattern)
+    search: Callable[[str], object] = compiled.search
+    longest = _MOST_STATES // max(1, compiled.programsize)
+
+    def bounded(text: str) -> object:
+        if len(text) > longest:
+            raise too_long()
+        return search(text)
+
+    return bounded
+
+
+def too_long() -> EvaluationError:
+    """Return the error of a text that is too long for a pattern."""
+    return EvaluationError("operation cancelled: actual cost limit exceeded", reason=COST_LIMIT, final=True)
+
+
+def steps(text: str, pattern: str, *_: object) -> int:
+    """Return the steps of searching: linear in the text, times the states that the pattern is compiled to."""
+    states: int = compile_pattern(pattern).programsize
+    if len(text) * states > _MOST_STATES:
+        raise too_long()
+    return len(text) * states // _STATES_PER_STEP
 
 
 @lru_cache(maxsize=16_384)
@@ -63,9 +88,11 @@ REGEX: Final = (
     Function(
         "matches",
         (
-            Overload("matches", (STRING, STRING), BOOL, matches, cost=_COST, validate=validator(1, searcher)),
             Overload(
-                "matches_string", (STRING, STRING), BOOL, matches, member=True, cost=_COST,
+                "matches", (STRING, STRING), BOOL, matches, cost=_COST, walk=steps, validate=validator(1, searcher),
+            ),
+            Overload(
+                "matches_string", (STRING, STRING), BOOL, matches, member=True, cost=_COST, walk=steps,
                 validate=validator(1, searcher),
             ),
         ),

@@ -369,7 +369,7 @@ def _validate_format(arguments: tuple[object, ...]) -> None:
     template, values = arguments
     if not isinstance(template, str):
         return
-    letters = []
+    letters: list[str] = []
     try:
         for part in _parts(template, len(values) if isinstance(values, list) else math.inf):
             if not isinstance(part, str):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ...cel.environment import Cost, Function, Overload, validator
-from ...cel.library.regex import compile_pattern, searcher
+from ...cel.library.regex import compile_pattern, searcher, steps
 from ...cel.types import INT, STRING, Type, list_of
 
 _COST: Final = Cost(0, ((0, 0.1), (1, 0.25)), product=True)
@@ -18,6 +18,7 @@ def _find(text: str, pattern: str) -> str:
 
 
 def _find_all(text: str, pattern: str, count: int = -1) -> list[str]:
+    steps(text, pattern)
     found: list[str] = []
     last_end = -1
     for match in compile_pattern(pattern).finditer(text):
@@ -32,7 +33,9 @@ def _find_all(text: str, pattern: str, count: int = -1) -> list[str]:
 
 
 def _member(id_: str, parameters: tuple[Type, ...], result: Type, evaluate: Callable[..., object]) -> Overload:
-    return Overload(id_, parameters, result, evaluate, member=True, cost=_COST, validate=validator(1, searcher))
+    return Overload(
+        id_, parameters, result, evaluate, member=True, cost=_COST, walk=steps, validate=validator(1, searcher),
+    )
 
 
 REGEX: Final = (

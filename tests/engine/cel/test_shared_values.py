@@ -202,6 +202,9 @@ COSTLY = {
     "comparing texts of unknown type": "lists.range(90).filter(x, dyn(variables.v) < dyn(variables.v + 'a')).size()",
     "replacing much": "lists.range(90).map(x, variables.v.replace('a', variables.v)).size()",
     "sorting long texts": "lists.range(90).map(x, variables.v + string(x)).sort().size()",
+    "searching for one large pattern": "('ab' + variables.v).matches('(.{0,900}b){1}(.{0,900}c)')",
+    "finding one large pattern": "('ab' + variables.v).findAll('(.{0,900}b){1}(.{0,900}c)').size()",
+    "searching for large patterns": "lists.range(900).filter(x, variables.v.substring(0, 3000).matches('(.{0,900}c)'))",
     "searching for patterns": "lists.range(90).filter(x, variables.v.matches('(.?.?.?.?.?.?.?.?.?){100}' + string(x))).size()",
 }
 
