@@ -14,6 +14,7 @@ from ..cel.environment import Cost, Function, Overload, Reads
 from ..cel.lexer import RESERVED
 from ..cel.types import Type, parse_type
 from ..cel.values import INT64_MAX, INT64_MIN, EvaluationError
+from ..cluster.kinds import Read
 from ..points import Framework, Point, functions
 from ..registry import Plugin
 from ..source import Problem
@@ -101,6 +102,7 @@ def python_plugin(
     weight: int = 1,
     enabled: bool = False,
     version: str = "1",
+    reads: Sequence[Read] = (),
 ) -> Plugin:
     """Return the registry entry of a Python plugin.
 
@@ -122,7 +124,7 @@ def python_plugin(
     digest = hashlib.sha256(f"{where} {name} {version}".encode()).hexdigest()[:16]
     summary = description or next(iter((inspect.getdoc(make) or "").splitlines()), "")
     return Plugin(name, framework, tuple(points), make, where, digest, description=summary, order=order,
-                  weight=weight, enabled=enabled, check_args=check_args)
+                  weight=weight, enabled=enabled, check_args=check_args, reads=tuple(reads))
 
 
 _MACROS: Final = frozenset((

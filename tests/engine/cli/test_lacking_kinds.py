@@ -13,6 +13,8 @@ from koordpolicy.engine.cluster.kinds import Lack, Objects, Read, lacking
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
+from koordpolicy.engine.plugins import python_plugin
+from koordpolicy.engine.points import Framework, Point
 from koordpolicy.engine.source import Source
 from tests.engine.cli.conftest import node, pod
 
@@ -187,3 +189,12 @@ def test_a_cluster_of_which_nobody_says_what_it_contains_lacks_nothing():
     assert lacking(reads, Cluster(kinds=frozenset())) == (Lack("p", ("Namespace",)),)
     assert lacking(reads, Cluster([OPEN], kinds=frozenset())) == ()
     assert Objects.of([OPEN], ["Pod"]).kinds == {"Namespace", "Pod"}
+
+
+def test_a_python_plugin_declares_what_it_reads():
+    class Near:
+        def filter_node(self, pod, node):
+            return None
+
+    plugin = python_plugin("Near", Framework.SCHEDULER, Near, points=(Point.FILTER,), reads=[Read("Namespace")])
+    assert plugin.reads == (Read("Namespace"),)
