@@ -1,7 +1,13 @@
 from __future__ import annotations
 
-from koordpolicy.engine.cluster.listing import Listing, apply
+import json
+from dataclasses import replace
+
+import msgspec
+
+from koordpolicy.engine.cluster.listing import KindView, Listing, Undecoded, apply
 from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.source import Problem
 
 
 def node(name, version="1", cpu="4", uid="u"):
@@ -107,3 +113,29 @@ def test_a_listener_that_fails_stops_neither_the_change_nor_the_other_listeners(
     assert [record.getMessage() for record in caplog.records] == [
         "a change of the Node `b` could not be followed everywhere: no room",
         "a change of the Node `a` could not be followed everywhere: no room"]
+
+
+def undecoded(item):
+    metadata = item["metadata"]
+    return Undecoded("v1", item["kind"], metadata["name"], metadata.get("namespace", ""), metadata.get("uid", ""),
+                     metadata.get("resourceVersion", ""), msgspec.Raw(json.dumps(item).encode()))
+
+
+def test_only_what_has_another_version_is_decoded():
+    broken = replace(undecoded(node("a")), raw=msgspec.Raw(b"not decoded"))
+    changed = node("b", "2", cpu="8")
+    listing = Listing([node("a"), node("b")])
+    assert listing.changes([broken, undecoded(changed)]) == [(("Node", "b"), {"apiVersion": "v1", **changed})]
+    assert listing.changes([broken, undecoded(changed)]) == []
+
+
+def test_what_is_known_of_a_kind_that_could_not_be_listed_stays():
+    listing = Listing([node("a"), pod("p", "a")], kinds=["Node", "Pod", "Device"], failed={"Device": Problem("none")}, now=1.0)
+    gone = {"Pod": Problem("not allowed"), "Device": Problem("none")}
+    assert listing.changes([node("b")], failed=gone, now=2.0) == [(("Node", "b"), node("b")), (("Node", "a"), None)]
+    assert listing.views == {"Node": KindView(2.0), "Pod": KindView(1.0, "not allowed"), "Device": KindView(0.0, "none")}
+    assert [kind for kind, view in listing.views.items() if view.stale] == ["Pod"]
+    listing.failed("nobody answers")
+    assert {view.fault for view in listing.views.values()} == {"nobody answers"}
+    assert listing.changes([node("b")], now=3.0) == [(("Pod", "default/p"), None)]
+    assert set(listing.views.values()) == {KindView(3.0)}
