@@ -239,11 +239,20 @@ def _is_lost_share(analysis: Analysis, node: Expr) -> bool:
     return left is not None and right is not None and bool(left.unit) and left.unit == right.unit
 
 
+_READING: Final = frozenset((
+    "duration", "timestamp", "quantity", "matches", "find", "findAll", "ip", "cidr", "containsIP", "containsCIDR",
+    "semver", "url", "int", "uint", "double", "bool", "format", "resourceList", "replace", "substring",
+    "charAt", "decode",
+    "getHours", "getMinutes", "getDate", "getDayOfWeek", "getDayOfMonth", "getDayOfYear", "getFullYear", "getMonth",
+))
+"""Functions that fail for some texts."""
+
+
 def unreadable_params(subject: Subject) -> Iterator[Found]:
     """Find calls that can only fail with the params as they are written."""
     if subject.compiled is None or not subject.params:
         return
-    for placed in subject.everything:
+    for placed in dict.fromkeys(placed for placed, node in subject.calls if node.function in _READING):
         if any(path[0] == "params" for path in placed.checked.reads):
             analysis = subject.as_written.get(placed) or Analysis(placed.checked, subject.params)
             yield from _Unreadable(placed, analysis).below(placed.checked.root, {})
