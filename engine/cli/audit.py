@@ -18,8 +18,8 @@ from .composition import (
     add_cluster,
     all_lacks,
     cluster_of,
+    descheduler_configuration,
     moment_of,
-    need_file,
     registry_of,
     settings_of,
     warn_of_lacks,
@@ -73,10 +73,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
     configuration = None
     if options.descheduler_config is not None:
-        from ..descheduler import config  # noqa: PLC0415 - only where one is given
-
-        need_file(options.descheduler_config, "`--descheduler-config` takes a DeschedulerConfiguration")
-        configuration = config.load(options.descheduler_config)
+        configuration = descheduler_configuration(options.descheduler_config, "--descheduler-config")
     registry = registry_of(options.paths, builtins)
     if not any(plugin.source for plugin in registry.plugins.values()):
         raise Stop(f"there is no plugin in {', '.join(f'`{path}`' for path in options.paths)}: nothing to audit")

@@ -27,6 +27,7 @@ from .terminal import warn
 if TYPE_CHECKING:
     from ..cel.environment import Function
     from ..cluster.pods import PodInfo
+    from ..descheduler.config import Configuration as DeschedulerConfiguration
     from ..registry import Plugin
     from ..scheduler.cycle import Settings
     from ..scheduler.profile import Choice
@@ -180,6 +181,24 @@ def _configured(options: argparse.Namespace, registry: Registry, cluster: Cluste
     tell_idle(registry, asked & {profile.name for profile in profiles})
     return Settings(profiles, tie_break=options.tie_break, seed=options.seed, initial_backoff=found.initial_backoff,
                     longest_backoff=found.longest_backoff, kubernetes=options.kubernetes)
+
+
+def descheduler_configuration(path: Path | None, option: str) -> DeschedulerConfiguration:
+    """Return the configuration that an option names, or the default one; fields without effect are told.
+
+    Raises:
+        Stop: there is no such file.
+        PolicyError: it is not valid.
+    """
+    from ..descheduler import config  # noqa: PLC0415 - few commands have one
+
+    if path is None:
+        return config.default()
+    need_file(path, f"`{option}` takes a DeschedulerConfiguration")
+    found = config.load(path)
+    if found.warnings:
+        warn(render(in_order(found.warnings)))
+    return found
 
 
 def tell_idle(registry: Registry, profiles: Collection[str], enabled: Collection[str] = ()) -> None:

@@ -11,11 +11,19 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..descheduler import config
 from ..descheduler.documents import Memory
 from ..descheduler.framework import CycleResult, build_profiles, run_cycle
 from ..points import Framework
-from .composition import add_cluster, add_policies, cluster_of, count, moment_of, need_file, registry_of, warn_of_lacks
+from .composition import (
+    add_cluster,
+    add_policies,
+    cluster_of,
+    count,
+    descheduler_configuration,
+    moment_of,
+    registry_of,
+    warn_of_lacks,
+)
 from .exits import Exit, Stop
 from .terminal import add_output, heading, table, warn, write, write_json
 from .verdicts import names
@@ -51,9 +59,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
     if not (options.once and options.dry_run):
         raise Stop("evicting pods in a loop is not available yet: say `--once --dry-run` to see what would be evicted")
-    if options.config is not None:
-        need_file(options.config, "`--config` takes a DeschedulerConfiguration")
-    configuration = config.load(options.config) if options.config is not None else config.default()
+    configuration = descheduler_configuration(options.config, "--config")
     registry = registry_of(options.policies, builtins, Framework.DESCHEDULER)
     cluster = cluster_of(options.cluster)
     snapshot = cluster.snapshot(moment_of(options.now, options.cluster, cluster))

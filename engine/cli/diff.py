@@ -28,9 +28,9 @@ from .composition import (
     cluster_from,
     cluster_of,
     count,
+    descheduler_configuration,
     load_documents,
     moment_of,
-    need_file,
     registry_from,
     settings_of,
     warn_of_lacks,
@@ -112,10 +112,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     old, new = _both(options.old, options.new, builtins)
     configuration = None
     if options.descheduler_config is not None:
-        from ..descheduler import config  # noqa: PLC0415 - only where one is given
-
-        need_file(options.descheduler_config, "`--descheduler-config` takes a DeschedulerConfiguration")
-        configuration = config.load(options.descheduler_config)
+        configuration = descheduler_configuration(options.descheduler_config, "--descheduler-config")
     cluster, pods, now = _question(options)
     settings = settings_of(options, old, cluster, new)
     if options.trace is not None and options.config is None:

@@ -25,6 +25,7 @@ from .composition import (
     check_enabled,
     cluster_of,
     count,
+    descheduler_configuration,
     live_of,
     moment_of,
     need_file,
@@ -142,14 +143,12 @@ def _only(options: argparse.Namespace, what: str, own: frozenset[str]) -> None:
 
 
 def _explain_eviction(options: argparse.Namespace, builtins: Builtins) -> int:
-    from ..descheduler import config  # noqa: PLC0415 - who asks about scheduling does not wait for it
+    # Who asks about scheduling does not wait for these.
     from ..descheduler.documents import Memory  # noqa: PLC0415
     from ..descheduler.explanation import Question, explain_eviction  # noqa: PLC0415
     from ..descheduler.framework import build_profiles, lacks_of  # noqa: PLC0415
 
-    if options.config is not None:
-        need_file(options.config, "`--config` takes a DeschedulerConfiguration")
-    configuration = config.load(options.config) if options.config is not None else config.default()
+    configuration = descheduler_configuration(options.config, "--config")
     registry = registry_of(options.policies, builtins, Framework.DESCHEDULER)
     cluster = cluster_of(options.cluster)
     pod = pod_of(cluster, options.pod)

@@ -22,7 +22,6 @@ from koordpolicy import __version__
 
 from ..cluster import trace as traces
 from ..cluster.snapshot import Cluster
-from ..descheduler import config
 from ..documents.specs import parse_duration
 from ..points import Framework
 from ..recorded.figures import COLUMNS, SECOND, Result, Span, Waits
@@ -37,8 +36,8 @@ from .composition import (
     check_enabled,
     choice_of,
     count,
+    descheduler_configuration,
     live_of,
-    need_file,
     tell_idle,
     warn_of_lacks,
 )
@@ -173,9 +172,7 @@ def _descheduling(options: argparse.Namespace, live: Live) -> Descheduling | Non
     documents = [plugin for plugin in live.registry.of_framework(Framework.DESCHEDULER) if plugin.span is not None]
     if options.descheduler_config is None and not documents:
         return None
-    if options.descheduler_config is not None:
-        need_file(options.descheduler_config, "`--descheduler-config` takes a DeschedulerConfiguration")
-    configuration = config.default() if options.descheduler_config is None else config.load(options.descheduler_config)
+    configuration = descheduler_configuration(options.descheduler_config, "--descheduler-config")
     interval = options.descheduling_interval or configuration.interval // SECOND or _HOUR
     return Descheduling(configuration, interval)
 

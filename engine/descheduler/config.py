@@ -21,6 +21,7 @@ from ..kubernetes.selectors import check_selector
 from ..source import PolicyError, Problem, Source, Span
 from .arguments import DEFAULT_POOL, KINDS, Fault, field_path
 from .framework import Limits, ProfileSpec
+from .unbuilt import warnings_of
 
 API_VERSION: Final = "descheduler/v1alpha2"
 KIND: Final = "DeschedulerConfiguration"
@@ -42,7 +43,11 @@ _JSON: Final = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A valid configuration. `interval` is in nanoseconds, 0 runs one cycle; `plain` is the whole internal form."""
+    """A valid configuration.
+
+    `interval` is in nanoseconds, 0 runs one cycle; `plain` is the whole internal form; `warnings` say which fields of
+    the file have no effect.
+    """
 
     interval: int
     dry_run: bool
@@ -50,6 +55,7 @@ class Configuration:
     limits: Limits
     profiles: tuple[ProfileSpec, ...]
     plain: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    warnings: tuple[Problem, ...] = ()
 
 
 def default() -> Configuration:
@@ -346,6 +352,7 @@ def _complete(content: dict[str, Any], node: Node | None) -> Configuration:
         limits=Limits(*(internal.get(f"maxNoOfPodsToEvict{each}") for each in ("PerNode", "PerNamespace", "Total"))),
         profiles=tuple(_profile(each) for each in internal["profiles"]),
         plain=internal,
+        warnings=tuple(warnings_of(node)) if node is not None else (),
     )
 
 

@@ -115,7 +115,7 @@ def _finished(line: bytes) -> tuple[str, Outcome] | None:
         return None
     key, seconds = content.get("key"), content.get("seconds")
     figures, curves = content.get("figures"), content.get("curves")
-    if not isinstance(key, str) or not _is_number(seconds):
+    if not isinstance(key, str) or not isinstance(seconds, int | float) or not _is_number(seconds):
         return None
     if not isinstance(figures, dict) or not all(map(_is_figure, figures.values())):
         return None

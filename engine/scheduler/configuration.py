@@ -16,6 +16,7 @@ from typing import Any, Final
 from ..documents import configuration_in
 from ..documents.nodes import Node, read_file, to_plain
 from ..documents.nodes import read as read_nodes
+from ..documents.unbuilt import ignored
 from ..documents.validation import validate
 from ..points import Framework, Point
 from ..registry import Plugin, Registry
@@ -31,6 +32,18 @@ SECOND: Final = 1_000_000_000
 
 UPSTREAM: Final = frozenset(("DynamicResources", "GangScheduling", "NodeDeclaredFeatures"))
 """Plugins of kube-scheduler and koord-scheduler that are not built here: a file may name them, and they do nothing."""
+
+_NO_SERVER: Final = "it says how kube-scheduler's own process is reached and looked into"
+IGNORED: Final[Mapping[str, str]] = {
+    "extenders": "extenders are not asked", "percentageOfNodesToScore": "all nodes are filtered and scored",
+    "parallelism": "decisions are made in one thread", "leaderElection": "no lease is held",
+    "clientConnection": "`--cluster` and the kubeconfig say how the cluster is read",
+    "delayCacheUntilActive": "no lease is waited for", "healthzBindAddress": _NO_SERVER,
+    "metricsBindAddress": _NO_SERVER, "enableProfiling": _NO_SERVER, "enableContentionProfiling": _NO_SERVER,
+}
+"""Fields of the file that nothing here reads, with the reason; a profile may have some of them, too."""
+BUILT: Final = frozenset(("apiVersion", "kind", "podInitialBackoffSeconds", "podMaxBackoffSeconds", "profiles"))
+BUILT_OF_PROFILE: Final = frozenset(("schedulerName", "plugins", "pluginConfig"))
 
 _TYPE_FIELDS: Final = frozenset(("apiVersion", "kind"))
 _MOST_WEIGHT: Final = 2**31 - 1
@@ -232,13 +245,10 @@ class _Reading:
 
     def warn_of_unused(self, node: Node) -> None:
         """Say what the file asks for and is done otherwise here."""
-        for name, why in (("extenders", "extenders are not asked"),
-                          ("percentageOfNodesToScore", "all nodes are filtered and scored")):
-            holders = [(node, name), *((each, f"profiles.{name}") for each in self.profiles(node) if each is not None)]
-            for holder, path in holders:
-                found = holder.at(name)
-                if found is not None and (found.items or found.scalar not in (None, 0)):
-                    self._warn(f"{path} has no effect: {why}", found)
+        self.warnings.extend(ignored(node, IGNORED))
+        for profile in self.profiles(node):
+            if profile is not None:
+                self.warnings.extend(ignored(profile, IGNORED, "profiles."))
 
     def _warn(self, message: str, place: Node, hint: str = "") -> None:
         self.warnings.append(Problem(message, place.place, hint, Severity.WARNING, code="configuration"))

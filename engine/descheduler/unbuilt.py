@@ -1,0 +1,65 @@
+"""The fields of a DeschedulerConfiguration and of arguments, by whether anything here reads them.
+
+A test compares these tables with the schemas and with what the plugins read: a field is in exactly one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from ..documents.nodes import Node
+from ..documents.unbuilt import ignored, unknown
+from ..source import Problem
+
+BUILT: Final = frozenset((
+    "apiVersion", "kind", "dryRun", "deschedulingInterval", "nodeSelector", "profiles", "maxNoOfPodsToEvictPerNode",
+    "maxNoOfPodsToEvictPerNamespace", "maxNoOfPodsToEvictTotal",
+))
+_NO_SERVER: Final = "the descheduler serves nothing"
+IGNORED: Final[Mapping[str, str]] = {
+    "leaderElection": "no lease is held: one process decides",
+    "clientConnection": "`--cluster` and the kubeconfig say how the cluster is read",
+    "healthzBindAddress": _NO_SERVER, "metricsBindAddress": _NO_SERVER,
+    "enableProfiling": _NO_SERVER, "enableContentionProfiling": _NO_SERVER,
+}
+
+_NO_LIMIT: Final = "this limit is not built, and no pod is kept for it"
+_NO_JOBS: Final = "migration jobs are not built: what would be evicted is only said"
+BUILT_ARGS: Final[Mapping[str, frozenset[str]]] = {
+    "MigrationController": frozenset((
+        "evictAllBarePods", "evictFailedBarePods", "evictSystemCriticalPods", "evictLocalStoragePods", "ignorePvcPods",
+        "priorityThreshold", "labelSelector", "namespaces",
+    )),
+}
+IGNORED_ARGS: Final[Mapping[str, Mapping[str, str]]] = {
+    "MigrationController": {
+        **dict.fromkeys((
+            "maxMigratingGlobally", "maxMigratingPerNode", "maxMigratingPerNamespace", "maxMigratingPerWorkload",
+            "maxUnavailablePerWorkload", "objectLimiters", "evictQPS", "evictBurst",
+        ), _NO_LIMIT),
+        **dict.fromkeys((
+            "dryRun", "maxConcurrentReconciles", "defaultJobMode", "defaultJobTTL", "schedulerNames", "evictionPolicy",
+            "defaultDeleteOptions", "arbitrationArgs",
+        ), _NO_JOBS),
+        "nodeFit": "it is never asked whether another node takes the pod",
+        "nodeSelector": "nodes are not selected for it",
+        "skipCheckExpectedReplicas": "the number of replicas is not checked",
+        "skipEvictionGates": "there are no eviction gates",
+    },
+}
+
+
+def warnings_of(node: Node) -> Iterator[Problem]:
+    """Yield a warning, with its place, for each field of a configuration file that has no effect."""
+    yield from ignored(node, IGNORED)
+    profiles = node.at("profiles")
+    for number, profile in enumerate(profiles.items if profiles is not None else ()):
+        configs = profile.at("pluginConfig")
+        for place, config in enumerate(configs.items if configs is not None else ()):
+            name, args = config.at("name"), config.at("args")
+            plugin = str(name.scalar) if name is not None else ""
+            if args is not None and plugin in BUILT_ARGS:
+                prefix = f"profiles[{number}].pluginConfig[{place}].args."
+                yield from ignored(args, IGNORED_ARGS[plugin], prefix)
+                yield from unknown(args, BUILT_ARGS[plugin] | IGNORED_ARGS[plugin].keys(), prefix)
