@@ -32,6 +32,7 @@ class _Memo:
         self._build = 0
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        value: T
         if key in self._kept:
             value = self._kept[key][1]
         else:
