@@ -79,13 +79,14 @@ class NodeResourcesBalancedAllocation:
         if not any(requests):
             return np.zeros(len(rows), np.int64)
         used, capacity, _ = allocations(snapshot, rows, self._resources, requests, Snapshot.requested)
-        balance = _balance(used, capacity)
         if not self._relative:
-            return balance
-        # What counts with the pod counts without it too.
+            return _balance(used, capacity)
+        # What counts with the pod counts without it too; both at once, as each step costs more than its amounts.
         counted = (amount for each, amount in zip(self._resources, requests, strict=True) if counts(each, amount))
-        before = [each - amount for each, amount in zip(used, counted, strict=True)]
-        found: NDArray[np.int64] = _HALF + (_HALF + balance - _balance(before, capacity)) // 2
+        both = [np.concatenate((each, each - amount)) for each, amount in zip(used, counted, strict=True)]
+        balance = _balance(both, [np.concatenate((each, each)) for each in capacity])
+        after, before = balance[:len(rows)], balance[len(rows):]
+        found: NDArray[np.int64] = _HALF + (_HALF + after - before) // 2
         return found
 
 
