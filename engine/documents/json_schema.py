@@ -288,7 +288,7 @@ class _Check:
             self._anchors.setdefault(value, schema)
         elif keyword == "$schema" and value.removesuffix("#") != DIALECT:
             self._complain(path, keyword, f"is another dialect: write `{DIALECT}`, or leave it out", value)
-        elif keyword == "$id" and value not in ("", "#"):
+        elif keyword == "$id" and value.removesuffix("#"):
             self._complain(path, keyword, "is not local: remove it, references begin with `#`", value)
         elif keyword == "pattern":
             self._pattern(value, path)
