@@ -97,10 +97,10 @@ def carets(place: int, help_: str = "", *, width: int = 1, line: int = 1) -> str
         + carets(66, "flatten it"), id="10,000 levels",
     ),
     pytest.param(
-        policy("m", "!!python/object/apply:os.system 'allocatable.cpu > 1'").encode(),
+        policy("m", "!!python/object/apply:os.system 'allocatable.cpu > 4000'").encode(),
         "bad.yaml:6:27: error: the tag `tag:yaml.org,2002:python/object/apply:os.system` is not supported\n"
-        " 6 |   - {name: a, expression: !!python/object/apply:os.system 'allocatable.cpu > 1'}\n"
-        + carets(26, "remove it", width=len("!!python/object/apply:os.system 'allocatable.cpu > 1'"), line=6), id="a tag that would run something",
+        " 6 |   - {name: a, expression: !!python/object/apply:os.system 'allocatable.cpu > 4000'}\n"
+        + carets(26, "remove it", width=len("!!python/object/apply:os.system 'allocatable.cpu > 4000'"), line=6), id="a tag that would run something",
     ),
     pytest.param(
         policy("m", "alocatable.cpu > 1").replace("\n", "\r\n").encode("utf-8-sig"),
@@ -195,8 +195,8 @@ def test_what_stands_around_a_broken_document_of_a_file_is_still_checked(run: Ru
 
 
 def test_a_name_in_two_files_is_told_once_with_both_places(run: Run):
-    Path("a.yaml").write_text(policy("same", "allocatable.cpu > 1"))
-    Path("b.yaml").write_text(policy("good", "allocatable.cpu > 1") + "---\n" + policy("same", "allocatable.cpu > 2"))
+    Path("a.yaml").write_text(policy("same", "allocatable.cpu > 4000"))
+    Path("b.yaml").write_text(policy("good", "allocatable.cpu > 4000") + "---\n" + policy("same", "allocatable.cpu > 5000"))
     assert run("lint", ".") == (3, (
         "b.yaml:10:18: error: the SchedulerPlugin `same` is declared twice, also at a.yaml:3\n"
         " 10 | metadata: {name: same, annotations: {policy.koordinator.sh/description: d}}\n    |                  ^^^^ rename one of them\n\n"

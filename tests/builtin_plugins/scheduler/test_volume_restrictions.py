@@ -10,7 +10,7 @@ from koordpolicy.engine.points import Code
 from koordpolicy.engine.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle import Settings
 from koordpolicy.engine.scheduler.loop import SchedulingLoop
-from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profile import ProfileSpec
 
 DISK = "node(s) had no available disk"
 IN_USE = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
@@ -98,7 +98,8 @@ def test_of_two_reasons_on_a_node_the_disk_is_told(kit):
 
 
 def test_who_uses_the_claim_may_have_to_go_for_a_pod_of_higher_priority(kit):
-    profile = ProfileSpec(enabled=tuple(Choice(name) for name in ("VolumeRestrictions", "DefaultPreemption")))
+    # The claim has no volume, which other plugins would refuse first.
+    profile = ProfileSpec(disabled={None: frozenset({"VolumeBinding", "VolumeZone"})})
     user, new = kit.pod("user", nodeName="a", priority=1, **claiming("data")).object, kit.pod("new", priority=9, **claiming("data")).object
     loop = SchedulingLoop(Cluster([*NODES, claim(), user, new]), Live(Registry.of(PLUGINS, generation=1)), Settings((profile,)), clock=lambda: 0)
     verdict = loop.scheduler.decide(PodInfo.of(new))

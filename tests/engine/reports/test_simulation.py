@@ -20,6 +20,7 @@ from koordpolicy.engine.scheduler.simulate import simulate
 from koordpolicy.engine.source import Problems, Source
 
 HOSTILE = "<script>alert(1)</script>\"'&amp;</style>\u2028${title}"
+HOSTILE_NAME = HOSTILE.replace("/", "|")  # no object's name holds a slash
 NODES = (TraceNode("0000-a", 8000, 16384, 2, "T4"), TraceNode("0001-b", 8000, 16384, 1, "P100"), TraceNode("0002-c", 4000, 8192, 0))
 PODS = (*(TracePod(f"p{number}", 1000, 1024, 1, 500) for number in range(8)), TracePod("cpu", 4000, 1024), TracePod("more", 6000, 1024),
         TracePod("last", 3000, 1024), TracePod("huge", 99000, 1024))
@@ -109,14 +110,14 @@ def test_what_comes_from_users_files_is_text_on_the_page(taken_to_pieces):
         def filter(self, state, pod, snapshot, rows):
             return Answer(np.zeros(snapshot.size, np.bool_), lambda _: Refusal(HOSTILE, HOSTILE))
 
-    nodes = (TraceNode(HOSTILE, 8000, 16384, 2, HOSTILE),)
-    pods = (TracePod(HOSTILE, 1000, 1024, 1, 500), TracePod("p", 1000, 1024, 1, 500, (HOSTILE,)))
+    nodes = (TraceNode(HOSTILE_NAME, 8000, 16384, 2, HOSTILE),)
+    pods = (TracePod(HOSTILE_NAME, 1000, 1024, 1, 500), TracePod("p", 1000, 1024, 1, 500, (HOSTILE,)))
     refuses = Plugin(HOSTILE, Framework.SCHEDULER, (Point.FILTER,), lambda args, handle: Refuses(), "test", "1")
     text = simulation_page(replayed(nodes, pods, plugins=[refuses], title=HOSTILE, about=HOSTILE))
     page = taken_to_pieces(text)
     assert "alert(1)</script>" not in text
     assert [len(page.scripts), page.headings[0]] == [1, HOSTILE]
-    assert page.data["nodes"]["nodes"][0][0] == HOSTILE
+    assert page.data["nodes"]["nodes"][0][0] == HOSTILE_NAME
     assert any(row[:3] == [HOSTILE, HOSTILE, HOSTILE.replace("\u2028", " ")] for table in page.tables for row in table)
 
 

@@ -32,10 +32,10 @@ def test_a_verdict_as_json_says_everything(verdict):
     }
 
 
-def test_the_lists_of_a_verdict_can_be_limited(verdict):
+def test_scores_can_be_limited_and_then_say_how_many_are_left_out_while_refusals_name_every_node(verdict):
     limited = verdict.to_json(nodes=1)
-    assert [each["node"] for each in limited["scores"]] == ["b"]
-    assert verdict.to_json(nodes=0)["refusals"][0]["nodes"] == []
+    assert ([each["node"] for each in limited["scores"]], limited["scoresLeftOut"]) == (["b"], 1)
+    assert limited["refusals"] == verdict.to_json()["refusals"]
 
 
 def test_the_summary_of_an_unplaced_pod_counts_the_reasons(kit):
