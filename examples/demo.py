@@ -17,18 +17,21 @@ from koordpolicy.engine.cli.terminal import bar, heading, table, write, write_fi
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.points import Framework
 from koordpolicy.engine.registry import Live
+from koordpolicy.engine.scheduler.cycle import Settings
 from koordpolicy.engine.scheduler.explanation import explain_decision
+from koordpolicy.engine.scheduler.profile import ProfileSpec
 
 HERE = Path(__file__).parent
 CLUSTER = str(HERE / "cluster" / "cluster.yaml")
 POLICIES = HERE.parent / "policies" / "scheduler"
-PROFILE = "default-scheduler"
+PROFILE = "koord-scheduler"  # the `spec.schedulerName` of the example's pods
 EXPLAINED = "shop/web-101"
 
 
 def main() -> int:
     """Print the tour."""
     live = live_of([POLICIES], builtins)
+    settings = Settings((ProfileSpec(PROFILE),))
     cluster = cluster_of(CLUSTER)
     now = moment_of(None, CLUSTER, cluster)
     before = requested_percent(cluster.snapshot(now))
@@ -36,13 +39,14 @@ def main() -> int:
     pods = len(cluster.objects("Pod"))
     write(f"{len(cluster.names)} nodes, {pods} pods, of which {len(cluster.pending)} are pending")
     show_policies(live)
-    explanation = explain_decision(explain(pod_of(cluster, EXPLAINED), cluster, live, now))  # before it changes
-    verdicts = schedule_pending(cluster, live, now)
+    # The explanation is of the cluster before pods are placed.
+    explanation = explain_decision(explain(pod_of(cluster, EXPLAINED), cluster, live, now, settings))
+    verdicts = schedule_pending(cluster, live, now, settings)
     placed = [verdict for verdict in verdicts if verdict.scheduled]
     show_placements(placed, len(cluster.names))
     show_unplaced([verdict for verdict in verdicts if not verdict.scheduled], messages=False)
     show_load(cluster.snapshot(now), before)
-    heading(f"koord-policy explain {EXPLAINED}, as the cluster was before")
+    heading(f"koord-policy explain {EXPLAINED}, before any pod was placed")
     write()
     write_finding(explanation)
     return 0

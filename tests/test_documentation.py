@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -76,3 +77,17 @@ def test_the_first_page_shows_what_its_last_command_prints(
     line = next(line for page, line in COMMANDS if page == "README.md" and "--node general-03" in line)
     cli.main(shlex.split(line.partition("  # ")[0])[1:], builtins)
     assert f"```\n{capsys.readouterr().out}```\n" in text
+
+
+def test_the_demo_explains_a_pod_as_the_command_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.chdir(ROOT)
+    runpy.run_path("examples/demo.py")["main"]()
+    demo = capsys.readouterr().out
+    cluster = ["--cluster", "examples/cluster", "--policies", "policies/scheduler"]
+    cli.main(["explain", "shop/web-101", *cluster], builtins)
+    assert demo.endswith(f"\n{capsys.readouterr().out}")
+    cli.main(["scheduler", *cluster], builtins)
+    placed, _, _ = capsys.readouterr().out.partition("\nnot placed")
+    assert placed in demo
