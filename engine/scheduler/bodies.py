@@ -78,6 +78,8 @@ class Envelope:
     pod: object
     names: Sequence[str] | None
     nodes: Sequence[SentNode] | None
+    weight: int = 0
+    """The most bytes of memory that the pod takes."""
 
 
 class _Metadata(msgspec.Struct, gc=False):
@@ -183,12 +185,12 @@ def read_envelope(body: bytes | bytearray, reader: NodeReader | None = None) -> 
     named = found.NodeNames != _NULL
     if named and found.Nodes is not None:
         raise Malformed("both `Nodes` and `NodeNames` are given: kube-scheduler sends one of them")
-    pod = _value(found.Pod)
+    pod, weight = _value(found.Pod), weight_of(bytes(found.Pod))
     if named:
-        return Envelope(pod, _names_of(found.NodeNames), None)
+        return Envelope(pod, _names_of(found.NodeNames), None, weight)
     if found.Nodes is None:
-        return Envelope(pod, None, None)
-    return Envelope(pod, None, (reader or NodeReader()).read(found.Nodes.items or ()))
+        return Envelope(pod, None, None, weight)
+    return Envelope(pod, None, (reader or NodeReader()).read(found.Nodes.items or ()), weight)
 
 
 def _loosely(body: bytes | bytearray) -> _Arguments:

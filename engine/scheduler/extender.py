@@ -80,6 +80,8 @@ class Question:
     pod: PodInfo
     names: Sequence[str]
     nodes: Sequence[SentNode] | None = None
+    weight: int = 0
+    """The most bytes of memory that the pod takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +172,9 @@ def read_question(body: bytes | bytearray, reader: NodeReader | None = None) -> 
     envelope = read_envelope(body, reader)
     pod = pod_of(envelope.pod)
     if envelope.names is not None:
-        return Question(pod, envelope.names)
+        return Question(pod, envelope.names, weight=envelope.weight)
     if envelope.nodes is not None:
-        return Question(pod, [node.name for node in envelope.nodes], envelope.nodes)
+        return Question(pod, [node.name for node in envelope.nodes], envelope.nodes, envelope.weight)
     raise Malformed("`Nodes` and `NodeNames` are both missing: there is nothing to choose from")
 
 
@@ -241,8 +243,8 @@ class Extender:
         self._quoted: tuple[Sequence[str], Sequence[str]] = ((), ())
         self._seen: Seen | None = None
         self.placements = Placements(scheduler.cluster, timer, seconds=0) if placements is None else placements
-        self._expected: tuple[PodInfo, Sequence[str]] | None = None
-        """The pod of the last answer and the nodes that it calls best, until they are assumed."""
+        self._expected: tuple[Question, Sequence[str]] | None = None
+        """The last question and the nodes that it calls best, until they are assumed."""
 
     @property
     def scheduler(self) -> Scheduler:
@@ -304,9 +306,13 @@ class Extender:
         expected, self._expected = self._expected, None
         if expected is not None:
             try:
-                self.placements.assume(expected[0], self.placements.choose(*expected))
+                self._assume_best(*expected)
             except Exception:  # the answer is given, and the next listing says what came of it
-                _LOG.exception("assuming the placement of %s failed", expected[0].key)
+                _LOG.exception("assuming the placement of %s failed", expected[0].pod.key)
+
+    def _assume_best(self, question: Question, best: Sequence[str]) -> None:
+        node = self.placements.choose(question.pod, best)
+        self.placements.assume(question.pod, node, weight=question.weight)
 
     def _scale(self, totals: NDArray[np.int64]) -> NDArray[np.int64]:
         return rescale(totals, self._priorities)
@@ -321,7 +327,7 @@ class Extender:
     # The two verbs
 
     def _filter(self, question: Question) -> Reply:
-        self.placements.asked(question.pod)
+        self.placements.asked(question.pod, question.weight)
         unusable, snapshot, rows, places = self._look_up(question)
         profile = self._pin(question.pod)
         verdict = filter_nodes(self._scheduler.watched(profile, question.pod), question.pod, snapshot, among=rows)
@@ -331,7 +337,7 @@ class Extender:
             self._unpin(question.pod)
         if len(verdict.passed) == 1 and self.placements.guesses:
             # kube-scheduler asks for no priorities where a single node is left.
-            self._expected = question.pod, [snapshot.names[int(verdict.passed[0])]]
+            self._expected = question, [snapshot.names[int(verdict.passed[0])]]
         quoted = self._quote(snapshot)
         refused = _Refused(quoted, [f"{json.dumps(name)}:{json.dumps(why)}" for name, why in unusable.items()])
         told = _refuse(verdict, rows, refused)
@@ -363,7 +369,7 @@ class Extender:
         best = verdict.passed[verdict.totals == verdict.totals.max()] if len(verdict.totals) else verdict.passed
         if self.placements.guesses and (len(best) < len(verdict.passed) or len(best) == 1):
             # Where all are equally good, the answer says nothing of where the pod goes.
-            self._expected = question.pod, [snapshot.names[row] for row in best.tolist()]
+            self._expected = question, [snapshot.names[row] for row in best.tolist()]
         scale = np.zeros(snapshot.size + 1, np.int64)  # the last one stands for nodes that are not known
         scale[rows] = priorities
         quoted, scores = self._quote(snapshot), scale[places]

@@ -26,6 +26,11 @@ MOST_ASKED: Final = 1024
 """How many pods that were asked about are remembered, until they are bound here."""
 MOST_ASSUMED: Final = 4096
 """How many placements are assumed at most; the oldest make room."""
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""What pods that were asked about may take in memory, and as much again those that are assumed; the oldest make room.
+
+An ordinary pod takes about 10 kB, but a request may bring one of several megabytes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,8 @@ class _Assumed:
     at: float
     """When it was assumed, by the timer."""
     exact: bool
+    weight: int
+    """The most bytes of memory that the pod takes."""
 
 
 class Placements:
@@ -46,6 +53,7 @@ class Placements:
     def __init__(
         self, cluster: Cluster, timer: Callable[[], float], *, seconds: float = ASSUMED_SECONDS,
         binding_seconds: float = BINDING_SECONDS, most: int = MOST_ASSUMED,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
         self.dropped: Counter[str] = Counter()
         """How many assumptions ended, by how: confirmed, moved, gone, waiting, asked, expired."""
@@ -54,9 +62,11 @@ class Placements:
         self._seconds = seconds
         self._binding_seconds = binding_seconds
         self._most = most
+        self._most_bytes = most_bytes
         self._assumed: OrderedDict[str, _Assumed] = OrderedDict()
         self._per_node: Counter[str] = Counter()
-        self._asked: OrderedDict[str, PodInfo] = OrderedDict()
+        self._assumed_bytes = self._asked_bytes = 0
+        self._asked: OrderedDict[str, tuple[PodInfo, int]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._assumed)
@@ -71,16 +81,23 @@ class Placements:
         """Whether placements are assumed from answers."""
         return self._seconds > 0
 
-    def asked(self, pod: PodInfo) -> None:
-        """Take note that kube-scheduler asks about a pod: it has not been bound."""
+    def asked(self, pod: PodInfo, weight: int = 0) -> None:
+        """Take note that kube-scheduler asks about a pod: it has not been bound. It takes `weight` bytes of memory."""
         self.expire()
         identity = _identity(pod)
         if identity in self._assumed:
             self._drop(identity, "asked")
-        self._asked.pop(identity, None)
-        self._asked[identity] = pod
-        if len(self._asked) > MOST_ASKED:
-            self._asked.popitem(last=False)
+        self._forget_asked(identity)
+        self._asked[identity] = pod, weight
+        self._asked_bytes += weight
+        while len(self._asked) > MOST_ASKED or self._asked_bytes > self._most_bytes:
+            self._forget_asked(next(iter(self._asked)))
+
+    def _forget_asked(self, identity: str) -> tuple[PodInfo, int] | None:
+        asked = self._asked.pop(identity, None)
+        if asked is not None:
+            self._asked_bytes -= asked[1]
+        return asked
 
     def choose(self, pod: PodInfo, best: Sequence[str]) -> str:
         """Return which of several equally good nodes is guessed: where the fewest pods are assumed, else any."""
@@ -88,8 +105,8 @@ class Placements:
         among = [name for name in best if self._per_node[name] == fewest]
         return among[crc32(_identity(pod).encode()) % len(among)]
 
-    def assume(self, pod: PodInfo, node: str, *, exact: bool = False) -> None:
-        """Assume that a pod is placed on a node, in place of what was assumed of it before.
+    def assume(self, pod: PodInfo, node: str, *, exact: bool = False, weight: int = 0) -> None:
+        """Assume that a pod of `weight` bytes is placed on a node, in place of what was assumed of it before.
 
         Nothing is assumed of a node that is not known, or of a pod that is known to be on one.
         """
@@ -99,10 +116,12 @@ class Placements:
         before = self._assumed.pop(identity, None)
         if before is not None:
             self._per_node[before.node] -= 1
+            self._assumed_bytes -= before.weight
         self._cluster.assume(pod, node)
-        self._assumed[identity] = _Assumed(pod, node, self._timer(), exact)
+        self._assumed[identity] = _Assumed(pod, node, self._timer(), exact, weight)
+        self._assumed_bytes += weight
         self._per_node[node] += 1
-        while len(self._assumed) > self._most:
+        while len(self._assumed) > self._most or self._assumed_bytes > self._most_bytes:
             self._drop(next(iter(self._assumed)), "expired")
 
     def bound(self, namespace: str, name: str, uid: str, node: str) -> None:
@@ -110,9 +129,10 @@ class Placements:
 
         Nothing can be assumed of one that was not asked about lately, and that no listing has shown.
         """
-        pod = self._asked.pop(uid, None) or self._cluster.pod(f"{namespace}/{name}")
+        # The pod of the cluster takes no memory beside it.
+        pod, weight = self._forget_asked(uid) or (self._cluster.pod(f"{namespace}/{name}"), 0)
         if pod is not None and (not uid or not pod.uid or pod.uid == uid):
-            self.assume(pod, node, exact=True)
+            self.assume(pod, node, exact=True, weight=weight)
 
     def refused(self, uid: str) -> None:
         """Take note that a pod was not bound."""
@@ -144,6 +164,7 @@ class Placements:
 
     def _drop(self, identity: str, how: str) -> None:
         assumed = self._assumed.pop(identity)
+        self._assumed_bytes -= assumed.weight
         self.dropped[how] += 1
         self._per_node[assumed.node] -= 1
         if not self._per_node[assumed.node]:

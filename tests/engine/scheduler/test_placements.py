@@ -18,7 +18,7 @@ from koordpolicy.engine.documents import load
 from koordpolicy.engine.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle import Scheduler
 from koordpolicy.engine.scheduler.extender import Extender, Verb
-from koordpolicy.engine.scheduler.placements import Placements
+from koordpolicy.engine.scheduler.placements import MOST_BYTES, Placements
 from koordpolicy.engine.source import Source
 
 POLICY = """\
@@ -54,12 +54,12 @@ def pod(name, cpu="100m", where="", uid=None, version="1", phase="Pending"):
 class World:
     """An API server's objects, an extender that lists them now and then, and a kube-scheduler that asks it."""
 
-    def __init__(self, *objects, seconds=60.0, seed=0):
+    def __init__(self, *objects, seconds=60.0, seed=0, most_bytes=MOST_BYTES):
         self.objects = {(each["kind"], each["metadata"]["name"]): each for each in objects}
         self.timer, self.random = Timer(), random.Random(seed)
         self.cluster, self.listing = Cluster(objects), Listing(objects)
         scheduler = Scheduler(self.cluster, Live(Registry.of(PLUGINS, generation=1)))
-        self.placements = Placements(self.cluster, self.timer, seconds=seconds)
+        self.placements = Placements(self.cluster, self.timer, seconds=seconds, most_bytes=most_bytes)
         self.extender = Extender(scheduler, clock=lambda: 0, timer=self.timer, placements=self.placements)
         self.nodes = [name for kind, name in self.objects if kind == "Node"]
 
@@ -273,3 +273,25 @@ def test_only_so_many_placements_are_assumed():
     for number in range(5):
         placements.assume(PodInfo.of(pod(f"p{number}", cpu="1")), "a")
     assert (len(placements), cluster.snapshot().requested("cpu").tolist()) == (3, [3000])
+
+
+def test_pods_that_are_asked_about_and_assumed_take_a_bounded_amount_of_memory():
+    world = World(node("a"), node("b"), pod("old", cpu="15", where="b"), most_bytes=100_000)
+    for number in range(5):
+        large = pod(f"p{number}", cpu="1")
+        large["metadata"]["annotations"] = {"notes": "x" * 20_000}  # at most 40,000 bytes and what its elements take
+        world.choose(large)
+    assert (len(world.placements), world.requested()) == (2, [2000, 15_000])
+    for number in range(5):
+        world.placements.bound("default", f"p{number}", f"uid-p{number}", "b")
+    assert (len(world.placements), world.requested()) == (2, [0, 17_000]), "only the last ones are remembered"
+
+
+def test_a_pod_that_alone_takes_more_memory_than_there_is_is_decided_about_and_not_assumed():
+    world = World(node("a"), node("b"), pod("old", cpu="8", where="b"), most_bytes=10_000)
+    large = pod("p", cpu="1")
+    large["metadata"]["annotations"] = {"notes": "x" * 20_000}
+    assert world.choose(large) == "a"
+    assert (len(world.placements), world.requested()) == (0, [0, 8000])
+    assert world.choose(pod("q", cpu="1")) == "a"
+    assert (len(world.placements), world.requested()) == (1, [1000, 8000])
