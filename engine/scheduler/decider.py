@@ -6,12 +6,14 @@ been at work on what: `watchdog` looks at that from another thread.
 
 from __future__ import annotations
 
+import logging
 import queue
 import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
@@ -24,6 +26,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _frames: Final = sys._current_frames  # noqa: SLF001 - how debuggers see other threads; there is no public name
+_LOG: Final = logging.getLogger(__name__)
 _NO_BUDGET: Final = float("inf")
 
 
@@ -102,10 +105,12 @@ class Decider(Executor):
         with self._lock:
             self._closed = True
             if cancel_futures:
-                while not self._jobs.empty():
-                    job = self._jobs.get()
-                    if job is not None:
-                        job.future.cancel()
+                # The thread takes from the queue meanwhile: what was just there may be gone.
+                with suppress(queue.Empty):
+                    while True:
+                        job = self._jobs.get_nowait()
+                        if job is not None:
+                            job.future.cancel()
             self._jobs.put(None)
             thread = self._thread
         if wait and thread is not None:
@@ -138,5 +143,11 @@ class Decider(Executor):
                 self.task = None
                 job.future.set_result(result)
             if deadline.stopped is not None:
-                self._stopped(Stopped(job.what, job.budget, deadline.stopped))
+                self._say_stopped(Stopped(job.what, job.budget, deadline.stopped))
             job = result = None  # neither arguments nor results are held until the next task comes
+
+    def _say_stopped(self, stopped: Stopped) -> None:
+        try:
+            self._stopped(stopped)
+        except Exception:  # without this thread nothing would be decided any more
+            _LOG.exception("what was stopped in `%s` could not be reported", stopped.what)

@@ -77,3 +77,14 @@ def test_nothing_is_taken_after_the_end_and_what_waits_is_cancelled():
     go_on.set()
     assert (running.result(10), waiting.cancelled()) == (True, True)
     decider.shutdown()
+
+
+def test_a_report_that_fails_does_not_end_the_thread(caplog):
+    def fail(stopped):
+        raise KeyError("no such document")
+
+    decider = Decider(stopped=fail)
+    decider.submit(lambda: Deadline.current().stop(Source("a.yaml", "true"))).result(10)
+    assert decider.submit(lambda: "next").result(10) == "next"
+    decider.shutdown()
+    assert [record.getMessage() for record in caplog.records] == ["what was stopped in `<lambda>` could not be reported"]
