@@ -473,6 +473,16 @@ class Server:
         except TimeoutError:
             raise DeclinedError(503, f"no answer within {budget:g} s", **_LATER) from None
 
+    def _note(self, what: str, fn: Callable[..., None], *arguments: object) -> None:
+        """Have `fn` called before all later decisions. Nobody waits: what it follows from has happened already."""
+
+        def noted(done: Future[None]) -> None:
+            if not done.cancelled() and (error := done.exception()) is not None:
+                _LOG.error("taking note of `%s` failed: %s", what, error or type(error).__name__, exc_info=error)
+
+        with suppress(RuntimeError):  # the server ends, and decides nothing any more
+            self._decider.assign(what, self._decision_seconds, fn, *arguments).add_done_callback(noted)
+
     @asynccontextmanager
     async def _listening(self, host: str, port: int) -> AsyncIterator[str]:
         app = web.Application(middlewares=[_explain_errors])
@@ -634,9 +644,9 @@ class Server:
             fault = "an unexpected error, which is in the log of koord-policy"
         if fault:
             _LOG.warning("not bound: %s/%s to %s: %s", binding.namespace, binding.name, binding.node, fault)
-            await self._in_turn("bind", placements.refused, binding.uid)
+            self._note("bind", placements.refused, binding.uid)
         else:
-            await self._in_turn("bind", placements.bound, binding.namespace, binding.name, binding.uid, binding.node)
+            self._note("bind", placements.bound, binding.namespace, binding.name, binding.uid, binding.node)
         self.metrics.bound("error" if fault else "ok")
         return _json(_dumped({"Error": f"koord-policy: {fault}" if fault else ""}))
 
@@ -775,8 +785,8 @@ class Server:
         if loaded is None:
             return web.json_response({"ready": False})
         overdue, pod = self._watchdog.look(), request.query.get("pod")
-        late = {"ready": overdue is None and not loaded.reloader.status().emptied,
-                "overdue": None if overdue is None else overdue.to_json(self._decider.clock())}
+        late: dict[str, Any] = {"overdue": None} if overdue is None else {
+            "ready": False, "overdue": overdue.to_json(self._decider.clock())}
         return _json(await self._shown(lambda: _dumped(status_of(loaded, pod) | late)))
 
 
@@ -830,8 +840,9 @@ def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
     extender = loaded.extender
     scheduler = extender.scheduler
     fault = scheduler.fault
+    policies = loaded.reloader.status()  # once, so that what is said of them goes together
     return {
-        "ready": True,
+        "ready": not policies.emptied,
         "generation": scheduler.profiles[0].generation,
         "profiles": [
             {"name": profile.name, "generation": profile.generation,
@@ -846,7 +857,7 @@ def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
         | _lacks_of(extender),
         "pinnedPods": extender.pins,
         "assumedPods": len(extender.placements),
-        "policies": loaded.reloader.status().to_json() | {"reloadSeconds": round(loaded.reloader.seconds_at_work, 3)},
+        "policies": policies.to_json() | {"reloadSeconds": round(loaded.reloader.seconds_at_work, 3)},
         "expressions": expressions_of(scheduler.profiles),
         "shadow": None if extender.shadow is None else extender.shadow.to_json(),
         "audits": extender.audits.to_json(),
