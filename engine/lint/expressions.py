@@ -227,13 +227,15 @@ def _compares_share(analysis: Analysis, as_written: Analysis, node: Call) -> boo
 
 
 def _is_lost_share(analysis: Analysis, node: Expr) -> bool:
-    """Whether a part is a quotient of two amounts of one kind, as an integer."""
+    """Whether a part is a quotient of two amounts of one kind, as an integer, and not a percentage."""
     checked = analysis.checked
     reference = checked.references.get(node.id)
     if isinstance(reference, DefinitionReference):
         below = analysis.definition(reference.name)
         return _is_lost_share(below, below.checked.root)
     if not isinstance(node, Call) or node.function != "_/_" or checked.types.get(node.id) != INT:
+        return False
+    if _scaled(checked, node.args[0]):
         return False
     left, right = (analysis.range(each) for each in node.args)
     return left is not None and right is not None and bool(left.unit) and left.unit == right.unit

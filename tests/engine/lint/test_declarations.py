@@ -215,6 +215,8 @@ def test_a_quotient_that_is_lost_is_found_on_either_side(expression: str, lost: 
     "(usage.cpu * 100 / allocatable.cpu + usage.memory * 100 / allocatable.memory) / 2 * 3 < 65",
     "percent(usage.cpu, allocatable.cpu) / 2 * 3 < 65", "variables.cpu / 2 * 3 < 65",
     "(nodeInfo.pods > 2 ? variables.cpu : 4) / 2 * 3 < 65", "math.greatest(variables.cpu, 4) / 3 * 2 < 65",
+    "usage.cpu * 100 / allocatable.cpu < 0.6", "1 > 100 * usage.cpu / allocatable.cpu", "variables.cpu <= 1",
+    "variables.cpu < 0.6", "usage.cpu * 100 / allocatable.cpu <= usage.memory * 100 / allocatable.memory",
     "requested.cpu / allocatable.cpu < 2", "usage.cpu / requests.cpu > 3", "nodeInfo.pods / 10 < 3",
 ])
 def test_a_quotient_of_a_percentage_loses_nothing_that_counts(expression: str):
