@@ -13,10 +13,11 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import islice
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
-from ..cel.library.regex import compile_pattern, matches
+from ..cel.library.regex import matches, program_size, steps
 from ..cel.values import EvaluationError
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -26,6 +27,9 @@ _MOST_IN_PLACE: Final = 64
 """How many schemas may lead from one to the next without a step into the value."""
 _MOST_COMPLAINTS: Final = 100
 _LONGEST_PATTERN: Final = 1000
+_MOST_STATES: Final = 1_000_000
+"""How many states the patterns of a schema may have together: they are compiled in about a second."""
+_STATES_OF_A_REFUSED_PATTERN: Final = 100_000
 _STEPS: Final = 5_000
 _STEPS_PER_VALUE: Final = 20
 
@@ -241,6 +245,8 @@ class _Check:
         self._anchors: dict[str, Any] = {}
         self._references: list[tuple[Path, str, str]] = []
         self._places: dict[int, tuple[Path, dict[str, Any]]] = {}
+        self._patterns: set[str] = set()
+        self._states = 0
 
     def run(self) -> None:
         self._walk(self.declared, ())
@@ -309,9 +315,17 @@ class _Check:
         if len(pattern) > _LONGEST_PATTERN:
             self._complain(path, "pattern", f"is a pattern of more than {_LONGEST_PATTERN} characters", pattern)
             return
+        if pattern in self._patterns:
+            return
+        self._patterns.add(pattern)
+        if self._states > _MOST_STATES:
+            self._complain(path, "pattern", f"is one of patterns that have more than {_MOST_STATES:,} states together: "
+                           "repeat less in them", pattern)
+            return
         try:
-            compile_pattern(pattern)
+            self._states += program_size(pattern)
         except EvaluationError as error:
+            self._states += _STATES_OF_A_REFUSED_PATTERN
             self._complain(path, "pattern", f"is not a pattern that RE2 knows: {error.message}", pattern)
 
     def _resolve(self, path: Path, keyword: str, reference: str) -> None:
@@ -466,8 +480,11 @@ class _Run:
         return identity(value)
 
     def matches(self, text: str, pattern: str) -> bool:
-        # Compiling is linear in the pattern, matching at worst in pattern times text.
-        self.take(5 + len(pattern) // 10 + len(pattern) * len(text) // 1000)
+        try:
+            self.take(5 + len(pattern) // 10 + steps(text, pattern))
+        except EvaluationError:
+            raise _Exceeded(f"a text of {len(text)} characters is too long for the pattern `{_short(pattern)}`: "
+                            "simplify the schema") from None
         return matches(text, pattern)
 
 
@@ -585,7 +602,18 @@ def _value(value: Any) -> str:
     return repr(value) if isinstance(value, _SCALARS) else _REPR.repr(value)
 
 
-_REPR: Final = reprlib.Repr()
+class _Repr(reprlib.Repr):
+    """Shows the beginning of a value in its own order: sorting its keys first would take as long as the value is."""
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        if level <= 0:
+            return "{...}" if x else "{}"
+        shown = [f"{self.repr1(key, level - 1)}: {self.repr1(each, level - 1)}" for key, each in
+                 islice(x.items(), self.maxdict)]
+        return f"{{{', '.join([*shown, '...'] if len(x) > self.maxdict else shown)}}}"
+
+
+_REPR: Final = _Repr()
 _REPR.maxlevel, _REPR.maxstring, _REPR.maxother, _REPR.maxlist, _REPR.maxdict = 2, 60, 60, 6, 6
 
 

@@ -200,8 +200,8 @@ def _unknown(key: str, field: str, known: Mapping[str, Any], span: Span) -> Prob
 
 def _branches(fault: Fault, root: Node, place: Node, field: str) -> Iterator[Problem]:
     """Explain a choice by the branch that came nearest."""
-    choices = [branch["required"][0] for branch in fault.limit if set(branch) == {"required"}]
-    if len(choices) == len(fault.limit) and isinstance(fault.value, Mapping):
+    choices = _required_names(fault.limit)
+    if choices and isinstance(fault.value, Mapping):
         given = [choice for choice in choices if choice in fault.value]
         listed = ", ".join(f"`{choice}`" for choice in choices)
         if given:
@@ -228,6 +228,14 @@ def _branches(fault: Fault, root: Node, place: Node, field: str) -> Iterator[Pro
         return
     for below in min(fault.branches, key=distance):
         yield from _complaint(below, root)
+
+
+def _required_names(branches: Sequence[Any]) -> tuple[str, ...]:
+    """Return the fields of which a mapping must have one, where that is all that the branches of a choice say."""
+    names = [tuple(each["required"]) for each in branches if isinstance(each, Mapping) and set(each) == {"required"}]
+    if len(names) < len(branches) or any(len(each) != 1 for each in names) or len(set(names)) < len(names):
+        return ()
+    return tuple(name for (name,) in names)
 
 
 def _explain(fault: Fault, place: Node, field: str) -> tuple[str, str, Span]:

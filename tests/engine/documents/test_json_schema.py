@@ -170,6 +170,10 @@ HOSTILE = {
     "pattern": ("{a: '" + "a" * 5000 + "!'}", "{properties: {a: {pattern: '^(a+)+$'}}}"),
     "pattern-properties": ("{" + "a" * 5000 + "!: 1}", "{patternProperties: {'^(a+)+$': {}}, additionalProperties: {pattern: '(a*)*b'}}"),
     "huge-patterns": ("{a: x}", "{properties: {a: {allOf: [" + ", ".join(f"{{pattern: '(\\pL{{{n}}}){{{n}}}'}}" for n in range(1, 300)) + "]}}}"),
+    "large-patterns": ("{a: é}", "{properties: {a: {allOf: [" + ", ".join(f"{{pattern: '\\pL{{200}}x{n}'}}" for n in range(1000)) + "]}}}"),
+    "messages": ("{a: {" + ", ".join(f"k{n}: 1" for n in range(20_000)) + "}}", "{$defs: {" + ", ".join(
+        f"d{n}: {{allOf: [" + ", ".join([f"{{$ref: '#/$defs/d{n + 1}'}}"] * 30) + "]}" for n in range(3)
+    ) + ", d3: {not: true}}, properties: {a: {$ref: '#/$defs/d0'}}}"),
     "branching": ("{a: 1}", branching(20)),
     "branching-any": ("{a: 1}", branching(20).replace("allOf", "anyOf").replace("type: object", "type: string")),
     "branching-one": ("{a: 1}", branching(20).replace("allOf", "oneOf")),
@@ -222,4 +226,26 @@ def test_each_property_that_is_taken_over_holds_against_the_schema_of_its_own_do
     compile_documents(load([Source("a.yaml", shared + own)]), problems)
     assert [f"{each.span}: {each.message}" for each in problems.found] == [
         "a.yaml:15:12: params of `x`: 7 is greater than the maximum of 5",
+    ]
+
+
+@pytest.mark.parametrize(("branches", "complaint"), [
+    ("oneOf: [true, true, false]", "`` fits more than one of its forms"),
+    ("oneOf: [false, false]", "`the document`: {'a': 1, 'b': 2} is not allowed here"),
+    ("oneOf: [{required: []}, {required: [b]}]", "`` fits more than one of its forms"),
+    ("oneOf: [{required: [a]}, {required: [a, b]}]", "`` fits more than one of its forms"),
+    ("oneOf: [{required: [a]}, {required: [a]}]", "`` fits more than one of its forms"),
+    ("oneOf: [{required: [a]}, {required: [b]}, false]", "`` fits more than one of its forms"),
+    ("oneOf: [{required: [a]}, {required: [b]}]", "`` has both `a` and `b`"),
+    ("anyOf: [{required: [a, c]}, {required: [d, e]}]", "missing field `c`"),
+    ("anyOf: [{required: [c]}, {required: [d]}]", "missing field in ``"),
+    ("anyOf: [false, {required: [c]}]", "`the document`: {'a': 1, 'b': 2} is not allowed here"),
+])
+def test_a_choice_is_explained_whatever_its_branches_are(branches: str, complaint: str) -> None:
+    assert [each.split(": ", 1)[1] for each in complaints("{a: 1, b: 2}", f"{{{branches}}}")] == [complaint]
+
+
+def test_a_text_that_is_too_long_for_a_pattern_is_a_complaint() -> None:
+    assert complaints("{a: " + "é" * 300 + "}", "{properties: {a: {pattern: '(?i)\\pL{190}'}}}") == [
+        "a.yaml:7:3: `the document`: a text of 300 characters is too long for the pattern `(?i)\\pL{190}`: simplify the schema",
     ]
