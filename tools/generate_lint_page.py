@@ -71,8 +71,8 @@ Faults of YAML, schema, names, types and cost limits cannot be ignored: such a d
 
 ## Large sets
 
-Linting takes time in proportion to the text. Rules that compare documents with each other look at 1,000,000 pairs at most and report from which
-document on pairs were left out; each names at most ten partners of one document.
+Linting takes time in proportion to the text. Rules that compare documents with each other look at 1,000,000 pairs at
+most and report from which document on pairs were left out; each names at most ten partners of one document.
 
 ## Rules
 

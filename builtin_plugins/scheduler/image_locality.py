@@ -32,8 +32,10 @@ class ImageLocality:
     container (init containers included) is 100.
 
     Argument: `sizes` says whose size of an image counts where nodes report different ones. `FirstNode`, the default, is
-    that of the first node by name that has it: kube-scheduler takes the first one that it is told of, which are the
-    nodes by name when it starts. With `EachNode` each node scores by its own.
+    that of the first node by name that has it. kube-scheduler uses one size for all nodes too, that of the node through
+    which the image entered its cache; at its start nodes enter in no fixed order (the reflector's WatchList replays
+    them from a Go map), so that its scores may change with a restart, and these do not. With `EachNode` each node
+    scores by its own.
     """
 
     name = "ImageLocality"

@@ -42,6 +42,8 @@ from .terminal import add_output, write_finding, write_json
 from .verdicts import verdict_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ..cluster.pods import PodInfo
     from ..cluster.snapshot import Cluster
     from ..explanation import Finding
@@ -127,7 +129,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         }, finding)
         return Exit.OK if passed else Exit.IMPOSSIBLE
     finding = explain_decision(explained, best=options.best)
-    _tell(options, verdict_json(verdict) | lacks if options.output == "json" else {}, finding)
+    head = {**verdict_json(verdict), **lacks} if options.output == "json" else {}
+    _tell(options, head, finding)
     return Exit.OK if verdict.scheduled else Exit.IMPOSSIBLE
 
 
@@ -195,9 +198,9 @@ def _explain_qos(options: argparse.Namespace, builtins: Builtins) -> int:
     return Exit.OK
 
 
-def _tell(options: argparse.Namespace, head: dict[str, object], finding: Finding) -> None:
+def _tell(options: argparse.Namespace, head: Mapping[str, object], finding: Finding) -> None:
     if options.output == "json":
-        write_json(head | {"explanation": finding.to_json()})
+        write_json({**head, "explanation": finding.to_json()})
     else:
         write_finding(finding)
 

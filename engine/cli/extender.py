@@ -334,7 +334,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
                             placements=Placements(cluster, time.monotonic, seconds=assumed))
         reloader.prepare_with(scheduler.prepare)
         reloader.start()
-        bind = _binder(options.cluster) if options.bind_pods else None
+        bind = _binder(options.cluster or "") if options.bind_pods else None
         source = options.cluster or "the nodes of the requests"
         return Loaded(extender, reloader, source, refresh, counters, vetter, bind)
 

@@ -297,13 +297,15 @@ class Cluster:
             PolicyError: it is malformed; object and field are named, and nothing of it was applied: what was known of
                 the object before is still known.
         """
-        key = ""
         try:
             key = _key_of(item)
-            kind = item["kind"]
-            apply = self._apply.get(kind)
-            old, old_pod = self.object(kind, key), self.pod(key) if kind == "Pod" else None
-            known, binding = self._pods.get(key), self._bound.get(key)
+        except ValueError as error:
+            raise PolicyError([_problem(item, error)]) from None
+        kind = item["kind"]
+        apply = self._apply.get(kind)
+        old, old_pod = self.object(kind, key), self.pod(key) if kind == "Pod" else None
+        known, binding = self._pods.get(key), self._bound.get(key)
+        try:
             if apply is None:
                 check_object(item, kind)
             else:
@@ -311,8 +313,7 @@ class Cluster:
         except ValueError as error:
             raise PolicyError([_problem(item, error)]) from None
         except Exception as error:
-            if key:
-                self._recover(kind, key, old, known, binding)
+            self._recover(kind, key, old, known, binding)
             raise PolicyError([_failure(item, error)]) from error
         self._objects.setdefault(kind, {})[key] = item
         self._object_changed(kind, key)

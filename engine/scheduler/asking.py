@@ -187,8 +187,8 @@ class Asking:
 
     def _beside(self, rows: Rows, rivals: Mapping[str, NodeChange]) -> Rows:
         """Return which of the rows take the pod beside those that they are promised to."""
-        names = self.snapshot.names
-        view = self.snapshot.overlay({names[row]: rivals[names[row]] for row in rows.tolist()})
+        names = map(self.snapshot.names.__getitem__, rows.tolist())
+        view = self.snapshot.overlay({name: rivals[name] for name in names})
         beside = Asking(self.profile, self.state.clone(), self.pod, view, self.exhaustive, self.failures, self.found,
                         set(self.skipped))
         refusal, _ = beside.pre_filters(rows)

@@ -369,7 +369,7 @@ class Extender:
         best = verdict.passed[verdict.totals == verdict.totals.max()] if len(verdict.totals) else verdict.passed
         if self.placements.guesses and (len(best) < len(verdict.passed) or len(best) == 1):
             # Where all are equally good, the answer says nothing of where the pod goes.
-            self._expected = question, [snapshot.names[row] for row in best.tolist()]
+            self._expected = question, list(map(snapshot.names.__getitem__, best.tolist()))
         scale = np.zeros(snapshot.size + 1, np.int64)  # the last one stands for nodes that are not known
         scale[rows] = priorities
         quoted, scores = self._quote(snapshot), scale[places]
