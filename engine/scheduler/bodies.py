@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -99,6 +100,8 @@ class _Nodes(msgspec.Struct, forbid_unknown_fields=True):
     items: list[msgspec.Raw] | None = None
     """None is how Go writes an empty list."""
     metadata: msgspec.Raw = _NULL
+    kind: msgspec.Raw = _NULL
+    apiVersion: msgspec.Raw = _NULL  # noqa: N815 - as in the JSON
 
 
 class _Arguments(msgspec.Struct, forbid_unknown_fields=True):
@@ -195,7 +198,7 @@ def read_envelope(body: bytes | bytearray, reader: NodeReader | None = None) -> 
 
 def _loosely(body: bytes | bytearray) -> _Arguments:
     """Return the arguments where they are not written as kube-scheduler writes them; it takes several passes."""
-    fields = _folded(_cut(_members, body, _ENVELOPE))
+    fields = _members_of(body)
     nodes = fields.get("nodes")
     if nodes is None:
         return _Arguments(fields.get("pod", _NULL), None, fields.get("nodenames", _NULL))
@@ -231,7 +234,11 @@ def read_pod(body: bytes | bytearray) -> object:
         ExcessiveError: there is more in it than is read.
     """
     _check_commas(body)
-    fields = _folded(_cut(_members, body, _ENVELOPE))
+    with suppress(ValueError, RecursionError):
+        pod = _arguments.decode(body).Pod
+        if pod != _NULL:
+            return _value(pod)
+    fields = _members_of(body)
     return _value(fields["pod"]) if "pod" in fields else read_object(body)
 
 
@@ -300,6 +307,16 @@ def _cut(decoder: msgspec.json.Decoder[_Type], text: bytes | bytearray | msgspec
         if isinstance(error, msgspec.ValidationError):
             raise Malformed(f"{wanted}, not {json_kind(found)}") from None
         raise Malformed(f"the body is no JSON that can be read: {error}") from None
+
+
+def _members_of(body: bytes | bytearray) -> dict[str, msgspec.Raw]:
+    """Return the members of the envelope by their lower-case keys; all of them are cut out, known or not."""
+    if len(body) > 2 * MOST_OBJECT_ELEMENTS:
+        count = _count(body, _MARKS[:1])
+        if count > MOST_OBJECT_ELEMENTS:
+            raise ExcessiveError(f"the body has up to {count} elements, at most {MOST_OBJECT_ELEMENTS} are read where "
+                                 "it is not written as kube-scheduler does it: `Pod`, `Nodes` and `NodeNames` alone")
+    return _folded(_cut(_members, body, _ENVELOPE))
 
 
 def _folded(members: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:

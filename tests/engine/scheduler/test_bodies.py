@@ -82,6 +82,27 @@ def test_no_body_takes_much_more_memory_than_it_has_bytes(item, where):
     assert peak < 160 * MEBIBYTE, item
 
 
+@pytest.mark.parametrize("within", [b"{%b}", b'{"pod":{},%b}', b'{"Pod":{%b}}', b'{"Nodes":{%b}}', b'{"Nodes":{"items":[{%b}]}}'])
+def test_members_beyond_all_bounds_take_no_memory(within):
+    body = within % b",".join(b'"%d":0' % number for number in range(1_000_000))
+    tracemalloc.start()
+    try:
+        for read in (read_envelope, read_pod):
+            with pytest.raises(ExcessiveError, match=r"at most (200000|8388608) are read"):
+                read(body)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * len(body)
+
+
+def test_a_list_of_nodes_may_say_its_kind_and_then_have_as_many_elements_as_any():
+    kind = ({"kind": "NodeList"}, {"apiVersion": "v1"}, {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}})
+    node = {"metadata": {"name": "a"}, "images": [""] * bodies.MOST_OBJECT_ELEMENTS}
+    sent = [read_envelope(json.dumps({"Pod": json.loads(POD), "Nodes": {**each, "items": [node]}}).encode()) for each in kind]
+    assert [[each.name for each in envelope.nodes] for envelope in sent] == [["a"]] * 3
+
+
 def test_nesting_as_deep_as_allowed_is_read():
     deep = [0]
     for _ in range(bodies.DEEPEST - 2):
@@ -97,4 +118,6 @@ def test_whole_nodes_stay_the_bytes_that_came():
 
 
 def test_a_pod_is_read_from_a_body_of_its_own_and_from_a_question():
+    for beside in ("{}", '{"Nodes":null}', '{"Pod":null,"NodeNames":[]}'):
+        assert read_pod(beside.encode()) == json.loads(beside)
     assert read_pod(POD.encode()) == read_pod(f'{{"Pod":{POD},"NodeNames":["a"]}}'.encode()) == json.loads(POD)
