@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from ..source import PolicyError, Problem
 from .snapshot import Cluster
+
+_LOG: Final = logging.getLogger(__name__)
 
 Key: TypeAlias = tuple[str, str]
 """Kind, and `namespace/name` or `name`."""
@@ -30,7 +33,11 @@ class Undecoded:
     raw: msgspec.Raw
 
     def decode(self) -> Mapping[str, Any]:
-        """Return the object with its `apiVersion` and `kind`, and without `metadata.managedFields`."""
+        """Return the object with its `apiVersion` and `kind`, and without `metadata.managedFields`.
+
+        Raises `ValueError` or `RecursionError` where it is no object of Kubernetes: of JSON that nobody reads, only the
+        structure was checked.
+        """
         item: dict[str, Any] = msgspec.json.decode(self.raw)
         if isinstance(item.get("metadata"), dict):
             item["metadata"].pop("managedFields", None)
@@ -56,8 +63,17 @@ class Listed:
     failed: Mapping[str, Problem] = field(default_factory=dict)
 
     def decoded(self) -> tuple[Mapping[str, Any], ...]:
-        """Return all objects."""
-        return tuple(each.decode() if isinstance(each, Undecoded) else each for each in self.objects)
+        """Return all objects; one that cannot be decoded is left out, and logged."""
+        found: list[Mapping[str, Any]] = []
+        for each in self.objects:
+            if not isinstance(each, Undecoded):
+                found.append(each)
+                continue
+            try:
+                found.append(each.decode())
+            except (ValueError, RecursionError) as error:
+                _LOG.warning("%s", _unreadable(each, error))
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +108,8 @@ class Listing:
         self.faults: dict[Key, str] = {}
         """What `changes` returns again, and why it was left out; empty where it was not applied for another reason."""
         self._known: dict[Key, Mapping[str, Any]] = {}
+        self._unreadable: dict[Key, str] = {}
+        """What could not be decoded in the last listing, and why."""
         self.changes(objects, failed=failed, now=now)
 
     def changes(
@@ -101,23 +119,37 @@ class Listing:
         """Return what is different from the last listing, nodes first; objects that say no name are left out.
 
         Objects of one uid and resourceVersion are the same; without a version they are compared. What is known of kinds
-        that `failed` stays as it is: that they could not be listed does not mean that there are none.
+        that `failed` stays as it is: that they could not be listed does not mean that there are none. So does what is
+        known of an object that cannot be decoded, which is logged when it is new or another one.
         """
-        before, self._known = self._known, {}
+        before, after = self._known, dict[Key, Mapping[str, Any]]()
         failed = failed or {}
         found: list[Change] = []
+        unreadable: dict[Key, str] = {}
         for item in objects:
             if isinstance(item, Undecoded):
                 known = before.get(item.key) if item.key is not None else None
-                each = known if known is not None and item.is_same_as(known) else item.decode()
+                try:
+                    each = known if known is not None and item.is_same_as(known) else item.decode()
+                except (ValueError, RecursionError) as error:
+                    if item.key is not None:
+                        unreadable[item.key] = _unreadable(item, error)
+                    if known is None:
+                        continue
+                    each = known
             else:
                 each = item
             key = _key_of(each)
             if key is not None:
-                self._known[key] = each
+                after[key] = each
                 if key not in before or key in self.faults or not _same(before[key], each):
                     found.append((key, each))
-        self._known |= {key: each for key, each in before.items() if key[0] in failed}
+        after |= {key: each for key, each in before.items() if key[0] in failed}
+        for key, fault in unreadable.items():
+            if self._unreadable.get(key) != fault:
+                _LOG.warning("%s", fault)
+        # Only now: a listing that fails half-way leaves all as it was, and the next one finds what is gone.
+        self._known, self._unreadable = after, unreadable
         self._note(failed, now)
         found += ((key, None) for key in dict.fromkeys([*before, *self.faults]) if key not in self._known)
         # A pod that comes before its node would wait for it; a sort keeps the order otherwise.
@@ -166,6 +198,10 @@ def apply(cluster: Cluster, changes: Iterable[Change], listing: Listing | None =
             if faults[key] != before:
                 problems.extend(found)
     return problems
+
+
+def _unreadable(item: Undecoded, error: Exception) -> str:
+    return f"{item.kind} `{item.key[1] if item.key is not None else ''}`: it cannot be read, and is left as it was: {str(error) or 'it is nested too deeply'}"
 
 
 def _key_of(each: Mapping[str, Any]) -> Key | None:

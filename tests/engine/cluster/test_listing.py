@@ -4,8 +4,9 @@ import json
 from dataclasses import replace
 
 import msgspec
+import pytest
 
-from koordpolicy.engine.cluster.listing import KindView, Listing, Undecoded, apply
+from koordpolicy.engine.cluster.listing import KindView, Listed, Listing, Undecoded, apply
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.source import Problem
 
@@ -139,3 +140,24 @@ def test_what_is_known_of_a_kind_that_could_not_be_listed_stays():
     assert {view.fault for view in listing.views.values()} == {"nobody answers"}
     assert listing.changes([node("b")], now=3.0) == [(("Pod", "default/p"), None)]
     assert set(listing.views.values()) == {KindView(3.0)}
+
+
+@pytest.mark.parametrize("text", [b'"\xff"', b"1e999", b"9" * 5000])
+def test_an_object_that_cannot_be_decoded_stays_as_it_was_and_costs_no_other(text, caplog):
+    odd = [replace(undecoded(node(name, "2")), raw=msgspec.Raw(b'{"metadata":{"name":"%b"},"x":%b}' % (name.encode(), text)))
+           for name in ("a", "new")]
+    listing = Listing([node("a"), node("gone")])
+    assert listing.changes([*odd, undecoded(node("b"))]) == [
+        (("Node", "b"), {"apiVersion": "v1", **node("b")}), (("Node", "gone"), None)]
+    assert listing.changes([*odd, undecoded(node("b"))]) == []
+    assert [record.getMessage().partition(": it cannot be read")[0] for record in caplog.records] == ["Node `a`", "Node `new`"]
+    assert listing.changes([undecoded(node("a", "3", cpu="8"))]) == [
+        (("Node", "a"), {"apiVersion": "v1", **node("a", "3", cpu="8")}), (("Node", "b"), None)]
+    assert Listed([*odd, undecoded(node("b"))]).decoded() == ({"apiVersion": "v1", **node("b")},)
+
+
+def test_a_listing_that_fails_half_way_forgets_nothing_of_what_was_known():
+    listing = Listing([node("a"), node("b")])
+    with pytest.raises(OSError, match="gone"):
+        listing.changes(each if isinstance(each, dict) else (_ for _ in ()).throw(OSError("gone")) for each in (node("a"), 0))
+    assert listing.changes([node("a")]) == [(("Node", "b"), None)]
