@@ -94,17 +94,40 @@ def evaluate(program: Program, frame: Frame, rows: Rows | None = None) -> Column
     return program.plan.column(frame, rows)
 
 
+class _Asked:
+    """The rows that a decision asks for: operands hold for these, and may hold for no others."""
+
+    __slots__ = ("memo", "partial", "rows")
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self.memo: dict[object, object] = {}
+        self.partial = False
+        """Whether some row that is not asked for was left out."""
+
+
 class _Context:
     """One evaluation of one frame: what its parts have in common."""
 
-    __slots__ = ("_results", "frame", "memo", "numbers", "size")
+    __slots__ = ("_results", "asked", "frame", "memo", "numbers", "operands", "size")
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: Frame, rows: Rows | None = None) -> None:
+        """`rows` are those that are asked for; None: all."""
         self.frame = frame
         self.size = frame.size
         self.memo = frame.memo
         self.numbers = frame.moment(None)
         """Numeric columns: other expressions read them too."""
+        self.asked: _Asked | None = None
+        self.operands = self.memo
+        """What parts and variables are, in the rows that are asked for."""
+        if rows is not None:
+            # The expressions of a decision mostly ask for the same rows: what they share is computed once.
+            asked = self.memo.get(_Asked)
+            if not isinstance(asked, _Asked) or asked.rows is not rows:
+                asked = self.memo[_Asked] = _Asked(rows)
+            self.asked = asked
+            self.operands = asked.memo
         self._results: _Results | None = None
 
     @property
@@ -170,11 +193,17 @@ class _Part(Protocol):
 class _Result:
     """A column that was computed, and the stamp of what it was computed from."""
 
-    __slots__ = ("column", "stamp")
+    __slots__ = ("column", "holds", "stamp")
 
-    def __init__(self, column: Column, stamp: int) -> None:
+    def __init__(self, column: Column, stamp: int, holds: Mask | None) -> None:
+        """`holds` says for which rows the column does; None: for all."""
         self.column = column
         self.stamp = stamp
+        self.holds = holds
+
+    def answers(self, rows: Rows | None) -> bool:
+        """Whether the column holds for these rows; None: for all."""
+        return self.holds is None or (rows is not None and bool(self.holds[rows].all()))
 
 
 class _Results:
@@ -257,12 +286,6 @@ class _Inputs:
         self.stamp = stamp
         return self.count <= 2 * len(self.codes) + 64
 
-    def rows(self) -> NDArray[np.intp]:
-        """Return a row for each code, -1 for a code that no row has any more."""
-        found = np.full(self.count, -1, dtype=np.intp)
-        found[self.codes] = np.arange(len(self.codes))
-        return found
-
 
 def _inputs(context: _Context, paths: tuple[Path, ...], path_set: frozenset[Path]) -> _Inputs:
     frame = context.frame
@@ -282,7 +305,7 @@ class _Answers:
     """What the row evaluator answered per code, so far; errors are answers too."""
 
     __slots__ = (
-        "_asked_at", "_by_code", "_error", "_fails", "_kind", "_open", "_valid", "_vector", "_vector_stamp", "inputs",
+        "_asked", "_asked_at", "_by_code", "_error", "_fails", "_kind", "_valid", "_vector", "_vector_stamp", "inputs",
         "values",
     )
 
@@ -296,9 +319,10 @@ class _Answers:
         self._error: EvaluationError | None = None
         self._fails: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
         """By code: whether the answer is `_error`, the first that there was."""
-        self._open: list[int] = []
-        """Codes without an answer: new ones, and those that no row had when it was their turn."""
+        self._asked: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
+        """By code: whether there is an answer in the arrays, a value or an error."""
         self._asked_at = -1
+        """The stamp of the inputs at which every row had an answer."""
         self._vector: Vector | None = None
         self._vector_stamp = -1
 
@@ -306,43 +330,50 @@ class _Answers:
         """Make room for new codes; return the answers by code, `_UNASKED` where there is none yet."""
         known, count = len(self.values), self.inputs.count
         if count > known:
-            self._open.extend(range(known, count))
             self.values.extend([_UNASKED] * (count - known))
             if count > len(self._valid):
                 # Twice as many as needed: inputs that come and go must not cost a copy each time.
                 self._by_code = np.concatenate((self._by_code, np.zeros(2 * count, dtype=self._by_code.dtype)))
                 self._valid = np.concatenate((self._valid, np.zeros(2 * count, dtype=np.bool_)))
                 self._fails = np.concatenate((self._fails, np.zeros(2 * count, dtype=np.bool_)))
+                self._asked = np.concatenate((self._asked, np.zeros(2 * count, dtype=np.bool_)))
         return self.values
 
-    def complete(self, answer: Callable[[int], object]) -> None:
-        """Ask for the codes that rows have and nobody asked for yet."""
+    def complete(self, answer: Callable[[int], object], rows: Rows | None = None) -> bool:
+        """Ask for the codes that rows, or these rows, have and nobody asked for yet.
+
+        Return whether every row has an answer then.
+        """
         inputs = self.inputs
         if self._asked_at == inputs.stamp:
-            return
-        self._asked_at = inputs.stamp
-        values = self.extend()
-        if not self._open:
-            return
-        codes = np.array(self._open, dtype=np.intp)
-        rows = inputs.rows()[codes]
-        live = rows >= 0
-        asked = codes[live].tolist()
-        postponed: list[int] = []
-        for code, row in zip(asked, rows[live].tolist(), strict=True):
-            if values[code] is _UNASKED:
+            return True
+        values, codes = self.extend(), inputs.codes
+        open_rows = ~self._asked[codes]
+        if rows is not None:
+            wanted = np.zeros(len(codes), dtype=np.bool_)
+            wanted[rows] = True
+            wanted &= open_rows
+        else:
+            wanted = open_rows
+        found = np.flatnonzero(wanted)
+        everywhere = len(found) == np.count_nonzero(open_rows)
+        answered: list[int] = []
+        for code, row in dict(zip(codes[found].tolist(), found.tolist(), strict=True)).items():
+            value = values[code]
+            if value is _UNASKED:
                 value = answer(row)
                 if value.__class__ is ExhaustedError:
-                    postponed.append(code)  # the next decision may ask
-                else:
-                    values[code] = value
-        self._open = codes[~live].tolist()
-        if postponed:
-            self._open += postponed
-            self._asked_at = -1
-            asked = [code for code in asked if values[code] is not _UNASKED]
-        self._take_over(asked)
-        self._vector = None
+                    everywhere = False  # the next decision may ask
+                    continue
+                values[code] = value
+            answered.append(code)
+        if answered:
+            self._asked[answered] = True
+            self._take_over(answered)
+            self._vector = None
+        if everywhere:
+            self._asked_at = inputs.stamp
+        return everywhere
 
     def _take_over(self, codes: Sequence[int]) -> None:
         """Write answers into the arrays."""
@@ -368,9 +399,16 @@ class _Answers:
                 self._by_code[code] = value
                 self._valid[code] = True
 
-    def gathered(self) -> Vector:
-        """Return the answers of all rows."""
+    def gathered(self, rows: Rows | None = None) -> Vector:
+        """Return the answers of all rows; where these rows all have a value, nothing is said of the others."""
         inputs = self.inputs
+        if rows is not None and self._asked_at != inputs.stamp:
+            codes = inputs.codes
+            if self._valid[codes[rows]].all():
+                values = self._by_code[codes]
+                if values.dtype.kind == "i":
+                    return Vector(values, None, int(values.min(initial=0)), int(values.max(initial=0)))
+                return Vector(values)
         if self._vector is None or self._vector_stamp != inputs.stamp:
             codes = inputs.codes
             valid = self._valid[codes]
@@ -833,13 +871,16 @@ class _Distinct:
         self._decision = decision
 
     def run(self, context: _Context) -> Operand:
-        memo = context.memo
-        known = memo.get(self)
+        operands, asked = context.operands, context.asked
+        known = operands.get(self)
         if known is not None:
             return known  # type: ignore[return-value]
         answers = self.answers(context)
-        answers.complete(self._answer.reader(context.frame))
-        vector = memo[self] = answers.gathered()
+        rows = None if asked is None else asked.rows
+        everywhere = answers.complete(self._answer.reader(context.frame), rows)
+        if asked is not None and not everywhere:
+            asked.partial = True
+        vector = operands[self] = answers.gathered(rows)
         return vector
 
     def fuse(self, _: Writing) -> Term:
@@ -948,10 +989,10 @@ class _Definition:
         self._position = position
 
     def run(self, context: _Context) -> Operand:
-        memo = context.memo
-        operand = memo.get(self._plan)
+        operands = context.operands
+        operand = operands.get(self._plan)
         if operand is None:
-            operand = memo[self._plan] = self._plan.operand(context)
+            operand = operands[self._plan] = self._plan.operand(context)
         # The place of a definition's own fault lies in another text: here it is that of the name.
         if isinstance(operand, Failure):
             return Failure(self._here(operand.error), operand.rows)
@@ -1203,24 +1244,30 @@ class ColumnPlan:
 
     def _of_some(self, frame: Frame, rows: Rows) -> Column:
         """Return the column of rows from columns of these rows alone."""
-        found, _ = self._fresh(_Context(SomeRows(frame, rows)), None)
+        found, _ = self._fresh(_Context(SomeRows(frame, rows)))
         if not found.errors:
             return found
         return Column(found.values, {int(rows[place]): error for place, error in found.errors.items()})
 
     def _of_all(self, frame: Frame, rows: Rows | None) -> Column:
         """Return the column of all rows, in which those that were not asked for may be missing."""
-        context = _Context(frame)
+        if rows is not None and len(rows) == frame.size:
+            rows = None
+        context = _Context(frame, rows)
         key = (self, context.decision_key(self._decision)) if self._decision else self
         stamp = frame.stamp(self._row_paths)
         kept = context.results.get(key)
-        if isinstance(kept, _Result):
-            column = self._up_to_date(kept, frame, stamp)
+        if isinstance(kept, _Result) and kept.answers(rows):
+            column = self._up_to_date(kept, frame, stamp, rows)
             if column is not None:
                 return column
-        column, complete = self._fresh(context, rows)
-        if complete and (not self._decision or context.results.comes_again(key)):
-            context.results.put(key, _Result(column, stamp), _bytes_of(column))
+        column, answered = self._fresh(context)
+        if answered and (not self._decision or context.results.comes_again(key)):
+            holds: Mask | None = None
+            if rows is not None and context.asked is not None and context.asked.partial:
+                holds = np.zeros(frame.size, dtype=np.bool_)
+                holds[rows] = True
+            context.results.put(key, _Result(column, stamp, holds), _bytes_of(column))
         return column
 
     def _everywhere(self, frame: Frame, rows: Rows | None) -> Column:
@@ -1296,8 +1343,8 @@ class ColumnPlan:
         values = self._computed(context)
         return self.part.run(context) if values is None else _computed_vector(values, self.kind)
 
-    def _fresh(self, context: _Context, rows: Rows | None) -> tuple[Column, bool]:
-        """Return the column, and whether it holds for all rows."""
+    def _fresh(self, context: _Context) -> tuple[Column, bool]:
+        """Return the column, and whether all rows that are asked for have their answers in it."""
         computed = self._computed(context)
         if computed is not None:
             return Column(computed), True
@@ -1320,16 +1367,13 @@ class ColumnPlan:
         if vector.error is not None and vector.failed is not None:
             column = Column(values, dict.fromkeys(np.flatnonzero(vector.failed).tolist(), vector.error))
             doubtful &= ~vector.failed
-        handed = np.flatnonzero(doubtful)
-        complete = True
-        if rows is not None:
-            wanted = np.intersect1d(handed, rows, assume_unique=True)
-            complete = len(wanted) == len(handed)
+        handed, asked = np.flatnonzero(doubtful), context.asked
+        if asked is not None:
+            wanted = np.intersect1d(handed, asked.rows, assume_unique=True)
+            if len(wanted) < len(handed):
+                asked.partial = True
             handed = wanted
-        if not len(handed):
-            return column, complete
-        column, asked = self._handed_over(context, column, handed)
-        return column, complete and asked
+        return self._handed_over(context, column, handed) if len(handed) else (column, True)
 
     def _handed_over(self, context: _Context, column: Column, rows: Rows) -> tuple[Column, bool]:
         """Return the column, with the row evaluator's answers in these rows, and whether it was asked for all."""
@@ -1362,13 +1406,23 @@ class ColumnPlan:
             return Column(np.array(answers, dtype))
         return _with(Column(np.zeros(len(answers), dtype)), asked, range(len(answers)), answers)
 
-    def _up_to_date(self, kept: _Result, frame: Frame, stamp: int) -> Column | None:
+    def _up_to_date(self, kept: _Result, frame: Frame, stamp: int, asked: Rows | None) -> Column | None:
         """Return the kept column with the rows that changed evaluated anew; None where they are too many."""
         if kept.stamp == stamp:
             return kept.column
         changed = frame.changed(self._row_paths, kept.stamp)
         if changed is None or len(changed) > _FEW_CHANGES:
             return None
+        if asked is not None and len(changed) and not self.numeric:
+            # What costs more than a few numbers is answered where it is asked for.
+            holds = np.ones(frame.size, dtype=np.bool_) if kept.holds is None else kept.holds.copy()
+            holds[changed] = False
+            wanted = np.intersect1d(changed, asked, assume_unique=True)
+            holds[wanted] = True
+            kept_holds: Mask | None = None if holds.all() else holds
+            changed = wanted
+        else:
+            kept_holds = kept.holds
         if len(changed):
             answer = self._by_row.reader(frame)
             rows = changed.tolist()
@@ -1377,6 +1431,7 @@ class ColumnPlan:
             if _some_exhausted(found):
                 return column
             kept.column = column
+        kept.holds = kept_holds
         kept.stamp = stamp
         return kept.column
 

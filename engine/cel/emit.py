@@ -157,12 +157,13 @@ class _Metered:
         """
         overload = overloads[0] if len(overloads) == 1 else None
         measured = overload is not None and overload.measure is not None
+        walk = None if overload is None else overload.walk
         spend = self.spend
 
         def bounded(*arguments: object) -> object:
             size = 0
             for each in arguments:
-                if isinstance(each, str | bytes | list | dict):
+                if each.__class__ not in _UNSIZED and isinstance(each, _SIZED):
                     size += len(each)
             if size > _TEXT_LIMIT:
                 raise Extraordinary
@@ -174,7 +175,7 @@ class _Metered:
                 if overload is None:
                     steps = max(size, 1) * everything(*arguments) if holds else 0
                 else:
-                    steps = 0 if overload.walk is None else overload.walk(*arguments)
+                    steps = 0 if walk is None or walk is nothing else walk(*arguments)
                 if steps > _FREE_SIZE:
                     units = max(units, steps)
             if units:
@@ -187,6 +188,8 @@ class _Metered:
         return bounded
 
 
+_SIZED: Final = (list, str, dict, bytes)
+_UNSIZED: Final[frozenset[type]] = frozenset({int, float, bool, type(None)})
 _MISSING: Final = object()
 
 

@@ -22,6 +22,7 @@ MOST: Final = 2**40
 """Where sizes saturate."""
 _PER_STEP: Final = 10
 """Characters of a text."""
+_SMALL: Final[frozenset[type]] = frozenset({type(None), bool, int, float})
 
 
 def deep_size(value: object) -> int:
@@ -44,8 +45,11 @@ def _measured(value: object, known: dict[int, int]) -> int:
         return found
     total = 1
     if type(value) is list:
-        for each in value:
-            total += _part(each, known)
+        if _SMALL.issuperset(map(type, value)):
+            total += len(value)
+        else:
+            for each in value:
+                total += _part(each, known)
     elif type(value) is dict:
         for key, each in value.items():
             total += _part(key, known) + _part(each, known)
@@ -59,6 +63,8 @@ def _measured(value: object, known: dict[int, int]) -> int:
 
 def _part(value: object, known: dict[int, int]) -> int:
     kind = value.__class__
+    if kind in _SMALL:
+        return 1
     if kind is str or kind is bytes:
         return 1 + len(value) // _PER_STEP  # type: ignore[arg-type]
     if kind is list or kind is dict or kind is Optional or isinstance(value, Mapping):
@@ -165,9 +171,6 @@ def result_size(value: object) -> int:
     if kind is str or kind is bytes:
         return len(value) // _PER_STEP  # type: ignore[arg-type]
     return len(value) if kind is list or kind is dict else 0  # type: ignore[arg-type]
-
-
-_SMALL: Final = frozenset({type(None), bool, int, float})
 
 
 def _within(items: list[object]) -> int:

@@ -24,6 +24,7 @@ from ..types import (
 from ..values import NONE, EvaluationError, Optional, compare, equal, no_overload
 
 _T: Final = variable("T")
+_PLAIN: Final[frozenset[type]] = frozenset({bool, int, str, bytes})
 _LIST: Final = list_of(_T)
 _LARGEST: Final = 100_000
 """Elements of a list that a function may build out of a number."""
@@ -91,6 +92,9 @@ def _slice(items: list[object], start: int, end: int) -> list[object]:
 
 def sort(items: list[object]) -> list[object]:
     """Return the elements in ascending order; all must be of one comparable kind."""
+    kinds = set(map(type, items))
+    if len(kinds) == 1 and kinds <= _PLAIN:  # Python orders these as CEL does
+        return sorted(items)  # type: ignore[type-var]
     for each in items:
         if type(each) is not items[0].__class__:
             raise no_overload()

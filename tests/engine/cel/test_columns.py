@@ -274,6 +274,67 @@ def test_answers_are_kept_for_what_was_seen_and_asked_once_for_what_is_new():
     assert sorted(calls) == ["ab", "c", "wxyz", "xyz"]
 
 
+def test_rows_that_are_not_asked_for_are_not_evaluated():
+    calls = []
+
+    def probe(number):
+        calls.append(number)
+        if number == 3:
+            raise EvaluationError("no answer")
+        return number + 1
+
+    own = Function("probe", (Overload("probe_int", (INT,), INT, probe),))
+    program = compile_program("probe(r.a) * k", ENVIRONMENT.with_functions(own))
+    frame = RowFrame([{"r": {"a": number}} for number in range(60)], {"k": 2})
+    first, second = np.arange(10, 50), np.arange(20, 60)
+    for rows, evaluated in ((first, range(10, 50)), (second, range(10, 60)), (first, range(10, 60))):
+        # Twice, as another decision of the same values: columns that come again are cached.
+        for again in (frame, frame.with_values({"k": 2})):
+            assert by_column(program, again, rows) == [("int", 2 * (row + 1)) for row in rows.tolist()]
+            assert sorted(set(calls)) == list(evaluated)
+    expected = [("int", 2 * (row + 1)) if row != 3 else ("error", "no answer", 0, "") for row in range(60)]
+    found = by_column(program, frame.with_values({"k": 2}))
+    assert [each[:2] for each in found] == [each[:2] for each in expected]
+
+
+class ChangingFrame(RowFrame):
+    """Rows of which some change between decisions; `log` holds those of each change."""
+
+    __slots__ = ("log",)
+
+    def __init__(self, rows, values):
+        super().__init__(rows, values)
+        self.log = []
+
+    def change(self, changes):
+        for row, value in changes.items():
+            self._rows[row] = value
+        self._codes, self._numbers, self.memo = {}, {}, {}
+        self.log.append(set(changes))
+
+    def stamp(self, paths):
+        return len(self.log)
+
+    def changed(self, paths, since):
+        return np.array(sorted(set().union(*self.log[since:])), np.intp)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(["int", "double", "bool"]).flatmap(lambda kind: expressions(kind, 2)), st.integers(0, 2**32))
+def test_any_rows_of_a_frame_that_changes_are_what_each_of_them_is(text, seed):
+    random = Random(seed)
+    rows, values = some_rows(random), some_values(random)
+    program, frame = compile_program(text, ENVIRONMENT), ChangingFrame(rows, values)
+    for _ in range(8):
+        frame.change({random.randrange(len(rows)): some_row(random, ("a", "s"), calm=True)
+                      for _ in range(random.choice([0, 1, 5, 20]))})
+        expected = by_row(program, rows, values)
+        wanted = np.array(sorted(random.sample(range(len(rows)), random.choice([25, len(rows) - 1, len(rows)]))))
+        for asked in (wanted, None if random.random() < 0.3 else wanted):
+            chosen = range(len(rows)) if asked is None else asked.tolist()
+            assert by_column(program, frame, asked) == [expected[row] for row in chosen]
+
+
 def test_what_is_not_pure_is_asked_for_every_row():
     calls = []
 
