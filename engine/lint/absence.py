@@ -22,7 +22,7 @@ from ..cel.checked import (
     VariableReference,
 )
 from ..cel.environment import Scope
-from ..cel.types import DYN, Type
+from ..cel.types import BOOL, DYN, Type
 from ..cel.unparse import unparse
 from ..compile import AggregateProgram, CompiledQoS, CompiledScheduler
 from ..documents import AggregateFunction, LabelSelector, Operator, Over
@@ -191,9 +191,13 @@ class _Reader:
         return _NO_KEYS
 
     def _compared(self, node: Call, *, same: bool) -> frozenset[Key]:
-        """Return what follows where an optional value with a default is (not) equal to a constant."""
+        """Return what follows where a condition, or an optional value with a default, is (not) equal to a constant."""
         for one, other in (node.args, node.args[::-1]):
             constant = self.analysis.constant(other)
+            if constant is not None and isinstance(constant[0], bool) and self.checked.types[one.id] == BOOL:
+                found = self.facts(one, truth=constant[0] is same)
+                if found:
+                    return found
             if constant is None or not isinstance(one, Call) or one.target is None:
                 continue
             if one.function == "orValue":
@@ -273,13 +277,13 @@ class _Reader:
         element = node.variable if node.variable2 is None else node.variable2
         inner = _Scope({}, around=scope, hidden=element)
         known: set[Key] = set()
-        if self.checked.types[node.range.id].name == "map":
-            known.add(f"{self.key(node.range)}[{node.variable}]")
         source = node.range
         while isinstance(source, Comprehension) and source.macro is Macro.FILTER and source.predicate is not None:
             if source.variable == element:
                 known |= self.facts(source.predicate, truth=True)
             source = source.range
+        if self.checked.types[source.id].name == "map" and (source is node.range or node.variable2 is None):
+            known.add(f"{self.key(source)}[{node.variable}]")
         inner = _guarded(known, inner)
         if node.predicate is not None:
             self.read(node.predicate, inner)
