@@ -25,7 +25,7 @@ from . import ast
 from .ast import Expr, Macro
 from .budget import Meter
 from .checked import CallReference, Checked, DefinitionReference, LocalReference, TypeReference, VariableReference
-from .environment import Overload
+from .environment import PLAIN, Overload
 from .exact import (
     call_cost,
     choose,
@@ -149,11 +149,11 @@ class _Metered:
         return left + right  # type: ignore[operator]
 
     def call(
-        self, evaluate: Callable[..., object], overloads: tuple[Overload, ...], *, holds: bool,
+        self, evaluate: Callable[..., object], overloads: tuple[Overload, ...], *, holds: bool, walks: bool = False,
     ) -> Callable[..., object]:
         """Return a function that leaves large arguments and results to the exact evaluator, and counts all others.
 
-        `holds`: its arguments may be lists or maps that it looks through.
+        `holds`: its arguments may be lists or maps that it looks through. `walks`: texts of any length may take long.
         """
         overload = overloads[0] if len(overloads) == 1 else None
         measured = overload is not None and overload.measure is not None
@@ -171,7 +171,7 @@ class _Metered:
             if size > _FREE_SIZE or measured:
                 # What is not known costs as much as comparing everything with everything.
                 units = size * size if overload is None else call_cost(overload, arguments)
-            if holds or size > _FREE_SIZE:
+            if holds or walks or size > _FREE_SIZE:
                 if overload is None:
                     steps = max(size, 1) * everything(*arguments) if holds else 0
                 else:
@@ -211,6 +211,11 @@ def _in_map(key: object, mapping: Mapping[object, object]) -> bool:
 _SHALLOW: Final = (None, nothing)
 _HOLDING: Final = frozenset({"dyn", "list", "map", "optional_type", "*error*", "any"})
 _GROWING: Final = frozenset({STRING.name, BYTES.name, "list"})
+
+
+def _counts_texts(overload: Overload) -> bool:
+    """Whether a call takes steps that the length of its texts does not tell: a short pattern may have many states."""
+    return overload.walk is not None and all(each.name in PLAIN for each in overload.parameters)
 
 
 def _is_superlinear(overload: Overload) -> bool:
@@ -1133,13 +1138,14 @@ class _Emitter:
         holds = any(each.walk not in _SHALLOW for each in overloads) and any(map(self._holds, map(self._type, nodes)))
         sized = any(each.cost.per_size for each in overloads)
         grows = any(each.result.name in _GROWING for each in overloads) and any(map(self._is_made, nodes))
+        walks = any(map(_counts_texts, overloads)) and not all(isinstance(each, ast.Literal) for each in nodes[1:])
         if not (
             (self._loops and (sized or holds or grows)) or any(map(_is_superlinear, overloads)) or grows
-            or (holds and any(map(self._shares, nodes)))
+            or (holds and any(map(self._shares, nodes))) or walks
         ):
             return evaluate
         self._any_bounded = True
-        return self.metered.call(evaluate, overloads, holds=holds)
+        return self.metered.call(evaluate, overloads, holds=holds, walks=walks)
 
     def _holds(self, of: Type) -> bool:
         """Whether values of a type may hold others."""

@@ -2,17 +2,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from koordpolicy.engine.cel.budget import COST_LIMIT
 from koordpolicy.engine.cel.columns import RowFrame, evaluate
 from koordpolicy.engine.cel.deadline import DEADLINE, Deadline
 from koordpolicy.engine.cel.environment import Environment, Limits, Scope, Variable
 from koordpolicy.engine.cel.library import LISTS, STANDARD, table
 from koordpolicy.engine.cel.program import Program
 from koordpolicy.engine.cel.program import compile as compile_program
-from koordpolicy.engine.cel.types import INT, list_of
+from koordpolicy.engine.cel.types import INT, STRING, list_of
 from koordpolicy.engine.cel.values import EvaluationError
+from koordpolicy.engine.kubernetes.library import FUNCTIONS
 from koordpolicy.engine.source import PolicyError, Source
 
 ENDLESS = Limits(cost=10**12, document_cost=10**15, decision_cost=10**15)
@@ -110,3 +113,23 @@ def test_of_nested_deadlines_the_earlier_holds_and_the_outer_comes_back() -> Non
         assert Deadline.current() is outer
         assert not inner.passed
     assert Deadline.current() is None
+
+
+PATTERNS = Environment(functions=FUNCTIONS).with_variables(Variable("t", STRING, Scope.ROW))
+
+
+@pytest.mark.parametrize("function", ["matches", "find", "findAll"])
+def test_rows_that_each_compile_a_large_pattern_of_their_own_are_stopped(function: str) -> None:
+    text = rf"dyn('é'.{function}('\\pL{{20}}' + t)) == dyn(true)"
+    clock = ticking(1.0)
+    with Deadline(10, clock=lambda: next(clock)):
+        column = evaluate(compile_program(text, PATTERNS), RowFrame([{"t": f"{function}{row}"} for row in range(200)], {}))
+    assert {error.reason for error in column.errors.values()} == {DEADLINE}
+    assert 100 < len(column.errors) < 200
+
+
+def test_a_loop_pays_for_the_large_patterns_that_it_makes() -> None:
+    text = r"lists.range(100).exists(i, 'é'.matches('\\pL{40}' + t + string(i)))"
+    with pytest.raises(EvaluationError) as caught:
+        compile_program(text, replace(PATTERNS, limits=Limits(cost=20_000))).evaluate({"t": "a"})
+    assert caught.value.reason == COST_LIMIT
