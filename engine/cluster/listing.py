@@ -201,7 +201,9 @@ def apply(cluster: Cluster, changes: Iterable[Change], listing: Listing | None =
 
 
 def _unreadable(item: Undecoded, error: Exception) -> str:
-    return f"{item.kind} `{item.key[1] if item.key is not None else ''}`: it cannot be read, and is left as it was: {str(error) or 'it is nested too deeply'}"
+    name = item.key[1] if item.key is not None else ""
+    why = "it is nested too deeply" if isinstance(error, RecursionError) else error
+    return f"{item.kind} `{name}`: it cannot be read, and is left as it was: {why}"
 
 
 def _key_of(each: Mapping[str, Any]) -> Key | None:

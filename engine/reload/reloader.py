@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -54,8 +55,10 @@ BLAMED: Final = "overdue"
 UNAVAILABLE: Final = "vetting-unavailable"
 """The code of the problem that a set could not be checked, for no fault of its own: it is tried again."""
 HELD: Final = "held"
-_BLANK: Final = ("", "---", "...")
 """The code of the problem with a version that is kept out because somebody went back from it."""
+_NULLS: Final = frozenset({"~", "null", "Null", "NULL"})
+_KIND: Final = re.compile(r"""(?m)^(?:---[ \t]+)?["']?kind["']?\s*:\s*["']?(\w+)""")
+_ANY_KIND: Final = re.compile(r"""\bkind["']?\s*:\s*["']?(\w+)""")
 _ALERT_S: Final = 1.0
 """How long after an event it is looked more often: what reads inotify may hold back for 0.5 s what follows a rename."""
 _ALERT_INTERVAL_S: Final = 0.03
@@ -975,9 +978,23 @@ class Reloader:
 
 def _holds_policies(text: str) -> bool:
     """Return whether a file holds anything but comments, blanks and unit tests, valid or not."""
-    said = [line for line in map(str.strip, text.splitlines()) if line not in _BLANK and not line.startswith("#")]
-    kinds = {line for line in said if line.startswith("kind:")}
-    return bool(said) and kinds != {"kind: PolicyTest"}
+    if all(map(_is_nothing, text.removeprefix("\ufeff").splitlines())):
+        return False
+    # The kinds of objects within a test are no policies; in JSON and flow style there is no telling them apart.
+    return set(_KIND.findall(text) or _ANY_KIND.findall(text)) != {"PolicyTest"}
+
+
+def _is_nothing(line: str) -> bool:
+    """Return whether a line of YAML holds no value: it is blank, a comment, a directive, a document's mark or null."""
+    words = line.split()
+    if not words or words[0].startswith("%"):
+        return True
+    for word in words[1:] if words[0] in ("---", "...") else words:
+        if word.startswith("#"):
+            return True
+        if word not in _NULLS and not word.startswith(("!", "&")):
+            return False
+    return True
 
 
 def _emptied(watched: _Watched) -> Problem:

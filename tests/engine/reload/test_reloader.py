@@ -90,6 +90,32 @@ def test_a_source_that_is_emptied_stays_in_force_unless_it_may_be_empty(
     assert (names(live), careful.status().emptied, careful.status().healthy) == (["SchedulerPlugin-two"], (), True)
 
 
+@pytest.mark.parametrize("text", [
+    "--- # none", "---\n...\n", "~", "null", "--- null # none\n--- ~\n", "%YAML 1.2\n---\n", "--- !!null", "&nothing", "\ufeff# none",
+    'kind: "PolicyTest"', "kind: PolicyTest # of one", "--- \n'kind' : PolicyTest\nspec:\n- kind: Pod\n", '{"kind": "PolicyTest"}',
+    "kind: PolicyTest\nspec: {object: {kind: SchedulerPlugin}}\n---\nkind: PolicyTest\n",
+])
+def test_a_file_that_says_nothing_of_policies_empties_its_source_however_it_is_written(
+    tmp_path: Path, time: Time, text: str,
+) -> None:
+    policies = write(tmp_path / "p", a="plugin SchedulerPlugin-one")
+    reloader = begun(live := Live(), time, policies, allow_empty=False)
+    write(policies, a=text)
+    time.run(reloader, 5)
+    assert (names(live), messages(reloader)) == (["SchedulerPlugin-one"], [f"`{policies}` holds no policy"])
+
+
+@pytest.mark.parametrize("text", [
+    "kind: PolicyTest\n---\nkind: QoSPlugin\n", "kind: PolicyParams", '{"kind": "SchedulerPlugin"}', "{}", "null: x", "# one\nx", "-~",
+])
+def test_a_file_that_says_anything_else_is_left_to_the_compiler(tmp_path: Path, time: Time, text: str) -> None:
+    policies = write(tmp_path / "p", a="plugin SchedulerPlugin-one")
+    reloader = begun(Live(), time, policies, allow_empty=False)
+    write(policies, a=text)
+    time.run(reloader, 5)
+    assert reloader.status().emptied == ()
+
+
 def test_a_source_without_policies_at_start_is_refused_unless_it_may_be_empty(tmp_path: Path, time: Time) -> None:
     policies = write(tmp_path / "p", a="")
     with pytest.raises(PolicyError, match="holds no policy"):
