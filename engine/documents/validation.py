@@ -67,9 +67,49 @@ def _inlined(part: Any, name: str, version: str) -> Any:
     return {**_inlined(target, holder, version), **rest}
 
 
+class _OwnSchema:
+    """A schema of the project, validated by jsonschema: the border to that library.
+
+    The schema is trusted and the data is not, so what is quadratic in the data is replaced. A schema of a user is not
+    trusted either: see `json_schema`.
+    """
+
+    def __init__(self, declared: Schema) -> None:
+        import jsonschema  # noqa: PLC0415 - its import takes as long as a small run
+        import referencing  # noqa: PLC0415
+
+        def unique(_: Any, wanted: Any, value: Any, __: Any) -> Iterator[jsonschema.ValidationError]:
+            if wanted and isinstance(value, list) and len({identity(each) for each in value}) < len(value):
+                yield jsonschema.ValidationError("has equal items")
+
+        extend: Any = jsonschema.validators.extend
+        validator = extend(jsonschema.Draft202012Validator, {"uniqueItems": unique})
+        # An empty registry fetches nothing.
+        self._validator = validator(declared, registry=referencing.Registry())
+
+    def faults(self, data: Any) -> list[Fault]:
+        """Return how plain data does not hold; empty where it holds."""
+        return [_fault_of(each) for each in self._validator.iter_errors(data)]
+
+
+def _fault_of(error: Any) -> Fault:
+    keyword, value, limit = error.validator, error.instance, error.validator_value
+    branches: dict[Any, list[Fault]] = {}
+    if keyword == "additionalProperties" and isinstance(value, Mapping):
+        limit = [key for key in value if key not in error.schema.get("properties", {})]
+    elif keyword == "required":
+        limit = next(name for name in limit if name not in value and repr(name) in error.message)
+    elif keyword in ("anyOf", "oneOf"):
+        for below in error.context:
+            branches.setdefault(below.schema_path[0], []).append(_fault_of(below))
+    message = error.message if len(error.message) <= _LONGEST_MESSAGE else f"does not hold for `{keyword}`"
+    return Fault(tuple(error.absolute_path), keyword, message, limit, error.schema, value,
+                 tuple(map(tuple, branches.values())))
+
+
 @functools.cache
-def _schema(name: str, version: str) -> JsonSchema:
-    return JsonSchema(schema(name, version))
+def _schema(name: str, version: str) -> _OwnSchema:
+    return _OwnSchema(schema(name, version))
 
 
 @functools.cache
@@ -189,6 +229,7 @@ def _complaint(fault: Fault, root: Node) -> Iterator[Problem]:
     yield Problem(message, span, hint, code=_CODES.get(fault.keyword, "invalid-value"))
 
 
+_LONGEST_MESSAGE: Final = 200
 _CODES: Final = {"required": "missing-field", "type": "wrong-type"}
 
 
