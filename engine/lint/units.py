@@ -79,6 +79,8 @@ _UNCOUNTED: Final = frozenset((STRING, BOOL))
 _TEXTUAL: Final = frozenset(("_==_", "_!=_"))
 _LOGIC: Final = frozenset(("_&&_", "_||_", "!_"))
 _LOCALS: Final[Mapping[str, Measure]] = MappingProxyType({})
+_JOINS: Final = frozenset(("max", "min", "sum", "math.greatest", "math.least"))
+"""Calls that make one number of the elements of a list."""
 _TESTS: Final = frozenset((Macro.ALL, Macro.EXISTS, Macro.EXISTS_ONE))
 _RANGES: Final = frozenset((Macro.FILTER, Macro.SORT_BY))
 
@@ -117,8 +119,8 @@ class _Walk:
         if isinstance(reference, DefinitionReference):
             return self.units.definition(reference.name, self.checked)
         match node:
-            case ListLiteral(elements=elements):
-                return self._alike([self.measure(each, known) for each in elements], elements)
+            case ListLiteral():
+                return self._elements(node, known, joined=False)
             case Comprehension():
                 return self._comprehension(node, known)
             case Bind(variable=name, init=init, body=body):
@@ -129,6 +131,11 @@ class _Walk:
                 for each in children(node):
                     self.measure(each, known)
                 return None
+
+    def _elements(self, node: ListLiteral, known: Mapping[str, Measure], *, joined: bool) -> Measure | None:
+        """Return what the elements of a list count; `joined`: a call makes one number of them."""
+        found = [self.measure(each, known) for each in node.elements]
+        return self._alike(found, node.elements, joined=joined)
 
     def _with(self, known: Mapping[str, Measure], name: str, measure: Measure | None) -> Mapping[str, Measure]:
         if measure is None and name not in known:
@@ -196,7 +203,12 @@ class _Walk:
             return self._index(node, known)
         if function == "quantity" and len(arguments) == 1:
             return self._quantity(arguments[0])
-        found = [None if each.__class__ is Literal else self.measure(each, known) for each in arguments]
+        found = [
+            None if each.__class__ is Literal
+            else self._elements(each, known, joined=True) if function in _JOINS and isinstance(each, ListLiteral)
+            else self.measure(each, known)
+            for each in arguments
+        ]
         if function in _LOGIC:
             return None
         if function in COMPARISONS and len(arguments) == 2:
@@ -281,7 +293,9 @@ class _Walk:
             return left
         return either(left, right)
 
-    def _alike(self, found: list[Measure | None], nodes: tuple[Expr, ...]) -> Measure | None:
+    def _alike(
+        self, found: list[Measure | None], nodes: tuple[Expr, ...], *, joined: bool = True,
+    ) -> Measure | None:
         """Return what values count that are taken together: the greatest of them, the elements of a list."""
         first: Measure | None = None
         known = True
@@ -291,7 +305,8 @@ class _Walk:
             elif first is None:
                 first = measure
             else:
-                self._mixed(node, first, measure, "taken together")
+                if joined:
+                    self._mixed(node, first, measure, "taken together")
                 merged = either(first, measure)
                 known, first = known and merged is not None, merged or first
         return first if known else None
