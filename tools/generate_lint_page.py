@@ -10,8 +10,8 @@ from koordpolicy.engine.lint import RULES, Rule
 _HEAD: Final = """\
 # Lint
 
-`koord-policy lint PATH...` checks what runs before anything else does: YAML, schema, types and cost of every
-expression. What passes may still be wrong. This page lists the rules that look for that, generated from
+`koord-policy lint PATH...` first makes the checks that a document must pass before it runs: YAML, schema, types and
+cost of every expression. What passes may still be wrong. This page lists the rules that look for that, generated from
 `engine/lint/rules.py`; every example in it is a test.
 
 ```sh
@@ -21,9 +21,9 @@ koord-policy lint policies/descheduler --config examples/10-descheduler/config.y
 koord-policy lint --rules
 ```
 
-What a rule tells of an expression is certain: it follows from constants, from the bounds of what can be measured and
-counted, and from the conditions around it. Where nothing is certain, nothing is told. Params count as unknown where a
-claim is "always", for profiles change them; where plugins meet each other they count as written.
+What a rule reports about an expression is certain: it follows from constants, from the bounds of what can be measured
+and counted, and from the conditions around it. Where nothing is certain, nothing is reported. Params count as unknown
+where a claim is "always", for profiles change them; where plugins meet each other they count as written.
 
 ## How much a rule weighs, and where it is silent
 
@@ -42,7 +42,7 @@ lint:
 ```
 
 A comment keeps rules from speaking about its line, or alone on a line, about the next one. It says why; one that
-ignores nothing is told:
+ignores nothing is reported:
 
 ```yaml
     expression: requested.cpu >= 0  # koord-policy: ignore KP010 because it shows how a filter is written
@@ -63,7 +63,7 @@ Faults of YAML, schema, names, types and cost limits cannot be ignored: such a d
   quality) or `lsp-json` (what an editor publishes as diagnostics; with `-` and `--stdin-name FILE` for what is not
   saved yet).
 - `--fix` mends what can be mended mechanically; comments and layout of the file stay as they are.
-- `--changed-since REF` looks at all files, since documents work together, and tells only of those that differ from a
+- `--changed-since REF` looks at all files, since documents work together, and reports only those that differ from a
   commit: findings in them, and findings elsewhere that are about them too.
 - `--config FILE` takes component configurations (`KubeSchedulerConfiguration`, `DeschedulerConfiguration`, the
   `slo-controller-config` ConfigMap) into account: the plugins that their profiles name, and their thresholds.

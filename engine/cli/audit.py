@@ -1,6 +1,6 @@
 """Find the policies and rules that do nothing in a cluster, refuse everything, or fail, and what each is about.
 
-Every rule is asked by itself about all nodes, for every kind of pod that runs or waits; QoS and descheduling plugins
+Every rule is evaluated by itself on all nodes, for every kind of pod that runs or waits; QoS and descheduling plugins
 run one dry round. Nothing is changed in the cluster.
 """
 
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", metavar="PATH", nargs="+", help="a policy file or a directory of them")
     add_cluster(parser)
     parser.add_argument("--few", type=_percent, default=FEW_PERCENT, metavar="PERCENT",
-                        help="tell policies that are about fewer than so many percent of the nodes or pods "
+                        help="report policies that match less than this percentage of the nodes or pods "
                              f"(default: {FEW_PERCENT:g})")
     parser.add_argument("--strict", action="store_true", help="end with 6 where there are warnings")
     parser.add_argument("--descheduler-config", metavar="FILE", type=Path,

@@ -75,7 +75,7 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
                              "with all of the default plugins)")
     parser.add_argument("--tie-break", choices=("first", "random"), default="first",
                         help="among the best nodes take the first by name, or draw one (default: first)")
-    parser.add_argument("--seed", type=int, default=0, help="of what is left to chance (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of random choices (default: 0)")
     add_enable(parser)
     add_kubernetes(parser)
 

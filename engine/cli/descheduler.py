@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true",
                         help="evict nothing, and say what would be evicted (needed: nothing else is done)")
     parser.add_argument("--cycles", type=count, default=1, metavar="N",
-                        help="look so many times at the same cluster and print the last cycle: what must be found "
-                             "several times in a row (`anomaly`) is found then (default: 1)")
+                        help="run this many cycles over the same cluster and print the last one, for conditions "
+                             "that must hold several times in a row (`anomaly`; default: 1)")
     add_output(parser)
 
 

@@ -3,9 +3,9 @@
 With `--eviction` it says why a pod is still there, with `--qos` why a node was adjusted or not.
 
 A scheduling decision is made anew on the cluster as it is: a pod that runs already is looked at as if it were still
-pending. Every filter is asked about every node, so that all reasons are shown and not only the first. Changes that
-would let the pod run are tried before they are told. With `--eviction` descheduling cycles are run dry; with `--qos` a
-recording is replayed up to a moment.
+pending. Every filter runs on every node, so that all reasons are shown and not only the first. Changes that
+would let the pod run are tried before they are printed. With `--eviction` descheduling cycles are run dry; with
+`--qos` a recording is replayed up to a moment.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_choice(parser)
     eviction = parser.add_argument_group("eviction", "why the pod is still there, plugin by plugin")
     eviction.add_argument("--eviction", action="store_true",
-                          help="explain what the descheduler makes of the pod; then `--config` is a "
+                          help="explain what the descheduler decides about the pod; then `--config` is a "
                                "DeschedulerConfiguration (descheduler/v1alpha2)")
     eviction.add_argument("--cycles", type=count, metavar="N",
-                          help="look so many times at the same cluster, for what must be found several times in a row "
-                               "(default: 1)")
+                          help="run this many cycles over the same cluster, for conditions that must hold several "
+                               "times in a row (default: 1)")
     qos = parser.add_argument_group("QoS", "why a node was adjusted or not, threshold by threshold")
     qos.add_argument("--qos", metavar="NODE", help="explain what the QoS plugins found on this node")
     qos.add_argument("--replay", metavar="FILE", type=Path, help="a recording (YAML, or JSON lines)")

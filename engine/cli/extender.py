@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--priorities", choices=("MinMax", "Max"),
                        help="how totals become 0..10 over the nodes of a request: the whole range between the lowest "
                             "and the highest, or in proportion to the highest (default: MinMax)")
-    group.add_argument("--state-dir", metavar="DIR", type=Path, help="where the last good policies are kept")
+    group.add_argument("--state-dir", metavar="DIR", type=Path, help="where the last good policies are stored")
     group.add_argument("--invalid-at-start", choices=("refuse", "last-good"),
                        help="what to do when the policies are invalid at start (default: refuse)")
     group.add_argument("--allow-empty", action="store_const", const=True,
@@ -117,8 +117,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="which part (0..1) of the time of the thread that decides the shadow may take "
                             "(default: 0.25)")
     group.add_argument("--admin-token-file", metavar="FILE", type=Path,
-                       help="whoever shows the token in this file may promote and roll back over HTTP; without it "
-                            "nobody may")
+                       help="clients with the token in this file may promote and roll back over HTTP; without it "
+                            "none may")
     group.add_argument("--decision-timeout", metavar="SECONDS", type=_positive,
                        help="how long a call waits for its answer: then it is a 503, the server is not ready, and a "
                             "document that is to blame is rolled back (default: 3)")
@@ -126,7 +126,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="how long a file of policies may take to be checked, in a process of its own; 0 compiles "
                             "without that process (default: 10)")
     group.add_argument("--stuck-timeout", metavar="SECONDS", type=_positive,
-                       help="how long after that /healthz fails too, so that the kubelet restarts it (default: 30)")
+                       help="how long after `--decision-timeout` /healthz fails too, so that the kubelet restarts the "
+                            "server (default: 30)")
     group.add_argument("--grace-period", metavar="SECONDS", type=_positive,
                        help="how long the process may take to end after SIGTERM, whatever is under way "
                             f"(default: {_GRACE_SECONDS:g})")

@@ -1,9 +1,9 @@
 """Check policy files: YAML, schema, types and cost of every expression, names across documents, and the linter's rules.
 
-All problems of all files are told at once, each with its line and a caret under the fault. A path may be a file, a
+All problems of all files are reported at once, each with its line and a caret under the fault. A path may be a file, a
 directory (walked recursively) or `-` for standard input. A path that holds no document is an error: nothing passes
-because nobody looked at it. The rules are described in docs/lint.md, and weighed in `koord-policy.yaml`, which is
-looked for from here up to the root of the repository.
+because nobody looked at it. The rules are described in docs/lint.md, and configured in `koord-policy.yaml`, which
+is looked for from here up to the root of the repository.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fix", action="store_true",
                         help="mend what can be mended mechanically; comments and layout stay as they are")
     parser.add_argument("--changed-since", metavar="REF",
-                        help="look at all files, but tell only of those that differ from this commit")
+                        help="read all files, but report only those that differ from this commit")
     parser.add_argument("--stdin-name", metavar="FILE", default=_STANDARD_INPUT_NAME,
                         help="what standard input is called in places, for editors")
     parser.add_argument("--timeout", metavar="TIME", type=seconds, default=_SECONDS,

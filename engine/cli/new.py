@@ -38,7 +38,7 @@ _NO_TEXTS: Final = frozenset(("null", "true", "false"))
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("framework", choices=tuple(_KINDS), help="which framework will ask the plugin")
+    parser.add_argument("framework", choices=tuple(_KINDS), help="the framework that runs the plugin")
     parser.add_argument("name", metavar="NAME", help="the plugin's name: small letters, digits and `-`")
     parser.add_argument("--python", action="store_true", help="a plugin in Python, as a distribution of its own")
     parser.add_argument("--out", metavar="DIR", type=Path, default=Path(),

@@ -1,4 +1,4 @@
-"""Put the policies that a server decides with in its shadow in force, if they agree well enough.
+"""Put the shadow policies of a server in force, if their decisions agree well enough with those in force.
 
 The server writes what is in its shadow into the directory of `--policies`, which stays the truth. A mounted ConfigMap
 can only be changed through Kubernetes: then the commands for that are printed.

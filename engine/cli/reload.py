@@ -1,6 +1,6 @@
 """Wait until servers run a version of policies, and name those that do not and why.
 
-Servers look at their directories every second by themselves; nothing has to be told to reload.
+Servers look at their directories every second by themselves; no command makes them reload.
 """
 
 from __future__ import annotations

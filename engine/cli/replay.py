@@ -3,7 +3,7 @@
 The list of pods needs the columns `creation_time` and `deletion_time`, in seconds. A pod that no node takes waits in
 the scheduling queue and is tried again when something departs that may help it. Where a DeschedulerPlugin is among the
 policies, or `--descheduler-config` names a configuration, a descheduler looks at the cluster every so often; whom it
-evicts goes back to the queue. The same files and options come to the same result.
+evicts goes back to the queue. The same files and options give the same result.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                              "may be repeated. Where `typicalPods` is an argument that is not given, it is the trace's")
     parser.add_argument("--tie-break", choices=TIE_BREAKS, default="first",
                         help="among the best nodes take the first by name, or draw one (default: first)")
-    parser.add_argument("--seed", type=int, default=0, help="of what is left to chance (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of random choices (default: 0)")
     parser.add_argument("--descheduler-config", metavar="FILE", type=Path,
                         help="a DeschedulerConfiguration (descheduler/v1alpha2)")
     parser.add_argument("--descheduling-interval", type=_interval, metavar="TIME",

@@ -65,12 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="what a plugin writes to its log, on standard error, from that level on (debug, info, "
                              "warning, error); may be repeated; `*` for all plugins")
     parser.add_argument("--trace", action="store_true",
-                        help="write to standard error what each plugin is asked, in which order, what it answers and "
-                             "how long that takes; kept answers are not used")
+                        help="write to standard error each call of a plugin in order, its result and "
+                             "how long that takes; cached results are not used")
     parser.add_argument("--debug-scores", metavar="N", type=count, default=0,
                         help="write the scores of the N best nodes of every pod to standard error")
     parser.add_argument("--debug-filters", action="store_true",
-                        help="write who refused which nodes to standard error, for every pod")
+                        help="write which plugin refused which nodes to standard error, for every pod")
     parser.add_argument("--debug-diagnosis", action="store_true",
                         help="write the diagnosis of every pod without a node to standard error, as JSON")
     add_output(parser)

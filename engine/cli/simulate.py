@@ -1,4 +1,4 @@
-"""Replay a trace of pods over its cluster under a set of policies, and print what that came to.
+"""Replay a trace of pods over its cluster under a set of policies, and print the results.
 
 The trace is the openb trace of alibaba/clusterdata, or two lists with the same columns. The workload is made as the
 public simulator makes it: shuffled by the seed, then brought to `--tune` times the cluster's GPU capacity. Pods arrive
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", metavar="FILE", type=Path,
                         help=f"the list of nodes (default: {traces.NODE_LIST} beside the pods)")
     add_policies(parser)
-    parser.add_argument("--seed", type=int, default=42, help="of the workload, and of random choices (default: 42)")
+    parser.add_argument("--seed", type=int, default=42, help="seed of the workload and of random choices (default: 42)")
     parser.add_argument("--tune", type=_ratio, default=1.3, metavar="X",
                         help="GPU requests to arrive, as a multiple of what the cluster has; 0 leaves the trace as it "
                              "is (default: 1.3)")

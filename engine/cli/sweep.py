@@ -3,10 +3,10 @@
 Over a trace (`--trace`) each experiment is one replay, as `simulate` runs it; the axes are `policy` (Random, DotProd,
 GpuClustering, GpuPacking, BestFit and FGD as the openb study has them, a folder of policies/trace, or a path),
 `workload` (NAME of a list openb_pod_list_NAME.csv; `*` for all), `seed`, `tune`, `tieBreak` and `params.NAME`. Over a
-snapshot (`--cluster`) each tells how many pods would be pending or evicted, which nodes are hot and how even the load
-is; the axes are `params.NAME`, `policy` (a path), `seed`, `tieBreak` and `hotPercent`.
+snapshot (`--cluster`) each counts hot nodes and the pods that would be pending or evicted, and measures how even the
+load is; the axes are `params.NAME`, `policy` (a path), `seed`, `tieBreak` and `hotPercent`.
 
-What is finished is written down at once beside the table that `--out` names: killed and started again, a sweep goes on.
+Finished experiments are saved beside the table that `--out` names: a sweep that is started again continues there.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FILE", type=Path,
                         help="the table of results: .csv or .parquet. FILE.runs.jsonl beside it holds what is finished")
     parser.add_argument("--every", type=count, default=_STEP, metavar="PERCENT",
-                        help=f"at which loads the table tells each figure of a replay (default: every {_STEP} percent)")
+                        help=f"at which loads the table has each figure of a replay (default: every {_STEP} percent)")
     parser.add_argument("--report", metavar="FILE", type=Path, help="a page (.html) with means and plots")
     parser.add_argument("--plot", metavar="FILE", type=Path, help="the plots alone: .png or .svg")
     parser.add_argument("--fresh", action="store_true", help="run everything again, also what is finished")

@@ -1,7 +1,7 @@
 """Run the unit tests of policies: PolicyTest documents in files and directories, each with the policies beside it.
 
-A case builds a small cluster, asks the policies through the code that runs them in production, and compares what comes
-out. Nothing passes by accident: a name that does not exist, a selection that is empty, or a case in which nothing was
+A case builds a small cluster, runs the policies with the code that runs them in production, and compares the results.
+Nothing passes by accident: a name that does not exist, a selection that is empty, or a case in which nothing was
 evaluated is a failure, and an error is never the same as false.
 """
 

@@ -197,8 +197,8 @@ _RULES: Final = (
     ),
     Rule(
         "KP013", "filter-without-node", Severity.WARNING,
-        "At `filter` the question is asked for every node. One that is about the pod alone belongs to `preFilter`: it"
-        " is asked once, and its answer says that no node will do.",
+        "A `filter` is evaluated for every node. A condition on the pod alone belongs to `preFilter`: it"
+        " is evaluated once, and refuses the pod on all nodes.",
         _scheduler("filter:\n- {name: modest, expression: requests.cpu <= 64000}"),
         _scheduler("preFilter:\n- {name: modest, expression: requests.cpu <= 64000}"),
         each=expressions.filters_without_node,
@@ -212,8 +212,8 @@ _RULES: Final = (
     ),
     Rule(
         "KP015", "score-range", Severity.WARNING,
-        "After its normalisation a score outside of 0..100 is an error of that node: it counts 0. What is told here is"
-        " certain: there are inputs for which it happens.",
+        "After its normalisation a score outside of 0..100 is an error of that node: it counts 0. What is reported here"
+        " is certain: there are inputs for which it happens.",
         _score("100 - usage.cpu * 100 / allocatable.cpu"),
         _score("math.greatest(0, 100 - usage.cpu * 100 / allocatable.cpu)"),
         each=expressions.scores_out_of_range,
