@@ -340,6 +340,7 @@ class Server:
         self._decision_seconds = decision_seconds
         self._close_seconds = close_seconds
         self._decider = Decider(stopped=self._stopped)
+        self._lister = Decider()
         self._watchdog = Watchdog(self._decider, last=stuck_seconds, report=self._report)
         self.metrics.watchdog = self._watchdog
         self.abandoned = ""
@@ -376,6 +377,9 @@ class Server:
                 if loaded is not None:
                     await self._close(loaded)
                 self._decider.shutdown(wait=False, cancel_futures=True)
+                self._lister.shutdown(wait=False, cancel_futures=True)
+                if self._lister.task is not None:
+                    self.abandoned = self.abandoned or "listing the cluster"
                 self._shower.shutdown(wait=False, cancel_futures=True)
                 self._binder.shutdown(wait=False, cancel_futures=True)
 
@@ -533,7 +537,8 @@ class Server:
                 listed = refresh.relist()
                 return listing.changes(listed.objects, failed=listed.failed, now=time.time())
 
-        changes = await asyncio.to_thread(list_again)
+        # Not the loop's own executor, whose threads are waited for at the end, however long a server takes to answer.
+        changes = await asyncio.wrap_future(self._lister.assign("listing", math.inf, list_again))
         if listing.views:
             cluster.kinds = frozenset(kind for kind, view in listing.views.items() if view.listed)
         # A few at a time: decisions have their turn in between.

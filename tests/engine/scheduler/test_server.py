@@ -3,11 +3,14 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from types import SimpleNamespace
 from typing import ClassVar
 
+from koordpolicy.engine.cluster.listing import Listed, Listing
+from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.scheduler.extender import Verb
-from koordpolicy.engine.scheduler.server import Loaded, Server
+from koordpolicy.engine.scheduler.server import Loaded, Refresh, Server
 
 
 class Arriving:
@@ -86,3 +89,36 @@ def test_what_is_known_of_a_bound_pod_may_fail_and_the_answer_is_the_same(caplog
     server._decider.shutdown()
     assert (answer.status, json.loads(answer.body)) == (200, {"Error": ""})
     assert [record.getMessage() for record in caplog.records] == ["taking note of `bind` failed: 'p'"]
+
+
+def test_the_server_ends_while_a_listing_does_not_return():
+    listing, go_on = threading.Event(), threading.Event()
+
+    def relist():
+        listing.set()
+        go_on.wait(30)
+        return Listed(())
+
+    def load():
+        reloader = SimpleNamespace(close=lambda: None)
+        scheduler = SimpleNamespace(close=lambda: None)
+        extender = SimpleNamespace(cluster=Cluster(), placements=SimpleNamespace(now=0.0), close=lambda: None, scheduler=scheduler)
+        return Loaded(extender, reloader, refresh=Refresh(relist, Listing(), 0.001))
+
+    server = Server(load)
+
+    async def serve():
+        stop = asyncio.Event()
+        running = asyncio.create_task(server.run("127.0.0.1", 0, stop))
+        while not listing.is_set():
+            await asyncio.sleep(0.001)
+        stop.set()
+        await running
+
+    began = time.monotonic()
+    try:
+        asyncio.run(serve())
+    finally:
+        took = time.monotonic() - began
+        go_on.set()
+    assert (server.abandoned, took < 10) == ("listing the cluster", True)
