@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import faulthandler
 import logging
+import math
 import os
 import signal
 import socket
@@ -441,32 +442,25 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _rate(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"`{text}` is no number from 0 to 1")
-    return value
+    return _number(text, "number from 0 to 1", lambda value: 0 <= value <= 1)
 
 
 def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if value != 0 and not 1 <= value <= 86_400:
-        raise argparse.ArgumentTypeError(f"`{text}` is no number of seconds from 1 to 86400, and not 0")
-    return value
+    wanted = "number of seconds from 1 to 86400, and not 0"
+    return _number(text, wanted, lambda value: value == 0 or 1 <= value <= 86_400)
 
 
 def _positive(text: str) -> float:
+    return _number(text, "number of seconds from 0.1 to 3600", lambda value: 0.1 <= value <= 3600)
+
+
+def _number(text: str, wanted: str, allowed: Callable[[float], bool]) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = -1.0
-    if not 0.1 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"`{text}` is no number of seconds from 0.1 to 3600")
+        value = math.nan
+    if not allowed(value):
+        raise argparse.ArgumentTypeError(f"`{text}` is no {wanted}")
     return value
 
 
