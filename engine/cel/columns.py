@@ -36,7 +36,7 @@ from .checked import (
     reads_of,
 )
 from .encoding import Absent, is_number, key_of, value_at
-from .environment import Scope
+from .environment import Scope, Variable
 from .frame import Column, Frame, Numbers, Rows
 from .fused import CannotFuse, Fused, Term, Writing
 from .program import Program
@@ -142,14 +142,16 @@ class _Context:
             self._results = results
         return self._results
 
-    def decision_key(self, paths: Sequence[Path]) -> Hashable:
+    def decision_key(self, paths: Sequence[Path], declared: Mapping[str, Variable]) -> Hashable:
         """Return what is equal for decisions in which these values are."""
         memo, keys = self.memo, []
         for path in paths:
             key = memo.get(path)
             if key is None:
                 try:
-                    key = key_of(value_at(self.frame.value(path[0]), path[1:]))
+                    value = value_at(self.frame.value(path[0]), path[1:])
+                    is_constant = declared[path[0]].scope is Scope.CONSTANT
+                    key = self.results.constant_key(path, value) if is_constant else key_of(value)
                 except KeyError:
                     key = Absent(-1)
                 memo[path] = key
@@ -209,13 +211,14 @@ class _Result:
 class _Results:
     """What was computed before, the least recently used going first; bounded in bytes."""
 
-    __slots__ = ("_bytes", "_entries", "_limit", "_sizes", "inputs", "seen")
+    __slots__ = ("_bytes", "_constants", "_entries", "_limit", "_sizes", "inputs", "seen")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._bytes = 0
         self._entries: OrderedDict[Hashable, _Result | _Answers] = OrderedDict()
         self._sizes: dict[Hashable, int] = {}
+        self._constants: dict[Path, tuple[object, Hashable]] = {}
         self.inputs: dict[tuple[Path, ...], _Inputs] = {}
         self.seen: set[int] = set()
         """Hashes of keys that were asked for once: what never comes again is not worth keeping."""
@@ -236,6 +239,13 @@ class _Results:
         while self._bytes > self._limit and len(self._entries) > 1:
             oldest, _ = self._entries.popitem(last=False)
             self._bytes -= self._sizes.pop(oldest)
+
+    def constant_key(self, path: Path, value: object) -> Hashable:
+        """Return the key of a CONSTANT value, which mostly is the object that it was before: a long list, say."""
+        known = self._constants.get(path)
+        if known is None or known[0] is not value:
+            known = self._constants[path] = value, key_of(value)
+        return known[1]
 
     def comes_again(self, key: Hashable) -> bool:
         """Whether the key was asked for before; the next time it was."""
@@ -859,7 +869,7 @@ class _Choice:
 class _Distinct:
     """Anything else: asked of the row evaluator once per distinct input."""
 
-    __slots__ = ("_answer", "_decision", "_kind", "_paths", "_paths_set")
+    __slots__ = ("_answer", "_decision", "_declared", "_kind", "_paths", "_paths_set")
     way: ClassVar[Way] = Way.DISTINCT
 
     def __init__(self, checked: Checked, node: Expr) -> None:
@@ -869,6 +879,7 @@ class _Distinct:
         self._paths = tuple(sorted(rows))
         self._paths_set = rows
         self._decision = decision
+        self._declared = checked.environment.variables
 
     def run(self, context: _Context) -> Operand:
         operands, asked = context.operands, context.asked
@@ -891,7 +902,7 @@ class _Distinct:
 
     def answers(self, context: _Context) -> _Answers:
         """Return the answers so far."""
-        key = (self, context.decision_key(self._decision)) if self._decision else self
+        key = (self, context.decision_key(self._decision, self._declared)) if self._decision else self
         inputs = _inputs(context, self._paths, self._paths_set)
         answers = context.results.get(key)
         if not isinstance(answers, _Answers) or answers.inputs is not inputs:
@@ -1148,9 +1159,8 @@ class ColumnPlan:
     """How one expression is answered by column. Made once per expression; holds no values."""
 
     __slots__ = (
-        "__weakref__", "_adapted", "_by_row", "_checked", "_decision", "_doubles", "_fused", "_inputs", "_parts",
-        "_pure",
-        "_row_paths", "_whole", "kind", "numeric", "part",
+        "__weakref__", "_adapted", "_by_row", "_checked", "_decision", "_declared", "_doubles", "_fused", "_inputs",
+        "_parts", "_pure", "_row_paths", "_whole", "kind", "numeric", "part",
     )
 
     def __init__(self, checked: Checked) -> None:
@@ -1158,6 +1168,7 @@ class ColumnPlan:
         self._parts = 0
         self._by_row = _ByRow(checked, checked.root)
         self._row_paths, self._decision = split(checked, checked.reads)
+        self._declared = checked.environment.variables
         self._pure: bool | None = None
         self._whole: _Distinct | None = None
         self._inputs: list[tuple[_Part, str, bool]] | None = None
@@ -1254,7 +1265,7 @@ class ColumnPlan:
         if rows is not None and len(rows) == frame.size:
             rows = None
         context = _Context(frame, rows)
-        key = (self, context.decision_key(self._decision)) if self._decision else self
+        key = (self, context.decision_key(self._decision, self._declared)) if self._decision else self
         stamp = frame.stamp(self._row_paths)
         kept = context.results.get(key)
         if isinstance(kept, _Result) and kept.answers(rows):
