@@ -25,7 +25,7 @@ from . import ast
 from .ast import Expr, Macro
 from .budget import Meter
 from .checked import CallReference, Checked, DefinitionReference, LocalReference, TypeReference, VariableReference
-from .environment import PLAIN, Overload
+from .environment import PLAIN, Overload, Scope
 from .exact import (
     call_cost,
     choose,
@@ -1138,7 +1138,7 @@ class _Emitter:
         holds = any(each.walk not in _SHALLOW for each in overloads) and any(map(self._holds, map(self._type, nodes)))
         sized = any(each.cost.per_size for each in overloads)
         grows = any(each.result.name in _GROWING for each in overloads) and any(map(self._is_made, nodes))
-        walks = any(map(_counts_texts, overloads)) and not all(isinstance(each, ast.Literal) for each in nodes[1:])
+        walks = any(map(_counts_texts, overloads)) and any(map(self._varies, nodes[1:]))
         if not (
             (self._loops and (sized or holds or grows)) or any(map(_is_superlinear, overloads)) or grows
             or (holds and any(map(self._shares, nodes))) or walks
@@ -1150,6 +1150,11 @@ class _Emitter:
     def _holds(self, of: Type) -> bool:
         """Whether values of a type may hold others."""
         return of.variable or of.name in _HOLDING or of.name in self._checked.environment.types
+
+    def _varies(self, node: Expr) -> bool:
+        """Whether a value may differ between the calls of one decision: it is made, or read of a row."""
+        return not isinstance(node, ast.Literal) and (
+            self._checked.scopes[node.id] is Scope.ROW or self._is_made(node))
 
     def _is_made(self, node: Expr) -> bool:
         """Whether a value is made by the expression: not read, and not written in it."""
