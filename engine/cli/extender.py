@@ -63,6 +63,7 @@ ASSUMED_SECONDS: Final = 60.0
 _GRACE_SECONDS: Final = 20.0
 _CLOSE_SHARE: Final = 0.25
 """Which part of the grace period what is loaded has for closing; the rest is for calls that are being answered."""
+_SAME_SIGNAL_SECONDS: Final = 0.5
 _HEARTBEAT_SECONDS: Final = 1.0
 _OPTIONS: Final = ("bind", "priorities", "state_dir", "invalid_at_start", "reload_unit",
                    "max_error_rate", "refresh", "assume", "bind_pods",
@@ -172,8 +173,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     async def serve() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
+        ending = Ending(stop, grace)
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, _end, stop, grace)
+            loop.add_signal_handler(number, ending)
         beating = asyncio.create_task(_beat(grace))
         try:
             await server.run(host, port, stop, bound=_say_bound, ready=_say_ready)
@@ -194,14 +196,33 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     return Exit.OK
 
 
-def _end(stop: asyncio.Event, grace: float) -> None:
-    """Begin to end; what is not done within the grace period, or by the second signal, is left undone."""
-    if stop.is_set():
-        _give_up("a second signal came")
-    stop.set()
-    timer = threading.Timer(grace, _give_up, (f"the grace period of {grace:g} s is over",))
-    timer.daemon = True
-    timer.start()
+class Ending:
+    """Begins to end the server at a signal, and ends the process where that is not done within `grace` seconds.
+
+    A further signal ends the process at once, unless it comes with the first: who signals a process and its group (as
+    `timeout` and some init processes do) means one. `clock` gives seconds; `give_up` ends the process.
+    """
+
+    def __init__(
+        self, stop: asyncio.Event, grace: float, *, clock: Callable[[], float] = time.monotonic,
+        give_up: Callable[[str], None] | None = None,
+    ) -> None:
+        self._stop = stop
+        self._clock = clock
+        self._give_up = give_up or _give_up
+        self._since = math.inf
+        self.timer = threading.Timer(grace, self._give_up, (f"the grace period of {grace:g} s is over",))
+        """What ends the process when the grace period is over."""
+        self.timer.daemon = True
+
+    def __call__(self) -> None:
+        """Take a signal."""
+        if not self._stop.is_set():
+            self._since = self._clock()
+            self._stop.set()
+            self.timer.start()
+        elif self._clock() - self._since >= _SAME_SIGNAL_SECONDS:
+            self._give_up("a second signal came")
 
 
 def _give_up(why: str) -> None:

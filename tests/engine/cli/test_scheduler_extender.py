@@ -631,6 +631,20 @@ def test_binding_needs_a_live_cluster(run, policies, words):
     assert (done.exit, done.err) == (2, "koord-policy: `--bind-pods` needs a live cluster: `--cluster kube[:CONTEXT]`\n")
 
 
+# The end
+
+
+def test_a_signal_that_comes_twice_at_once_is_one_and_a_later_one_ends_the_process():
+    stop, times, ended = asyncio.Event(), [5.0, 5.4, 5.5], []
+    ending = extender.Ending(stop, 3600, clock=lambda: times.pop(0), give_up=ended.append)
+    ending()
+    ending()
+    assert (stop.is_set(), ending.timer.is_alive(), ended) == (True, True, [])
+    ending()
+    ending.timer.cancel()
+    assert ended == ["a second signal came"]
+
+
 # TLS
 
 
