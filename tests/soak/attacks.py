@@ -54,8 +54,8 @@ class Cost:
 class Victim:
     """A running extender."""
 
-    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
-        self.process, self.port = process, port
+    def __init__(self, process: subprocess.Popen[str], port: int, policies: Path) -> None:
+        self.process, self.port, self.policies = process, port, policies
 
     def memory(self) -> int:
         """Return MiB."""
@@ -83,6 +83,27 @@ class Victim:
         connection.close()
         return time.perf_counter() - started
 
+    def reloads(self) -> int:
+        """Return how many sets of policies were built or refused so far."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("GET", "/status")
+        policies = json.loads(connection.getresponse().read())["policies"]
+        connection.close()
+        return int(policies["successes"]) + int(policies["failures"])
+
+    def edit(self, text: str) -> bool:
+        """Replace the policies; return whether they were built or refused within a minute."""
+        before, until = self.reloads(), time.monotonic() + 60
+        # In one step: half a file would be another attack.
+        edited = self.policies.with_suffix(".new")
+        edited.write_text(text)
+        edited.replace(self.policies)
+        while self.reloads() == before:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.02)
+        return True
+
     def answers(self) -> bool:
         """Return whether a real question is answered."""
         return self.post("/filter", b"{%b,\"NodeNames\":[\"n0\"]}" % _POD) == (200, b'{"Nodes":null,"NodeNames":["n0"],"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}'[:80])
@@ -105,7 +126,7 @@ def victim() -> Iterator[Victim]:
         try:
             port = int(process.stdout.readline().strip().rpartition(":")[2])
             assert process.stdout.readline().startswith("ready: ")
-            yield Victim(process, port)
+            yield Victim(process, port, Path(folder, "policy.yaml"))
         finally:
             process.terminate()
             process.wait(30)
@@ -132,8 +153,56 @@ def attacks(size: int) -> Iterator[tuple[str, Callable[[Victim], object]]]:
                          for number in range(size // 2_100))
     yield "nodes that differ", sent("/filter", b'{%b,"Nodes":{"items":[%b]}}' % (_POD, distinct))
     heavy = b'{%b,"Nodes":{"items":[%b{}]}}' % (_POD, items["the least nodes"] * (size // 26))
+    for name, pod in _ODD_PODS.items():
+        yield f"a pod with {name}", sent("/filter", json.dumps({"Pod": pod, "NodeNames": ["n0"]}).encode())
+    for name, spec in _HANGING.items():
+        yield f"a policy with {name}", lambda victim, spec=spec: _edited(victim, spec)
     yield "eight of them at once", lambda victim: _at_once(victim, heavy, 8)
     yield "sixty bodies that do not end", lambda victim: _slow(victim, 60, size)
+
+
+def _doubling(first: str, step: str) -> str:
+    """Return variables of which each holds the one before twice, and their last name is `v30`."""
+    chain = [f"  - {{name: v0, expression: {json.dumps(first)}}}"]
+    chain += [f"  - {{name: v{n}, expression: {json.dumps(step.format(f'variables.v{n - 1}'))}}}" for n in range(1, 31)]
+    return "  variables:\n" + "\n".join(chain) + "\n"
+
+
+def _filter(expression: str) -> str:
+    return f"  filter:\n  - {{name: f, expression: {json.dumps(expression)}}}\n"
+
+
+_LISTS = _doubling("[node.metadata.name]", "[{0}, {0}]")
+_HANGING = {
+    "shared lists that are compared": _LISTS + _filter("variables.v30 == variables.v29"),
+    "shared lists that are searched": _LISTS + _filter("variables.v30 in [variables.v29]"),
+    "shared lists that are flattened": _LISTS + _filter("variables.v30.flatten(40).size() > 0"),
+    "shared constants": _doubling("[1]", "[{0}, {0}]") + _filter("variables.v30 != variables.v29"),
+    "texts that double": _doubling("node.metadata.name", "{0} + {0}") + _filter("variables.v30 == ''"),
+    "loops in loops": _filter("lists.range(9999).all(a, lists.range(9999).all(b, lists.range(9999).all(c, a + b + c != node.metadata.name.size())))"),
+    "a pattern that explodes": _filter("node.metadata.name.matches('(((((x{1,100}){1,100}){1,100}){1,100}){1,100})')"),
+    "a schema that backtracks": "  params: {a: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!}\n  paramsSchema: {properties: {a: {pattern: (a+)+$}}}\n" + _filter("true"),
+    "a schema that refers to itself": "  params: {a: 1}\n  paramsSchema: {allOf: [{$ref: '#'}, {$ref: '#'}]}\n" + _filter("true"),
+    "a schema from elsewhere": "  params: {a: 1}\n  paramsSchema: {$ref: 'file:///etc/hostname'}\n" + _filter("true"),
+}
+"""Specs of policies that would run for ever, or open what they must not."""
+_SPEC = {"containers": [{"name": "c"}]}
+_ODD_PODS = {
+    "amounts beyond 64 bits": {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [
+        {"name": "c", "resources": {"requests": {"cpu": "9e99", "memory": str(2**63 - 1)}}}] * 2}},
+    "a phase that is a mapping": {"metadata": {"name": "p", "uid": "u"}, "spec": _SPEC, "status": {"phase": {}}},
+    "containers that are none": {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": {"a": 1}}},
+    "a time before all times": {"metadata": {"name": "p", "uid": "u", "creationTimestamp": "0001-01-01T00:00:00Z"}, "spec": _SPEC},
+    "labels that are a list": {"metadata": {"name": "p", "uid": "u", "labels": [1]}, "spec": _SPEC},
+}
+
+
+def _edited(victim: Victim, spec: str) -> object:
+    hostile = f"apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {{name: hostile}}\nspec:\n{spec}"
+    taken = victim.edit(hostile)
+    # The document may have been refused, or taken and stopped by its budget: what counts is that a call is answered.
+    answer = victim.post("/filter", b'{%b,"NodeNames":["n0"]}' % _POD) if taken else "never looked at"
+    return answer if taken and victim.edit(_POLICY) else None
 
 
 def _at_once(victim: Victim, body: bytes, count: int) -> object:
@@ -181,7 +250,7 @@ def main() -> int:
     failed = False
     for cost in run():
         failed |= not cost.fine
-        print(f"  {cost.name:<36} {cost.memory:>5} MiB  healthz {1e3 * cost.health:>7.1f} ms  {'' if cost.fine else 'TOO MUCH  '}{cost.answer!r}")
+        print(f"  {cost.name:<46} {cost.memory:>5} MiB  healthz {1e3 * cost.health:>7.1f} ms  {'' if cost.fine else 'TOO MUCH  '}{cost.answer!r}")
     return int(failed)
 
 
