@@ -75,7 +75,7 @@ class _OwnSchema:
     """
 
     def __init__(self, declared: Schema) -> None:
-        import jsonschema  # noqa: PLC0415 - its import takes as long as a small run
+        import jsonschema.validators  # noqa: PLC0415 - its import takes as long as a small run
         import referencing  # noqa: PLC0415
 
         def unique(_: Any, wanted: Any, value: Any, __: Any) -> Iterator[jsonschema.ValidationError]:
