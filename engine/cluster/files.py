@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
 from ..kubernetes.objects import json_kind
-from ..source import PolicyError, Problem, Problems, Source
+from ..source import PolicyError, Problem, Problems, Source, Span
 from .kinds import Objects
 
 LARGEST: Final = 512 * 1024 * 1024
@@ -21,8 +22,14 @@ DEEPEST: Final = 100
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _QUANTITIES: Final = frozenset({"requests", "limits", "allocatable", "capacity", "overhead", "resources"})
 _BRACKETS: Final = re.compile(r"[\[\]{}]")
+_TEXTS_AND_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_BLANKS: Final = re.compile(r"[ \t\r\n]*")
+_COLON: Final = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
+_COMMA: Final = re.compile(r"[ \t\r\n]*,?[ \t\r\n]*")
 _INDENTED: Final = re.compile(rf"^[ ?:-]{{{DEEPEST},}}", re.MULTILINE)
 _SPLIT_LIMIT: Final = "split the dump, or raise the limit"
+_Path: TypeAlias = tuple[int | str, ...]
+"""The number of a document, then keys and indices."""
 
 
 def load(path: str | Path, *, largest: int = LARGEST) -> Objects:
@@ -75,10 +82,10 @@ def _read(source: Source) -> Objects:
     try:
         documents = _json(source) if source.text.lstrip()[:1] in ("{", "[") else _yaml(source)
     except RecursionError:
-        _refuse_depth(source, 0)
+        _refuse_depth(source, _too_deep(source.text))
     found: list[Mapping[str, Any]] = []
     kinds: set[str] = set()
-    problems = Problems()
+    faults: list[tuple[_Path, str, str]] = []
     # Without aliases a text holds fewer values than characters.
     budget = [len(source.text) + 1]
     for number, document in enumerate(documents, 1):
@@ -88,19 +95,20 @@ def _read(source: Source) -> Objects:
         if isinstance(document, dict) and isinstance(kind := document.get("kind"), str) and kind.endswith("List"):
             kinds.add(kind.removesuffix("List"))
         place = f"document {number}" if len(documents) > 1 else "the file"
-        for where, item in _items(document, place):
+        for where, path, item in _items(document, place, (number - 1,)):
             if not isinstance(item, dict):
-                problems.add(
-                    f"{where} must be an object, not {json_kind(item)}", source.span(0), code="not-an-object",
-                    help="a dump is what `kubectl get nodes,pods -A -o yaml` prints",
-                )
+                faults.append((path, f"{where} must be an object, not {json_kind(item)}",
+                               "a dump is what `kubectl get nodes,pods -A -o yaml` prints"))
             elif not isinstance(item.get("kind"), str):
-                problems.add(f"{where} has no `kind`", source.span(0), code="not-an-object")
+                faults.append((path, f"{where} has no `kind`", ""))
             else:
                 if item["kind"] == "Pod":
                     _default_requests(item)
                 found.append(item)
-    problems.raise_errors()
+    if faults:
+        spans = _spans(source, [path for path, _, _ in faults])
+        raise PolicyError([Problem(message, span, advice, code="not-an-object")
+                           for span, (_, message, advice) in zip(spans, faults, strict=True)])
     return Objects.of(found, kinds)
 
 
@@ -263,7 +271,7 @@ def _normalize(source: Source, document: Any, budget: list[int]) -> None:
                 "write out what they stand for", code="alias-bomb",
             )])
         if depth > DEEPEST:
-            _refuse_depth(source, 0)
+            _refuse_depth(source, _too_deep(source.text))
         if value.__class__ is dict:
             odd = [key for key in value if key.__class__ is not str]
             for key in odd:
@@ -284,21 +292,121 @@ def _text_key(key: Any) -> str:
     return "null" if key is None else str(key)
 
 
-def _items(document: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """Return the objects of a document, each with what to call its place."""
+def _items(document: Any, place: str, path: _Path) -> Iterator[tuple[str, _Path, Any]]:
+    """Return the objects of a document, each with what to call its place, and its path."""
     if isinstance(document, list):
         for number, item in enumerate(document):
-            yield f"item {number} of {place}", item
+            yield f"item {number} of {place}", (*path, number), item
         return
     kind = document.get("kind") if isinstance(document, dict) else None
     if not isinstance(kind, str) or not kind.endswith("List") or not isinstance(document.get("items"), list):
-        yield place, document
+        yield place, path, document
         return
     for number, item in enumerate(document["items"]):
         if isinstance(item, dict) and "kind" not in item and kind != "List":
             # The items of a typed list (`PodList`) do not repeat what they are.
             item = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List"), **item}  # noqa: PLW2901
-        yield from _items(item, f"item {number} of {place}")
+        yield from _items(item, f"item {number} of {place}", (*path, "items", number))
+
+
+def _spans(source: Source, paths: Sequence[_Path]) -> list[Span]:
+    """Return where values begin; of one that is behind an alias or a merge key, where its nearest parent begins."""
+    wanted = {path[:length] for path in paths for length in range(1, len(path) + 1)}
+    offsets = dict(_json_offsets(source.text, wanted) if _is_json(source) else _yaml_offsets(source.text, wanted))
+    return [source.span(next((offsets[path[:length]] for length in range(len(path), 0, -1)
+                              if path[:length] in offsets), 0)) for path in paths]
+
+
+def _json_offsets(text: str, wanted: Collection[_Path]) -> Iterator[tuple[_Path, int]]:
+    """Return where the wanted values of a valid JSON text begin."""
+    decoder = json.JSONDecoder()
+
+    def after(pattern: re.Pattern[str], offset: int) -> int:
+        found = pattern.match(text, offset)
+        return found.end() if found is not None else offset
+
+    def value(path: _Path, offset: int) -> Iterator[tuple[_Path, int]]:
+        """Yield what is found, and at last the empty path with where the value ends."""
+        if path not in wanted or text[offset] not in "[{":
+            if path in wanted:
+                yield path, offset
+            yield (), decoder.raw_decode(text, offset)[1]
+            return
+        yield path, offset
+        is_object, index = text[offset] == "{", 0
+        offset = after(_BLANKS, offset + 1)
+        while text[offset] not in "]}":
+            step: int | str = index
+            if is_object:
+                step, offset = decoder.raw_decode(text, offset)
+                offset = after(_COLON, offset)
+            for found, place in value((*path, step), offset):
+                if found:
+                    yield found, place
+                else:
+                    offset = after(_COMMA, place)
+            index += 1
+        yield (), offset + 1
+
+    yield from ((path, offset) for path, offset in value((0,), after(_BLANKS, 0)) if path)
+
+
+def _yaml_offsets(text: str, wanted: Collection[_Path]) -> Iterator[tuple[_Path, int]]:
+    """Return where the wanted values of a valid YAML text begin."""
+    import yaml  # noqa: PLC0415
+
+    document = -1
+    parents: list[_Parent] = []
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if isinstance(event, yaml.DocumentStartEvent):
+            document += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            parents.pop()
+        elif isinstance(event, yaml.NodeEvent):
+            key = event.value if isinstance(event, yaml.ScalarEvent) else None
+            path = parents[-1].enter(key) if parents else (document,)
+            if path in wanted:
+                mark: Any = event.start_mark
+                yield path, mark.index
+            if isinstance(event, yaml.CollectionStartEvent):
+                parents.append(_Parent(path, isinstance(event, yaml.MappingStartEvent)))
+
+
+@dataclass(slots=True)
+class _Parent:
+    """A collection of YAML whose nodes are being read."""
+
+    path: _Path
+    """Empty for what is a key, or in one."""
+    is_mapping: bool
+    entered: int = 0
+    key: str | None = None
+
+    def enter(self, text: str | None) -> _Path:
+        """Return the path of the next node, which is this text where it is a scalar; empty for a key."""
+        step: int | str | None = self.entered
+        self.entered += 1
+        if self.is_mapping:
+            if self.entered % 2:
+                self.key = text
+                return ()
+            step = self.key
+        return () if step is None or not self.path else (*self.path, step)
+
+
+def _is_json(source: Source) -> bool:
+    """Return whether a text that was read is JSON, not YAML in flow style."""
+    return source.text.lstrip()[:1] in ("{", "[") and not _looks_like_flow(source.text)
+
+
+def _too_deep(text: str) -> int:
+    """Return where a JSON text nests too deeply; 0 where its brackets do not tell."""
+    depth = 0
+    for found in _TEXTS_AND_BRACKETS.finditer(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
+        if depth > DEEPEST:
+            return found.start()
+    return 0
 
 
 def _default_requests(pod: dict[str, Any]) -> None:

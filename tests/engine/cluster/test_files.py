@@ -80,6 +80,33 @@ def test_what_cannot_be_read_is_named_with_its_place(tmp_path, name, text, expec
     assert (code, place[0]) == expected
 
 
+NODES = '{"kind": "Node"}'
+
+
+@pytest.mark.parametrize(("name", "text", "places"), [
+    ("a.json", f'{{"kind": "List",\n "items": [{NODES},\n  5, {{"a": [1, 2]}}]}}', [(3, 3), (3, 6)]),
+    ("a.json", f'[{NODES}, {{"kind": "List", "items": [{NODES}, []]}},\n {{}}]', [(2, 2)]),
+    ("a.json", f'{{"kind": "List", "items": [{{"kind": "List", "items": [{NODES}, [1]]}},\n {{}}]}}', [(1, 74), (2, 2)]),
+    ("a.json", f'{{"kind": "List", "items": [1],\n"items": [{NODES},\n"\\u00e4 \\" ] }}", [ null ]]}}', [(3, 1), (3, 20)]),
+    ("a.json", ' \n {"metadata": {}}', [(2, 2)]),
+    ("a.yaml", "kind: Node\n---\nkind: List\nitems:\n- kind: Pod\n- \u00e4\u00f6 \U0001f600\n- {a: b}\n", [(6, 3), (7, 3)]),
+    ("a.yaml", "# \u00e4 \U0001f600\r\n---\r\n- kind: Pod\r\n- \u00e4: c\r\n", [(4, 3)]),
+    ("a.yaml", "{kind: List, items: [\n{kind: Node}, 7]}", [(2, 15)]),
+    ("a.yaml", "kind: List\nx: &x\n  items: [5, 6]\nitems:\n- *x\n- 7\n", [(5, 3), (6, 3)]),
+    ("a.yaml", "kind: List\nitems:\n- &x {kind: List, items: [\n5]}\n- *x\n", [(4, 1), (5, 3)]),
+    ("a.yaml", "kind: List\nitems:\n- &x {items: [5]}\n- kind: List\n  <<: *x\n", [(3, 3), (4, 3)]),
+])
+def test_an_item_that_is_no_object_is_named_with_its_own_place(tmp_path, name, text, places):
+    found = complaint(write(tmp_path, name, text))
+    assert [(code, place) for code, _, place in found] == [("not-an-object", place) for place in places]
+
+
+def test_an_item_that_nests_too_deeply_is_named_with_its_place(tmp_path):
+    text = '{"kind": "List", "items": [\n{"kind": "[[[["},\n' + "[" * 120 + "]" * 120 + "]}"
+    [(code, _, place)] = complaint(write(tmp_path, "a.json", text))
+    assert (code, place) == ("too-deep", (3, 99))
+
+
 def test_the_size_of_all_files_together_is_bounded(tmp_path):
     file = write(tmp_path, "a.yaml", "kind: Node\n")
     write(tmp_path, "b.yaml", "kind: Node\n")
