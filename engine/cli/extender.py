@@ -264,7 +264,7 @@ def server_of(options: argparse.Namespace, builtins: Builtins) -> Server:
                   decision_seconds=options.decision_timeout or DECISION_SECONDS,
                   stuck_seconds=options.stuck_timeout or STUCK_SECONDS,
                   close_seconds=(options.grace_period or _GRACE_SECONDS) * _CLOSE_SHARE,
-                  binds=bool(options.bind_pods), settle=ShortCollections().settle)
+                  binds=bool(options.bind_pods), collections=ShortCollections())
 
 
 def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Loaded]:

@@ -14,7 +14,8 @@ import time
 from typing import Final
 
 _SWITCH_INTERVAL_S: Final = 0.0001
-_SELDOM: Final = 1_000_000_000
+_SELDOM: Final = 900_000_000
+"""A number that nobody else sets, so that it shows whether somebody has set another one meanwhile."""
 _LONGEST_BREAK_S: Final = 0.005
 
 
@@ -47,7 +48,9 @@ class Gently:
             if not self._within:
                 interval, thresholds = self._before
                 sys.setswitchinterval(interval)
-                gc.set_threshold(*thresholds)
+                young, middle, old = gc.get_threshold()
+                if old == _SELDOM:
+                    gc.set_threshold(young, middle, thresholds[2])
 
     def pause(self) -> None:
         """Take a break, as long as this thread has computed since the last one; none outside of the block."""

@@ -11,6 +11,7 @@ The collector belongs to the process: whoever composes a server decides whether 
 from __future__ import annotations
 
 import gc
+import threading
 from typing import Final
 
 _LOOK_EVERY: Final = 20
@@ -23,7 +24,7 @@ _SLACK: Final = 500_000
 
 class ShortCollections:
     """Keeps collections short; `settle` is to be called once the cluster is loaded, and after each
-    listing, when its changes are applied.
+    listing, when its changes are applied. `close` gives the process the collector back as it was.
 
     Memory is bounded: once `growth` times as many objects as after the last full collection, and `slack` more, are out
     of sight, there is a full one.
@@ -37,20 +38,34 @@ class ShortCollections:
         self._look_every = look_every
         self._settled = 0
         self._lived = 0
+        self._before = gc.get_threshold()
+        self._closed = False
+        self._lock = threading.Lock()  # what settles is another thread than what closes, and may be late
 
     def settle(self) -> None:
         """Collect what is young, and put the rest out of the collector's sight."""
-        young, middle, _ = gc.get_threshold()
-        gc.set_threshold(young, middle, _NEVER)  # it is here that what has grown old is dealt with
-        gc.collect(1)
-        gc.freeze()
-        self._settled += 1
-        if self._settled % self._look_every == 1 % self._look_every:
-            count = gc.get_freeze_count()
-            if not self._lived:
-                self._lived = count
-            elif count > self._growth * self._lived + self._slack:
-                self._collect_all()
+        with self._lock:
+            if self._closed:
+                return
+            young, middle, _ = gc.get_threshold()
+            gc.set_threshold(young, middle, _NEVER)  # it is here that what has grown old is dealt with
+            gc.collect(1)
+            gc.freeze()
+            self._settled += 1
+            if self._settled % self._look_every == 1 % self._look_every:
+                count = gc.get_freeze_count()
+                if not self._lived:
+                    self._lived = count
+                elif count > self._growth * self._lived + self._slack:
+                    self._collect_all()
+
+    def close(self) -> None:
+        """Restore the thresholds of when this was made, and let the collector see all objects; `settle` is over."""
+        with self._lock:
+            if not self._closed and self._settled:
+                gc.set_threshold(*self._before)
+                gc.unfreeze()
+            self._closed = True
 
     def _collect_all(self) -> None:
         gc.unfreeze()

@@ -43,6 +43,7 @@ from ..reload.vetting import Vetter
 from ..source import PolicyError
 from .admin import Refused, Token, Wish, judge, refusal
 from .bodies import ExcessiveError, Malformed, read_binding
+from .collection import ShortCollections
 from .counters import Counters, evaluations_of, expressions_of
 from .decider import Decider, Stopped
 from .extender import Extender, Record, Verb
@@ -310,12 +311,12 @@ class Server:
         health: tuple[str, int] | None = None, token: Token | None = None,
         decision_seconds: float = DECISION_SECONDS, stuck_seconds: float = STUCK_SECONDS,
         close_seconds: float = _CLOSE_SECONDS, binds: bool = False,
-        settle: Callable[[], None] = lambda: None,
+        collections: ShortCollections | None = None,
     ) -> None:
         """`health` is an address at which probes and Prometheus are answered without TLS, and nobody else is.
 
-        `binds` is whether /bind is answered, by `Loaded.bind`. `settle` is called when a
-        cluster that is listed again is loaded, and when the changes of a listing are applied.
+        `binds` is whether /bind is answered, by `Loaded.bind`. `collections` settle when a
+        cluster that is listed again is loaded and when the changes of a listing are applied, and are closed at the end.
 
         Who shows the `token` may promote the shadow and go back to earlier generations; without one nobody may.
         A call is answered within `decision_seconds` of its body, and a decision that takes longer makes the server not
@@ -335,7 +336,7 @@ class Server:
         # What is shown is put together beside the event loop, which moves the bytes of calls.
         self._shower = ThreadPoolExecutor(2, thread_name_prefix="show")
         self._binds = binds
-        self._settle = settle
+        self._collections = collections
         self._binder = ThreadPoolExecutor(_BINDINGS_AT_ONCE, thread_name_prefix="bind")
         self._decision_seconds = decision_seconds
         self._close_seconds = close_seconds
@@ -382,6 +383,8 @@ class Server:
                     self.abandoned = self.abandoned or "listing the cluster"
                 self._shower.shutdown(wait=False, cancel_futures=True)
                 self._binder.shutdown(wait=False, cancel_futures=True)
+                if self._collections is not None:
+                    await asyncio.to_thread(self._collections.close)
 
     async def _load_until(self, stop: asyncio.Event) -> Loaded | None:
         """Return what is loaded; None where the server is to end before that."""
@@ -515,7 +518,7 @@ class Server:
         app.router.add_get("/metrics", self._metrics)
 
     async def _keep_fresh(self, loaded: Loaded, refresh: Refresh) -> None:
-        await asyncio.to_thread(self._settle)  # what was loaded lives on
+        await self._settle()  # what was loaded lives on
         while True:
             await asyncio.sleep(refresh.seconds)
             try:
@@ -552,7 +555,7 @@ class Server:
             for problem in found:
                 _LOG.warning("%s", problem.message)
         if changes:
-            await asyncio.to_thread(self._settle)
+            await self._settle()
         if "Pod" not in listing.views or not listing.views["Pod"].fault:
             await self._in_turn("comparing placements with a listing", placements.listed, since)
         for kind, view in listing.views.items():
@@ -562,6 +565,10 @@ class Server:
             elif known.stale and not view.fault:
                 _LOG.warning("%s: is listed again", kind)
         return not any(view.stale for view in listing.views.values())
+
+    async def _settle(self) -> None:
+        if self._collections is not None:
+            await asyncio.to_thread(self._collections.settle)
 
     # kube-scheduler's calls
 

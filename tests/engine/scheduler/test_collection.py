@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import weakref
 
 import pytest
 
+from koordpolicy.engine.reload.gently import Gently
 from koordpolicy.engine.scheduler.collection import ShortCollections
+from koordpolicy.engine.scheduler.server import Server
 
 
 @pytest.fixture(autouse=True)
@@ -61,3 +64,43 @@ def test_old_cycles_are_collected_once_too_many_have_gathered():
         highest = max(highest, gc.get_freeze_count())
     assert collections.full >= 2
     assert highest - lowest < 10_000
+
+
+def test_the_collector_is_given_back_as_it_was():
+    thresholds = gc.get_threshold()
+    collections = ShortCollections()
+    collections.settle()
+    collections.settle()
+    assert gc.get_threshold() != thresholds
+    collections.close()
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (thresholds, 0)
+    collections.settle()
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (thresholds, 0)
+
+
+def test_the_collector_is_given_back_as_it_was_whenever_something_is_compiled():
+    thresholds = gc.get_threshold()
+    gently, collections = Gently(), ShortCollections()
+    with gently:
+        collections.settle()
+    settled = gc.get_threshold()
+    with gently:
+        pass
+    assert (gc.get_threshold(), settled == thresholds) == (settled, False)
+    with gently:
+        assert gc.get_threshold() != settled
+        collections.close()
+    assert gc.get_threshold() == thresholds
+
+
+def test_a_server_gives_the_collector_back_at_its_end():
+    thresholds = gc.get_threshold()
+    collections = ShortCollections()
+
+    def load():
+        collections.settle()
+        raise ValueError("nothing to load")
+
+    with pytest.raises(ValueError, match="nothing to load"):
+        asyncio.run(Server(load, collections=collections).run("127.0.0.1", 0, asyncio.Event()))
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (thresholds, 0)
