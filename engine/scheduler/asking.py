@@ -1,7 +1,7 @@
-"""One pod's questions to the plugins of its profile, from the first transformer to the last score.
+"""Runs the plugins of a profile for one pod: preFilters, filters and scores, with the transformers before and after.
 
-What a plugin raises, or answers in another shape than its protocol says, becomes that plugin's failure here and nowhere
-else; it means what `engine.points` says of an error at the point.
+An exception that a plugin raises, or a result of another shape than its protocol says, becomes that plugin's failure
+here and nowhere else; it means what `engine.points` says of an error at the point.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,15 +41,12 @@ from .nominations import Nominations
 from .profile import Active, Profile
 from .rowwise import describe, failed, sound
 from .standing import Group, Standing, among, asked_again, step_of
-from .verdict import NOWHERE, DeferredSteps, Failure, Filtered, Scored, in_fixed_words
+from .verdict import NOWHERE, DeferredSteps, Failure, Filtered, PodRejection, Scored, in_fixed_words
 
 _FEW: Final = 64
 """Up to so many rows, plugins are asked about them: answers about all nodes are not worth their while."""
 
 _NO_ROW: Final = np.zeros(0, np.bool_)
-
-Whole: TypeAlias = tuple[str, Point, Refusal]
-"""Who refused the pod as a whole, where, and why."""
 
 OTHER_NODES = "node(s) didn't satisfy plugin(s) [{}]"
 """What is said of nodes that preFilters left out; it names all that left out any (kube-scheduler's words)."""
@@ -66,8 +63,8 @@ class Phase:
 
 
 @dataclass(slots=True)
-class Asking:
-    """What has been found out about one pod so far."""
+class PluginRunner:
+    """Runs the plugins of one profile for one pod, and holds their results so far."""
 
     profile: Profile
     state: CycleState
@@ -94,31 +91,31 @@ class Asking:
         failed = rest.failed or any(step.answer.errors for step in before)
         return DeferredSteps(lambda: chain(before, rest), failed=failed)
 
-    def prepare(self, rows: Rows) -> tuple[Whole | None, Rows]:
-        """Ask everything that comes before the filters; return who refused the pod, and the rows that are left."""
+    def run_pre_filters(self, rows: Rows) -> tuple[PodRejection | None, Rows]:
+        """Run all that comes before the filters; return the pod's rejection or None, and the rows that are left."""
         for active in self.profile.having(BeforePreFilter):
-            refusal = self._change(active, Point.PRE_FILTER, "before_pre_filter")
+            refusal = self._run_transformer(active, Point.PRE_FILTER, "before_pre_filter")
             if refusal is not None:
                 return refusal, NOWHERE
-        refusal, rows = self.pre_filters(rows)
+        refusal, rows = self.run_pre_filter_plugins(rows)
         if refusal is not None:
             return refusal, NOWHERE
         for active in self.profile.having(AfterPreFilter):
-            refusal = self._check(active, Point.PRE_FILTER, "after_pre_filter", rows)
+            refusal = self._run_check(active, Point.PRE_FILTER, "after_pre_filter", rows)
             if refusal is not None:
                 return refusal, NOWHERE
         for active in self.profile.having(FindOneNode)[:1]:
-            refusal, rows = self._planned(active, rows)
+            refusal, rows = self._find_one_node(active, rows)
             if refusal is not None:
                 return refusal, NOWHERE
         for active in self.profile.having(BeforeFilter):
-            refusal = self._change(active, Point.FILTER, "before_filter", rows)
+            refusal = self._run_transformer(active, Point.FILTER, "before_filter", rows)
             if refusal is not None:
                 return refusal, NOWHERE
         return None, rows
 
-    def pre_filters(self, rows: Rows) -> tuple[Whole | None, Rows]:
-        """Ask the preFilters; return who refused the pod, and the rows that they left."""
+    def run_pre_filter_plugins(self, rows: Rows) -> tuple[PodRejection | None, Rows]:
+        """Run the preFilters; return the pod's rejection or None, and the rows that they leave."""
         everything = rows
         errors: list[tuple[str, EvaluationError]] = []
         self.state[IgnoredErrors] = errors
@@ -127,7 +124,7 @@ class Asking:
         for active in self.profile.pre_filters:
             if active.name in self.skipped:  # in a what-if: who has nothing to do with the pod is not asked again
                 continue
-            answer = self._pre_filter(active, errors)
+            answer = self._run_pre_filter(active, errors)
             if answer is None:
                 continue
             if isinstance(answer, Skip):
@@ -148,8 +145,8 @@ class Asking:
         self._note_left_out(left_out)
         return None, rows
 
-    def filters(self, rows: Rows, nominations: Nominations | None = None) -> Rows:
-        """Ask the filters about rows; return those that passed.
+    def run_filters(self, rows: Rows, nominations: Nominations | None = None) -> Rows:
+        """Run the filters over rows; return the rows that pass.
 
         A node that was promised to pods of no lower priority must take this one beside them, and without them too:
         each such node by itself, as if only its own promises were kept.
@@ -163,7 +160,7 @@ class Asking:
             rows = np.sort(np.concatenate((rows[~promised], *beside)))
         self._rest = None
         if self._keeps(rows):
-            return self._kept_filters(rows)
+            return self._run_cached_filters(rows)
         everything = rows
         for active in self.profile.filters:
             if not len(rows) and not self.exhaustive:
@@ -171,7 +168,7 @@ class Asking:
             if active.name in self.skipped:
                 continue
             asked = everything if self.exhaustive else rows
-            answer = self._filter(active, asked)
+            answer = self._run_filter(active, asked)
             refused, kept = _split(answer.passed, asked)
             if len(refused) or answer.errors:
                 self._note(active, answer, asked, refused)
@@ -189,16 +186,16 @@ class Asking:
         """Return which of the rows take the pod beside those that they are promised to."""
         names = map(self.snapshot.names.__getitem__, rows.tolist())
         view = self.snapshot.overlay({name: rivals[name] for name in names})
-        beside = Asking(self.profile, self.state.clone(), self.pod, view, self.exhaustive, self.failures, self.found,
-                        set(self.skipped))
-        refusal, _ = beside.pre_filters(rows)
+        beside = PluginRunner(self.profile, self.state.clone(), self.pod, view, self.exhaustive, self.failures,
+                              self.found, set(self.skipped))
+        refusal, _ = beside.run_pre_filter_plugins(rows)
         if refusal is not None:
             self._note_whole(refusal, rows)
             return NOWHERE
-        return beside.filters(rows)
+        return beside.run_filters(rows)
 
-    def _kept_filters(self, rows: Rows) -> Rows:
-        """Do what `filters` does, with the answers that stand."""
+    def _run_cached_filters(self, rows: Rows) -> Rows:
+        """Do what `run_filters` does, from the result cache."""
         skipped = frozenset(self.skipped)
         actives = self.profile.without(Point.FILTER, skipped)
         kept = self._of_cluster().answers(Point.FILTER, skipped, rows)
@@ -210,7 +207,7 @@ class Asking:
             asked = kept.left_before(place) if first is None else rows[(first < 0) | (first > place)]
             if not len(asked):
                 continue
-            answer = self._filter(active, asked)
+            answer = self._run_filter(active, asked)
             refused, _ = _split(answer.passed, asked)
             if len(refused) or answer.errors:
                 others[place] = answer, asked, refused
@@ -254,27 +251,30 @@ class Asking:
             self._standing = standing = Standing(self.profile, self.state, self.pod, self.snapshot)
         return standing
 
-    def passed(self, rows: Rows, nominations: Nominations | None) -> tuple[Whole | None, Rows]:
-        """Return what is left of prepared rows after all filters: one row where that is the pod's by promise."""
+    def find_feasible_nodes(self, rows: Rows, nominations: Nominations | None) -> tuple[PodRejection | None, Rows]:
+        """Run all filters; return the pod's rejection or None, and the feasible rows.
+
+        Its nominated node, where it is feasible, is the only one.
+        """
         promised = self._promised(rows, nominations)
         if len(promised) and not self.exhaustive:
             before = len(self.found)
-            if len(self.filters(promised, nominations)):
+            if len(self.run_filters(promised, nominations)):
                 return None, promised
             del self.found[before:]  # it is asked again with the others
         for active in self.profile.having(PreferNodes)[:1]:
-            preferred = self._preferred(active, rows, nominations)
+            preferred = self._first_preferred_node(active, rows, nominations)
             if len(preferred):
                 return None, preferred
-        rows = self.filters(rows, nominations)
+        rows = self.run_filters(rows, nominations)
         for active in self.profile.having(AfterFilter):
-            refusal = self._check(active, Point.FILTER, "after_filter", rows)
+            refusal = self._run_check(active, Point.FILTER, "after_filter", rows)
             if refusal is not None:
                 return refusal, NOWHERE
         return None, rows
 
-    def scores(self, rows: Rows) -> tuple[Whole | None, Sequence[Scored], NDArray[np.int64]]:
-        """Return who ended the cycle, what the scorers said about the rows, and the weighted totals in their order."""
+    def score_nodes(self, rows: Rows) -> tuple[PodRejection | None, Sequence[Scored], NDArray[np.int64]]:
+        """Run the scorers; return the pod's rejection or None, the scores, and the weighted totals in row order."""
         totals = np.zeros(len(rows), np.int64)
         if not len(rows):
             return None, (), totals
@@ -289,7 +289,7 @@ class Asking:
             elif answer is not None:
                 return (active.name, Point.PRE_SCORE, answer), (), totals
         for active in self.profile.having(BeforeScore):
-            refusal = self._change(active, Point.SCORE, "before_score", rows)
+            refusal = self._run_transformer(active, Point.SCORE, "before_score", rows)
             if refusal is not None:
                 return refusal, (), totals
         found: dict[int, tuple[Active, Scores]] = {}
@@ -301,7 +301,7 @@ class Asking:
             totals = kept.values.copy() if len(rows) == len(kept.values) else kept.values[rows]
             others = kept.asked_anew
         for place, active in others:
-            scores = self._score(active, rows)
+            scores = self._run_score(active, rows)
             found[place] = active, scores
             if active.enforced:
                 chosen = scores.values[rows]
@@ -324,7 +324,7 @@ class Asking:
         index = None if node is None else self.snapshot.index.get(node)
         return NOWHERE if index is None else rows[rows == index]
 
-    def _preferred(self, active: Active, rows: Rows, nominations: Nominations | None) -> Rows:
+    def _first_preferred_node(self, active: Active, rows: Rows, nominations: Nominations | None) -> Rows:
         answer = guarded(
             self.failures, active, Point.FILTER, active.ask.prefer_nodes, self.state, self.pod, self.snapshot, rows,
             kinds=(Skip, tuple, list),
@@ -336,12 +336,12 @@ class Asking:
             one = rows[rows == row] if row is not None else NOWHERE
             if len(one):
                 before = len(self.found)
-                if len(self.filters(one, nominations)):
+                if len(self.run_filters(one, nominations)):
                     return one
                 del self.found[before:]
         return NOWHERE
 
-    def _planned(self, active: Active, rows: Rows) -> tuple[Whole | None, Rows]:
+    def _find_one_node(self, active: Active, rows: Rows) -> tuple[PodRejection | None, Rows]:
         answer = guarded(
             self.failures, active, Point.PRE_FILTER, active.ask.find_one_node,
             self.state, self.pod, self.snapshot, rows, kinds=(Plan, Skip),
@@ -377,7 +377,7 @@ class Asking:
                 refusal = Refusal("", said, Code.UNRESOLVABLE)
                 self._note(active, _refusing(refusal, rows, self.snapshot.size), rows, rows)
 
-    def _left_no_node(self, left_out: Sequence[tuple[Active, Rows]]) -> Whole:
+    def _left_no_node(self, left_out: Sequence[tuple[Active, Rows]]) -> PodRejection:
         """Return the refusal of a pod for which the preFilters have no node in common, whatever nodes there are."""
         self._note_left_out(left_out)
         enforced = [active for active, _ in left_out if active.enforced]
@@ -389,15 +389,15 @@ class Asking:
         self.found.append(Filtered(plugin.name, plugin.origin, _secured(active, answer), asked, refused,
                                    plugin.enforcement))
 
-    def _note_whole(self, refusal: Whole, rows: Rows) -> None:
+    def _note_whole(self, refusal: PodRejection, rows: Rows) -> None:
         name, _, reason = refusal
         active = next(each for each in self.profile.pre_filters if each.name == name)
         self._note(active, _refusing(reason, rows, self.snapshot.size), rows, rows)
 
-    # The questions
+    # Calls of plugins
 
-    def _pre_filter(self, active: Active, errors: list[tuple[str, EvaluationError]]) -> Any:
-        """Ask one preFilter; `errors` is where it leaves what does not count, and is empty before and after that."""
+    def _run_pre_filter(self, active: Active, errors: list[tuple[str, EvaluationError]]) -> Any:
+        """Run one preFilter; it leaves errors that do not count in `errors`, which is empty before and after."""
         answer = guarded(
             self.failures, active, Point.PRE_FILTER, active.ask.pre_filter, self.state, self.pod, self.snapshot,
             kinds=(OnlyNodes, Skip),
@@ -409,7 +409,7 @@ class Asking:
             errors.clear()
         return answer
 
-    def _filter(self, active: Active, rows: Rows) -> Answer:
+    def _run_filter(self, active: Active, rows: Rows) -> Answer:
         size, point = self.snapshot.size, Point.FILTER  # the point is read off the stack: see `watchdog`
         try:
             answer: Answer = active.ask.filter(self.state, self.pod, self.snapshot, rows)
@@ -421,7 +421,7 @@ class Asking:
             return _refusing_all(_refusal_for(error), size)
         return answer
 
-    def _score(self, active: Active, rows: Rows) -> Scores:
+    def _run_score(self, active: Active, rows: Rows) -> Scores:
         size, point = self.snapshot.size, Point.SCORE  # the point is read off the stack: see `watchdog`
         try:
             scores: Scores = active.ask.score(self.state, self.pod, self.snapshot, rows)
@@ -437,7 +437,7 @@ class Asking:
             return _without_outliers(scores, rows)
         return scores
 
-    def _change(self, active: Active, point: Point, method: str, *rows: Rows) -> Whole | None:
+    def _run_transformer(self, active: Active, point: Point, method: str, *rows: Rows) -> PodRejection | None:
         answer = guarded(
             self.failures, active, point, getattr(active.ask, method), self.state, self.pod, self.snapshot, *rows,
             kinds=(Changed,),
@@ -450,7 +450,7 @@ class Asking:
             return None
         return None if answer is None else (active.name, point, answer)
 
-    def _check(self, active: Active, point: Point, method: str, rows: Rows) -> Whole | None:
+    def _run_check(self, active: Active, point: Point, method: str, rows: Rows) -> PodRejection | None:
         answer = guarded(
             self.failures, active, point, getattr(active.ask, method), self.state, self.pod, self.snapshot, rows,
             kinds=(),
@@ -522,9 +522,9 @@ class RefusedNodes:
     """What a postFilter is told of the nodes that refused a pod (fulfils `plugins.Refused`)."""
 
     def __init__(
-        self, asking: Asking, refusal: Whole | None, rows: Rows, nominations: Nominations | None,
+        self, runner: PluginRunner, refusal: PodRejection | None, rows: Rows, nominations: Nominations | None,
     ) -> None:
-        self._asking = asking
+        self._runner = runner
         self._refusal = refusal
         self._rows = rows
         self._nominations = nominations
@@ -554,33 +554,33 @@ class RefusedNodes:
 
     def passes(self, changed: Snapshot, rows: Rows) -> Rows:
         """Return the rows that would pass all filters in another view of the cluster."""
-        return self._asked_about(changed, rows)[2]
+        return self._run_filters_on(changed, rows)[2]
 
     def why_not(self, changed: Snapshot, row: int) -> tuple[str, ...]:
         """Return the reasons for which a node would refuse the pod in another view; empty where it would not."""
         rows = np.array([row], np.intp)
-        asking, refusal, passed = self._asked_about(changed, rows)
+        runner, refusal, passed = self._run_filters_on(changed, rows)
         if refusal is not None:
             return (refusal[2].message,)
         if len(passed):
             return ()
-        first = next(step for step in _enforced(asking) if row in step.refused)
+        first = next(step for step in _enforced(runner) if row in step.refused)
         return tuple(in_fixed_words(first, rows))
 
-    def _asked_about(self, changed: Snapshot, rows: Rows) -> tuple[Asking, Whole | None, Rows]:
-        was = self._asking
-        asking = Asking(was.profile, was.state.clone(), was.pod, changed, skipped=set(was.skipped))
-        refusal, rows = asking.pre_filters(rows)
-        return asking, refusal, asking.filters(rows, self._nominations) if refusal is None else NOWHERE
+    def _run_filters_on(self, changed: Snapshot, rows: Rows) -> tuple[PluginRunner, PodRejection | None, Rows]:
+        was = self._runner
+        runner = PluginRunner(was.profile, was.state.clone(), was.pod, changed, skipped=set(was.skipped))
+        refusal, rows = runner.run_pre_filter_plugins(rows)
+        return runner, refusal, runner.run_filters(rows, self._nominations) if refusal is None else NOWHERE
 
     def _steps(self) -> list[Filtered]:
-        return _enforced(self._asking)
+        return _enforced(self._runner)
 
 
-def _enforced(asking: Asking) -> list[Filtered]:
-    enforced = {each.name for each in asking.profile.filters if each.enforced}
-    enforced |= {each.name for each in asking.profile.pre_filters if each.enforced}
-    return [step for step in asking.steps if step.plugin in enforced]
+def _enforced(runner: PluginRunner) -> list[Filtered]:
+    enforced = {each.name for each in runner.profile.filters if each.enforced}
+    enforced |= {each.name for each in runner.profile.pre_filters if each.enforced}
+    return [step for step in runner.steps if step.plugin in enforced]
 
 
 def scored(active: Active, scores: Scores) -> Scored:

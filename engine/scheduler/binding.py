@@ -20,7 +20,7 @@ from .asking import guarded
 from .profile import Active, Profile
 from .reservations import is_reserve_pod, reservation_of
 from .rowwise import describe
-from .verdict import Failure, Verdict
+from .verdict import Failure, PodRejection, Verdict
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Bound:
     state: CycleState
     verdict: Verdict
     failures: list[Failure] = field(default_factory=list)
-    refusal: tuple[str, Point, Refusal] | None = None
+    refusal: PodRejection | None = None
 
     def __post_init__(self) -> None:
         """Begin with what failed already."""

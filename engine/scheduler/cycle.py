@@ -42,7 +42,7 @@ from ..points import Code, Framework, Point, Refusal
 from ..registry import Live, Registry
 from ..reload.instances import Adoption, Instances, Lease
 from ..source import PolicyError
-from .asking import Asking, Phase, RefusedNodes, guarded, odd_answer
+from .asking import Phase, PluginRunner, RefusedNodes, guarded, odd_answer
 from .binding import Bound, Parked, WaitingRoom, bind, same_pod
 from .diagnosis import diagnosis_of
 from .events import EventHub, Subscriber
@@ -115,51 +115,51 @@ def decide(
     failure, with the meaning that `engine.points` gives to an error at its point. Where no node is left, the plugins
     that can make room (postFilter) are asked which pods would have to go; nobody is evicted here.
     """
-    asking = Asking(profile, CycleState() if state is None else state, pod, snapshot, exhaustive)
+    runner = PluginRunner(profile, CycleState() if state is None else state, pod, snapshot, exhaustive)
     everything = all_rows(snapshot.size)
-    refusal, rows = asking.prepare(everything)
+    refusal, rows = runner.run_pre_filters(everything)
     if refusal is None:
-        refusal, rows = asking.passed(rows, nominations)
-    names, steps = snapshot.names, asking.steps
+        refusal, rows = runner.find_feasible_nodes(rows, nominations)
+    names, steps = snapshot.names, runner.steps
     if refusal is not None or not len(rows):
         verdict = Verdict(pod, profile.name, profile.generation, names, filters=steps, passed=rows, refusal=refusal,
-                          failures=tuple(asking.failures))
-        return _with_room(verdict, asking, RefusedNodes(asking, refusal, everything, nominations))
+                          failures=tuple(runner.failures))
+        return _with_room(verdict, runner, RefusedNodes(runner, refusal, everything, nominations))
     scores: Sequence[Scored] = ()
     totals: NDArray[np.int64] | None = None
     row, among = int(rows[0]), 1
     if len(rows) > 1 or exhaustive:
-        refusal, scores, totals = asking.scores(rows)
+        refusal, scores, totals = runner.score_nodes(rows)
         if refusal is not None:
             return Verdict(pod, profile.name, profile.generation, names, filters=steps, passed=rows, refusal=refusal,
-                           failures=tuple(asking.failures))
+                           failures=tuple(runner.failures))
         best = rows[totals == totals.max()]
         row, among = tie_break.pick(best), len(best)
     verdict = Verdict(
         pod, profile.name, profile.generation, names, names[row], row, filters=steps, passed=rows, scores=scores,
-        totals=totals, tie=Tie(tie_break.rule, among, tie_break.seed), failures=tuple(asking.failures),
+        totals=totals, tie=Tie(tie_break.rule, among, tie_break.seed), failures=tuple(runner.failures),
     )
-    return _nominated(verdict, asking)
+    return _nominated(verdict, runner)
 
 
-def _nominated(verdict: Verdict, asking: Asking) -> Verdict:
+def _nominated(verdict: Verdict, runner: PluginRunner) -> Verdict:
     """Let the plugins choose what the pod takes on its node: its reservation (spec/scheduler.md 1.3, step 9)."""
-    for active in asking.profile.having(ReservationNominator):
+    for active in runner.profile.having(ReservationNominator):
         refusal = guarded(
-            asking.failures, active, Point.SCORE, active.ask.nominate_reservation,
-            asking.state, asking.pod, asking.snapshot, verdict.row, kinds=(),
+            runner.failures, active, Point.SCORE, active.ask.nominate_reservation,
+            runner.state, runner.pod, runner.snapshot, verdict.row, kinds=(),
         )
         if refusal is not None:
             return replace(verdict, node=None, row=-1, refusal=(active.name, Point.SCORE, refusal),
-                           failures=tuple(asking.failures))
+                           failures=tuple(runner.failures))
     return verdict
 
 
-def _with_room(verdict: Verdict, asking: Asking, refused: RefusedNodes) -> Verdict:
+def _with_room(verdict: Verdict, runner: PluginRunner, refused: RefusedNodes) -> Verdict:
     """Ask who can make room; an error of the cycle is no reason to take anybody's place."""
     if verdict.refusal is not None and verdict.refusal[2].code is Code.ERROR:
         return verdict
-    profile, state = asking.profile, asking.state
+    profile, state = runner.profile, runner.state
     if not (profile.at[Point.POST_FILTER] or profile.having(AfterPostFilter)):
         return verdict
     state[Phase] = Point.POST_FILTER
@@ -167,11 +167,11 @@ def _with_room(verdict: Verdict, asking: Asking, refused: RefusedNodes) -> Verdi
     told: list[tuple[str, Refusal]] = []
     for active in profile.at[Point.POST_FILTER]:
         answer = guarded(
-            asking.failures, active, Point.POST_FILTER, active.ask.post_filter,
-            state, asking.pod, asking.snapshot, refused, kinds=(Nomination,),
+            runner.failures, active, Point.POST_FILTER, active.ask.post_filter,
+            state, runner.pod, runner.snapshot, refused, kinds=(Nomination,),
         )
-        if isinstance(answer, Nomination) and answer.node not in asking.snapshot.index:
-            answer = odd_answer(asking.failures, active, Point.POST_FILTER, answer)
+        if isinstance(answer, Nomination) and answer.node not in runner.snapshot.index:
+            answer = odd_answer(runner.failures, active, Point.POST_FILTER, answer)
         if isinstance(answer, Nomination):
             nomination = answer
             break
@@ -181,10 +181,10 @@ def _with_room(verdict: Verdict, asking: Asking, refused: RefusedNodes) -> Verdi
                 break
     for active in profile.having(AfterPostFilter):
         guarded(
-            asking.failures, active, Point.POST_FILTER, active.ask.after_post_filter,
-            state, asking.pod, asking.snapshot, refused, nomination,
+            runner.failures, active, Point.POST_FILTER, active.ask.after_post_filter,
+            state, runner.pod, runner.snapshot, refused, nomination,
         )
-    return replace(verdict, nomination=nomination, no_room=tuple(told), failures=tuple(asking.failures))
+    return replace(verdict, nomination=nomination, no_room=tuple(told), failures=tuple(runner.failures))
 
 
 def filter_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: Rows | None = None) -> Verdict:
@@ -192,13 +192,13 @@ def filter_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: R
 
     The verdict chooses no node and has no scores; `passed` is its answer, unless the pod was refused as a whole.
     """
-    asking = Asking(profile, CycleState(), pod, snapshot)
+    runner = PluginRunner(profile, CycleState(), pod, snapshot)
     rows = all_rows(snapshot.size) if among is None else among
-    refusal, passed = asking.prepare(rows)
+    refusal, passed = runner.run_pre_filters(rows)
     if refusal is None:
-        refusal, passed = asking.passed(passed, None)
-    return Verdict(pod, profile.name, profile.generation, snapshot.names, filters=asking.steps, passed=passed,
-                   refusal=refusal, failures=tuple(asking.failures), considered=len(rows))
+        refusal, passed = runner.find_feasible_nodes(passed, None)
+    return Verdict(pod, profile.name, profile.generation, snapshot.names, filters=runner.steps, passed=passed,
+                   refusal=refusal, failures=tuple(runner.failures), considered=len(rows))
 
 
 def score_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: Rows | None = None) -> Verdict:
@@ -206,12 +206,12 @@ def score_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: Ro
 
     The verdict chooses no node; `totals` is its answer, in the order of `passed`, which are the nodes asked about.
     """
-    asking = Asking(profile, CycleState(), pod, snapshot)
+    runner = PluginRunner(profile, CycleState(), pod, snapshot)
     rows = all_rows(snapshot.size) if among is None else among
-    asking.prepare(rows)  # what it leaves in the state is there for the scores; the pod has passed
-    refusal, scores, totals = asking.scores(rows)
+    runner.run_pre_filters(rows)  # what it leaves in the state is there for the scores; the pod has passed
+    refusal, scores, totals = runner.score_nodes(rows)
     return Verdict(pod, profile.name, profile.generation, snapshot.names, passed=rows, totals=totals, scores=scores,
-                   refusal=refusal, failures=tuple(asking.failures), considered=len(rows))
+                   refusal=refusal, failures=tuple(runner.failures), considered=len(rows))
 
 
 @dataclass(frozen=True, slots=True)

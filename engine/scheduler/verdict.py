@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from .messages import NO_NODES, refused_whole, unavailable, with_post_filters
 
 NOWHERE = np.zeros(0, dtype=np.intp)
 _MOST_REASONS = 10
+
+PodRejection: TypeAlias = tuple[str, Point, Refusal]
+"""The plugin that rejected a pod as a whole, the point, and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,7 @@ class Verdict:
     tie: Tie | None = None
     considered: int = -1
     """How many nodes were asked about; -1 for all."""
-    refusal: tuple[str, Point, Refusal] | None = None
+    refusal: PodRejection | None = None
     """Which plugin refused the pod as a whole (before any node was looked at, or when reserving), and why."""
     nomination: Nomination | None = None
     """The node that the pod is promised, and who has to leave it first; None where no room can be made."""
