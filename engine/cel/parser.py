@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Never
 
 from ..source import PolicyError, Problem, Source
+from . import suggestions
 from .ast import (
     Bind,
     Call,
@@ -30,6 +31,7 @@ from .ast import (
 )
 from .environment import Limits
 from .lexer import RESERVED, LiteralError, Token, decode, double, integer, tokenize
+from .suggestions import UnexpectedToken
 
 _BINARY: Final = {
     "||": (2, "_||_"), "&&": (3, "_&&_"),
@@ -59,27 +61,6 @@ _TWO_VARIABLES: Final = {
 }  # fmt: skip
 _OPTIONAL_MAP: Final = frozenset((("optMap", 2), ("optFlatMap", 2)))
 _PREDICATES: Final = frozenset((Macro.ALL, Macro.EXISTS, Macro.EXISTS_ONE, Macro.FILTER))
-
-_HINTS: Final = {
-    "=": "did you mean `==`?",
-    "&": "did you mean `&&`?",
-    "|": "did you mean `||`?",
-    "$": "a name holds letters, digits and `_` only",
-    "@": "a name holds letters, digits and `_` only",
-    "#": "a comment begins with `//`",
-    ";": "an expression has one value and no statements: name parts of it under `variables`",
-    "^": "there is no such operator",
-    "~": "there is no such operator",
-    "\\": "a backslash has a meaning inside quotes only",
-}  # fmt: skip
-_INSTEAD: Final = {"and": "&&", "or": "||", "not": "!", "is": "==", "eq": "==", "ne": "!=", "mod": "%", "div": "/"}
-_CHOICE: Final = "a choice is written `condition ? value : other`"
-_UNITS: Final = {
-    "Ki": 1024, "Mi": 1024**2, "Gi": 1024**3, "Ti": 1024**4, "Pi": 1024**5,
-    "k": 10**3, "K": 1024, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "KB": 1024, "MB": 1024**2, "GB": 1024**3,
-}  # fmt: skip
-"""What people write behind a number; where they mean bytes, two letters are the binary ones."""
-_TIMES: Final = frozenset(("ns", "us", "ms", "s", "m", "h"))
 
 
 def parse(
@@ -186,75 +167,22 @@ class _Parser:
             self.fail_at_fault(token)
         shown = text if len(text) <= 40 else text[:37] + "..."
         found = "the end of the expression" if kind == "end" else f"`{shown}`"
-        self.fail(f"expected {expected}, found {found}", start, max(end, start + 1), self.hint(token, expected))
+        help_ = suggestions.for_token(self.unexpected(token, expected))
+        self.fail(f"expected {expected}, found {found}", start, max(end, start + 1), help_)
 
-    def hint(self, token: Token, expected: str) -> str:
-        before = self.tokens[self.index - 1] if self.index else None
-        text = token.text
-        operand = expected.startswith("a value")
-        if operand:
-            if before is not None and before.text == "%":
-                return "`%` is the remainder of a division; a percentage is a number, as in `x * 100 / y > 60`"
-            if text == "+":
-                return "there is no unary `+`"
-            if text == "?" and before is not None and before.text == "?":
-                return "there is no `??`: write `x.?y.orValue(z)`"
-            if text in (">", "=") and before is not None and before.text in ("<", "!=", "=="):
-                return "did you mean `!=`?" if text == ">" else f"did you mean `{before.text}`?"
-            if text in ("!", "-") and before is not None and before.text in ("!", "-"):
-                return "put parentheses around the inner part: `!` and `-` cannot follow each other"
-            if before is not None and before.text == "," and text == ")":
-                return "the arguments of a call take no trailing comma"
-            return ""
-        if text == "not" and self.tokens[min(self.index + 1, len(self.tokens) - 1)].kind == "in":
-            return "did you mean `!(x in y)`?"
-        if before is not None and before.text in _INSTEAD and before.kind == "ident":
-            return f"did you mean `{_INSTEAD[before.text]}`?"
-        if text in _INSTEAD and token.kind == "ident":
-            return f"did you mean `{_INSTEAD[text]}`?"
-        if before is not None and before.kind in ("int", "double") and before.end == token.start:
-            unit = self.unit(before, text)
-            if unit:
-                return unit
-        if text == "if" and token.kind == "ident":
-            return _CHOICE
-        if text == "," and expected == "`)`":
-            return "a list is written `[...]`, as in `x in ['a', 'b']`"
-        if text == "?":
-            return "put parentheses around a condition inside a condition"
-        if text == "(" and expected != "the name of a field":
-            return "only a name can be called"
-        if text == ":" and expected == "`]`":
-            return "a part of a list is `x.slice(1, 2)`, of a text `x.substring(1, 2)`"
-        if text == "in" and before is not None and before.text == ".":
-            return "this word is never a name: write `x['in']`"
-        if text.startswith(".") and token.kind == "double":
-            return "write `[n]` for an element of a list"
-        if before is not None and before.kind == "string" and token.kind in ("string", "ident"):
-            return "`+` joins texts, and a quote inside of a text is written `\\'`"
-        if before is not None and before.kind == "ident" and token.kind in ("string", "bytes"):
-            return "a string begins with a quote, `r'` or `b'`"
-        if token.kind == "end" and expected == "`:`" and "?." in self.source.text:
-            return "did you mean `.?`, an optional field?"
-        if token.kind == "end" and expected.startswith("`"):
-            opened = next((each for each in reversed(self.pending) if each.kind in _CLOSING), None)
-            if opened is not None:
-                line, column = self.source.position(opened.position)
-                bracket = self.source.text[opened.position]
-                return f"the `{bracket}` at line {line}, column {column} is not closed"
-        return ""
-
-    def unit(self, number: Token, word: str) -> str:
-        """Return what to write where a word stands behind a number as if it were its unit; else an empty text."""
-        size = _UNITS.get(word)
-        if size is not None and number.kind == "int" and len(number.text) <= 19:
-            return f"a number has no unit: write `{integer(number.text) * size}`"
-        if word == "m":
-            return (f"a number has no unit: a thousandth is written as a whole number (cpu is in milli-cores), "
-                    f"and minutes as `duration('{number.text}m')`")
-        if word in _TIMES:
-            return f"a number has no unit: write `duration('{number.text}{word}')`"
-        return ""
+    def unexpected(self, token: Token, expected: str) -> UnexpectedToken:
+        """Return a token with what stands around it."""
+        index, tokens = self.index, self.tokens
+        opened = next((each for each in reversed(self.pending) if each.kind in _CLOSING), None)
+        unclosed = ""
+        if opened is not None:
+            line, column = self.source.position(opened.position)
+            unclosed = f"the `{self.source.text[opened.position]}` at line {line}, column {column}"
+        found = UnexpectedToken(
+            token, expected, after=tokens[min(index + 1, len(tokens) - 1)], expression=self.source.text,
+            unclosed=unclosed,
+        )
+        return found._replace(before=tokens[index - 1]) if index else found
 
     def fail_at_fault(self, token: Token) -> Never:
         """Complain about what is no token."""
@@ -272,17 +200,10 @@ class _Parser:
                 "unterminated string", start, len(code) if end == -1 else end,
                 f"it ends with `{code[quote]}` on the same line; a text of several lines stands between {long}",
             )  # fmt: skip
-        help = _HINTS.get(text, "")  # noqa: A001
-        if text == "=" and code[start - 1 : start] in ("=", "!", "<", ">") and start:
-            help = f"did you mean `{code[start - 1 : start].replace('=', '==').replace('!', '!=')}`?"  # noqa: A001
-        elif code.startswith("=>", start):
-            help = "did you mean `>=`?"  # noqa: A001
-        elif text == "`":
-            help = "a back-quoted name holds letters, digits, `_ . - /` and blanks, and ends with a back-quote"  # noqa: A001
-        elif text in "\u2018\u2019\u201c\u201d":
-            help = "did you mean `'`?"  # noqa: A001
         shown = text if text.isprintable() else f"U+{ord(text):04X}"
-        self.fail(f"unexpected character `{shown}`", start, start + 1, help)
+        self.fail(
+            f"unexpected character `{shown}`", start, start + 1, suggestions.for_character(text, code, start),
+        )  # fmt: skip
 
     def next_id(self) -> int:
         self.last_id += 1
@@ -479,7 +400,7 @@ class _Parser:
     def name(self, text: str, position: int, start: int, end: int, *, rooted: bool) -> None:
         """Put a variable on the stack, or open the call of a function."""
         if text == "if" and self.tokens[self.index].kind in ("ident", "(", "!", *_LITERALS):
-            self.fail("`if` is a reserved word", position, end, _CHOICE)
+            self.fail("`if` is a reserved word", position, end, suggestions.CONDITIONAL)
         if text in RESERVED:
             self.note(
                 f"`{text}` is a reserved word", position, end,
