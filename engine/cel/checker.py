@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ..source import PolicyError, Problem, Source, did_you_mean
+from . import overload_errors
 from .ast import (
     Bind,
     Call,
@@ -39,6 +40,8 @@ from .checked import (
 )
 from .deadline import Deadline
 from .environment import Environment, Function, InvalidLiteralError, Overload, Scope, Unknown
+from .overload_errors import ELSEWHERE, MOST_SHOWN, FailedCall
+from .signatures import SYMBOLS, show
 from .types import (
     BOOL,
     BYTES,
@@ -67,8 +70,6 @@ _NEVER_NULL: Final = frozenset(("bool", "int", "uint", "double", "string", "byte
 _ANYTHING: Final = frozenset((DYN.name, ERROR.name))
 _ORDERED: Final = (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)
 _NUMBERS: Final = frozenset((INT, UINT, DOUBLE))
-_QUANTITY: Final = Type("kubernetes.Quantity")
-_AMOUNTS: Final = frozenset(("allocatable", "capacity", "requests", "limits"))
 FOLDED: Final = frozenset(
     ("int", "uint", "double", "string", "bytes", "bool", "timestamp", "duration", "type", "dyn")
 )
@@ -77,29 +78,7 @@ expression, wherever it stands (Kubernetes' setting)."""
 _MIXED: Final = frozenset(("format",))
 """Functions in whose arguments literals of mixed types are fine even where they are not elsewhere."""
 
-_SYMBOLS: Final = {
-    "_+_": "+", "_-_": "-", "_*_": "*", "_/_": "/", "_%_": "%", "_==_": "==", "_!=_": "!=", "_<_": "<", "_<=_": "<=",
-    "_>_": ">", "_>=_": ">=", "_&&_": "&&", "_||_": "||", "!_": "!", "-_": "-", "_?_:_": "?:", "@in": "in",
-    "_[_]": "[]", "_[?_]": "[?]",
-}  # fmt: skip
-_SHORT: Final = {TIMESTAMP: "timestamp", DURATION: "duration"}
-_MACROS: Final = {
-    "all": "list.all(x, x > 0)", "exists": "list.exists(x, x > 0)", "exists_one": "list.exists_one(x, x > 0)",
-    "existsOne": "list.existsOne(x, x > 0)", "map": "list.map(x, x + 1)", "filter": "list.filter(x, x > 0)",
-    "transformList": "list.transformList(i, x, x + i)", "transformMap": "map.transformMap(k, v, v + 1)",
-    "transformMapEntry": "map.transformMapEntry(k, v, {v: k})", "sortBy": "list.sortBy(x, x.name)",
-    "optMap": "optional.optMap(x, x + 1)", "optFlatMap": "optional.optFlatMap(x, x.?name)", "has": "has(x.name)",
-}  # fmt: skip
-_ELSEWHERE: Final = {
-    "not": "did you mean `!(...)`?", "len": "did you mean `size`?", "length": "did you mean `size`?",
-    "max": "did you mean `math.greatest`?", "min": "did you mean `math.least`?",
-    "math.max": "did you mean `math.greatest`?", "math.min": "did you mean `math.least`?",
-    "str": "did you mean `string`?", "float": "did you mean `double`?", "lower": "did you mean `x.lowerAscii()`?",
-    "upper": "did you mean `x.upperAscii()`?",
-}  # fmt: skip
-"""What functions of other languages are called here."""
 _CONSTANTS: Final = {"true": "true", "false": "false", "null": "null", "none": "null", "nil": "null"}
-_SHOWN_SIGNATURES: Final = 8
 
 
 def check(
@@ -139,29 +118,6 @@ def check(
     scope = survey.visit(root)
     reads = reads_below(root, references, environment)
     return Checked(source, root, environment, types, references, reads, scope, survey.scopes, survey.mentioned)
-
-
-def show(type_: Type) -> str:
-    """Return a type as messages spell it."""
-    if type_.variable:
-        return "dyn" if type_.name.startswith("_") else type_.name
-    name = _SHORT.get(type_, type_.name)
-    return f"{name}({', '.join(map(show, type_.parameters))})" if type_.parameters else name
-
-
-def show_signature(name: str, overload: Overload) -> str:
-    """Return an overload as people would write it: `string.contains(string) -> bool`, `int + int -> int`."""
-    symbol = _SYMBOLS.get(name)
-    parameters = [show(each) for each in overload.parameters]
-    if symbol == "[]":
-        text = f"{parameters[0]}[{parameters[1]}]"
-    elif symbol is not None:
-        text = f" {symbol} ".join(parameters) if len(parameters) > 1 else f"{symbol}{parameters[0]}"
-    elif overload.member:
-        text = f"{parameters[0]}.{name}({', '.join(parameters[1:])})"
-    else:
-        text = f"{name}({', '.join(parameters)})"
-    return f"{text} -> {show(overload.result)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,7 +345,7 @@ class _Checker:
         elif not hint and known:
             names = sorted(each for each in known if each)
             hint = _listed("there are", names)
-            if len(names) > _SHOWN_SIGNATURES:
+            if len(names) > MOST_SHOWN:
                 hint += " (docs/points.md has them all)"
         return self.complain(f"no variable `{name}`", node, end=end, help=hint, code="cel-name")
 
@@ -597,7 +553,7 @@ class _Checker:
             root = prefix.lstrip(".").partition(".")[0]
             unknown = self.local(root) is None and root not in self.environment.variables
             name = f"{prefix}.{function}"
-            foreign = function not in self.environment.functions or name in _ELSEWHERE
+            foreign = function not in self.environment.functions or name in ELSEWHERE
             if unknown and foreign and self.is_name_space(prefix):
                 return self.no_function(node, name)
         receiver = self.check(target)
@@ -610,23 +566,10 @@ class _Checker:
         return any(name.startswith(f"{prefix}.") for name in self.environment.functions)
 
     def no_function(self, node: Call, name: str) -> Type:
-        macro = _MACROS.get(node.function)
-        functions = self.environment.functions
-        known = [each for each in functions if each[0].isalpha()]
-        if macro is not None:
-            hint = f"as in `{macro}`"
-            count = len(node.args)
-            return self.complain(
-                f"`{node.function}` does not take {count} argument{'s' * (count != 1)}", node, help=hint,
-                code="cel-name",
-            )  # fmt: skip
-        hint = _ELSEWHERE.get(name, "") or did_you_mean(name, known)
-        if not hint:
-            namesakes = sorted(each for each in known if each.rpartition(".")[2] == node.function)
-            hint = f"did you mean `{namesakes[0]}`?" if namesakes else ""
-        if not hint and name in self.environment.variables:
-            hint = f"`{name}` is a variable, not a function"
-        return self.complain(f"no function `{name}`", node, help=hint, code="cel-name")
+        message, help_ = overload_errors.no_function(
+            node, name, self.environment.functions, self.environment.variables,
+        )  # fmt: skip
+        return self.complain(message, node, help=help_, code="cel-name")
 
     def resolve_call(self, node: Call, function: Function, types: list[Type], *, qualified: bool) -> Type:
         """Return the result type of a call of a known function, and keep the overloads that may run."""
@@ -672,7 +615,7 @@ class _Checker:
 
     def look_at_literals(self, node: Call, reference: CallReference, *, member: bool) -> None:
         name, overloads = reference.function, reference.overloads
-        if (len(overloads) == 1 and name not in _SYMBOLS) or name in FOLDED:
+        if (len(overloads) == 1 and name not in SYMBOLS) or name in FOLDED:
             self.try_literals(node, overloads, node.args if not member else (node.target, *node.args))
 
     def instantiate(self, overload: Overload) -> tuple[Sequence[Type], Type]:
@@ -759,54 +702,15 @@ class _Checker:
         if self.lenient:
             self.references[node.id] = CallReference(function.name, function.overloads, len(types) == len(node.args))
             return DYN
-        name = function.name
-        symbol = _SYMBOLS.get(name)
-        shown = [self.shown(each) for each in types]
-        settled = [self.substitute(each) for each in types]
-        hint = ""
-        if symbol is not None:
-            between = "from" if symbol == "[]" else "and"
-            message = f"`{symbol}` does not take " + f" {between} ".join(f"`{each}`" for each in shown)
-            if symbol == "[]":
-                message = f"`{shown[0]}` cannot be indexed with `{shown[1]}`"
-            elif len(settled) > 1 and settled[0] != settled[1] and _NUMBERS.issuperset(settled):
-                hint = f"convert one side, as in `{shown[1]}(x) {symbol} y`"
-            elif len(settled) > 1 and not _NUMBERS.isdisjoint(settled) and _QUANTITY in settled:
-                hint = "`.asInteger()` or `.asApproximateFloat()` makes a number of an amount"
-            elif len(settled) > 1 and not _NUMBERS.isdisjoint(settled) and any(map(_is_amount, node.args)):
-                hint = ("API objects hold amounts as texts; `allocatable.cpu`, `requests.memory` and the like are "
-                        "numbers, and `quantity(x).asApproximateFloat()` makes one")
-            elif len(settled) > 1 and STRING in settled and not _NUMBERS.isdisjoint(settled):
-                hint = "a text is no number: `string(x)` and `int(x)` convert"
-            elif len(settled) > 1 and STRING in settled and (TIMESTAMP in settled or DURATION in settled):
-                reads = "timestamp('2026-01-31T12:00:00Z')" if TIMESTAMP in settled else "duration('1h30m')"
-                hint = f"a text is none of those: `{reads}` reads one"
-            elif len(settled) > 1 and settled[0] == BOOL and symbol in ("<", "<=", ">", ">=") and settled[1] != BOOL:
-                hint = f"comparisons do not chain: write `a {symbol} b && b {symbol} c`"
-            elif NULL in settled and name in ("_==_", "_!=_"):
-                hint = "that is never null; `has(x.y)` tests whether a field is there"
-        elif node.target is not None and len(types) == len(node.args) + 1:
-            message = f"no overload of `{name}` takes `{shown[0]}`.({', '.join(shown[1:])})"
-        else:
-            message = f"no overload of `{name}` takes ({', '.join(shown)})"
-        if name == "!_":
-            hint = "it negates a bool; a comparison needs parentheses: `!(x == y)`"
-        if not hint and node.target is None and types and name in _ELSEWHERE:
-            hint = _ELSEWHERE[name]
-        if not hint and name in ("_==_", "_!=_"):
-            hint = "both sides must have one type; `dyn(x)` leaves it to run time"
-        if not hint:
-            signatures = [show_signature(name, each) for each in function.overloads if not each.dynamic]
-            more = len(signatures) - _SHOWN_SIGNATURES
-            hint = "there is " + ", ".join(f"`{each}`" for each in signatures[:_SHOWN_SIGNATURES])
-            hint += f" and {more} more" if more > 0 else ""
-        return self.complain(message, node, end=node.position + max(1, len(symbol or "")), help=hint)
+        call = FailedCall(node, function, [self.substitute(each) for each in types])
+        message, help_ = overload_errors.no_overload(call)
+        return self.complain(message, node, end=node.position + max(1, len(call.symbol)), help=help_)
 
     def logical(self, node: Call, types: Sequence[Type]) -> Type:
         wrong = next((each for each in types if not self.assignable(each, BOOL)), None)
         if wrong is None:
             return BOOL
-        symbol = _SYMBOLS[node.function]
+        symbol = SYMBOLS[node.function]
         return self.complain(
             f"`{symbol}` does not take `{self.shown(types[0])}` and `{self.shown(types[1])}`", node,
             end=node.position + len(symbol), help="both sides must be bool",
@@ -1017,13 +921,6 @@ class _Checker:
         self.problems.append(Problem(f"must be {names}, not {self.shown(type_)}", span, help_, code="cel-type"))
 
 
-def _is_amount(node: Expr) -> bool:
-    """Whether this reads one resource of a map such as `node.status.allocatable`, by its name."""
-    operand = node.operand if isinstance(node, Select) else (
-        node.args[0] if isinstance(node, Call) and node.function == "_[_]" else None)
-    return isinstance(operand, Select) and operand.field in _AMOUNTS
-
-
 _LITERAL_TYPES: Final[dict[type, Type]] = {bool: BOOL, int: INT, float: DOUBLE, str: STRING, bytes: BYTES}
 _TRIED: Final = frozenset((str, int, float, bool, bytes, Uint))
 _CHECKS: Final[dict[type, Callable[[_Checker, Any], Type]]] = {
@@ -1067,8 +964,8 @@ def _less_specific(first: Type, second: Type) -> bool:
 
 
 def _listed(before: str, names: Sequence[str]) -> str:
-    shown = ", ".join(f"`{each}`" for each in names[:_SHOWN_SIGNATURES])
-    return f"{before} {shown}" + (", ..." if len(names) > _SHOWN_SIGNATURES else "")
+    shown = ", ".join(f"`{each}`" for each in names[:MOST_SHOWN])
+    return f"{before} {shown}" + (", ..." if len(names) > MOST_SHOWN else "")
 
 
 _NOTHING: Final[frozenset[str]] = frozenset()

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from koordpolicy.engine.cel.checker import show
 from koordpolicy.engine.cel.environment import Environment, Variable
 from koordpolicy.engine.cel.program import Program
 from koordpolicy.engine.cel.program import compile as compile_program
+from koordpolicy.engine.cel.signatures import show
 from koordpolicy.engine.cel.types import (
     BOOL,
     BYTES,

@@ -12,7 +12,7 @@ from koordpolicy.engine.cel.checked import (
     VariableReference,
     reads_of,
 )
-from koordpolicy.engine.cel.checker import check, show
+from koordpolicy.engine.cel.checker import check
 from koordpolicy.engine.cel.environment import (
     Environment,
     Function,
@@ -26,6 +26,7 @@ from koordpolicy.engine.cel.environment import (
 )
 from koordpolicy.engine.cel.library import BINDINGS, STANDARD, table
 from koordpolicy.engine.cel.parser import parse
+from koordpolicy.engine.cel.signatures import show
 from koordpolicy.engine.cel.types import (
     BOOL,
     DOUBLE,

@@ -1,0 +1,41 @@
+"""How messages spell types and signatures."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .environment import Overload
+from .types import DURATION, TIMESTAMP, Type
+
+__all__ = ["SYMBOLS", "show", "show_signature"]
+
+SYMBOLS: Final = {
+    "_+_": "+", "_-_": "-", "_*_": "*", "_/_": "/", "_%_": "%", "_==_": "==", "_!=_": "!=", "_<_": "<", "_<=_": "<=",
+    "_>_": ">", "_>=_": ">=", "_&&_": "&&", "_||_": "||", "!_": "!", "-_": "-", "_?_:_": "?:", "@in": "in",
+    "_[_]": "[]", "_[?_]": "[?]",
+}  # fmt: skip
+"""What operators are written as, by the name of their function."""
+_SHORT: Final = {TIMESTAMP: "timestamp", DURATION: "duration"}
+
+
+def show(type_: Type) -> str:
+    """Return a type as messages spell it."""
+    if type_.variable:
+        return "dyn" if type_.name.startswith("_") else type_.name
+    name = _SHORT.get(type_, type_.name)
+    return f"{name}({', '.join(map(show, type_.parameters))})" if type_.parameters else name
+
+
+def show_signature(name: str, overload: Overload) -> str:
+    """Return an overload as people would write it: `string.contains(string) -> bool`, `int + int -> int`."""
+    symbol = SYMBOLS.get(name)
+    parameters = [show(each) for each in overload.parameters]
+    if symbol == "[]":
+        text = f"{parameters[0]}[{parameters[1]}]"
+    elif symbol is not None:
+        text = f" {symbol} ".join(parameters) if len(parameters) > 1 else f"{symbol}{parameters[0]}"
+    elif overload.member:
+        text = f"{parameters[0]}.{name}({', '.join(parameters[1:])})"
+    else:
+        text = f"{name}({', '.join(parameters)})"
+    return f"{text} -> {show(overload.result)}"
