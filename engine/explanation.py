@@ -92,13 +92,16 @@ class Finding:
         return "\n".join(self.lines("", paint, width))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the tree as plain data."""
+        """Return the tree as plain data; `truncated` is set on a finding whose facts had too many parts."""
         data: dict[str, Any] = {"kind": self.kind}
         if self.text:
             data["text"] = self.text
         if self.mark in _WORDS:
             data["outcome"] = self.mark.name.lower()
-        data |= {key: value for key, value in plain(self.facts).items() if key not in data and key != "parts"}
+        facts, cut = plain_or_cut(self.facts)
+        data |= {key: value for key, value in facts.items() if key not in data and key != "parts"}
+        if cut:
+            data["truncated"] = True
         if self.table is not None:
             data["rows"] = [dict(zip(self.table.headers, row, strict=True)) for row in self.table.rows]
         if self.parts:
@@ -183,6 +186,11 @@ def listed(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
+def left_out(number: int, thing: str) -> Finding:
+    """Return the finding that ends a list which is cut: how many more there are, in words and as `leftOut`."""
+    return Finding("more", f"and {counted(number, f'more {thing}')}", facts={"leftOut": number})
+
+
 def counted(number: int, thing: str) -> str:
     """Return `1 node`, `2,000 nodes`."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
@@ -199,11 +207,29 @@ def plain(value: object, most: int = MOST_PARTS) -> Any:
 
     A value has parts that may be parts of each other, many times: after `most` of them `...` stands for the rest.
     """
-    return _plain(value, [most])
+    return plain_or_cut(value, most)[0]
 
 
-def _plain(value: object, left: list[int]) -> Any:
-    left[0] -= 1
+def plain_or_cut(value: object, most: int = MOST_PARTS) -> tuple[Any, bool]:
+    """Return the value as `plain` does, and whether parts of it were left out."""
+    left = _Left(most)
+    return _plain(value, left), left.cut
+
+
+@dataclass(slots=True)
+class _Left:
+    """How many parts may still be written out, and whether there were more."""
+
+    parts: int
+    cut: bool = False
+
+    def exhausted(self) -> bool:
+        self.cut = self.cut or self.parts <= 0
+        return self.parts <= 0
+
+
+def _plain(value: object, left: _Left) -> Any:
+    left.parts -= 1
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -211,7 +237,7 @@ def _plain(value: object, left: list[int]) -> Any:
     if isinstance(value, Mapping):
         entries = {}
         for key, each in value.items():
-            if left[0] <= 0:
+            if left.exhausted():
                 entries[_REST] = _REST
                 break
             entries[str(key)] = _plain(each, left)
@@ -219,7 +245,7 @@ def _plain(value: object, left: list[int]) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         items = []
         for each in value:
-            if left[0] <= 0:
+            if left.exhausted():
                 items.append(_REST)
                 break
             items.append(_plain(each, left))

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..comparison.audit import FEW_PERCENT, Audit, Coverage, Finding, Level, audit
-from ..explanation import plain
 from .composition import (
     add_choice,
     add_cluster,
@@ -85,7 +84,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         found = audit(registry, cluster, now=now, settings=settings, descheduler=configuration,
                       few_percent=options.few, progress=lambda part: done(int(part * _STEPS)))
     if options.output == "json":
-        write_json(plain(found.to_json()) | lacks)
+        write_json(found.to_json() | lacks)
     else:
         _show(found)
     return Exit.EXCEEDED if options.strict and found.warnings else Exit.OK

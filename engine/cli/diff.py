@@ -17,7 +17,6 @@ from ..cluster.kinds import Objects
 from ..comparison.difference import BUDGETS, Budget, difference, spend
 from ..comparison.outcome import HOT_PERCENT, outcome
 from ..documents import Documents
-from ..explanation import plain
 from ..points import Framework
 from ..source import PolicyError, Problem, in_order
 from .changes import documents_at
@@ -138,11 +137,11 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     about = (f"{options.old} against {options.new}: {numbers.nodes:,} nodes, {numbers.running:,} running pods, "
              f"{numbers.asked:,} to be placed, seed {options.seed}{at}")
     if options.output == "json":
-        write_json(plain({
+        write_json({
             "old": options.old, "new": options.new, "seed": options.seed,
             **({"now": str(Timestamp(now))} if now else {}),
             "difference": found.to_json(), "budgets": [each.to_json() for each in spent], **lacks,
-        }))
+        })
     elif options.output == "markdown":
         write_line(markdown(found, spent, options.top, about).rstrip("\n"))
     else:

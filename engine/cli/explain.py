@@ -39,7 +39,6 @@ from .composition import (
 )
 from .exits import Exit, Stop
 from .terminal import add_output, write_finding, write_json
-from .verdicts import verdict_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -129,7 +128,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         }, finding)
         return Exit.OK if passed else Exit.IMPOSSIBLE
     finding = explain_decision(explained, best=options.best)
-    head = {**verdict_json(verdict), **lacks} if options.output == "json" else {}
+    head = {**verdict.to_json(), **lacks} if options.output == "json" else {}
     _tell(options, head, finding)
     return Exit.OK if verdict.scheduled else Exit.IMPOSSIBLE
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from ..cluster.kinds import lacking
 from ..documents import format_duration
-from ..explanation import plain
 from ..points import Framework
 from ..qos.manager import Round, replay
 from ..qos.metrics import load
@@ -68,7 +67,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.output == "json":
         write_json({
             "rounds": len(rounds), "actions": actions, "errors": errors,
-            "log": [plain(each.to_json()) for each in shown], **lacks,
+            "log": [each.to_json() for each in shown], **lacks,
         })
         return Exit.OK
     rows = _merged(row for each in shown for row in _rows(each))

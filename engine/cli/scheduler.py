@@ -32,7 +32,7 @@ from .composition import (
 from .exits import Exit, Stop
 from .logs import log_level, start_logs
 from .terminal import add_output, heading, progress, table, write, write_json
-from .verdicts import names, reason_of, show_errors, verdict_json
+from .verdicts import names, reason_of, show_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +52,9 @@ examples:
 {extender.EXAMPLES}
 exit codes: 0 whatever was placed, 2 usage, 3 policies or the dump are invalid
 """
+
+_NODES_SCORED = 5
+"""Of so many nodes the JSON has the scores by plugin; `scoresLeftOut` counts the others."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,7 +104,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
             "pending": len(verdicts),
             "placed": sum(verdict.scheduled for verdict in verdicts),
             "decisions": [
-                verdict_json(verdict, 5) | ({} if verdict.scheduled else {"diagnosis": diagnosis_of(verdict, now)})
+                verdict.to_json(nodes=_NODES_SCORED)
+                | ({} if verdict.scheduled else {"diagnosis": diagnosis_of(verdict, now)})
                 for verdict in verdicts
             ],
         })

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..explanation import plain
 from ..points import Code, Refusal
 from .terminal import heading, write
 
@@ -50,9 +49,3 @@ def show_errors(*verdicts: Verdict) -> None:
         write(f"  ... and {len(found) - _ERRORS_SHOWN} more")
     if any(message.startswith("no such key") for _, _, _, message in found):
         write("  what may be missing is tested with `has(x.y)` or `'key' in x`, or read as `x.?y.orValue(z)`")
-
-
-def verdict_json(verdict: Verdict, nodes: int | None = None) -> dict[str, Any]:
-    """Return a verdict as plain data that JSON can hold, whatever the values of expressions are."""
-    data: dict[str, Any] = plain(verdict.to_json(nodes=nodes))
-    return data

@@ -79,12 +79,15 @@ class Finding:
     rule: str = ""
     origin: str = ""
     examples: tuple[str, ...] = ()
+    others: int = 0
+    """How many more pods or nodes are concerned than the examples."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; what does not apply is left out."""
         texts = {"policy": self.policy, "framework": self.framework, "rule": self.rule, "origin": self.origin}
         return {"level": self.level.value, "finding": self.what.value, "message": self.message,
-                **{name: text for name, text in texts.items() if text}, "examples": list(self.examples)}
+                **{name: text for name, text in texts.items() if text}, "examples": list(self.examples),
+                **({"examplesLeftOut": self.others} if self.others else {})}
 
 
 @dataclass(slots=True)
@@ -231,7 +234,7 @@ class _Auditor:
     def _add(self, coverage: Coverage, level: Level, what: What, told: tuple[str, str, tuple[str, ...]]) -> None:
         message, rule, examples = told
         self.findings.append(Finding(level, what, message, coverage.policy, coverage.framework, rule, coverage.origin,
-                                     examples[:_EXAMPLES]))
+                                     examples[:_EXAMPLES], len(examples[_EXAMPLES:])))
 
     def _tell_matches(self, coverage: Coverage, *, pods: bool = True) -> bool:
         """Tell where `match` takes nothing or little; return whether it takes anything."""
@@ -450,13 +453,14 @@ class _Auditor:
                 Level.WARNING, What.EXPIRED_METRICS,
                 f"the metric of {counted(len(expired), 'node')} of {snapshot.size:,} is expired, the oldest of {age:,} "
                 f"s{reading}", examples=tuple(name for _, name in expired[:_EXAMPLES]),
+                others=len(expired[_EXAMPLES:]),
             ))
         if never and readers:
             self.findings.append(Finding(
                 Level.WARNING if len(never) == snapshot.size else Level.NOTE, What.NO_METRICS,
                 f"{counted(len(never), 'node')} of {snapshot.size:,} {'was' if len(never) == 1 else 'were'} never "
                 f"measured{reading}",
-                examples=tuple(never[:_EXAMPLES]),
+                examples=tuple(never[:_EXAMPLES]), others=len(never[_EXAMPLES:]),
             ))
 
 

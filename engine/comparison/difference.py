@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from ..explanation import plain
 from .outcome import ELIGIBLE, Cause, Eviction, Fault, Misfit, Outcome, Scorer, Shape, Suppression
 
 _OfPod = TypeVar("_OfPod", Misfit, Eviction)
@@ -378,7 +379,7 @@ def _held_json(held: Held) -> dict[str, Any]:
     result: dict[str, Any] = {"node": held.node, "subject": held.subject, "kind": held.kind}
     for name, each in (("old", held.old), ("new", held.new)):
         result[name] = None if each is None else {
-            "plugin": each.plugin, "item": each.item, "target": each.values.get("target"), "reason": each.reason,
+            "plugin": each.plugin, "item": each.item, "target": plain(each.values.get("target")), "reason": each.reason,
             "bestEffortPods": each.best_effort,
         }
     return result

@@ -10,7 +10,7 @@ from ..cel.checked import reads_of
 from ..cel.clauses import Clause, Distance, alternatives, distance_of
 from ..cel.program import Program
 from ..cel.values import EvaluationError
-from ..explanation import Finding, plain, shortened, shown
+from ..explanation import Finding, left_out, plain, shortened, shown
 from ..points import unit_of
 
 _MOST_DISTANCES: Final = 3
@@ -31,20 +31,28 @@ def distances_to(program: Program, bindings: Mapping[str, object], *, wanted: bo
         return found
     clauses = dict.fromkeys(f"`{shortened(clause.text, 120)}` is {'false' if clause.wanted else 'true'}"
                             for way in ways for clause in way)
-    return tuple(Finding("clause", text) for text in [*clauses][:_MOST_DISTANCES])
+    told = tuple(Finding("clause", text) for text in [*clauses][:_MOST_DISTANCES])
+    return told if len(clauses) <= _MOST_DISTANCES else (*told, left_out(len(clauses) - _MOST_DISTANCES, "clause"))
 
 
 def distances_of(
     failing: Iterable[tuple[tuple[Clause, ...], Mapping[str, object]]], *, verb: str = "must be",
 ) -> Iterator[Finding]:
-    """Yield how far the clauses are from what is wanted, each once, with what they were computed from."""
+    """Yield how far the clauses are from what is wanted, each once, with what they were computed from.
+
+    After the first few a finding `more` says how many others there are.
+    """
     seen: set[str] = set()
     for place, (way, bindings) in enumerate(failing):
         for clause in way:
             found = distance_finding(clause, bindings, verb=verb)
-            if found is not None and found.text not in seen and len(seen) < _MOST_DISTANCES:
+            if found is None or found.text in seen:
+                continue
+            if len(seen) < _MOST_DISTANCES:
                 yield replace(found, text=f"or {found.text}") if place and seen else found
-                seen.add(found.text)
+            seen.add(found.text)
+    if len(seen) > _MOST_DISTANCES:
+        yield left_out(len(seen) - _MOST_DISTANCES, "clause")
 
 
 def distance_finding(clause: Clause, bindings: Mapping[str, object], *, verb: str = "must be") -> Finding | None:
@@ -66,12 +74,14 @@ def distance_finding(clause: Clause, bindings: Mapping[str, object], *, verb: st
     if distance.difference:
         over = distance.relation in ("below", "at most")
         text += f": {'over' if over else 'short'} by {shown(distance.difference, unit)}"
-    sources = _sources(clause, bindings, distance)
+    everything = _sources(clause, bindings, distance)
+    sources = dict([*everything.items()][:_MOST_SOURCES])
+    rest = len(everything) - len(sources)
     return Finding("distance", text, facts={
         "what": distance.what, "value": plain(distance.value), "relation": distance.relation or "equal to",
         "limit": plain(distance.limit), "bound": distance.bound, "difference": distance.difference, "unit": unit,
         "clause": clause.text,
-        **({"from": sources} if sources else {}),
+        **({"from": sources} if sources else {}), **({"fromLeftOut": rest} if rest else {}),
     }, parts=(Finding("from", "from " + ", ".join(f"{name} {text}" for name, text in sources.items())),)
         if sources else ())
 
@@ -85,7 +95,7 @@ def _sources(clause: Clause, bindings: Mapping[str, object], distance: Distance)
     """Return the simple values that a clause read of pod and node, where that is more than the comparison shows."""
     found: dict[str, str] = {}
     for path in sorted(reads_of(clause.owner, clause.node)):
-        if path[0] in ("params", "aggregates", "now") or len(found) == _MOST_SOURCES:
+        if path[0] in ("params", "aggregates", "now"):
             continue
         try:
             value: Any = bindings[path[0]]

@@ -14,7 +14,7 @@ from ..cel.values import EvaluationError
 from ..compile import ActionProgram, EvictProgram, SuppressCPUProgram, ThresholdProgram
 from ..compile.distances import distances_to
 from ..documents import format_duration
-from ..explanation import Finding, Mark, counted, heading, listed, plain, shortened, shown
+from ..explanation import Finding, Mark, counted, heading, left_out, listed, plain, shortened, shown
 from ..plugins import Adjustment, ExplainsRound
 from ..plugins.border import must_be_survived
 from ..points import Enforcement, Framework
@@ -254,7 +254,7 @@ def _eviction(
         else:
             parts += _kept(effect, pod.key, strategy.bindings_of_pod(readings, pod))
     rest = len(subject.pods) - _MOST_PODS
-    more = (Finding("more", f"and {counted(rest, 'more pod')}"),) if rest > 0 else ()
+    more = (left_out(rest, "pod"),) if rest > 0 else ()
     return (*parts, *more), text or f": {counted(len(subject.pods), 'pod')} looked at"
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 from ..cel.values import EvaluationError, Timestamp
 from ..cluster.snapshot import Cluster, Snapshot
 from ..compile import CompiledQoS
+from ..explanation import plain_or_cut
 from ..plugins import Adjustment, Handle
 from ..plugins.border import must_be_survived
 from ..points import Enforcement, Framework
@@ -73,10 +74,11 @@ class Round:
 
 
 def _adjustment(each: Adjustment) -> dict[str, object]:
+    values, cut = plain_or_cut(dict(each.values))
     return {
         "kind": each.kind, "subject": each.subject, "reason": each.reason, "recovers": each.recovers,
         **({"item": each.item} if each.item else {}),
-        **({"values": dict(each.values)} if each.values else {}),
+        **({"values": values} if each.values else {}), **({"truncated": True} if cut else {}),
         **({"writes": [{"file": name, "text": text} for name, text in each.writes]} if each.writes else {}),
     }
 

@@ -136,8 +136,7 @@ def judge(shadow: Shadow | None, reloader: Reloader, wish: Wish) -> Promotion:
         raise Refused(f"`{agreement.active}` is in force already", "in-force", hashes)
     tally = agreement.tally
     compared, differing = tally.compared, tally.count(Result.DIFFERS) + tally.count(Result.ERROR)
-    comparison: dict[str, Any] = tally.to_json() | {"failing": dict(agreement.failing)}
-    comparison["examples"] = comparison["examples"][:_EXAMPLES]
+    comparison: dict[str, Any] = tally.to_json(_EXAMPLES) | {"failing": dict(agreement.failing)}
     facts = hashes | {"comparison": comparison}
     if differing > wish.differences * max(compared, wish.decisions):
         raise Refused(f"{differing} of {compared} decisions differ, and at most {100 * wish.differences:g} % may",

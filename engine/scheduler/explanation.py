@@ -23,7 +23,7 @@ from ..cluster.snapshot import NodeChange, Snapshot
 from ..compile.distances import distances_of
 from ..compile.scheduling import DocumentScheduler
 from ..documents import Normalize
-from ..explanation import Finding, Mark, Table, counted, heading, listed, plain, shortened, shown
+from ..explanation import Finding, Mark, Table, counted, heading, left_out, listed, plain, shortened, shown
 from ..kubernetes.vocabulary import GPU_CORE, GPU_MEMORY_RATIO
 from ..plugins import CycleState
 from ..plugins.border import must_be_survived
@@ -201,7 +201,9 @@ def _scores(explained: Explained, nodes: Sequence[str], *, every: bool = False) 
     lines.append(("total, weighted", weights, *(totals[name] for name in nodes)))
     table = Table(("plugin", "weight", *nodes), tuple(lines))
     rest = len(verdict.passed) - len(nodes)
-    more = (Finding("more", f"and {counted(rest, 'more node')} that pass"),) if rest > 0 and not every else ()
+    more: tuple[Finding, ...] = ()
+    if rest > 0 and not every:
+        more = (Finding("more", f"and {counted(rest, 'more node')} that pass", facts={"leftOut": rest}),)
     return heading("scores", more, table=table, kind="scores")
 
 
@@ -302,7 +304,7 @@ def _group(explained: Explained, step: Filtered, reason: str, rows: Rows) -> Fin
         among = f" of the first {_MEASURED}" if len(names) > _MEASURED else ""
         whose = f"nearest{among} is {verdict.names[nearest]}: " if len(names) > 1 else f"{names[0]}: "
         parts = parts if len(names) > 1 else []
-        parts += [replace(each, text=whose + each.text, parts=()) for each in details]
+        parts += [each if each.kind == "more" else replace(each, text=whose + each.text, parts=()) for each in details]
     rule = f" ({refusal.rule})" if refusal.rule else ""
     # The fixed words are those of many nodes; of one it is known what was said. NodeResourcesFit has one per resource.
     said = refusal.message if len(names) == 1 and step.answer.brief is not None else reason
@@ -491,8 +493,12 @@ def _cluster_remedies(explained: Explained, trials: int) -> tuple[Finding, ...]:
             for each in remedies(profile, pod, snapshot, node, most=2, trials=trials):
                 whose = () if each.of_pod else (node,)
                 found.setdefault((*whose, *sorted(edit.text for edit in each.edits)), each)
-    ordered = sorted(found.values(), key=lambda each: each.size)[:_MOST_REMEDIES]
-    return tuple(_remedy(each, passing(profile, each, snapshot) if each.of_pod else (each.node,)) for each in ordered)
+    ordered = sorted(found.values(), key=lambda each: each.size)
+    told = [_remedy(each, passing(profile, each, snapshot) if each.of_pod else (each.node,))
+            for each in ordered[:_MOST_REMEDIES]]
+    if len(ordered) > _MOST_REMEDIES:
+        told.append(left_out(len(ordered) - _MOST_REMEDIES, "change"))
+    return tuple(told)
 
 
 def _representatives(explained: Explained) -> list[str]:
@@ -553,7 +559,7 @@ def _errors(verdict: Verdict, node: str = "") -> Iterator[Finding]:
                       {"plugin": each.plugin, "rule": each.rule, "point": each.point.value, "message": each.message,
                        "nodes": list(each.nodes), "origin": each.origin})
     if len(found) > _MOST_ERRORS:
-        yield Finding("more", f"and {len(found) - _MOST_ERRORS} more")
+        yield left_out(len(found) - _MOST_ERRORS, "error")
     if any(each.message.startswith("no such key") for each in found):
         yield Finding("hint", "what may be missing is tested with `has(x.y)` or `'key' in x`, or read as "
                               "`x.?y.orValue(z)`")

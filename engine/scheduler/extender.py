@@ -129,6 +129,10 @@ class Record:
     names: Sequence[str] = field(default=(), repr=False)
     rows: Rows = field(default_factory=lambda: np.zeros(0, np.intp), repr=False)
     totals: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
+    refusals_left_out: int = 0
+    """How many reasons there are beyond those of `refusals`."""
+    failures_left_out: int = 0
+    """How many failures there are beyond `failures`."""
 
     def to_json(self, *, every: bool = False) -> dict[str, Any]:
         """Return plain data; `every` adds the exact totals of all nodes."""
@@ -141,17 +145,24 @@ class Record:
             result["passed"] = self.passed
             result["refusals"] = [
                 {"plugin": each.plugin, "reason": each.reason, "count": each.count, "nodes": list(each.nodes),
+                 **({"nodesLeftOut": each.count - len(each.nodes)} if each.count > len(each.nodes) else {}),
                  "enforcement": each.enforcement.value} for each in self.refusals
             ]
+            if self.refusals_left_out:
+                result["refusalsLeftOut"] = self.refusals_left_out
         else:
             result["best"] = [
                 {"node": name, "total": total, "priority": priority, "plugins": dict(scores)}
                 for name, total, priority, scores in self.best
             ]
+            if len(self.totals) > len(self.best):
+                result["bestLeftOut"] = len(self.totals) - len(self.best)
             if every:
                 pairs = zip(self.rows.tolist(), self.totals.tolist(), strict=True)
                 result["totals"] = {self.names[row]: total for row, total in pairs}
         result["errors"] = [{"plugin": plugin, "message": message} for plugin, message in self.failures]
+        if self.failures_left_out:
+            result["errorsLeftOut"] = self.failures_left_out
         return result
 
 
@@ -340,7 +351,7 @@ class Extender:
             self._expected = question, [snapshot.names[int(verdict.passed[0])]]
         quoted = self._quote(snapshot)
         refused = _Refused(quoted, [f"{json.dumps(name)}:{json.dumps(why)}" for name, why in unusable.items()])
-        told = _refuse(verdict, rows, refused)
+        told, rest = _refuse(verdict, rows, refused)
         good = np.zeros(snapshot.size + 1, np.bool_)  # the last one stands for nodes that are not known
         good[verdict.passed] = True
         passed = good[places]
@@ -352,7 +363,7 @@ class Extender:
             nodes, names = b'{"metadata":{},"items":[%b]}' % items, "null"
         result = "refused" if len(places) and not passed.any() else "ok"
         record = self._record(Verb.FILTER, question, verdict, unknown=int((places < 0).sum()), result=result,
-                              refusals=told)
+                              refusals=told, refusals_left_out=rest)
         return Reply(_filter_result(nodes, names, refused.failed, refused.unresolvable), record)
 
     def _prioritize(self, question: Question) -> Reply:
@@ -455,7 +466,8 @@ class Extender:
 
     def _record(
         self, verb: Verb, question: Question, verdict: Verdict, *, unknown: int, result: str,
-        refusals: tuple[Told, ...] = (), pinned: bool = False, priorities: NDArray[np.int64] | None = None,
+        refusals: tuple[Told, ...] = (), refusals_left_out: int = 0, pinned: bool = False,
+        priorities: NDArray[np.int64] | None = None,
     ) -> Record:
         errors = _errors(verdict)
         failures = tuple((each.plugin, each.message[:_LONGEST_MESSAGE]) for each in verdict.errors()) if errors else ()
@@ -470,7 +482,8 @@ class Extender:
             pinned, len(question.names), len(verdict.passed), unknown, refusals, refused_by,
             tuple((step.plugin, step.enforcement, len(step.refused)) for step in verdict.filters
                   if step.enforcement is not Enforcement.ENFORCE and len(step.refused)),
-            errors, failures[:_REASONS_SHOWN],
+            errors, failures[:_REASONS_SHOWN], refusals_left_out=refusals_left_out,
+            failures_left_out=len(failures[_REASONS_SHOWN:]),
         )
         if priorities is None or verdict.totals is None:
             return record
@@ -506,13 +519,14 @@ class _Refused:
         into.extend([f"{name}{message}" for name in map(self.quoted.__getitem__, rows.tolist())])
 
 
-def _refuse(verdict: Verdict, rows: Rows, refused: _Refused) -> tuple[Told, ...]:
-    """Add each refused node with `plugin: reason`; return the refusals, grouped."""
+def _refuse(verdict: Verdict, rows: Rows, refused: _Refused) -> tuple[tuple[Told, ...], int]:
+    """Add each refused node with `plugin: reason`; return the commonest reasons, and how many others there are."""
     if verdict.refusal is not None:
         plugin, _, refusal = verdict.refusal
         refused.add(plugin, refusal.message, refusal.code, rows)
-        return (_told(plugin, refusal.message, rows, verdict.names, Enforcement.ENFORCE),)
+        return (_told(plugin, refusal.message, rows, verdict.names, Enforcement.ENFORCE),), 0
     told: list[Told] = []
+    rest = 0
     for step in verdict.filters:
         if not len(step.refused):
             continue
@@ -525,6 +539,7 @@ def _refuse(verdict: Verdict, rows: Rows, refused: _Refused) -> tuple[Told, ...]
         ordered = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
         told += (_told(step.plugin, reason, found, verdict.names, step.enforcement)
                  for reason, found in ordered[:_REASONS_SHOWN])
+        rest += len(ordered[_REASONS_SHOWN:])
         if step.enforcement is Enforcement.ENFORCE:
             joined = _joined(reasons, len(step.refused))
             for code, coded in codes.items():
@@ -532,7 +547,7 @@ def _refuse(verdict: Verdict, rows: Rows, refused: _Refused) -> tuple[Told, ...]
                 is_coded[coded] = True
                 for reason, found in joined.items():
                     refused.add(step.plugin, reason, code, found[is_coded[found]])
-    return tuple(told)
+    return tuple(told), rest
 
 
 def _told(plugin: str, reason: str, rows: Rows, names: Sequence[str], enforcement: Enforcement) -> Told:

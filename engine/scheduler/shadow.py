@@ -86,11 +86,20 @@ class Difference:
     lost: tuple[str, ...] = ()
     why: tuple[str, ...] = ()
     """Who refuses, and with which words, the first node gained or lost."""
+    gained_left_out: int = 0
+    lost_left_out: int = 0
+    """How many nodes are not named."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
+        """Return plain data; `gainedLeftOut` and `lostLeftOut` count the nodes that are not named."""
+        left_out = {"gainedLeftOut": self.gained_left_out, "lostLeftOut": self.lost_left_out}
         return {"verb": self.verb, "pod": self.pod, "at": self.at / 1e9, "nodes": self.nodes,
-                "gained": list(self.gained), "lost": list(self.lost), "why": list(self.why)}
+                "gained": list(self.gained), "lost": list(self.lost), "why": list(self.why),
+                **{name: count for name, count in left_out.items() if count}}
+
+
+def _most_nodes_first(difference: Difference) -> tuple[int, int]:
+    return -difference.nodes, difference.at
 
 
 @dataclass(slots=True)
@@ -134,12 +143,17 @@ class Tally:
     def sample(self) -> tuple[Difference, ...]:
         """Return the sampled differences, those that concern most nodes first."""
         with self._lock:
-            return tuple(sorted(self._sample, key=lambda each: (-each.nodes, each.at)))
+            return tuple(sorted(self._sample, key=_most_nodes_first))
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {"decisions": self.compared} | {each.value: self.count(each) for each in Result} | {
-            "examples": [each.to_json() for each in self.sample()]}
+    def to_json(self, most: int | None = None) -> dict[str, Any]:
+        """Return plain data, with at most so many examples; `examplesLeftOut` counts the other differences."""
+        with self._lock:
+            counts, sample = {each: self._counts[each] for each in Result}, tuple(self._sample)
+        examples = sorted(sample, key=_most_nodes_first)[:most]
+        rest = counts[Result.DIFFERS] - len(examples)
+        return {"decisions": sum(counts.values()) - counts[Result.SKIPPED],
+                **{each.value: count for each, count in counts.items()},
+                "examples": [each.to_json() for each in examples], **({"examplesLeftOut": rest} if rest else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +341,7 @@ def _best(rows: Rows, priorities: NDArray[np.int64]) -> Rows:
 
 def _difference(seen: Seen, count: int, gained: Rows, lost: Rows, why: tuple[str, ...]) -> Difference:
     return Difference(seen.verb, seen.verdict.pod.key, seen.snapshot.now, count, _named(seen, gained),
-                      _named(seen, lost), why)
+                      _named(seen, lost), why, len(gained[_NAMES_SHOWN:]), len(lost[_NAMES_SHOWN:]))
 
 
 def _named(seen: Seen, rows: Rows) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..cel.frame import Rows
 from ..cluster.pods import PodInfo
+from ..explanation import plain_or_cut
 from ..plugins import Nomination
 from ..points import Answer, Code, Enforcement, Errors, Point, Refusal, Scores
 from .messages import NO_NODES, refused_whole, unavailable, with_post_filters
@@ -94,13 +95,15 @@ class Refused:
     enforcement: Enforcement = Enforcement.ENFORCE
 
     def to_json(self) -> dict[str, object]:
-        """Return plain data."""
+        """Return plain data; `truncated` is set where the values had too many parts to be written out."""
         result: dict[str, object] = {
             "plugin": self.plugin, "rule": self.rule, "reason": self.reason, "code": self.code.value,
             "nodes": list(self.nodes),
         }
         if self.values:
-            result["values"] = dict(self.values)
+            result["values"], cut = plain_or_cut(dict(self.values))
+            if cut:
+                result["truncated"] = True
         if self.enforcement is not Enforcement.ENFORCE:
             result["enforcement"] = self.enforcement.value
         return result

@@ -94,11 +94,15 @@ class Asking:
         *, refusals: Iterable[Refusal] = (),
     ) -> None:
         """Note that an expectation was not met, with what was asked or who refused on the way to it."""
-        values: tuple[tuple[int, str, object], ...] = ()
+        values: list[tuple[int, str, object]] = []
+        rest = 0
         if self.explains:
-            values = (*(line for each in asked for line in values_of(each)),
-                      *((0, text, value) for refusal in refusals for text, value in refusal.values))
-        self.mismatches.append(Mismatch(about, expected, got, span or self.case.span, values))
+            for each in asked:
+                lines, others = values_of(each)
+                values += lines
+                rest += others
+            values += ((0, text, value) for refusal in refusals for text, value in refusal.values)
+        self.mismatches.append(Mismatch(about, expected, got, span or self.case.span, tuple(values), rest))
 
     def expect(self, about: str, expected: Expectation, got: Got, rules: Mapping[str, Program]) -> None:
         """Compare one outcome; a rule that the plugin does not have is a failure whatever came out."""

@@ -168,8 +168,11 @@ class Both:
         self.second.asked(program, row, answer, bindings)
 
 
-def values_of(asked: Asked) -> tuple[tuple[int, str, object], ...]:
-    """Return depth, text and value of the sub-expressions that were evaluated, those of variables below them."""
+def values_of(asked: Asked) -> tuple[tuple[tuple[int, str, object], ...], int]:
+    """Return depth, text and value of the sub-expressions that were evaluated, and how many were left out.
+
+    Those of a variable stand below it.
+    """
     found: dict[tuple[Checked, int], tuple[Expr, object]] = {}
     loops: dict[tuple[Checked, int], bool] = {}
 
@@ -200,7 +203,7 @@ def values_of(asked: Asked) -> tuple[tuple[int, str, object], ...]:
 
     tell(asked.program.checked, 0)
     unique = dict.fromkeys((depth, text, _shown(value)) for depth, text, value in lines)
-    return tuple(unique)[:_MOST_VALUES]
+    return tuple(unique)[:_MOST_VALUES], len(unique) - min(len(unique), _MOST_VALUES)
 
 
 def _shown(value: object) -> object:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from xml.sax.saxutils import escape, quoteattr
 
 from ..escaping import visible
+from ..explanation import counted, plain
 from ..source import Span
 
 _UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -28,6 +29,8 @@ class Mismatch:
     got: str
     span: Span | None = field(default=None, repr=False)
     values: tuple[tuple[int, str, object], ...] = ()
+    values_left_out: int = 0
+    """How many sub-expressions there are beyond these."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -36,7 +39,11 @@ class Mismatch:
             file, line, column = self.span.place
             data |= {"file": file, "line": line, "column": column}
         if self.values:
-            data["values"] = [{"depth": depth, "text": text, "value": value} for depth, text, value in self.values]
+            data["values"] = [
+                {"depth": depth, "text": text, "value": plain(value)} for depth, text, value in self.values
+            ]
+        if self.values_left_out:
+            data["valuesLeftOut"] = self.values_left_out
         return data
 
 
@@ -88,6 +95,8 @@ def lines_of(mismatch: Mismatch) -> Iterator[str]:
     for depth, text, value in mismatch.values:
         shown = value if isinstance(value, str) and value.startswith("error: ") else json.dumps(value, default=str)
         yield f"      {'  ' * depth}{text} = {shown}"
+    if mismatch.values_left_out:
+        yield f"      and {counted(mismatch.values_left_out, 'more value')}"
 
 
 def to_junit(results: Sequence[CaseResult]) -> str:

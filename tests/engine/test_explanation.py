@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from koordpolicy.engine.explanation import Finding, Mark, Table, counted, heading, listed, plain, shown
+from koordpolicy.engine.explanation import Finding, Mark, Table, counted, heading, listed, plain, plain_or_cut, shown
 
 TREE = Finding("node", parts=(
     Finding("choice", "n is refused"),
@@ -110,3 +110,14 @@ def test_a_value_that_holds_a_part_many_times_is_written_out_as_far_as_it_goes()
     assert len(shown(value)) <= 303
     assert len(json.dumps(plain(value, 1_000))) < 20_000
     assert plain([1, [2, {"a": 3, "b": 4}, 5], 6], 6) == [1, [2, {"a": 3, "...": "..."}, "..."], "..."]
+
+
+def test_facts_that_were_cut_say_so():
+    assert plain_or_cut([1, [2]], 3) == ([1, ["..."]], True)
+    assert plain_or_cut([1, [2]], 4) == ([1, [2]], False)
+    value: object = ["x"]
+    for _ in range(25):
+        value = [value, value]
+    found = Finding("values", facts={"values": value}).to_json()
+    assert (found["kind"], found["truncated"]) == ("values", True)
+    assert Finding("values", facts={"values": [1]}).to_json() == {"kind": "values", "values": [1]}

@@ -99,6 +99,7 @@ def test_pods_that_a_rule_leaves_no_node_are_named(policies: Policies):
     found = audit(policies(rule("stay", 'nodeInfo.zone == pod.metadata.labels["zone"]')), cluster, now=NOW)
     assert told(found) == [("warning", "strands-pods", "stay", "rule", "it refuses every node to 4 pods of 5")]
     assert found.findings[0].examples == ("shop/lost-0", "shop/lost-1", "shop/lost-2")
+    assert (found.findings[0].others, found.findings[0].to_json()["examplesLeftOut"]) == (1, 1)
 
 
 def test_a_rule_that_fails_is_told_with_how_often(policies: Policies):

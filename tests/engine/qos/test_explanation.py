@@ -153,10 +153,12 @@ def test_of_many_pods_the_first_are_told_and_how_many_more_there_are(recording):
     recorded = recording({0: "1"}, *(pod(f"more-{number}", "LS") for number in range(98)))
     evicting = {"forEach": "node", "actions": [{"name": "out", "evict": {
         "criteria": [{"name": "best-effort", "expression": "podInfo.qosClass == 'SYSTEM'"}]}}]}
-    lines = told(explain_round(recorded, Registry.of(document(**evicting), generation=1), "n"))
+    found = explain_round(recorded, Registry.of(document(**evicting), generation=1), "n")
+    lines = told(found)
     assert lines[3] == "  idle        out: 100 pods looked at"
     assert [line for line in lines if "best-effort is false" in line] == [
         f"              stays       shop/{name}: best-effort is false"
         for name in ("web", "batch", "more-0", "more-1", "more-2")
     ]
     assert lines[-1] == "              and 95 more pods"
+    assert [each.to_json() for each in found.find("more")] == [{"kind": "more", "text": "and 95 more pods", "leftOut": 95}]

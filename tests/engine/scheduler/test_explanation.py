@@ -176,3 +176,16 @@ def test_whatever_an_expression_does_its_decision_can_be_explained(text, measure
     for found in (explain_decision(explained, trials=8), explain_node(explained, "a", trials=8)):
         json.dumps(found.to_json(), allow_nan=False)
         assert found.as_text()
+
+
+def test_lists_that_are_cut_say_how_much_is_left_out():
+    tests = [f"allocatable.cpu > {number}0000" for number in range(1, 6)]
+    entries = plugins(filter=[{"name": "huge", "expression": " && ".join(tests)}],
+                      score=[{"name": "flat", "expression": "50"}])
+    refused = explain_decision(looked_into([node("a")], *entries, own=False), trials=0)
+    told = list(next(refused.find("refusal")).find("more"))
+    assert [(each.text, each.to_json()) for each in told] == [
+        ("and 2 more clauses", {"kind": "more", "text": "and 2 more clauses", "leftOut": 2})]
+    passing = explain_decision(looked_into([node("a"), node("b"), node("c")], *plugins(score=[
+        {"name": "flat", "expression": "50"}]), own=False), best=1)
+    assert [each.facts for each in passing.find("more")] == [{"leftOut": 2}]

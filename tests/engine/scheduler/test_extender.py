@@ -483,3 +483,26 @@ def test_a_generation_whose_plugins_cannot_be_made_leaves_the_one_before(kit):
     live.replace(lambda: [kit.plugin("G", refuse, points=(Point.FILTER,))])
     assert ask(extender, Verb.FILTER, ["a", "b"]) == result(["b"], failed={"a": "F: no a"})
     assert "not today" in str(extender.scheduler.fault)
+
+
+class Worded:
+    """Refuses every node for a reason of its own."""
+
+    def filter(self, state, pod, snapshot, rows):
+        return Answer(np.zeros(snapshot.size, np.bool_), lambda row: Refusal("rule", f"no {snapshot.names[row]}"))
+
+
+def test_what_a_record_leaves_out_is_counted(kit):
+    names = [f"n{number:02}" for number in range(30)]
+    extender = asking(kit, kit.plugin("F", Worded()), cluster=kit.cluster(*names))
+    ask(extender, Verb.FILTER, names)
+    told = extender.recent[-1].to_json()
+    assert (len(told["refusals"]), told["refusalsLeftOut"], told["refusals"][0]) == (20, 10, {
+        "plugin": "F", "reason": "no n00", "count": 1, "nodes": ["n00"], "enforcement": "Enforce"})
+    extender = asking(kit, kit.plugin("F", kit.refuses(*names[:8])), kit.plugin("S", kit.gives(n00=1)), cluster=kit.cluster(*names))
+    ask(extender, Verb.FILTER, names[:8])
+    ask(extender, Verb.PRIORITIZE, names)
+    refused, scored = (each.to_json() for each in extender.recent[-2:])
+    assert [each.get("nodesLeftOut", 0) + len(each["nodes"]) for each in refused["refusals"]] == [
+        each["count"] for each in refused["refusals"]]
+    assert (len(scored["best"]), scored["bestLeftOut"]) == (10, 20)

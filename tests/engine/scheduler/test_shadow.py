@@ -53,10 +53,10 @@ def body(*names, uid="u"):
 class Server:
     """An extender with a shadow, both made of plugins, and what came of the last comparison."""
 
-    def __init__(self, kit, active, shadow, *, share=1.0, timer=None):
+    def __init__(self, kit, active, shadow, *, share=1.0, timer=None, nodes="abc"):
         self.timer = timer or Timer()
         self.active, self.beside = kit.live(*active), kit.live(*shadow) if shadow is not None else Live()
-        cluster = kit.cluster(*"abc")
+        cluster = kit.cluster(*nodes)
         scheduler = Scheduler(cluster, self.active)
         self.shadow = Shadow(Scheduler(cluster, self.beside), self.beside, self.active, NoReloader(), timer=self.timer,
                              share=share)
@@ -214,3 +214,24 @@ def test_a_node_that_is_refused_anyway_makes_no_difference(kit):
                           kit.plugin("F", kit.refuses("b"))], None)
     server.ask(Verb.FILTER)
     assert [(tally.count(Result.SAME), tally.count(Result.DIFFERS)) for *_, tally in server.extender.audits.read()] == [(1, 0)]
+
+
+def test_examples_and_nodes_that_are_not_shown_are_counted():
+    tally = Tally(most=2)
+    for number in range(5):
+        tally.add(Result.DIFFERS, Difference("filter", "p", number, 1))
+    tally.add(Result.SAME)
+    assert [(found["decisions"], len(found["examples"]), found["examplesLeftOut"])
+            for found in (tally.to_json(), tally.to_json(1))] == [(6, 2, 3), (6, 1, 4)]
+    assert "examplesLeftOut" not in Tally().to_json()
+    one = Difference("filter", "p", 0, 9, ("a",), ("b",), ("no",), gained_left_out=3, lost_left_out=4)
+    assert one.to_json() == {"verb": "filter", "pod": "p", "at": 0.0, "nodes": 9, "gained": ["a"], "lost": ["b"],
+                             "why": ["no"], "gainedLeftOut": 3, "lostLeftOut": 4}
+
+
+def test_nodes_that_a_difference_does_not_name_are_counted(kit):
+    names = [f"n{number}" for number in range(8)]
+    server = Server(kit, [kit.plugin("F", kit.refuses(*names[1:]))], [], nodes=names)
+    server.ask(Verb.FILTER, *names)
+    (found,) = server.shadow.agreement.tally.sample()
+    assert (found.gained, found.gained_left_out, found.lost_left_out) == (tuple(names[1:6]), 2, 0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from koordpolicy.engine.testing import instruments
 from koordpolicy.engine.testing.cases import run_case
+from koordpolicy.engine.testing.results import lines_of
 from koordpolicy.engine.testing.suites import cases_of
 
 from .conftest import HOT
@@ -162,6 +164,14 @@ def test_a_result_says_how_much_it_touched_and_which_values_led_to_a_failure(loa
         (1, "allocatable.cpu", 10000),
         (0, "params.limit", 65),
     )
+
+
+def test_values_that_are_left_out_are_counted(load, monkeypatch):
+    monkeypatch.setattr(instruments, "_MOST_VALUES", 2)
+    ((suite, case),) = cases_of(load("- {name: one, pod: web, filter: {hot: pass}}\n").suites)
+    (mismatch,) = run_case(suite, case, explains=True).mismatches
+    assert (len(mismatch.values), mismatch.values_left_out, mismatch.to_json()["valuesLeftOut"]) == (2, 5, 5)
+    assert [*lines_of(mismatch)][-1] == "      and 5 more values"
 
 
 def test_where_the_wanted_node_refused_the_values_say_why(load):
