@@ -18,7 +18,10 @@ from koordpolicy.__main__ import builtins
 from koordpolicy.engine import cli
 
 Run = Callable[..., tuple[int, str, str]]
-HEAD = "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {name: NAME, annotations: {policy.koordinator.sh/description: d}}\nspec:\n"
+HEAD = (
+    "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\n"
+    "metadata: {name: NAME, annotations: {policy.koordinator.sh/description: d}}\nspec:\n"
+)
 
 
 def policy(name: str, expression: str, *, point: str = "filter", variables: str = "") -> str:
@@ -100,7 +103,8 @@ def carets(place: int, help_: str = "", *, width: int = 1, line: int = 1) -> str
         policy("m", "!!python/object/apply:os.system 'allocatable.cpu > 4000'").encode(),
         "bad.yaml:6:27: error: the tag `tag:yaml.org,2002:python/object/apply:os.system` is not supported\n"
         " 6 |   - {name: a, expression: !!python/object/apply:os.system 'allocatable.cpu > 4000'}\n"
-        + carets(26, "remove it", width=len("!!python/object/apply:os.system 'allocatable.cpu > 4000'"), line=6), id="a tag that would run something",
+        + carets(26, "remove it", width=len("!!python/object/apply:os.system 'allocatable.cpu > 4000'"), line=6),
+        id="a tag that would run something",
     ),
     pytest.param(
         policy("m", "alocatable.cpu > 1").replace("\n", "\r\n").encode("utf-8-sig"),
@@ -182,7 +186,9 @@ def test_a_file_of_100_mb_is_refused_without_being_read_whole(run: Run):
 
 def test_what_stands_around_a_broken_document_of_a_file_is_still_checked(run: Run):
     good, left, right = policy("good", "'true'"), policy("left", "nod.x > 1"), policy("right", "nodes.x > 1")
-    Path("all.yaml").write_text("---\n".join([left, "a: 'never closed\n", good, "- a\n", "a: b: c\n", right, "# nothing\n"]))
+    Path("all.yaml").write_text(
+        "---\n".join([left, "a: 'never closed\n", good, "- a\n", "a: b: c\n", right, "# nothing\n"]),
+    )
     code, out, _ = run("lint", "all.yaml")
     assert code == 3
     assert [line for line in out.splitlines() if ": error: " in line] == [
@@ -196,10 +202,13 @@ def test_what_stands_around_a_broken_document_of_a_file_is_still_checked(run: Ru
 
 def test_a_name_in_two_files_is_told_once_with_both_places(run: Run):
     Path("a.yaml").write_text(policy("same", "allocatable.cpu > 4000"))
-    Path("b.yaml").write_text(policy("good", "allocatable.cpu > 4000") + "---\n" + policy("same", "allocatable.cpu > 5000"))
+    Path("b.yaml").write_text(
+        policy("good", "allocatable.cpu > 4000") + "---\n" + policy("same", "allocatable.cpu > 5000"),
+    )
     assert run("lint", ".") == (3, (
         "b.yaml:10:18: error: the SchedulerPlugin `same` is declared twice, also at a.yaml:3\n"
-        " 10 | metadata: {name: same, annotations: {policy.koordinator.sh/description: d}}\n    |                  ^^^^ rename one of them\n\n"
+        " 10 | metadata: {name: same, annotations: {policy.koordinator.sh/description: d}}\n"
+        "    |                  ^^^^ rename one of them\n\n"
         "1 error, 0 warnings in 3 documents of 2 files\n"
     ), "")
 
@@ -260,8 +269,13 @@ def decide(run: Run, *items: dict[str, Any], policies: str = "") -> tuple[dict[s
 @pytest.mark.parametrize(("faulty", "told"), [
     (node("bad", status={}), "Node `bad`: `status.allocatable` is missing"),
     ({"kind": "Node", "metadata": {"name": "bad"}}, "Node `bad`: `status` is missing"),
-    (node("bad", status={"allocatable": {"cpu": "12Zi"}}),
-     "Node `bad`: `status.allocatable.cpu`: `12Zi` is not a quantity: write a number and a suffix, like `500m` or `1.5Gi`"),
+    (
+        node("bad", status={"allocatable": {"cpu": "12Zi"}}),
+        (
+            "Node `bad`: `status.allocatable.cpu`: `12Zi` is not a quantity: write a number and a suffix, like `500m` "
+            "or " "`1.5Gi`"
+        ),
+    ),
     (node("bad", status={"allocatable": {"cpu": "9" * 400}}),
      "Node `bad`: `status.allocatable.cpu`: the amount does not fit into 64 bits"),
     (node("bad", status={"allocatable": {"cpu": "4"}, "images": [{"names": 3}]}),
@@ -270,9 +284,13 @@ def decide(run: Run, *items: dict[str, Any], policies: str = "") -> tuple[dict[s
     (node("bad", metadata={"name": "bad", "labels": {"zone": 1}}),
      "Node `bad`: `metadata.labels.zone` must be a text, not a number"),
     (node("bad", spec={"taints": "all"}), "Node `bad`: `spec.taints` must be a list, not a text"),
-    (pod("bad", "12Zi"), ("Pod `shop/bad`: `spec.containers[0].resources.requests.cpu`: `12Zi` is not a quantity: write a "
+    (pod("bad", "12Zi"), ("Pod `shop/bad`: `spec.containers[0].resources.requests.cpu`: `12Zi` is not a quantity: "
+                          "write a "
                          "number and a suffix, like `500m` or `1.5Gi`")),
-    (pod("bad", containers=[]), "Pod `shop/bad`: `spec.containers` is missing or empty: a pod has at least one container"),
+    (
+        pod("bad", containers=[]),
+        "Pod `shop/bad`: `spec.containers` is missing or empty: a pod has at least one container",
+    ),
     (pod("bad", containers=["main"]), "Pod `shop/bad`: `spec.containers[0]` must be an object, not a text"),
     (pod("bad", priority="high"), "Pod `shop/bad`: `spec.priority` must be a number, not a text"),
     (pod("bad", tolerations="all"), "Pod `shop/bad`: `spec.tolerations` must be a list, not a text"),
@@ -286,7 +304,8 @@ def test_a_malformed_object_is_told_and_left_out_and_the_others_are_used(run: Ru
 
 @pytest.mark.parametrize(("cpu", "told"), [
     ("1", ""),
-    ("12Zi", ("warning: NodeMetric `good`: `status.nodeMetric.nodeUsage.resources.cpu`: `12Zi` is not a quantity: write a "
+    ("12Zi", ("warning: NodeMetric `good`: `status.nodeMetric.nodeUsage.resources.cpu`: `12Zi` is not a quantity: "
+              "write a "
              "number and a suffix, like `500m` or `1.5Gi`\n  = this object is left out\n")),
 ])
 def test_a_metric_that_cannot_be_read_is_no_idle_node(run: Run, cpu: str, told: str):
@@ -299,7 +318,8 @@ def test_a_metric_that_cannot_be_read_is_no_idle_node(run: Run, cpu: str, told: 
 
 
 @pytest.mark.parametrize(("score", "told"), [
-    ("101", "`a` is 101, outside 0..100"), ("-1", "`a` is -1, outside 0..100"), ("0.0 / 0.0", "the score is nan, not a number that counts"),
+    ("101", "`a` is 101, outside 0..100"), ("-1", "`a` is -1, outside 0..100"),
+    ("0.0 / 0.0", "the score is nan, not a number that counts"),
 ])
 def test_a_score_that_is_none_counts_0_and_is_told_and_the_other_plugins_decide(run: Run, score: str, told: str):
     sound = policy("sound", "\"node.metadata.name == 'b' ? 9 : 1\"", point="score")
@@ -334,5 +354,7 @@ def test_an_expression_that_fails_on_one_node_fails_there_only(run: Run):
 
 def test_a_catastrophic_pattern_takes_no_longer_than_any_other(run: Run):
     # A backtracking matcher takes 2^40 steps: this test would never end.
-    pattern = policy("pattern", "\"!('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' + pod.metadata.name).matches('^(a+)+$')\"")
+    pattern = policy(
+        "pattern", "\"!('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' + pod.metadata.name).matches('^(a+)+$')\"",
+    )
     assert decide(run, node("good"), pod("web"), policies=pattern)[:2] == ({"shop/web": "good"}, "")

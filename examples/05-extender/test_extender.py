@@ -41,11 +41,16 @@ def blocks(kind):
 @contextmanager
 def serving():
     """Run the command of the README, on a free port."""
-    command = [sys.executable, "-m", *shlex.split(blocks("sh")[0].replace("koord-policy", "koordpolicy")), "--bind", "127.0.0.1:0"]
+    command = [
+        sys.executable, "-m", *shlex.split(blocks("sh")[0].replace("koord-policy", "koordpolicy")), "--bind",
+        "127.0.0.1:0",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=dict(os.environ)) as process:
         try:
             url = process.stdout.readline().removeprefix("listening on ").strip()
-            assert process.stdout.readline().startswith("ready: generation 1, plugins keep-off-hot-nodes, prefer-zone; 32 nodes")
+            assert process.stdout.readline().startswith(
+                "ready: generation 1, plugins keep-off-hot-nodes, prefer-zone; 32 nodes",
+            )
             yield url
         finally:
             process.terminate()
@@ -96,7 +101,9 @@ def test_the_policies_are_mounted_as_a_directory_and_served_from_there():
     assert (options["bind"], options["health-bind"]) == (f"0.0.0.0:{ports['https']}", f"0.0.0.0:{ports['health']}")
     (service,) = documents(BASE / "service.yaml")
     assert [port["targetPort"] for port in service["spec"]["ports"]] == ["https"]
-    assert service["spec"]["selector"].items() <= documents(BASE / "deployment.yaml")[0]["spec"]["template"]["metadata"]["labels"].items()
+    assert service["spec"]["selector"].items() <= documents(BASE / "deployment.yaml")[0]["spec"]["template"][
+        "metadata"
+    ]["labels"].items()
 
 
 def test_the_arguments_of_the_deployment_are_options_of_the_command(capsys):
@@ -121,8 +128,13 @@ def test_kube_scheduler_is_told_where_the_service_is():
     (kustomization,) = documents(BASE / "kustomization.yaml")
     assert extender["urlPrefix"] == (
         f"https://{service['metadata']['name']}.{kustomization['namespace']}.svc:{service['spec']['ports'][0]['port']}")
-    assert {name: extender[name] for name in ("filterVerb", "prioritizeVerb", "enableHTTPS", "nodeCacheCapable", "ignorable")} == {
-        "filterVerb": "filter", "prioritizeVerb": "prioritize", "enableHTTPS": True, "nodeCacheCapable": True, "ignorable": False}
+    assert {
+        name: extender[name]
+        for name in ("filterVerb", "prioritizeVerb", "enableHTTPS", "nodeCacheCapable", "ignorable")
+    } == {
+        "filterVerb": "filter", "prioritizeVerb": "prioritize", "enableHTTPS": True, "nodeCacheCapable": True,
+        "ignorable": False,
+    }
 
 
 def test_the_image_runs_the_command_and_not_as_root():
@@ -137,7 +149,11 @@ def test_the_generated_configmap_is_checked_as_the_readme_says(tmp_path, capsys)
     (kustomization,) = documents(BASE / "kustomization.yaml")
     files = {Path(name).name: (BASE / name).read_text() for name in kustomization["configMapGenerator"][0]["files"]}
     manifest = tmp_path / "manifest.yaml"
-    manifest.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "koord-policies"}, "data": files}))
+    manifest.write_text(
+        yaml.safe_dump(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "koord-policies"}, "data": files},
+        ),
+    )
     assert cli.main(["lint", "--configmap", str(manifest)], builtins) == 0
     assert "0 errors" in capsys.readouterr().out
 

@@ -15,7 +15,8 @@ PROJECT = HERE.parents[1]
 def test_the_two_hot_nodes_each_lose_the_pod_that_relieves_them(capsys: pytest.CaptureFixture[str]):
     assert cli.main([
         "descheduler", "--once", "--dry-run", "--cluster", str(PROJECT / "examples" / "cluster"),
-        "--config", str(HERE / "config.yaml"), "--policies", str(PROJECT / "policies" / "descheduler"), "--output", "json",
+        "--config", str(HERE / "config.yaml"), "--policies", str(PROJECT / "policies" / "descheduler"), "--output",
+        "json",
     ], builtins) == 0
     evicted = json.loads(capsys.readouterr().out)["evicted"]
     assert [(each["pod"], each["node"], each["plugin"]) for each in evicted] == [

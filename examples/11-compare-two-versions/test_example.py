@@ -47,12 +47,17 @@ def test_the_workflow_compares_the_work_tree_with_the_base_branch(
     shutil.copytree(HERE / "old", "policies")
     shutil.copy(PROJECT / "examples" / "cluster" / "cluster.yaml", "cluster.yaml")
     git = ("git", "-c", "user.name=a", "-c", "user.email=a@example.com")
-    for words in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "Begin"), ("update-ref", "refs/remotes/origin/main", "HEAD")):
+    for words in (
+        ("init", "-q"), ("add", "."), ("commit", "-q", "-m", "Begin"),
+        ("update-ref", "refs/remotes/origin/main", "HEAD"),
+    ):
         subprocess.run([*git, *words], check=True)
     shutil.copytree(HERE / "new", "policies", dirs_exist_ok=True)
     steps = to_plain(read(read_file(HERE / "github.yaml"))[0])["jobs"]["diff"]["steps"]
     (line,) = (each["run"] for each in steps if each.get("name") == "Compare")
     command = shlex.split(line.replace("${{ github.base_ref }}", "main").partition(" > ")[0])
     assert cli.main(command[1:], builtins) == 6
-    shown, want = (text.splitlines()[4:] for text in (capsys.readouterr().out, (HERE / "pull-request.md").read_text("utf-8")))
+    shown, want = (
+        text.splitlines()[4:] for text in (capsys.readouterr().out, (HERE / "pull-request.md").read_text("utf-8"))
+    )
     assert shown == want

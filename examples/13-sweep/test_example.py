@@ -30,6 +30,8 @@ def test_a_higher_watermark_leaves_fewer_pods_on_nodes_that_would_refuse_them(ca
 def test_policies_that_look_at_what_is_left_make_more_of_the_gpus_than_chance_does(capsys, monkeypatch):
     runs = figures(COMMANDS[1], capsys, monkeypatch)
     assert len(runs) == 9
-    least = {policy: min(each["gpu_alloc_pct"] for each in runs if each["policy"] == policy) for policy in ("DotProd", "FGD")}
+    least = {
+        policy: min(each["gpu_alloc_pct"] for each in runs if each["policy"] == policy) for policy in ("DotProd", "FGD")
+    }
     most = max(each["gpu_alloc_pct"] for each in runs if each["policy"] == "Random")
     assert all(each > most for each in least.values())

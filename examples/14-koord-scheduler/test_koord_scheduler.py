@@ -12,13 +12,18 @@ HERE = Path(__file__).parent
 
 
 def test_the_shipped_profile_places_what_fits_and_says_what_does_not(capsys: pytest.CaptureFixture[str]):
-    arguments = ["scheduler", "--cluster", str(HERE / "cluster.yaml"), "--config", str(HERE / "scheduler.yaml"), "--output", "json"]
+    arguments = [
+        "scheduler", "--cluster", str(HERE / "cluster.yaml"), "--config", str(HERE / "scheduler.yaml"), "--output",
+        "json",
+    ]
     assert cli.main(arguments, builtins) == 0
     found = {each["pod"]: each for each in json.loads(capsys.readouterr().out)["decisions"]}
     assert {pod: each["node"] for pod, each in found.items()} == {
         "shop/web": "b", "ml/train-0": "a", "ml/train-1": "a", "ml/large-0": None, "batch/job": None,
     }
-    assert {pod: (each["refusal"]["plugin"], each["refusal"]["point"]) for pod, each in found.items() if "refusal" in each} == {
+    assert {
+        pod: (each["refusal"]["plugin"], each["refusal"]["point"]) for pod, each in found.items() if "refusal" in each
+    } == {
         "ml/large-0": ("Coscheduling", "preEnqueue"), "batch/job": ("ElasticQuota", "preFilter"),
     }
 
@@ -31,7 +36,10 @@ kind: SchedulerPlugin
 metadata: {name: not-on-a}
 spec: {filter: [{name: not-a, expression: node.metadata.name != 'a'}]}
 """)
-    arguments = ["scheduler", "--cluster", str(HERE / "cluster.yaml"), "--config", str(HERE / "scheduler.yaml"), "--policies", str(policy), "--output", "json"]
+    arguments = [
+        "scheduler", "--cluster", str(HERE / "cluster.yaml"), "--config", str(HERE / "scheduler.yaml"), "--policies",
+        str(policy), "--output", "json",
+    ]
     assert cli.main(arguments, builtins) == 0
     found = {each["pod"]: each["node"] for each in json.loads(capsys.readouterr().out)["decisions"]}
     # One of the gang fits beside the reservation; it is held for the other one, which fits nowhere.

@@ -50,7 +50,10 @@ def row(figure: Figure) -> str:
     """Return the figure as a line of the table."""
     bound = ""
     if figure.bound is not None:
-        bound = f"{'at least' if figure.more_is_better else 'at most'} {figure.bound:,g}{'' if figure.kept else '  NOT KEPT'}"
+        bound = (
+            f"{'at least' if figure.more_is_better else 'at most'} "
+            f"{figure.bound:,g}{'' if figure.kept else '  NOT KEPT'}"
+        )
     return f"{figure.name:<44} {figure.value:>14,.4g} {figure.unit:<10} {bound}".rstrip()
 
 
@@ -60,8 +63,12 @@ def machine() -> dict[str, object]:
 
 
 def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Run the benchmarks and print their figures.")
-    parser.add_argument("name", nargs="*", metavar="NAME", help=f"only these: {', '.join(names) or 'there are none yet'}")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench", description="Run the benchmarks and print their figures.",
+    )
+    parser.add_argument(
+        "name", nargs="*", metavar="NAME", help=f"only these: {', '.join(names) or 'there are none yet'}",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a bound was not kept")
     return parser

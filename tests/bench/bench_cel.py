@@ -39,7 +39,9 @@ from .rivals import RIVALS
 
 SIZES = (100, 5_000, 100_000)
 NUMERIC = ("E2 fit", "E6 score")
-CEL_GO_NS = {"E2 fit": 370, "E3 taints": 1340, "E4 labels": 150, "E6 score": 600, "E7 ternary": 330, "E8 selector": 1260}
+CEL_GO_NS = {
+    "E2 fit": 370, "E3 taints": 1340, "E4 labels": 150, "E6 score": 600, "E7 ternary": 330, "E8 selector": 1260,
+}
 """Per evaluation of the expressions that read the node, from peers.json: cel-go is not measured here. Where that was
 measured, the C++ wrapper took 1.7 to 8.5 us for the eight."""
 ENVIRONMENT = Environment(functions=table(STANDARD)).with_variables(
@@ -140,7 +142,9 @@ def _rows(content: Mapping[str, Any]) -> Iterator[Figure]:
         for rival, turns in zip(rivals, theirs, strict=True):
             yield from _both(f"{name}: {rival.name}", turns, 1e6, "us")
             bound = {"cel-python": 100.0, "C++": 3.0}.get(rival.name.split(" ")[0])
-            yield Figure(f"{name}: {rival.name} / by row", turns.least / ours.least, "times", bound, more_is_better=True)
+            yield Figure(
+                f"{name}: {rival.name} / by row", turns.least / ours.least, "times", bound, more_is_better=True,
+            )
     conversions = [Turns(lambda rival=rival: rival.convert(values)) for rival in rivals]
     take_turns(conversions)
     for rival, turns in zip(rivals, conversions, strict=True):
@@ -172,7 +176,8 @@ def _columns(content: Mapping[str, Any]) -> Iterator[Figure]:
         frame = RowFrame(_nodes_like(content["node"], size), {"pod": content["pod"]})
         for name, text in content["exprs"].items():
             alike, other = (
-                Turns(_decisions(compile_program(text, ENVIRONMENT), frame, content["pod"], texts)) for texts in (False, True)
+                Turns(_decisions(compile_program(text, ENVIRONMENT), frame, content["pod"], texts))
+                for texts in (False, True)
             )
             take_turns([alike, other], rounds=15 if size < 100_000 else 5)
             bound = None
@@ -198,7 +203,9 @@ def _decisions(
         each = {**pod, "requests": {"cpu": 500 + number % 1000, "memory": 2**29 + number}}
         if texts:
             kind = str(number)
-            each["metadata"] = {**metadata, "name": f"web-{kind}", "labels": {**metadata["labels"], "pool": f"general-{kind}"}}
+            each["metadata"] = {
+                **metadata, "name": f"web-{kind}", "labels": {**metadata["labels"], "pool": f"general-{kind}"},
+            }
             tolerations = [*spec["tolerations"][:2], {**spec["tolerations"][2], "value": f"general-{kind}"}]
             each["spec"] = {**spec, "nodeSelector": {"pool": f"general-{kind}"}, "tolerations": tolerations}
         return evaluate(program, frame.with_values({"pod": each}))
@@ -269,7 +276,8 @@ def _compiling(texts: Mapping[str, str]) -> Iterator[Figure]:
     for kind, sources in (
         ("the eight, untyped", [(each, ENVIRONMENT) for each in texts.values()]),
         ("ten policies, typed", [
-            *((each, environment(Slot.FILTER)) for each in FILTERS), *((each, environment(Slot.SCORE)) for each in SCORES),
+            *((each, environment(Slot.FILTER)) for each in FILTERS),
+            *((each, environment(Slot.SCORE)) for each in SCORES),
         ]),
     ):
         stages: dict[str, list[float]] = {}
@@ -308,7 +316,10 @@ def _thousand_documents() -> tuple[float, float]:
     for number in range(1_000):
         point, expression = rules[number % len(rules)]
         # Every document's expression is its own.
-        expression = f"({expression}) || requests.cpu > {10**6 + number}" if point == "filter" else f"({expression}) + {number % 7}"
+        expression = (
+            f"({expression}) || requests.cpu > {10**6 + number}" if point == "filter"
+            else f"({expression}) + {number % 7}"
+        )
         quoted = expression.replace("'", "''")
         texts.append(
             "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\n"

@@ -100,7 +100,8 @@ def objects_of(size: int) -> tuple[list[dict[str, Any]], int]:
                 "topology.kubernetes.io/zone": f"z{number % 3}", "pool": random.choice(["general", "batch"]),
                 "kubernetes.io/hostname": name,
             }},
-            "spec": {"taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]} if number % 9 == 0 else {},
+            "spec": {"taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]} if number % 9 == 0
+            else {},
             "status": {"allocatable": {"cpu": random.choice(["32", "64", "96"]), "memory": "256Gi", "pods": "110"}},
         })
         objects.append({

@@ -28,7 +28,9 @@ _POLICIES = Path(__file__).parents[2] / "policies"
 def main() -> Iterator[Figure]:
     """Yield seconds of processor time: the machine's other work is not the comparison's."""
     cluster = Cluster(_objects(Random(1)))
-    for name, folders, bound in (("scheduling policies", ("scheduler",), 15.0), ("all policies", ("scheduler", "qos", "descheduler"), None)):
+    for name, folders, bound in (
+        ("scheduling policies", ("scheduler",), 15.0), ("all policies", ("scheduler", "qos", "descheduler"), None),
+    ):
         old, new = _registry(folders, "cpuPercent: 65"), _registry(folders, "cpuPercent: 55")
         started = time.process_time()
         before = outcome(old, cluster, now=_NOW)
@@ -43,7 +45,9 @@ def main() -> Iterator[Figure]:
 
 
 def _registry(folders: tuple[str, ...], watermark: str) -> Registry:
-    files = (path for folder in folders for path in sorted((_POLICIES / folder).glob("*.yaml")) if ".test." not in path.name)
+    files = (
+        path for folder in folders for path in sorted((_POLICIES / folder).glob("*.yaml")) if ".test." not in path.name
+    )
     texts = [Source(path.name, path.read_text(encoding="utf-8").replace("cpuPercent: 65", watermark)) for path in files]
     return Registry.of((*builtins(), *compile_documents(load(texts, source_name="shipped"))), generation=1)
 
@@ -78,7 +82,10 @@ def _pod(name: str, random: Random) -> dict[str, Any]:
         "kind": "Pod",
         "metadata": {"name": name, "namespace": "shop", "uid": name, "labels": labels, "ownerReferences": [owner]},
         "spec": {
-            "priority": 5500 if best_effort else 9500, "priorityClassName": "koord-batch" if best_effort else "koord-prod",
-            "containers": [{"name": "main", "image": f"registry/{application}:v1", "resources": {"requests": resources}}],
+            "priority": 5500 if best_effort else 9500,
+            "priorityClassName": "koord-batch" if best_effort else "koord-prod",
+            "containers": [
+                {"name": "main", "image": f"registry/{application}:v1", "resources": {"requests": resources}},
+            ],
         },
     }

@@ -37,7 +37,9 @@ def main() -> Iterator[Figure]:
         yield from _measure("extender", url, names)
     # The worst for explanations: every node is refused, each in words of its own.
     hot = ["usage.cpu < 0"]
-    with serving(hot, SCORES, message="'cpu usage is ' + string(usage.cpu) + 'm, requested ' + string(requests.cpu)") as (url, names):
+    with serving(
+        hot, SCORES, message="'cpu usage is ' + string(usage.cpu) + 'm, requested ' + string(requests.cpu)",
+    ) as (url, names):
         took = _calls(url, "/filter", [body_of(number, names) for number in range(WARM_UP + REQUESTS)], lambda _: None)
         yield from _figures("extender, all nodes refused: filter", took, bound=None)
 
@@ -81,7 +83,9 @@ def _calls(url: str, path: str, bodies: list[bytes], see: Callable[[Any], None])
 def body_of(number: int, names: list[str]) -> bytes:
     """Return the body of a call about a pod of its own and these nodes."""
     random = Random(number)
-    spec: dict[str, Any] = {"priority": 9000, "containers": [{"name": "main", "image": "registry.example.com/web:v1", "resources": {
+    spec: dict[
+        str, Any,
+    ] = {"priority": 9000, "containers": [{"name": "main", "image": "registry.example.com/web:v1", "resources": {
         "requests": {"cpu": f"{random.randrange(100, 4000)}m", "memory": f"{random.randrange(64, 8192)}Mi"},
     }}]}
     if number % 2:
@@ -93,7 +97,9 @@ def body_of(number: int, names: list[str]) -> bytes:
 
 
 @contextmanager
-def serving(filters: tuple[str, ...] | list[str], scores: tuple[str, ...], message: str = "") -> Iterator[tuple[str, list[str]]]:
+def serving(
+    filters: tuple[str, ...] | list[str], scores: tuple[str, ...], message: str = "",
+) -> Iterator[tuple[str, list[str]]]:
     """Serve these policies over a cluster of 5,000 nodes in a thread; yield the URL and the nodes' names."""
     documents = [document(f"filter-{number}", "filter", text, message) for number, text in enumerate(filters)]
     documents += [document(f"score-{number}", "score", text) for number, text in enumerate(scores)]
@@ -127,7 +133,10 @@ def serving(filters: tuple[str, ...] | list[str], scores: tuple[str, ...], messa
 def document(name: str, section: str, expression: str, message: str = "") -> dict[str, Any]:
     """Return a policy document with one expression."""
     item = {"name": "rule", "expression": expression} | ({"messageExpression": message} if message else {})
-    return {"apiVersion": "policy.koordinator.sh/v1alpha2", "kind": "SchedulerPlugin", "metadata": {"name": name}, "spec": {section: [item]}}
+    return {
+        "apiVersion": "policy.koordinator.sh/v1alpha2", "kind": "SchedulerPlugin", "metadata": {"name": name},
+        "spec": {section: [item]},
+    }
 
 
 if __name__ == "__main__":

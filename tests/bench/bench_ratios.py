@@ -156,8 +156,10 @@ def calls() -> Iterator[Figure]:
                 if number >= 50:
                     own.append(took)
                     echoed.append(bare)
-            yield Figure(f"extender {verb} / echo of the same bytes, median", statistics.median(own) / statistics.median(echoed),
-                         "times", bound)
+            yield Figure(
+                f"extender {verb} / echo of the same bytes, median", statistics.median(own) / statistics.median(echoed),
+                "times", bound,
+            )
             yield Figure("  the same, p99", _p99(own) / _p99(echoed), "times")
             yield Figure(f"  {verb}, median", statistics.median(own) * 1e3, "ms")
             yield Figure(f"  {verb}, p99", _p99(own) * 1e3, "ms")
@@ -232,5 +234,7 @@ def expressions() -> Iterator[Figure]:
         ours = Turns(called_program(compile_program(text, ENVIRONMENT), values))
         theirs = Turns(rival.evaluator(rival.compile(text), converted))
         take_turns([ours, theirs], rounds=60)
-        yield Figure(f"{name}: C++ / by row", theirs.least / ours.least, "times", EXPRESSION.get(name), more_is_better=True)
+        yield Figure(
+            f"{name}: C++ / by row", theirs.least / ours.least, "times", EXPRESSION.get(name), more_is_better=True,
+        )
 

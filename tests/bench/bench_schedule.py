@@ -73,6 +73,7 @@ def documents() -> str:
             quoted = expression.replace("'", "''")
             texts.append(
                 "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\n"
-                f"metadata: {{name: {point}-{number}}}\nspec:\n  {point}:\n  - name: only\n    expression: '{quoted}'\n",
+                f"metadata: {{name: {point}-{number}}}\nspec:\n  {point}:\n  - name: only\n    expression: '{quoted}'\n"
+                "",
             )
     return "---\n".join(texts)

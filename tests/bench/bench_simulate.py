@@ -47,9 +47,14 @@ def main() -> Iterator[Figure]:
         result = replay.run()
         processor += time.process_time() - started
         yield Figure(f"openb default, {name}: wall time", result.seconds, "s", SECONDS.get(name))
-        yield Figure(f"openb default, {name}: decisions", result.pods_per_second, "pods/s", PODS_PER_SECOND.get(name), more_is_better=True)
+        yield Figure(
+            f"openb default, {name}: decisions", result.pods_per_second, "pods/s", PODS_PER_SECOND.get(name),
+            more_is_better=True,
+        )
     minutes = processor * _EXPERIMENTS / _CORES / 60
-    yield Figure("openb, 1,020 replays on two cores, from the default workload's processor time", minutes, "min", _MINUTES)
+    yield Figure(
+        "openb, 1,020 replays on two cores, from the default workload's processor time", minutes, "min", _MINUTES,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,8 @@ class PreparedReplay:
 def default_workload() -> tuple[traces.Workload, Sequence[TypicalPod]]:
     """Return the default workload of seed 42 and the trace's typical pods; raises `Missing` without the trace."""
     data = os.environ.get("KOORD_POLICY_DATA") or (
-        Path(os.environ["KOORD_POLICY_CASES"]).resolve().parent / "data" if os.environ.get("KOORD_POLICY_CASES") else None
+        Path(os.environ["KOORD_POLICY_CASES"]).resolve().parent / "data" if os.environ.get("KOORD_POLICY_CASES")
+        else None
     )
     if data is None or not (Path(data) / "openb" / traces.POD_LIST).exists():
         raise Missing("set KOORD_POLICY_DATA to the directory that holds `openb/` with the trace's lists")

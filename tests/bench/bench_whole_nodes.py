@@ -31,7 +31,9 @@ def main() -> Iterator[Figure]:
     """Yield pods per second by the number of nodes of a call, each of 4 KB, and by how many differ from the cluster's."""
     documents = [document(f"filter-{number}", "filter", text) for number, text in enumerate(FILTERS)]
     documents += [document(f"score-{number}", "score", text) for number, text in enumerate(SCORES)]
-    plugins = compile_documents(load([Source("bench.yaml", "---\n".join(json.dumps(each) + "\n" for each in documents))]))
+    plugins = compile_documents(
+        load([Source("bench.yaml", "---\n".join(json.dumps(each) + "\n" for each in documents))]),
+    )
     objects, now = objects_of(NODES)
     names = [each["metadata"]["name"] for each in objects if each["kind"] == "Node"]
     others = [each for each in objects if each["kind"] != "Node"]
@@ -40,14 +42,20 @@ def main() -> Iterator[Figure]:
     extender = Extender(scheduler, clock=lambda: now, timer=time.monotonic)
     for size in SIZES:
         for every, what in ((0, "as listed"), (10, "one in ten differs")):
-            yield Figure(f"whole nodes, {size} per call, {what}", _pods_per_second(extender, names[:size], every), "pods/s")
+            yield Figure(
+                f"whole nodes, {size} per call, {what}", _pods_per_second(extender, names[:size], every), "pods/s",
+            )
 
 
 def _pods_per_second(extender: Extender, names: list[str], every: int) -> float:
-    nodes = ",".join(json.dumps(_node(name, changed=bool(every) and number % every == 0)) for number, name in enumerate(names))
+    nodes = ",".join(
+        json.dumps(_node(name, changed=bool(every) and number % every == 0)) for number, name in enumerate(names)
+    )
     took = []
     for number in range(PODS):
-        pod = json.dumps({"metadata": {"name": f"p{number}", "uid": f"u{number}"}, "spec": {"containers": [{"name": "c"}]}})
+        pod = json.dumps(
+            {"metadata": {"name": f"p{number}", "uid": f"u{number}"}, "spec": {"containers": [{"name": "c"}]}},
+        )
         body = f'{{"Pod":{pod},"Nodes":{{"metadata":{{}},"items":[{nodes}]}},"NodeNames":null}}'.encode()
         started = time.perf_counter()
         for verb in Verb:
@@ -61,12 +69,23 @@ def _node(name: str, *, changed: bool = False) -> dict[str, Any]:
     """Return a node as kube-scheduler sends it."""
     conditions = [{"type": kind, "status": "False", "lastHeartbeatTime": "2026-01-01T00:00:00Z", "reason": "KubeletHas",
                    "message": "kubelet has sufficient of it"} for kind in ("Memory", "Disk", "PID", "Network", "Ready")]
-    images = [{"names": [f"registry.example.com/app-{number}@sha256:{'0' * 40}", f"registry.example.com/app-{number}:v1"],
-               "sizeBytes": 123_456_789} for number in range(15)]
+    images = [
+        {
+            "names": [f"registry.example.com/app-{number}@sha256:{'0' * 40}", f"registry.example.com/app-{number}:v1"],
+            "sizeBytes": 123_456_789,
+        }
+        for number in range(15)
+    ]
     labels = {f"label-{number}.example.com/x": f"value-{number}" for number in range(20)} | {"pool": "general"}
     return {
-        "metadata": {"name": name, "uid": f"u-{name}", "resourceVersion": "2" if changed else "1", "labels": labels | ({"new": "1"} if changed else {})},
-        "spec": {}, "status": {"allocatable": {"cpu": "32", "memory": "128Gi", "pods": "110"}, "conditions": conditions, "images": images},
+        "metadata": {
+            "name": name, "uid": f"u-{name}", "resourceVersion": "2" if changed else "1",
+            "labels": labels | ({"new": "1"} if changed else {}),
+        },
+        "spec": {},
+        "status": {
+            "allocatable": {"cpu": "32", "memory": "128Gi", "pods": "110"}, "conditions": conditions, "images": images,
+        },
     }
 
 

@@ -19,7 +19,9 @@ def folder(tmp_path, monkeypatch):
 
 
 def write(folder, name, body):
-    (folder / f"bench_{name}.py").write_text(f"from tests.bench.figure import Figure, Missing\ndef main():\n    {body}\n")
+    (folder / f"bench_{name}.py").write_text(
+        f"from tests.bench.figure import Figure, Missing\ndef main():\n    {body}\n",
+    )
 
 
 def test_figures_are_printed_and_written(folder, capsys):

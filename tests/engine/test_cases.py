@@ -21,7 +21,8 @@ def outcome(directory: Path) -> str:
     except PolicyError as error:
         return f"{error}\n"
     lines = [
-        f"{plugin.framework.value} plugin `{plugin.name}` of {plugin.origin}: {', '.join(p.value for p in plugin.points)}"
+        f"{plugin.framework.value} plugin `{plugin.name}` of {plugin.origin}: "
+        f"{', '.join(p.value for p in plugin.points)}"
         for plugin in plugins
     ]
     return "\n".join(lines) + "\n"

@@ -73,7 +73,8 @@ def test_findings_are_found_by_their_kind():
 
 @pytest.mark.parametrize(("value", "unit", "text"), [
     (1500, "milli-cores", "1.5 cores"), (1000, "milli-cores", "1 core"), (2, "cores", "2 cores"),
-    (3 * 1024**3, "bytes", "3Gi"), (1024**3 - 5, "bytes", "1Gi"), (100, "bytes", "100 bytes"), (-1536, "bytes", "-1.5Ki"), (71, "%", "71 %"),
+    (3 * 1024**3, "bytes", "3Gi"), (1024**3 - 5, "bytes", "1Gi"), (100, "bytes", "100 bytes"),
+    (-1536, "bytes", "-1.5Ki"), (71, "%", "71 %"),
     (200, "seconds", "200 s"), (0.5, "", "0.5"), (0.00001, "", "1e-05"), (2**53 + 1, "", "9007199254740993"),
     (float("nan"), "", "nan"), (float("inf"), "%", "inf"), (True, "%", "true"), (None, "", "null"),
     ("a\nb", "", "'a b'"), ({"a": (1, b"x")}, "", "{'a': [1, '78']}"),

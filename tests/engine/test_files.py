@@ -61,7 +61,8 @@ def a_pipe(path: Path) -> None:
 
 @pytest.mark.usefixtures("foreign")
 @pytest.mark.parametrize(("make", "why"), [
-    (a_link, "it is a symbolic link"), (a_link_to_nowhere, "it is a symbolic link"), (a_directory, "(?i)directory"), (a_pipe, "it is not a file"),
+    (a_link, "it is a symbolic link"), (a_link_to_nowhere, "it is a symbolic link"), (a_directory, "(?i)directory"),
+    (a_pipe, "it is not a file"),
 ])
 def test_what_is_no_file_of_ours_is_not_read(tmp_path: Path, make, why: str) -> None:
     make(tmp_path / "a")

@@ -115,8 +115,10 @@ def site(tmp_path: Path):
 
 
 def test_plugins_of_installed_distributions_are_found_and_a_broken_one_stops_no_other(site: Path) -> None:
-    Installed(site, "acme_one", "single = plugin('one')\nPLUGINS = (plugin('two'),)\ndef several(): return [plugin('three')]",
-              {"one": "acme_one:single", "two": "acme_one", "three": "acme_one:several"})
+    Installed(
+        site, "acme_one", "single = plugin('one')\nPLUGINS = (plugin('two'),)\ndef several(): return [plugin('three')]",
+        {"one": "acme_one:single", "two": "acme_one", "three": "acme_one:several"},
+    )
     Installed(site, "acme_bad", "number = [5]\nraise_it = 1 / 1\n",
               {"a-missing": "acme_gone:x", "b-number": "acme_bad:number", "c-none": "acme_bad:nothing"})
     problems: list[Problem] = []
@@ -143,7 +145,10 @@ def test_a_name_that_two_distributions_offer_is_told_and_nobody_gets_it(site: Pa
 def test_a_plugin_that_is_called_like_a_built_in_one_is_told_and_left_out(site: Path) -> None:
     Installed(site, "acme_one", "x = plugin('same')\ny = plugin('other')", {"x": "acme_one:x", "y": "acme_one:y"})
     problems: list[Problem] = []
-    own = [python_plugin("same", Framework.SCHEDULER, Chooser), python_plugin("other", Framework.DESCHEDULER, Chooser, points=(Point.BALANCE,))]
+    own = [
+        python_plugin("same", Framework.SCHEDULER, Chooser),
+        python_plugin("other", Framework.DESCHEDULER, Chooser, points=(Point.BALANCE,)),
+    ]
     assert [plugin.name for plugin in discover(problems.append, builtins=own).plugins] == ["other"]
     assert [problem.message for problem in problems] == [
         "the scheduler plugin `same` of acme_one 1.2 is called like a built-in one, which is used"]
@@ -193,10 +198,15 @@ def test_expressions_call_functions_of_python_plugins() -> None:
 
 @pytest.mark.parametrize(
     ("result", "given", "message"),
-    [("int", 1.5, "`f` gave float, not int"), ("bool", None, "`f` gave NoneType, not bool"), ("int", 2**63, "integer overflow"),
+    [("int", 1.5, "`f` gave float, not int"), ("bool", None,(
+        "`f` gave NoneType, not "
+        "bool"
+    )), ("int", 2**63, "integer overflow"),
      ("list(string)", ("a",), "`f` gave tuple, not list(string)"), ("map(string, int)", {"a": 1}, {"a": 1})],
 )
-def test_a_function_that_breaks_its_word_is_an_error_of_the_expression(result: str, given: object, message: object) -> None:
+def test_a_function_that_breaks_its_word_is_an_error_of_the_expression(
+    result: str, given: object, message: object,
+) -> None:
     broken = cel_function("f", lambda _: given, ["int"], result, doc="Broken.")
     assert answer("f(requests.cpu)", broken, requests={"cpu": 1}) == message
 
@@ -237,7 +247,9 @@ def test_by_column_is_asked_for_all_rows_and_by_row_where_it_does_not_vouch() ->
 
 
 def test_a_column_function_that_fails_is_answered_by_row() -> None:
-    function = cel_function("half", lambda value: value // 2, ["int"], "int", doc="A half.", by_column=lambda values: 1 / 0)
+    function = cel_function(
+        "half", lambda value: value // 2, ["int"], "int", doc="A half.", by_column=lambda values: 1 / 0,
+    )
     scope = environment(Slot.FILTER, extensions=(function,))
     rows = [{"allocatable": {"cpu": number}} for number in range(100)]
     column = evaluate(compile_program("half(allocatable.cpu)", scope), RowFrame(rows, {}))
@@ -264,11 +276,20 @@ def test_a_function_cannot_have_a_name_that_is_taken(name: str, fault: str) -> N
 
 
 def test_functions_are_found_beside_plugins_and_collisions_are_told(site: Path) -> None:
-    make = "from koordpolicy.engine.plugins import cel_function\nfrom koordpolicy.engine.cel.environment import Function\n"
-    Installed(site, "acme_one", f"{make}f = cel_function('acme.one', lambda: 1, [], 'int', doc='One.')\nFUNCTIONS = [f]\nPLUGINS = [plugin('p')]",
-              {"all": "acme_one", })
-    Installed(site, "acme_two", f"{make}same = cel_function('same', lambda: 1, [], 'int', doc='One.')\ntaken = Function('size', ())",
-              {"a": "acme_two:same", "b": "acme_two:same", "c": "acme_two:taken"})
+    make = (
+        "from koordpolicy.engine.plugins import cel_function\nfrom koordpolicy.engine.cel.environment import Function\n"
+    )
+    Installed(
+        site, "acme_one",
+        f"{make}f = cel_function('acme.one', lambda: 1, [], 'int', doc='One.')\nFUNCTIONS = [f]\n"
+        "PLUGINS = [plugin('p')]",
+        {"all": "acme_one"},
+    )
+    Installed(
+        site, "acme_two",
+        f"{make}same = cel_function('same', lambda: 1, [], 'int', doc='One.')\ntaken = Function('size', ())",
+        {"a": "acme_two:same", "b": "acme_two:same", "c": "acme_two:taken"},
+    )
     problems: list[Problem] = []
     found = discover(problems.append)
     assert ([each.name for each in found.plugins], [each.name for each in found.functions]) == (["p"], ["acme.one"])
@@ -293,7 +314,9 @@ class Ends(BaseException):
     """Derives from no `Exception`."""
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), Ends("over"), RecursionError("deep"), MemoryError()])
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyboardInterrupt(), Ends("over"), RecursionError("deep"), MemoryError()],
+)
 def test_a_function_that_raises_what_ends_programs_is_an_error_of_the_expression(error: BaseException) -> None:
     def fail(_: object) -> int:
         raise error
@@ -342,21 +365,31 @@ def _raise_interrupt() -> None:
 
 @pytest.mark.parametrize(("arguments", "fault"), [
     ({"cost": 1}, "`cost` of the function `f` must be a `Cost` of whole numbers that are not negative, not 1"),
-    ({"cost": Cost(base=-1)}, "`cost` of the function `f` must be"), ({"cost": Cost(base=1.5)}, "`cost` of the function `f` must be"),
-    ({"cost": Cost(per_size=((0, -1.0),))}, "`cost` of the function `f` must be"), ({"cost": Cost(per_size=(1,))}, "`cost` of the function `f` must be"),
+    ({"cost": Cost(base=-1)}, "`cost` of the function `f` must be"),
+    ({"cost": Cost(base=1.5)}, "`cost` of the function `f` must be"),
+    ({"cost": Cost(per_size=((0, -1.0),))}, "`cost` of the function `f` must be"),
+    ({"cost": Cost(per_size=(1,))}, "`cost` of the function `f` must be"),
     ({"cost": Cost(per_size=((0, float("nan")),))}, "`cost` of the function `f` must be"),
     ({"cost": Cost(per_size=((1, 0.1),))}, "`f` has no argument 1 by whose size its `cost` could go"),
-    ({"evaluate": 7}, "`evaluate` of the function `f` must be a function, not 7"), ({"evaluate": None}, "`evaluate` of the function `f` must be"),
+    ({"evaluate": 7}, "`evaluate` of the function `f` must be a function, not 7"),
+    ({"evaluate": None}, "`evaluate` of the function `f` must be"),
     ({"parameters": "int"}, "`parameters` of the function `f` must be a sequence of types as texts, not 'int'"),
-    ({"parameters": [int]}, "`parameters` of the function `f` must be"), ({"parameters": 3}, "`parameters` of the function `f` must be"),
-    ({"result": int}, "`result` of the function `f` must be a type as a text, not <class 'int'>"), ({"result": None}, "`result` of"),
+    ({"parameters": [int]}, "`parameters` of the function `f` must be"),
+    ({"parameters": 3}, "`parameters` of the function `f` must be"),
+    ({"result": int}, "`result` of the function `f` must be a type as a text, not <class 'int'>"),
+    ({"result": None}, "`result` of"),
     ({"parameters": ["in t"]}, "is no type"), ({"result": "list("}, "is no type"),
-    ({"doc": None}, "`doc` of the function `f` must be a text, not None"), ({"example": 1}, "`example` of the function `f` must be a text, not 1"),
-    ({"member": "yes"}, "`member` of the function `f` must be a bool, not 'yes'"), ({"member": True, "parameters": []}, "without a receiver"),
-    ({"pure": 0}, "`pure` of the function `f` must be a bool, not 0"), ({"by_column": 1}, "`by_column` of the function `f` must be a function"),
-    ({"reads": "a"}, "`reads` of the function `f` must be"), ({"reads": (("a",),)}, "`reads` of the function `f` must be"),
+    ({"doc": None}, "`doc` of the function `f` must be a text, not None"),
+    ({"example": 1}, "`example` of the function `f` must be a text, not 1"),
+    ({"member": "yes"}, "`member` of the function `f` must be a bool, not 'yes'"),
+    ({"member": True, "parameters": []}, "without a receiver"),
+    ({"pure": 0}, "`pure` of the function `f` must be a bool, not 0"),
+    ({"by_column": 1}, "`by_column` of the function `f` must be a function"),
+    ({"reads": "a"}, "`reads` of the function `f` must be"),
+    ({"reads": (("a",),)}, "`reads` of the function `f` must be"),
     ({"reads": (None, None)}, "`reads` of `f` is about 2 arguments, and it has 1"),
-    ({"name": 5}, "the name of a function is a text, not 5"), ({"name": None}, "the name of a function is a text, not None"),
+    ({"name": 5}, "the name of a function is a text, not 5"),
+    ({"name": None}, "the name of a function is a text, not None"),
 ])
 def test_every_argument_of_a_function_is_looked_at_when_it_is_declared(arguments: dict[str, Any], fault: str) -> None:
     sound: dict[str, Any] = {"name": "f", "evaluate": abs, "parameters": ["int"], "result": "int", "doc": "Any."}

@@ -31,11 +31,15 @@ def test_every_variable_has_a_type_that_is_known_and_says_what_it_is(slot: Slot)
         assert list(found.variables) == list(dict.fromkeys(each.name for each in seen(slot, subject=subject)))
         for each in seen(slot, subject=subject):
             assert each.doc.endswith(".")
-            assert each.type.name in found.types or each.type.name in ("int", "string", "list", "google.protobuf.Timestamp")
+            assert each.type.name in found.types or each.type.name in (
+                "int", "string", "list", "google.protobuf.Timestamp",
+            )
 
 
 def test_what_the_cluster_gives_is_what_the_table_says() -> None:
-    objects = [{"kind": "Node", "metadata": {"name": "a"}, "status": {"allocatable": {"cpu": "1", "nvidia.com/gpu": "2"}}}]
+    objects = [
+        {"kind": "Node", "metadata": {"name": "a"}, "status": {"allocatable": {"cpu": "1", "nvidia.com/gpu": "2"}}},
+    ]
     frame = Cluster(objects).snapshot().frame({})
     info = frame.row_value("nodeInfo", 0)
     assert isinstance(info, dict)
@@ -59,7 +63,8 @@ def test_params_have_the_types_of_their_values() -> None:
     })
     declared = {name: field.type for name, field in found.types[0].fields.items()}
     assert {name: type_ for name, type_ in declared.items() if name != "object"} == {
-        "i": INT, "f": DOUBLE, "b": BOOL, "s": STRING, "n": DYN, "l": list_of(INT), "mixed": list_of(DYN), "none": list_of(DYN),
+        "i": INT, "f": DOUBLE, "b": BOOL, "s": STRING, "n": DYN, "l": list_of(INT), "mixed": list_of(DYN),
+        "none": list_of(DYN),
         "map": map_of(STRING, INT),
     }
     inner = {each.name: each for each in found.types}[declared["object"].name]
@@ -67,7 +72,12 @@ def test_params_have_the_types_of_their_values() -> None:
 
 
 def test_params_have_the_types_of_their_schema_where_there_is_one() -> None:
-    schema = {"properties": {"ratio": {"type": "number"}, "zone": {"type": "string"}, "names": {"type": "array", "items": {"type": "string"}}}}
+    schema = {
+        "properties": {
+            "ratio": {"type": "number"}, "zone": {"type": "string"},
+            "names": {"type": "array", "items": {"type": "string"}},
+        },
+    }
     found = typed({"ratio": 1}, schema)
     assert {name: field.type for name, field in found.types[0].fields.items()} == {
         "ratio": DOUBLE, "zone": STRING, "names": list_of(STRING),
@@ -77,17 +87,21 @@ def test_params_have_the_types_of_their_schema_where_there_is_one() -> None:
 def test_texts_of_a_schema_are_read_as_what_their_format_says() -> None:
     schema = {"properties": {
         "since": {"type": "string", "format": "date-time"}, "grace": {"type": "string", "format": "duration"},
-        "port": {"x-kubernetes-int-or-string": True}, "weights": {"type": "object", "additionalProperties": {"type": "integer"}},
+        "port": {"x-kubernetes-int-or-string": True},
+        "weights": {"type": "object", "additionalProperties": {"type": "integer"}},
         "zones": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
         "closed": {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": False},
     }}
     params = {"since": "2026-01-01T00:00:00Z", "grace": "90s", "port": 80, "zones": ["a", "b"], "closed": {"a": 1}}
     scope = environment(Slot.FILTER, params=typed(params, schema))
     assert {name: str(field.type) for name, field in scope.types["Params"].fields.items()} == {
-        "since": "google.protobuf.Timestamp", "grace": "google.protobuf.Duration", "port": "dyn", "weights": "map(string, int)",
+        "since": "google.protobuf.Timestamp", "grace": "google.protobuf.Duration", "port": "dyn",
+        "weights": "map(string, int)",
         "zones": "list(string)", "closed": "Params.closed",
     }
-    program = compile("params.since + params.grace == timestamp('2026-01-01T00:01:30Z') && params.zones == ['b', 'a']", scope)
+    program = compile(
+        "params.since + params.grace == timestamp('2026-01-01T00:01:30Z') && params.zones == ['b', 'a']", scope,
+    )
     assert (program.evaluate({"params": params}), program.metered({"params": params})[0]) == (True, True)
     with pytest.raises(PolicyError, match=r"`Params.closed` cannot be indexed"):
         compile("params.closed['b'] == 1", scope)

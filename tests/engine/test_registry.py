@@ -50,7 +50,9 @@ def test_a_document_may_replace_a_python_plugin_on_purpose(document_first: bool)
 def test_the_digest_is_of_the_set_and_not_of_its_order() -> None:
     one, two = plugin("a"), plugin("b")
     assert Registry.of([one, two], generation=1).digest == Registry.of([two, one], generation=2).digest
-    assert Registry.of([one, plugin("b", digest="2")], generation=1).digest != Registry.of([one, two], generation=1).digest
+    assert Registry.of(
+        [one, plugin("b", digest="2")], generation=1,
+    ).digest != Registry.of([one, two], generation=1).digest
 
 
 def test_unchanged_content_keeps_its_generation_and_is_found_at_its_new_place() -> None:

@@ -111,7 +111,8 @@ def test_machines_get_the_same_facts_as_people():
 
 
 @pytest.mark.parametrize(("word", "hint"), [
-    ("expresion", "did you mean `expression`?"), ("Expression", "did you mean `expression`?"), ("zebra", ""), ("x" * 100, ""),
+    ("expresion", "did you mean `expression`?"), ("Expression", "did you mean `expression`?"), ("zebra", ""),
+    ("x" * 100, ""),
 ])
 def test_a_hint_is_given_only_where_a_known_word_is_near(word, hint):
     assert did_you_mean(word, ["expression", "name"]) == hint

@@ -112,12 +112,15 @@ def _searches(counts: Counter[str]) -> Mapping[str, _Run]:
 
     def search(name: str) -> _Run:
         names, strategies = texts[name]
-        cases = st.sampled_from(names).flatmap(lambda each: st.tuples(strategies[each], st.just(each), st.integers(0, 2**32)))
+        cases = st.sampled_from(names).flatmap(
+            lambda each: st.tuples(strategies[each], st.just(each), st.integers(0, 2**32)),
+        )
 
         def run(note: Callable[[Case], None], number: int) -> None:
             @seed(number)
             @settings(
-                max_examples=_BATCH if name != "shape" else _BATCH // 10, database=None, deadline=None, verbosity=Verbosity.quiet,
+                max_examples=_BATCH if name != "shape" else _BATCH // 10, database=None, deadline=None,
+                verbosity=Verbosity.quiet,
                 suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
             )
             @given(cases)
@@ -155,11 +158,16 @@ def _guided(seconds: float) -> list[Path]:
     """Search with atheris in a process of its own, for it never returns."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
-            sys.executable, "-m", "tests.fuzz.guided", f"-max_total_time={max(1, int(seconds))}", f"-artifact_prefix={folder}/", "-timeout=20",
+            sys.executable, "-m", "tests.fuzz.guided", f"-max_total_time={max(1, int(seconds))}",
+            f"-artifact_prefix={folder}/", "-timeout=20",
             "-rss_limit_mb=4096", "-verbosity=0", "-print_final_stats=1",
         ]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-        print("\n".join(line for line in done.stderr.splitlines() if line.startswith(("stat::", "==", "Broken", "tests."))))
+        print(
+            "\n".join(
+                line for line in done.stderr.splitlines() if line.startswith(("stat::", "==", "Broken", "tests."))
+            ),
+        )
         paths = []
         for path in Path(folder).iterdir():
             text = path.read_bytes().decode("utf-8", "surrogateescape")
@@ -169,7 +177,9 @@ def _guided(seconds: float) -> list[Path]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Look for expressions that break the engine.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz", description="Look for expressions that break the engine.",
+    )
     parser.add_argument("--seconds", type=float, default=600, help="how long to look (600)")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="where to begin (the time)")
     return parser

@@ -25,7 +25,9 @@ from koordpolicy.engine.source import PolicyError, Source
 
 PATIENCE_S: Final = 10
 """Longer than one step with a text may take on a busy machine: compiling it, or one evaluation."""
-_LEAK: Final = re.compile(r"0x[0-9a-f]{6,}|<(?:class|function|module|built-in|bound method)|koordpolicy|Traceback| object at |__main__")
+_LEAK: Final = re.compile(
+    r"0x[0-9a-f]{6,}|<(?:class|function|module|built-in|bound method)|koordpolicy|Traceback| object at |__main__",
+)
 
 
 class Broken(AssertionError):
@@ -52,7 +54,9 @@ def place(name: str) -> Environment:
     if name != "plain":
         return environment(Slot(name))
     functions = table(STANDARD, STRINGS, MATH, LISTS, SETS, OPTIONALS, ENCODERS, BINDINGS)
-    return Environment(functions=functions).with_variables(Variable("a", DYN, Scope.ROW), Variable("b", DYN, Scope.DECISION))
+    return Environment(functions=functions).with_variables(
+        Variable("a", DYN, Scope.ROW), Variable("b", DYN, Scope.DECISION),
+    )
 
 
 def examine(case: Case) -> str:

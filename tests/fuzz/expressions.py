@@ -33,10 +33,13 @@ LITERALS: Final[Mapping[str, Sequence[str]]] = {
     DOUBLE.name: ("0.0", "-0.0", "1.5", "-2.5", "1e308", "9223372036854775808.0", "(0.0 / 0.0)", "(1.0 / 0.0)"),
     STRING.name: (
         "''", "'a'", "'web-1'", "'app'", "'zone'", "'1'", "'1.5'", "'é😀'", "'1h'", "'500m'", "'1Gi'", "'10.0.0.1'",
-        "'10.0.0.0/8'", "'1.2.3'", "'https://example.com:80/a?b=c'", "'2026-01-01T00:00:00Z'", "'[a-z]+'", "'('", "r'\\d'", "'%s %d'",
+        "'10.0.0.0/8'", "'1.2.3'", "'https://example.com:80/a?b=c'", "'2026-01-01T00:00:00Z'", "'[a-z]+'", "'('",
+        "r'\\d'", "'%s %d'",
     ),
     BYTES.name: ("b''", "b'a'", "b'\\xff'"),
-    TIMESTAMP.name: ("timestamp('2026-01-01T00:00:00Z')", "timestamp('0001-01-01T00:00:00Z')", "timestamp('9999-12-31T23:59:59Z')"),
+    TIMESTAMP.name: (
+        "timestamp('2026-01-01T00:00:00Z')", "timestamp('0001-01-01T00:00:00Z')", "timestamp('9999-12-31T23:59:59Z')",
+    ),
     DURATION.name: ("duration('1h')", "duration('-1.5s')", "duration('0s')", "duration('100000h')"),
     NULL.name: ("null",),
     DYN.name: ("dyn(1)", "dyn('a')", "dyn(1.5)", "dyn(null)", "dyn([1, 'a'])", "dyn({'a': 1})", "dyn(2u)", "dyn(true)"),
@@ -50,7 +53,8 @@ LITERALS: Final[Mapping[str, Sequence[str]]] = {
 }
 TYPES: Final = (
     BOOL, BOOL, BOOL, INT, INT, DOUBLE, STRING, DYN, UINT, BYTES, TIMESTAMP, DURATION, list_of(INT), list_of(STRING),
-    map_of(STRING, STRING), map_of(STRING, INT), list_of(list_of(INT)), optional_of(INT), optional_of(STRING), *map(Type, (
+    map_of(STRING, STRING), map_of(STRING, INT), list_of(list_of(INT)), optional_of(INT), optional_of(STRING),
+    *map(Type, (
         "kubernetes.Quantity", "net.IP", "net.CIDR", "kubernetes.Semver", "kubernetes.URL",
     )),
 )
@@ -123,7 +127,9 @@ class Grammar:
                 left, right = (self._expression(draw, type_, depth - 1, names) for _ in range(2))
                 return f"({left} {draw(st.sampled_from(('<', '<=', '>', '>=', '==', '!=')))} {right})"
             case "presence":
-                known = [path for paths in self._paths.values() for path in paths if "." in path and not path.endswith("]")]
+                known = [
+                    path for paths in self._paths.values() for path in paths if "." in path and not path.endswith("]")
+                ]
                 if known:
                     return f"has({draw(st.sampled_from(known))})"
             case "optional":
@@ -145,16 +151,21 @@ class Grammar:
             return draw(st.sampled_from(literals))
         count = draw(st.integers(0, 3))
         if wanted.name == "list":
-            return f"[{', '.join(self._expression(draw, wanted.parameters[0], depth - 1, names) for _ in range(count))}]"
+            return (
+                f"[{', '.join(self._expression(draw, wanted.parameters[0], depth - 1, names) for _ in range(count))}]"
+            )
         if wanted.name == "map":
             key, value = wanted.parameters
             entries = [
-                f"{self._expression(draw, key, 0, names)}: {self._expression(draw, value, depth - 1, names)}" for _ in range(count)
+                f"{self._expression(draw, key, 0, names)}: {self._expression(draw, value, depth - 1, names)}"
+                for _ in range(count)
             ]
             return "{" + ", ".join(entries) + "}"
         if wanted.name == "optional_type":
             inner = self._expression(draw, wanted.parameters[0], depth - 1, names)
-            return draw(st.sampled_from((f"optional.of({inner})", "optional.none()", f"optional.ofNonZeroValue({inner})")))
+            return draw(
+                st.sampled_from((f"optional.of({inner})", "optional.none()", f"optional.ofNonZeroValue({inner})")),
+            )
         known = self._paths.get(str(wanted))
         return draw(st.sampled_from(known)) if known else "null"
 
@@ -164,7 +175,9 @@ class Grammar:
         items = self._expression(draw, over, depth - 1, names)
         if way == "predicate" and draw(st.integers(0, 2)) == 0:
             # Over whatever the objects hold.
-            known = [path for type_, paths in self._paths.items() if type_.startswith(("list(", "map(")) for path in paths]
+            known = [
+                path for type_, paths in self._paths.items() if type_.startswith(("list(", "map(")) for path in paths
+            ]
             if known:
                 items = draw(st.sampled_from(known))
                 element = DYN
@@ -231,13 +244,18 @@ def _paths(environment: Environment) -> dict[str, tuple[str, ...]]:
             continue
         declared = environment.types.get(type_.name)
         if declared is not None:
-            pending += [(f"{text}.{name}", each.type, depth + 1) for name, each in declared.fields.items() if name.isidentifier()]
+            pending += [
+                (f"{text}.{name}", each.type, depth + 1)
+                for name, each in declared.fields.items() if name.isidentifier()
+            ]
             if declared.index is not None:
                 pending.append((f"{text}['x/y']", declared.index, depth + 1))
         elif type_.name == "list" and type_.parameters:
             pending.append((f"{text}[0]", type_.parameters[0], depth + 1))
         elif type_.name == "map" and type_.parameters:
-            pending += [(f"{text}['app']", type_.parameters[1], depth + 1), (f"{text}.zone", type_.parameters[1], depth + 1)]
+            pending += [
+                (f"{text}['app']", type_.parameters[1], depth + 1), (f"{text}.zone", type_.parameters[1], depth + 1),
+            ]
         elif type_ == DYN and depth < 2:
             pending += [(f"{text}.a", DYN, depth + 1), (f"{text}['b']", DYN, depth + 1), (f"{text}[0]", DYN, depth + 1)]
     return {type_: tuple(texts) for type_, texts in found.items()}
@@ -277,28 +295,42 @@ def _filled(type_: Type, bound: Mapping[str, Type]) -> Type:
 # --- texts -----------------------------------------------------------------------------------------------------------
 
 _TOKENS: Final = (
-    "a", "b", "pod", "node", ".", ".?", "[", "]", "[?", "(", ")", "{", "}", ",", ":", "?", "!", "-", "+", "*", "/", "%", "<", "<=",
-    "==", "!=", "&&", "||", " in ", "1", "1u", "0x", "1.", ".5", "1e9", "'", '"', "'''", '"""', "r'", "b'", "\\", "\\x", "\\u", "`",
-    "true", "null", "has(", ".all(", ".map(x, ", "cel.bind(x, ", "if", "namespace", "__class__", "@result", "//", "\n", "\r", "\x00",
-    "é", "😀", "\ud800", "\x0b", "9" * 30, "dyn(", "type(", ".format([", "matches(", "{a:", "{'a': ", "?:", "a.b{", "_", "$",
+    "a", "b", "pod", "node", ".", ".?", "[", "]", "[?", "(", ")", "{", "}", ",", ":", "?", "!", "-", "+", "*", "/", "%",
+    "<", "<=",
+    "==", "!=", "&&", "||", " in ", "1", "1u", "0x", "1.", ".5", "1e9", "'", '"', "'''", '"""', "r'", "b'", "\\", "\\x",
+    "\\u", "`",
+    "true", "null", "has(", ".all(", ".map(x, ", "cel.bind(x, ", "if", "namespace", "__class__", "@result", "//", "\n",
+    "\r", "\x00",
+    "é", "😀", "\ud800", "\x0b", "9" * 30, "dyn(", "type(", ".format([", "matches(", "{a:", "{'a': ", "?:", "a.b{", "_",
+    "$",
 )
 _NAMES: Final = (
-    "__class__", "__globals__", "__dict__", "__init__", "__subclasses__", "__mro__", "__builtins__", "__import__", "gi_frame", "func_code",
+    "__class__", "__globals__", "__dict__", "__init__", "__subclasses__", "__mro__", "__builtins__", "__import__",
+    "gi_frame", "func_code",
     "__reduce__", "__getattribute__", "cel_type", "ns", "items", "keys", "get", "pop", "encode", "mro",
 )
 _HOSTILE: Final = (
-    "{0}.{1}", "''.{1}", "''.format.{1}", "(1).{1}", "[].{1}", "{{}}.{1}", "{0}['{1}']", "{0}[0].{1}", "type(1).{1}", "int.{1}", "{1}",
+    "{0}.{1}", "''.{1}", "''.format.{1}", "(1).{1}", "[].{1}", "{{}}.{1}", "{0}['{1}']", "{0}[0].{1}", "type(1).{1}",
+    "int.{1}", "{1}",
     "{1}('os')", "{0}.{1}()", "{0}.{1}.{1}.{1}", "'{{0.{1}}}'.format([{0}])", "'%s'.format([{1}])", "{0}.map({1}, {1})",
-    "cel.bind({1}, 1, {1})", "size.{1}", "{0}.?{1}.value()", "has({0}.{1})", "optional.of({0}).{1}", "duration('1s').{1}", "quantity('1').{1}",
-    "ip('::1').{1}", "b''.{1}", "lists.{1}", "variables.{1}", "string(type({0}).{1})", "{0}.{1} == {0}.{1}", "dyn({0}).{1}", "''.matches('{1}').{1}",
-    "{{'{1}': 1}}.{1}", "[1].map(x, x.{1})", "timestamp('2026-01-01T00:00:00Z').{1}", "(0).{1}.{1}", "null.{1}", "true.{1}", "{0}.{1}('a').{1}",
+    "cel.bind({1}, 1, {1})", "size.{1}", "{0}.?{1}.value()", "has({0}.{1})", "optional.of({0}).{1}",
+    "duration('1s').{1}", "quantity('1').{1}",
+    "ip('::1').{1}", "b''.{1}", "lists.{1}", "variables.{1}", "string(type({0}).{1})", "{0}.{1} == {0}.{1}",
+    "dyn({0}).{1}", "''.matches('{1}').{1}",
+    "{{'{1}': 1}}.{1}", "[1].map(x, x.{1})", "timestamp('2026-01-01T00:00:00Z').{1}", "(0).{1}.{1}", "null.{1}",
+    "true.{1}", "{0}.{1}('a').{1}",
 )
 _SHAPES: Final = (
-    ("(", "1", ")"), ("[", "1", "]"), ("!", "true", ""), ("-", "1", ""), ("a.", "b", ""), ("1 + ", "1", ""), ("true && ", "true", ""),
-    ("true ? 1 : ", "1", ""), ("(true ? ", "1", " : 1)"), ("[1].map(x, ", "x", ")"), ("[1, 2, 3].all(x, ", "true", ")"), ("a[", "1", "]"), ("{1: ", "1", "}"),
-    ("size(", "a", ")"), ("dyn(", "a", ")"), ("cel.bind(x, 1, ", "x", ")"), ("a == ", "1", ""), ("'a' + ", "'a'", ""), ("1,", "1", ""), ("a in ", "b", ""),
-    ("has(", "a.b", ")"), ("[", "", ""), ("a.b(", "1", ")"), ("", "a", ".b"), ("", "a", "[0]"), ("", "a", ".f()"), ("", "[1]", ".map(x, x)"), ("'", "", ""), ("\\", "'", ""),
-    ("a{b: ", "1", "}"), ("optional.of(", "1", ")"), ("", "1", " + 1"), ("", "a", " && a"), ("{", "", "}"), ("a.?b", "", ".?c"),
+    ("(", "1", ")"), ("[", "1", "]"), ("!", "true", ""), ("-", "1", ""), ("a.", "b", ""), ("1 + ", "1", ""),
+    ("true && ", "true", ""),
+    ("true ? 1 : ", "1", ""), ("(true ? ", "1", " : 1)"), ("[1].map(x, ", "x", ")"), ("[1, 2, 3].all(x, ", "true", ")"),
+    ("a[", "1", "]"), ("{1: ", "1", "}"),
+    ("size(", "a", ")"), ("dyn(", "a", ")"), ("cel.bind(x, 1, ", "x", ")"), ("a == ", "1", ""), ("'a' + ", "'a'", ""),
+    ("1,", "1", ""), ("a in ", "b", ""),
+    ("has(", "a.b", ")"), ("[", "", ""), ("a.b(", "1", ")"), ("", "a", ".b"), ("", "a", "[0]"), ("", "a", ".f()"),
+    ("", "[1]", ".map(x, x)"), ("'", "", ""), ("\\", "'", ""),
+    ("a{b: ", "1", "}"), ("optional.of(", "1", ")"), ("", "1", " + 1"), ("", "a", " && a"), ("{", "", "}"),
+    ("a.?b", "", ".?c"),
     ("cel.bind(x, 'aaaaaaaaaa', ", "x", " + x)"), ("[[1, 2, 3, 4, 5, 6, 7, 8]].map(x, x + x).map(x, ", "x + x", ")"),
     ("lists.range(1000).all(x, ", "true", ")"), ("lists.range(1000000).map(x, ", "x", ")"),
 )
@@ -332,5 +364,7 @@ def spoilt(draw: Any, texts: st.SearchStrategy[str]) -> str:
     for _ in range(draw(st.integers(1, 3))):
         start = draw(st.integers(0, len(text)))
         end = min(len(text), start + draw(st.integers(0, 6)))
-        text = text[:start] + draw(st.one_of(st.just(""), st.sampled_from(_TOKENS), st.just(text[start:end] * 2))) + text[end:]
+        text = text[:start] + draw(
+            st.one_of(st.just(""), st.sampled_from(_TOKENS), st.just(text[start:end] * 2)),
+        ) + text[end:]
     return text

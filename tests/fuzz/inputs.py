@@ -92,7 +92,10 @@ class _Maker:
                 return {}
             wanted = [name for name in declared.fields if name in self._words]
             others = random.sample(sorted(declared.fields), min(2, len(declared.fields)))
-            return {name: self.value(declared.fields[name].type, depth + 1) for name in {*wanted, *others} if random.random() < 0.8}
+            return {
+                name: self.value(declared.fields[name].type, depth + 1)
+                for name in {*wanted, *others} if random.random() < 0.8
+            }
         if type_.name == "list" and type_.parameters:
             return [self.value(type_.parameters[0], depth + 1) for _ in range(random.choice((0, 1, 1, 2, 3)))]
         if type_.name == "map" and type_.parameters:

@@ -24,8 +24,10 @@ def test_a_value_of_pythons_own_is_noticed():
 
 
 @pytest.mark.parametrize("text", [
-    "x.__class__", "''.format.__globals__", "''.__class__.__mro__", "a.__dict__", "[].append", "{}.keys()", "'{0.__class__}'.format([a])",
-    "type(a).mro()", "__import__('os')", "a.items()", "(1).bit_length()", "b''.decode()", "a.map(x, x.__class__)", "dyn('').format",
+    "x.__class__", "''.format.__globals__", "''.__class__.__mro__", "a.__dict__", "[].append", "{}.keys()",
+    "'{0.__class__}'.format([a])",
+    "type(a).mro()", "__import__('os')", "a.items()", "(1).bit_length()", "b''.decode()", "a.map(x, x.__class__)",
+    "dyn('').format",
 ])
 def test_nothing_behind_a_value_can_be_reached(text):
     rows = [{"a": value} for value in ({"b": 1}, [1], "text", 1, 2.5, None, True)]

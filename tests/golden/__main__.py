@@ -99,12 +99,18 @@ def as_json(
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.golden", description="Run every golden case of a directory and compare with the pending lists.",
+        prog="python -m tests.golden",
+        description="Run every golden case of a directory and compare with the pending lists.",
     )
-    parser.add_argument("directory", type=_directory, help="where scheduler*.json, qos*.json, cel_conformance/ and so on are")
-    parser.add_argument("--full", action="store_true", help="the long form of suites that have a short one (all seeds of openb)")
     parser.add_argument(
-        "--suite", action="append", default=[], choices=[suite.name for suite in SUITES], help="only this suite; may be repeated",
+        "directory", type=_directory, help="where scheduler*.json, qos*.json, cel_conformance/ and so on are",
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="the long form of suites that have a short one (all seeds of openb)",
+    )
+    parser.add_argument(
+        "--suite", action="append", default=[], choices=[suite.name for suite in SUITES],
+        help="only this suite; may be repeated",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcome there too")
     parser.add_argument("--resume", type=Path, metavar="FILE",
@@ -112,7 +118,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--processes", type=int, default=2, metavar="N", help="how many at a time (default: 2)")
     parser.add_argument(
         "--write-pending", metavar="REASON",
-        help="rewrite the pending lists of the suites that ran: what fails is listed, with the reason it has, else REASON, "
+        help="rewrite the pending lists of the suites that ran: what fails is listed, with the reason it has, else "
+             "REASON, "
         "else (with an empty REASON) what the result says; what passes is taken off",
     )
     return parser

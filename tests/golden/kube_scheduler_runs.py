@@ -124,7 +124,9 @@ def _compare(verdict: Verdict, expect: Json) -> dict[str, _Found]:
     nomination = verdict.nomination
     found["nominated"] = _same(None if nomination is None else nomination.node, expect["nominated"])
     if expect["nominated"]:
-        found["victims"] = _same(None if nomination is None else _deleted(nomination.victims), sorted(expect["victims"]))
+        found["victims"] = _same(
+            None if nomination is None else _deleted(nomination.victims), sorted(expect["victims"]),
+        )
     return found
 
 

@@ -52,7 +52,9 @@ def run(path: Path, *, full: bool = False) -> Iterator[Result]:
 def _result(case: Case) -> Result:
     runner = RUNNERS.get(str(case.get("point")))
     if runner is None:
-        return Result("qos", case["id"], False, f"point `{case.get('point')}` of `{case.get('plugin')}` is not built yet")
+        return Result(
+            "qos", case["id"], False, f"point `{case.get('point')}` of `{case.get('plugin')}` is not built yet",
+        )
     try:
         found = runner(case)
     except Exception as error:

@@ -165,7 +165,9 @@ _TWINS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]
         {"name": name, "type": each.get("type", ""), "weight": each.get("weight", 0)}
         for name, each in (args.get("resources") or {}).items()
     ]}),
-    "ScarceResourceAvoidance": ("scarce-resource-avoidance", lambda args: {"resources": list(args.get("resources") or ())}),
+    "ScarceResourceAvoidance": (
+        "scarce-resource-avoidance", lambda args: {"resources": list(args.get("resources") or ())},
+    ),
 }
 
 
@@ -181,7 +183,9 @@ def _estimate_pod(case: Case) -> Mapping[str, Any]:
 
 def _estimate_node(case: Case) -> Mapping[str, Any]:
     node = _node(case["node"])
-    return {"status": "Success", "estimated": estimate_node(node, resource_list(node["status"], "allocatable", "status"))}
+    return {
+        "status": "Success", "estimated": estimate_node(node, resource_list(node["status"], "allocatable", "status")),
+    }
 
 
 RUNNERS: Mapping[tuple[str, str], Callable[[Case], Mapping[str, Any]]] = {

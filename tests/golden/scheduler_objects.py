@@ -14,7 +14,9 @@ from ..fake_framework import FakeFramework
 Case = Mapping[str, Any]
 Runner = Callable[[Case], Mapping[str, Any]]
 
-_STATUSES = {Code.UNSCHEDULABLE: "Unschedulable", Code.UNRESOLVABLE: "UnschedulableAndUnresolvable", Code.ERROR: "Error"}
+_STATUSES = {
+    Code.UNSCHEDULABLE: "Unschedulable", Code.UNRESOLVABLE: "UnschedulableAndUnresolvable", Code.ERROR: "Error",
+}
 
 
 def pod_object(pod: Mapping[str, Any]) -> dict[str, Any]:

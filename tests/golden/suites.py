@@ -104,7 +104,8 @@ def plan(
 
 
 def run(
-    pieces: Iterable[Piece], *, processes: int = 2, kept: Path | None = None, told: Callable[[str], None] = lambda _: None,
+    pieces: Iterable[Piece], *, processes: int = 2, kept: Path | None = None,
+    told: Callable[[str], None] = lambda _: None,
 ) -> list[Result]:
     """Run the pieces and return their results in the order of the pieces, every id once per suite.
 
@@ -167,7 +168,8 @@ def _parts(suite: Suite, path: Path, full: bool) -> Sequence[str | None]:
     try:
         adapter = _adapter(suite)
         return adapter.parts(path, full=full) if hasattr(adapter, "parts") else [None]
-    except Exception:  # the file is run in one piece then, and what is wrong with it or its adapter is that piece's result
+    # the file is run in one piece then, and what is wrong with it or its adapter is that piece's result
+    except Exception:
         return [None]
 
 

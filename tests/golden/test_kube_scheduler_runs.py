@@ -26,7 +26,8 @@ def results(tmp_path):
         config = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
         cluster = {"id": "c", "config": config, "objects": list(objects), "later": later}
         (tmp_path / "runs.json").write_text(json.dumps({"clusters": [cluster], "cases": [
-            {"id": f"c-{number}", "cluster": "c", "now": "2026-01-01T00:00:00Z", **case} for number, case in enumerate(cases)
+            {"id": f"c-{number}", "cluster": "c", "now": "2026-01-01T00:00:00Z", **case}
+            for number, case in enumerate(cases)
         ]}))
         assert parts(tmp_path / "runs.json") == ["c"]
         return list(run(tmp_path / "runs.json"))
@@ -50,14 +51,18 @@ def test_each_decision_sees_its_own_cluster_whatever_came_before(results):
         {"pod": pod("a", "500m"), "with": ["full"], "expect": bound("small")},
         {"pod": pod("b", "500m"), "without": ["default/old"], "with": ["full", "grown"], "expect": bound("small")},
         {"pod": pod("c", "3"), "expect": bound("large")},
-        objects=[small, large, pod("old", "500m", "small")], full=full, grown=node("large", "4500m") | {"spec": {"unschedulable": True}},
+        objects=[small, large, pod("old", "500m", "small")], full=full,
+        grown=node("large", "4500m") | {"spec": {"unschedulable": True}},
     )
     assert found == [Result("kube_scheduler_runs", f"c-{number}", True, "", AGREES) for number in range(4)]
 
 
 def test_what_differs_is_named_by_its_part(results):
-    expect = {"outcome": "bound", "feasible": ["a"], "scores": {"NodeResourcesFit": {"a": 1, "b": 97}, "DynamicResources": {"a": 0}},
-              "totals": {"a": 2}, "message": None, "victims": [], "nominated": "b"}
+    expect = {
+        "outcome": "bound", "feasible": ["a"],
+        "scores": {"NodeResourcesFit": {"a": 1, "b": 97}, "DynamicResources": {"a": 0}}, "totals": {"a": 2},
+        "message": None, "victims": [], "nominated": "b",
+    }
     (found,) = results({"pod": pod("p", "100m"), "expect": expect}, objects=[node("a", "4"), node("b", "4")])
     assert not found.passed
     assert {part: counts for part, counts in found.agreement.items() if part != "scores"} == {
@@ -68,6 +73,9 @@ def test_what_differs_is_named_by_its_part(results):
 
 
 def test_a_case_that_cannot_be_decided_hides_no_other(results):
-    first, second = results({"pod": {"metadata": {}}, "expect": bound()}, {"pod": pod("p", "1"), "expect": bound("a")}, objects=[node("a", "4")])
+    first, second = results(
+        {"pod": {"metadata": {}}, "expect": bound()}, {"pod": pod("p", "1"), "expect": bound("a")},
+        objects=[node("a", "4")],
+    )
     assert (first.passed, first.detail.partition(":")[0]) == (False, "stopped by PolicyError")
     assert second.passed

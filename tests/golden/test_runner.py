@@ -12,15 +12,18 @@ from .suites import SUITES, Suite, agreement, count, failures, name_cases, plan,
 
 def test_files_are_found_by_name_and_counts_hold_no_cases(tmp_path):
     (tmp_path / "cel_conformance").mkdir()
-    names = ["scheduler_other.json", "qos.json", "descheduler_x.json", "k8s_cel.json", "cel_parse_trees.json",
-             "openb_expected_two.json", "kube_scheduler_runs_mine.json", "cel_conformance/b.json", "cel_conformance/a.json"]
+    names = [
+        "scheduler_other.json", "qos.json", "descheduler_x.json", "k8s_cel.json", "cel_parse_trees.json",
+        "openb_expected_two.json", "kube_scheduler_runs_mine.json", "cel_conformance/b.json", "cel_conformance/a.json",
+    ]
     for name in [*names, "cel_conformance/COUNTS.json", "peers.json", "cel_bench.json"]:
         (tmp_path / name).write_text("[]")
     found = {suite.name: [str(path.relative_to(tmp_path)) for path in suite.files(tmp_path)] for suite in SUITES}
     assert found == {
         "scheduler": ["scheduler_other.json"], "qos": ["qos.json"], "descheduler": ["descheduler_x.json"],
         "k8s_cel": ["k8s_cel.json"], "parse_trees": ["cel_parse_trees.json"],
-        "cel_conformance": ["cel_conformance/a.json", "cel_conformance/b.json"], "kube_scheduler_runs": ["kube_scheduler_runs_mine.json"], "openb": ["openb_expected_two.json"],
+        "cel_conformance": ["cel_conformance/a.json", "cel_conformance/b.json"],
+        "kube_scheduler_runs": ["kube_scheduler_runs_mine.json"], "openb": ["openb_expected_two.json"],
     }
 
 
@@ -91,7 +94,10 @@ def test_cases_of_every_shape_have_a_name(tmp_path):
 
 
 def test_a_pending_case_that_passes_is_a_failure_and_one_that_fails_is_not():
-    results = [Result("s", "good", True), Result("s", "bad", False, "x"), Result("s", "late", False), Result("s", "done", True)]
+    results = [
+        Result("s", "good", True), Result("s", "bad", False, "x"), Result("s", "late", False),
+        Result("s", "done", True),
+    ]
     lists = {"s": {"late": "later", "done": "later", "elsewhere": "later"}}
     assert count(results, lists) == {"s": {"cases": 4, "passed": 1, "failed": 2, "pending": 1}}
     assert failures(results, lists) == [
@@ -118,8 +124,12 @@ def test_any_id_survives_a_pending_list(tmp_path, name):
 
 
 def test_a_rewritten_list_keeps_reasons_and_ids_of_other_directories(tmp_path):
-    pending.write("s", [Result("s", "kept", False), Result("s", "done", False), Result("s", "other", False)], "old", tmp_path)
-    pending.write("s", [Result("s", "kept", False), Result("s", "done", True), Result("s", "new", False)], "fresh", tmp_path)
+    pending.write(
+        "s", [Result("s", "kept", False), Result("s", "done", False), Result("s", "other", False)], "old", tmp_path,
+    )
+    pending.write(
+        "s", [Result("s", "kept", False), Result("s", "done", True), Result("s", "new", False)], "fresh", tmp_path,
+    )
     assert pending.read("s", tmp_path) == {"kept": "old", "other": "old", "new": "fresh"}
 
 
@@ -157,7 +167,9 @@ def test_a_run_that_was_interrupted_goes_on_where_it_was_and_looks_at_failures_a
 
     def run_piece(piece):
         runs.append(piece.name)
-        return [Result("openb", piece.part, piece.part != "b" or len(runs) > 3, "" if piece.part != "b" else "was wrong")]
+        return [
+            Result("openb", piece.part, piece.part != "b" or len(runs) > 3, "" if piece.part != "b" else "was wrong"),
+        ]
 
     monkeypatch.setattr(suites, "run_piece", run_piece)
     pieces = [suites.Piece(suites.SUITES[-1], tmp_path / "openb_expected.json", part, True) for part in "abc"]

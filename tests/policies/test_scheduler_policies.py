@@ -42,7 +42,10 @@ def node(name, *, zone="", cpu="10", memory="10Gi", gpus=0, images=(), taints=()
     labels = {"topology.kubernetes.io/zone": zone} if zone else {}
     return {
         "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {"taints": list(taints)},
-        "status": {"allocatable": allocatable, "images": [{"names": [f"{each}:latest"], "sizeBytes": 500 * MB} for each in images]},
+        "status": {
+            "allocatable": allocatable,
+            "images": [{"names": [f"{each}:latest"], "sizeBytes": 500 * MB} for each in images],
+        },
     }
 
 
@@ -56,7 +59,10 @@ def metric(name, cpu, memory="1Gi"):
 
 def pod(name="p", *, cpu="1", memory="1Gi", labels=None, annotations=None, images=("app",), **spec):
     resources = {"requests": {"cpu": cpu, "memory": memory}}
-    containers = [{"name": f"c{index}", "image": image, "resources": resources if index == 0 else {}} for index, image in enumerate(images)]
+    containers = [
+        {"name": f"c{index}", "image": image, "resources": resources if index == 0 else {}}
+        for index, image in enumerate(images)
+    ]
     return PodInfo.of({
         "kind": "Pod", "metadata": {"name": name, "labels": labels or {}, "annotations": annotations or {}},
         "spec": {"containers": containers, **spec},
@@ -218,12 +224,17 @@ def test_the_dot_product_of_the_trace_study_weighs_what_is_free_with_what_is_wan
 
 def test_gpu_packing_takes_shared_devices_before_free_ones_before_idle_nodes(trace):
     def asked(count, milli):
-        return scores(decide(trace, pod(annotations=gpu(count, milli)), "gpu-packing/policy", folder="trace"), "trace-gpu-packing")
+        return scores(
+            decide(trace, pod(annotations=gpu(count, milli)), "gpu-packing/policy", folder="trace"),
+            "trace-gpu-packing",
+        )
 
     assert asked(1, 300) == {"a": 25, "b": 97, "c": 94}
     assert asked(1, 700) == {"a": 25, "b": 49, "c": 49}
     assert asked(2, 1000) == {"a": 25, "b": 48}
-    assert scores(decide(trace, pod(), "gpu-packing/policy", folder="trace"), "trace-gpu-packing") == {"a": 0, "b": 0, "c": 0}
+    assert scores(
+        decide(trace, pod(), "gpu-packing/policy", folder="trace"), "trace-gpu-packing",
+    ) == {"a": 0, "b": 0, "c": 0}
 
 
 def test_reasons_that_are_counted_are_those_that_are_explained(measured):

@@ -27,13 +27,23 @@ KNOWING = ("FragmentationGradient", "trace-gpu-worth")
 
 def small_trace():
     draw = random.Random(11)
-    nodes = [TraceNode(f"n{number:02}", draw.choice([32_000, 64_000, 96_000]), 262_144, draw.choice([1, 2, 4, 8]), draw.choice(["T4", "G2"]))
-             for number in range(30)]
+    nodes = [
+        TraceNode(
+            f"n{number:02}", draw.choice([32_000, 64_000, 96_000]), 262_144, draw.choice([1, 2, 4, 8]),
+            draw.choice(["T4", "G2"]),
+        )
+        for number in range(30)
+    ]
     pods = []
     for number in range(200):
         gpus, milli = draw.choice([(0, 0), (1, 1000), (1, 1000), (2, 1000), (4, 1000), (1, 460), (1, 250), (1, 810)])
         models = ("T4",) if gpus and draw.random() < 0.2 else ()
-        pods.append(TracePod(f"p{number:03}", draw.choice([1000, 4000, 8000, 11_300]), draw.choice([4096, 16_384]), gpus, milli, models))
+        pods.append(
+            TracePod(
+                f"p{number:03}", draw.choice([1000, 4000, 8000, 11_300]), draw.choice([4096, 16_384]), gpus, milli,
+                models,
+            ),
+        )
     return Trace(tuple(nodes), tuple(pods))
 
 
@@ -94,7 +104,9 @@ def gradient(node, pod, typical):
     before = fragment(typical, node.cpu, node.free, node.model)[0]
     best = (-1, [])
     share = pod.gpus == 1 and pod.gpu_milli < 1000
-    for devices in [[minor] for minor, free in enumerate(node.free) if free >= pod.gpu_milli] if share else [node.devices(pod)]:
+    for devices in [
+        [minor] for minor, free in enumerate(node.free) if free >= pod.gpu_milli
+    ] if share else [node.devices(pod)]:
         after = [free - pod.gpu_milli if minor in devices else free for minor, free in enumerate(node.free)]
         change = before - fragment(typical, node.cpu - pod.cpu_milli, after, node.model)[0]
         best = max(best, (int(100 / (1 + math.exp(-change / 1000))), devices), key=lambda each: each[0])
@@ -112,14 +124,18 @@ def worth(cpu, free, model, typical):
             continue
         size = pod.gpus * pod.gpu_milli
         first += pod.probability * sum(large) * (cpu >= pod.cpu_milli)
-        many += pod.probability / total * size * min(sum(amount // pod.gpu_milli for amount in large) // pod.gpus, cpu / pod.cpu_milli)
+        many += pod.probability / total * size * min(
+            sum(amount // pod.gpu_milli for amount in large) // pod.gpus, cpu / pod.cpu_milli,
+        )
     return first + many
 
 
 def gpu_worth(node, pod, typical):
     devices = node.devices(pod)
     after = [free - pod.gpu_milli if minor in devices else free for minor, free in enumerate(node.free)]
-    loss = worth(node.cpu, node.free, node.model, typical) - worth(node.cpu - pod.cpu_milli, after, node.model, typical) - pod.gpu_total
+    loss = worth(node.cpu, node.free, node.model, typical) - worth(
+        node.cpu - pod.cpu_milli, after, node.model, typical,
+    ) - pod.gpu_total
     if pod.gpus and set(node.free) == {1000}:
         loss += 15 * (len(node.free) - pod.gpus)
     # Which of two sums of the same numbers is larger is not what this is about.

@@ -64,32 +64,47 @@ def same(cluster, pod, name, args=None, params=None, kubernetes=None):
 
 labels = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
 taints = st.lists(st.builds(
-    lambda key, value, effect: {"key": key, "effect": effect, **({"value": value} if value else {})}, st.sampled_from(KEYS),
+    lambda key, value, effect: {"key": key, "effect": effect, **({"value": value} if value else {})},
+    st.sampled_from(KEYS),
     st.sampled_from(("", *VALUES)), st.sampled_from(("NoSchedule", "NoExecute", "PreferNoSchedule"))), max_size=3)
 tolerations = st.lists(st.one_of(
-    st.builds(lambda key, value, effect: {"key": key, "operator": "Equal", "value": value, **({"effect": effect} if effect else {})},
-              st.sampled_from(KEYS), st.sampled_from(VALUES), st.sampled_from(("", "NoSchedule", "PreferNoSchedule"))),
+    st.builds(
+        lambda key, value, effect: {
+            "key": key, "operator": "Equal", "value": value, **({"effect": effect} if effect else {}),
+        },
+        st.sampled_from(KEYS), st.sampled_from(VALUES), st.sampled_from(("", "NoSchedule", "PreferNoSchedule")),
+    ),
     st.builds(lambda key: {"key": key, "operator": "Exists"}, st.sampled_from(KEYS)), st.just({"operator": "Exists"}),
 ), max_size=2)
 requirements = st.builds(
-    lambda key, operator, value: {"key": key, "operator": operator, **({"values": [value]} if operator in ("In", "NotIn") else {})},
+    lambda key, operator, value: {
+        "key": key, "operator": operator, **({"values": [value]} if operator in ("In", "NotIn") else {}),
+    },
     st.sampled_from(KEYS), st.sampled_from(("In", "NotIn", "Exists", "DoesNotExist")), st.sampled_from(VALUES))
 named = st.builds(lambda names: {"matchFields": [{"key": "metadata.name", "operator": "In", "values": names}]},
                   st.lists(st.sampled_from(("n0", "n1")), min_size=1, max_size=2))
 node_terms = st.one_of(st.lists(requirements, max_size=2).map(lambda each: {"matchExpressions": each}), named)
 affinities = st.fixed_dictionaries({}, optional={
-    "requiredDuringSchedulingIgnoredDuringExecution": st.fixed_dictionaries({"nodeSelectorTerms": st.lists(node_terms, max_size=2)}),
+    "requiredDuringSchedulingIgnoredDuringExecution": st.fixed_dictionaries(
+        {"nodeSelectorTerms": st.lists(node_terms, max_size=2)},
+    ),
     "preferredDuringSchedulingIgnoredDuringExecution": st.lists(
         st.fixed_dictionaries({"weight": st.integers(1, 100), "preference": node_terms}), max_size=3),
 })
 images = st.sampled_from(("app", "app:1", "registry:5000/app", "db", "db:latest"))
 amounts = st.sampled_from((None, 0, 1, 100, 333, 1000))
 requests = st.builds(
-    lambda cpu, memory, gpu: {**({} if cpu is None else {"cpu": f"{cpu}m"}),
-                              **({} if memory is None else {"memory": str(memory * MIB)}), **({GPU: str(gpu)} if gpu else {})},
+    lambda cpu, memory, gpu: {
+        **({} if cpu is None else {"cpu": f"{cpu}m"}), **({} if memory is None else {"memory": str(memory * MIB)}),
+        **({GPU: str(gpu)} if gpu else {}),
+    },
     amounts, amounts, st.sampled_from((0, 0, 1)))
-containers = st.builds(lambda image, amount: {"name": "c", "image": image, "resources": {"requests": amount}}, images, requests)
-sidecars = st.builds(lambda each, restart: {**each, **({"restartPolicy": "Always"} if restart else {})}, containers, st.booleans())
+containers = st.builds(
+    lambda image, amount: {"name": "c", "image": image, "resources": {"requests": amount}}, images, requests,
+)
+sidecars = st.builds(
+    lambda each, restart: {**each, **({"restartPolicy": "Always"} if restart else {})}, containers, st.booleans(),
+)
 
 
 def make_node(name, its_labels, its_taints, its_images, cpu, memory, gpu):
@@ -114,8 +129,12 @@ def clusters(draw):
                              st.sampled_from((1, 30 * MIB, 700 * MIB, 3000 * MIB)))),
         draw(st.sampled_from((0, 250, 4000))), draw(st.sampled_from((0, 1000, 10**9))), draw(st.sampled_from((0, 2))),
     ) for place in range(draw(st.integers(1, 5)))]
-    pods = [make_pod(f"p{place}", draw(st.lists(containers, min_size=1, max_size=2)), f"n{draw(st.integers(0, len(nodes) - 1))}")
-            for place in range(draw(st.integers(0, 6)))]
+    pods = [
+        make_pod(
+            f"p{place}", draw(st.lists(containers, min_size=1, max_size=2)), f"n{draw(st.integers(0, len(nodes) - 1))}",
+        )
+        for place in range(draw(st.integers(0, 6)))
+    ]
     return Cluster([*nodes, *pods])
 
 
@@ -132,7 +151,9 @@ def test_node_affinity_takes_and_prefers_the_same_nodes(cluster, affinity, selec
     refused, scores = answers(cluster, pod, "NodeAffinity", {})
     found, twins = answers(cluster, pod, "node-affinity", {})
     # Names narrow the choice before the filters are asked; what is left out so is told in other words.
-    assert ({node for node, why in found.items() if why}, twins) == ({node for node, why in refused.items() if why}, scores)
+    assert ({node for node, why in found.items() if why}, twins) == (
+        {node for node, why in refused.items() if why}, scores,
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -152,27 +173,46 @@ def test_balance_is_the_same_for_two_and_for_three_resources(cluster, those, thr
 
 STRATEGIES = st.dictionaries(
     st.sampled_from(("cpu", "memory", GPU)),
-    st.fixed_dictionaries({"type": st.sampled_from(("LeastAllocated", "MostAllocated", "Other")), "weight": st.integers(0, 3)}))
+    st.fixed_dictionaries(
+        {"type": st.sampled_from(("LeastAllocated", "MostAllocated", "Other")), "weight": st.integers(0, 3)},
+    ),
+)
 
 
 @settings(max_examples=40, deadline=None)
 @given(clusters(), st.lists(containers, min_size=1, max_size=2), st.lists(sidecars, max_size=3), STRATEGIES)
 def test_strategies_pack_and_spread_alike(cluster, those, inits, strategies):
-    same(cluster, PodInfo.of(make_pod("new", those, initContainers=inits)), "NodeResourcesFitPlus", {"resources": strategies},
-         {"resources": [{"name": name, **each} for name, each in strategies.items()]})
+    same(
+        cluster, PodInfo.of(make_pod("new", those, initContainers=inits)), "NodeResourcesFitPlus",
+        {"resources": strategies}, {"resources": [{"name": name, **each} for name, each in strategies.items()]},
+    )
 
 
 @settings(max_examples=40, deadline=None)
-@given(clusters(), st.lists(containers, min_size=1, max_size=2), st.lists(st.sampled_from((GPU, "memory", "none")), max_size=2))
+@given(
+    clusters(), st.lists(containers, min_size=1, max_size=2),
+    st.lists(st.sampled_from((GPU, "memory", "none")), max_size=2),
+)
 def test_scarce_resources_are_spared_alike(cluster, those, scarce):
-    same(cluster, PodInfo.of(make_pod("new", those)), "ScarceResourceAvoidance", {"resources": scarce}, {"resources": scarce})
+    same(
+        cluster, PodInfo.of(make_pod("new", those)), "ScarceResourceAvoidance", {"resources": scarce},
+        {"resources": scarce},
+    )
 
 
 def metric(name, cpu, memory, pods=()):
     usage = {"nodeUsage": {"resources": {"cpu": f"{cpu}m", "memory": str(memory)}}}
-    return {"kind": "NodeMetric", "metadata": {"name": name}, "spec": {"metricCollectPolicy": {"reportIntervalSeconds": 60}},
-            "status": {"updateTime": "2027-01-15T08:00:00Z", "nodeMetric": usage, "podsMetric": [
-                {"name": each, "namespace": "default", "podUsage": {"resources": {"cpu": "10m", "memory": "10"}}} for each in pods]}}
+    return {
+        "kind": "NodeMetric", "metadata": {"name": name},
+        "spec": {"metricCollectPolicy": {"reportIntervalSeconds": 60}},
+        "status": {
+            "updateTime": "2027-01-15T08:00:00Z", "nodeMetric": usage,
+            "podsMetric": [
+                {"name": each, "namespace": "default", "podUsage": {"resources": {"cpu": "10m", "memory": "10"}}}
+                for each in pods
+            ],
+        },
+    }
 
 
 @settings(max_examples=40, deadline=None)
@@ -185,8 +225,10 @@ def test_load_keeps_pods_off_alike_where_the_metrics_show_all_pods(cluster, thos
         if usage is not None:
             cluster.upsert(metric(name, usage[0], usage[1], [pod.name for pod in snapshot.pods(snapshot.index[name])]))
     wanted = [{"resources": {"requests": each, "limits": limits}} for each in those]
-    same(cluster, PodInfo.of(make_pod("new", wanted)), "LoadAwareScheduling",
-         {**LOAD, "usageThresholds": {"cpu": threshold, "memory": 95}}, {"thresholds": {"cpu": threshold, "memory": 95}})
+    same(
+        cluster, PodInfo.of(make_pod("new", wanted)), "LoadAwareScheduling",
+        {**LOAD, "usageThresholds": {"cpu": threshold, "memory": 95}}, {"thresholds": {"cpu": threshold, "memory": 95}},
+    )
 
 
 
@@ -199,7 +241,9 @@ def test_no_twin_is_active_where_no_profile_asks_for_it():
 
 
 def test_the_profile_that_asks_for_twins_gets_all_of_them():
-    profile = Scheduler(Cluster(), LIVE, Settings((ProfileSpec("documents", disabled={None: frozenset(TWINS)}),))).profiles[0]
+    profile = Scheduler(
+        Cluster(), LIVE, Settings((ProfileSpec("documents", disabled={None: frozenset(TWINS)}),)),
+    ).profiles[0]
     assert set(TWINS.values()) <= set(profile.plugins())
     assert not set(TWINS) & set(profile.plugins())
 
@@ -208,7 +252,9 @@ def test_the_profile_that_asks_for_twins_gets_all_of_them():
 
 def test_a_copy_under_the_built_ins_name_takes_its_place(tmp_path):
     text = (POLICIES / "taint-toleration.yaml").read_text()
-    text = text.replace("name: taint-toleration", "name: TaintToleration").replace("  profiles: [documents]\n", "  replaces: true\n")
+    text = text.replace("name: taint-toleration", "name: TaintToleration").replace(
+        "  profiles: [documents]\n", "  replaces: true\n",
+    )
     (tmp_path / "own.yaml").write_text(text)
     problems = Problems()
     plugins = compile_documents(load_paths([tmp_path], source_name="own").of(Kind.SCHEDULER), problems)

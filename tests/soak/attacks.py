@@ -106,7 +106,9 @@ class Victim:
 
     def answers(self) -> bool:
         """Return whether a real question is answered."""
-        return self.post("/filter", b"{%b,\"NodeNames\":[\"n0\"]}" % _POD) == (200, b'{"Nodes":null,"NodeNames":["n0"],"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}'[:80])
+        return self.post("/filter", b"{%b,\"NodeNames\":[\"n0\"]}" % _POD) == (
+            200, b'{"Nodes":null,"NodeNames":["n0"],"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}'[:80],
+        )
 
 
 @contextmanager
@@ -142,15 +144,24 @@ def attacks(size: int) -> Iterator[tuple[str, Callable[[Victim], object]]]:
     bomb = gzip.compress(bytes(8 * size), 9)
     for path in ("/filter", "/explain", "/status"):
         yield f"a gzip bomb to {path}", sent(path, bomb, **{"Content-Encoding": "gzip"})
-    items = {"{}": b"{},", "[]": b"[],", "numbers": b"0,", "texts": b'"",', "the least nodes": b'{"metadata":{"name":"a"}},'}
+    items = {
+        "{}": b"{},", "[]": b"[],", "numbers": b"0,", "texts": b'"",', "the least nodes": b'{"metadata":{"name":"a"}},',
+    }
     for name, item in items.items():
         many = item * (size // len(item))
-        for where, body in {"Pod": b'{"Pod":[%b0]}', "Nodes": b'{%b,"Nodes":{"items":[%%b0]}}' % _POD, "NodeNames": b'{%b,"NodeNames":[%%b0]}' % _POD}.items():
+        for where, body in {
+            "Pod": b'{"Pod":[%b0]}', "Nodes": b'{%b,"Nodes":{"items":[%%b0]}}' % _POD,
+            "NodeNames": b'{%b,"NodeNames":[%%b0]}' % _POD,
+        }.items():
             yield f"{name} in {where}", sent("/filter", body % many)
     yield "a text without end", sent("/filter", b'"' + b"x" * size)
     yield "brackets", sent("/filter", b"[" * size)
-    distinct = b",".join(b'{"metadata":{"name":"n%d"},"status":{"allocatable":{"cpu":"1","memory":"1","pods":"1"},"x":"%b"}}' % (number, b"y" * 2_000)
-                         for number in range(size // 2_100))
+    distinct = b",".join(
+        b'{"metadata":{"name":"n%d"},"status":{"allocatable":{"cpu":"1","memory":"1","pods":"1"},"x":"%b"}}' % (
+            number, b"y" * 2_000,
+        )
+        for number in range(size // 2_100)
+    )
     yield "nodes that differ", sent("/filter", b'{%b,"Nodes":{"items":[%b]}}' % (_POD, distinct))
     heavy = b'{%b,"Nodes":{"items":[%b{}]}}' % (_POD, items["the least nodes"] * (size // 26))
     for name, pod in _ODD_PODS.items():
@@ -179,10 +190,16 @@ _HANGING = {
     "shared lists that are flattened": _LISTS + _filter("variables.v30.flatten(40).size() > 0"),
     "shared constants": _doubling("[1]", "[{0}, {0}]") + _filter("variables.v30 != variables.v29"),
     "texts that double": _doubling("node.metadata.name", "{0} + {0}") + _filter("variables.v30 == ''"),
-    "loops in loops": _filter("lists.range(9999).all(a, lists.range(9999).all(b, lists.range(9999).all(c, a + b + c != node.metadata.name.size())))"),
+    "loops in loops": _filter(
+        "lists.range(9999).all(a, lists.range(9999).all(b, lists.range(9999).all(c, a + b + c != "
+        "node.metadata.name.size())))",
+    ),
     "a pattern that explodes": _filter("node.metadata.name.matches('(((((x{1,100}){1,100}){1,100}){1,100}){1,100})')"),
-    "a schema that backtracks": "  params: {a: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!}\n  paramsSchema: {properties: {a: {pattern: (a+)+$}}}\n" + _filter("true"),
-    "a schema that refers to itself": "  params: {a: 1}\n  paramsSchema: {allOf: [{$ref: '#'}, {$ref: '#'}]}\n" + _filter("true"),
+    "a schema that backtracks": "  params: {a: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!}\n"
+                                "  paramsSchema: {properties: {a: {pattern: (a+)+$}}}\n"
+    + _filter("true"),
+    "a schema that refers to itself": "  params: {a: 1}\n  paramsSchema: {allOf: [{$ref: '#'}, {$ref: '#'}]}\n"
+    + _filter("true"),
     "a schema from elsewhere": "  params: {a: 1}\n  paramsSchema: {$ref: 'file:///etc/hostname'}\n" + _filter("true"),
 }
 """Specs of policies that would run for ever, or open what they must not."""
@@ -192,13 +209,17 @@ _ODD_PODS = {
         {"name": "c", "resources": {"requests": {"cpu": "9e99", "memory": str(2**63 - 1)}}}] * 2}},
     "a phase that is a mapping": {"metadata": {"name": "p", "uid": "u"}, "spec": _SPEC, "status": {"phase": {}}},
     "containers that are none": {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": {"a": 1}}},
-    "a time before all times": {"metadata": {"name": "p", "uid": "u", "creationTimestamp": "0001-01-01T00:00:00Z"}, "spec": _SPEC},
+    "a time before all times": {
+        "metadata": {"name": "p", "uid": "u", "creationTimestamp": "0001-01-01T00:00:00Z"}, "spec": _SPEC,
+    },
     "labels that are a list": {"metadata": {"name": "p", "uid": "u", "labels": [1]}, "spec": _SPEC},
 }
 
 
 def _edited(victim: Victim, spec: str) -> object:
-    hostile = f"apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {{name: hostile}}\nspec:\n{spec}"
+    hostile = (
+        f"apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {{name: hostile}}\nspec:\n{spec}"
+    )
     taken = victim.edit(hostile)
     # The document may have been refused, or taken and stopped by its budget: what counts is that a call is answered.
     answer = victim.post("/filter", b'{%b,"NodeNames":["n0"]}' % _POD) if taken else "never looked at"
@@ -219,7 +240,10 @@ def _slow(victim: Victim, count: int, size: int) -> object:
     with ExitStack() as opened:
         for _ in range(count):
             connection = opened.enter_context(socket.create_connection(("127.0.0.1", victim.port)))
-            connection.sendall(f"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode() + b" " * min(size // 2, 2 * MEBIBYTE))
+            connection.sendall(
+                f"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode()
+                + b" " * min(size // 2, 2 * MEBIBYTE),
+            )
         return victim.answers() or None
 
 
@@ -250,7 +274,10 @@ def main() -> int:
     failed = False
     for cost in run():
         failed |= not cost.fine
-        print(f"  {cost.name:<46} {cost.memory:>5} MiB  healthz {1e3 * cost.health:>7.1f} ms  {'' if cost.fine else 'TOO MUCH  '}{cost.answer!r}")
+        print(
+            f"  {cost.name:<46} {cost.memory:>5} MiB  healthz {1e3 * cost.health:>7.1f} ms  "
+            f"{'' if cost.fine else 'TOO MUCH  '}{cost.answer!r}",
+        )
     return int(failed)
 
 

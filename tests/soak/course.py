@@ -222,7 +222,9 @@ class Course:
         self.disk.full = True
         self.publish_mount(4)
         self.in_force("mount")
-        self.until(lambda: any("cannot be kept" in text for text in self.reloader.status().warnings), "a full disk told")
+        self.until(
+            lambda: any("cannot be kept" in text for text in self.reloader.status().warnings), "a full disk told",
+        )
         if {path: saved.version.digest for path, saved in store.load(mounts).items()} != before:
             raise Broken("a full disk spoilt the last good set")
         self.disk.full = False

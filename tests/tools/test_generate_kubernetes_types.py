@@ -40,8 +40,10 @@ def test_a_first_sentence_ends_before_the_next(generator, text, want):
 
 @pytest.mark.parametrize(
     ("model", "want"),
-    [("V1PodSpec", "kubernetes.PodSpec"), ("V1alpha1Thing", "kubernetes.Thing"), ("CoreV1ResourceClaim", "kubernetes.ResourceClaim"),
-     ("VersionInfo", "kubernetes.VersionInfo")],
+    [
+        ("V1PodSpec", "kubernetes.PodSpec"), ("V1alpha1Thing", "kubernetes.Thing"),
+        ("CoreV1ResourceClaim", "kubernetes.ResourceClaim"), ("VersionInfo", "kubernetes.VersionInfo"),
+    ],
 )
 def test_a_model_is_called_by_its_kind(generator, model, want):
     assert generator.name_type(model) == want

@@ -35,7 +35,10 @@ def annotated(key: str, value: str = "") -> dict[str, Any]:
 
 
 VOLUME = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "claim"}}]}
-CLAIM = {"kind": "PersistentVolumeClaim", "metadata": {"name": "claim", "namespace": "d"}, "spec": {"storageClassName": "fast"}}
+CLAIM = {
+    "kind": "PersistentVolumeClaim", "metadata": {"name": "claim", "namespace": "d"},
+    "spec": {"storageClassName": "fast"},
+}
 BUDGET = {"kind": "PodDisruptionBudget", "metadata": {"name": "b", "namespace": "d"}, "spec": {"selector": {}}}
 EXTRA = {"podProtections": {"extraEnabled": ["PodsWithPVC", "PodsWithoutPDB", "PodsWithResourceClaims"]}}
 
@@ -58,13 +61,23 @@ EXTRA = {"podProtections": {"extraEnabled": ["PodsWithPVC", "PodsWithoutPDB", "P
     (EXTRA, pod(), (), "PodsWithoutPDB"),
     (EXTRA, pod(), (BUDGET,), None),
     (EXTRA, pod(resourceClaims=[{"name": "x"}]), (BUDGET,), "PodsWithResourceClaims"),
-    ({"podProtections": {"extraEnabled": ["PodsWithPVC"], "config": {"PodsWithPVC": {"protectedStorageClasses": [{"name": "slow"}]}}}},
-     pod(**VOLUME), (CLAIM,), None),
+    (
+        {
+            "podProtections": {
+                "extraEnabled": ["PodsWithPVC"],
+                "config": {"PodsWithPVC": {"protectedStorageClasses": [{"name": "slow"}]}},
+            },
+        },
+        pod(**VOLUME), (CLAIM,), None,
+    ),
     ({"labelSelector": {"matchLabels": {"a": "b"}}}, pod(), (), "labelSelector"),
     ({"minReplicas": 2}, pod(), (), "minReplicas"),
     ({"minPodAge": "1h"}, pod(status={"startTime": "2026-01-01T11:30:00Z"}), (), "minPodAge"),
     ({"minPodAge": "10m"}, pod(status={"startTime": "2026-01-01T11:30:00Z"}), (), None),
-    ({"noEvictionPolicy": "Mandatory"}, pod(**annotated("descheduler.alpha.kubernetes.io/prefer-no-eviction")), (), "noEvictionPolicy"),
+    (
+        {"noEvictionPolicy": "Mandatory"}, pod(**annotated("descheduler.alpha.kubernetes.io/prefer-no-eviction")), (),
+        "noEvictionPolicy",
+    ),
     ({}, pod(priority=2_000_000_000, **annotated("descheduler.alpha.kubernetes.io/evict")), (), None),
 ])
 def test_the_default_evictor_keeps_pods_by_the_first_rule_that_applies(args, item, objects, rule):
@@ -100,7 +113,10 @@ def test_anti_affinity_and_the_number_of_pods_keep_a_pod_off_a_node():
 
     def fits(pods: str, *objects: dict[str, Any]) -> bool:
         nodes = [
-            {"kind": "Node", "metadata": {"name": name, "labels": {"host": name}}, "status": {"allocatable": {"pods": pods}}}
+            {
+                "kind": "Node", "metadata": {"name": name, "labels": {"host": name}},
+                "status": {"allocatable": {"pods": pods}},
+            }
             for name in ("one", "two")
         ]
         snapshot = Cluster([*nodes, item, *objects]).snapshot(NOW)
@@ -119,8 +135,12 @@ def test_protections_are_those_of_the_lists_or_else_of_the_flags():
 
 
 def test_every_fault_of_the_arguments_is_told_at_once():
-    with pytest.raises(ValueError, match=r"only one of priorityThreshold.*; noEvictionPolicy accepts only.*; minPodAge: "):
-        check_default_evictor_args({"priorityThreshold": {"value": 1, "name": "a"}, "noEvictionPolicy": "x", "minPodAge": "x"})
+    with pytest.raises(
+        ValueError, match=r"only one of priorityThreshold.*; noEvictionPolicy accepts only.*; minPodAge: ",
+    ):
+        check_default_evictor_args(
+            {"priorityThreshold": {"value": 1, "name": "a"}, "noEvictionPolicy": "x", "minPodAge": "x"},
+        )
 
 
 def test_every_plugin_of_the_table_can_be_made():

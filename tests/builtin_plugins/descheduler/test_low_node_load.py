@@ -91,7 +91,9 @@ SPARE = node("spare")
 def test_pods_leave_a_hot_node_until_it_is_not_above_its_threshold_any_more():
     evictor = balance([HOT, COLD, SPARE], Evictor())
     # 2500 is what best removes the excess of 2500.
-    assert (evictor.evicted, evictor.kept) == ([("b", "highThresholds")], {"a": "highThresholds", "c": "highThresholds"})
+    assert (evictor.evicted, evictor.kept) == (
+        [("b", "highThresholds")], {"a": "highThresholds", "c": "highThresholds"},
+    )
     assert evictor.roles == {"hot": "source", "cold": "target", "spare": "target"}
 
 
@@ -149,7 +151,10 @@ def test_thresholds_as_deviations_are_counted_from_the_average_and_clamped():
 
 
 def test_a_raw_allocatable_that_cannot_be_read_is_left_aside():
-    annotated = {"metadata": {"annotations": {"node.koordinator.sh/raw-allocatable": "{"}}, "status": {"allocatable": {"cpu": "3"}}}
+    annotated = {
+        "metadata": {"annotations": {"node.koordinator.sh/raw-allocatable": "{"}},
+        "status": {"allocatable": {"cpu": "3"}},
+    }
     assert raw_allocatable(annotated) == {"cpu": 3000}
 
 

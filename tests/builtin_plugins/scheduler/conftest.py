@@ -21,7 +21,10 @@ class Kit:
         allocatable = {"cpu": "4", "memory": "8Gi", "pods": "3"}
         if gpus:
             allocatable["nvidia.com/gpu"] = str(gpus)
-        return {"kind": "Node", "metadata": {"name": name, "labels": labels or {}}, "spec": spec, "status": {"allocatable": allocatable}}
+        return {
+            "kind": "Node", "metadata": {"name": name, "labels": labels or {}}, "spec": spec,
+            "status": {"allocatable": allocatable},
+        }
 
     @staticmethod
     def pod(name="p", *, requests=None, annotations=None, **spec):
@@ -45,7 +48,9 @@ class Kit:
     @staticmethod
     def make(name, cluster=None, seed=0, **args):
         plugin = TABLE[name]
-        handle = Handle("default-scheduler", (cluster or Cluster()).snapshot, lambda: 0, logging.getLogger(name), seed=seed)
+        handle = Handle(
+            "default-scheduler", (cluster or Cluster()).snapshot, lambda: 0, logging.getLogger(name), seed=seed,
+        )
         return plugin.make(plugin.check_args(args), handle)
 
     @staticmethod

@@ -26,15 +26,34 @@ def pod(name="p", annotations=None, cpu="3", labels=None, port=0, **spec):
 
 
 def volume(name, zone, claim):
-    return ({"kind": "PersistentVolume", "metadata": {"name": name, "labels": {"topology.kubernetes.io/zone": zone}},
-             "spec": {"csi": {"driver": "disks", "volumeHandle": name}, "nodeAffinity": {"required": {"nodeSelectorTerms": [
-                 {"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}]}}}},
-            {"kind": "PersistentVolumeClaim", "metadata": {"name": claim, "namespace": "default"},
-             "spec": {"volumeName": name}, "status": {"phase": "Bound"}})
+    return (
+        {
+            "kind": "PersistentVolume", "metadata": {"name": name, "labels": {"topology.kubernetes.io/zone": zone}},
+            "spec": {
+                "csi": {"driver": "disks", "volumeHandle": name},
+                "nodeAffinity": {
+                    "required": {
+                        "nodeSelectorTerms": [
+                            {"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]},
+                        ],
+                    },
+                },
+            },
+        },
+        {
+            "kind": "PersistentVolumeClaim", "metadata": {"name": claim, "namespace": "default"},
+            "spec": {"volumeName": name}, "status": {"phase": "Bound"},
+        },
+    )
 
 
 def claiming(name):
-    return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}, {"name": "disk", "gcePersistentDisk": {"pdName": "one"}}]}
+    return {
+        "volumes": [
+            {"name": "data", "persistentVolumeClaim": {"claimName": name}},
+            {"name": "disk", "gcePersistentDisk": {"pdName": "one"}},
+        ],
+    }
 
 
 WEB = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "zone"}
@@ -49,19 +68,28 @@ def metric(name, cpu, updated="1970-01-01T00:00:00Z"):
 
 
 CLUSTER = (
-    node("cordoned", unschedulable=True), node("small", cpu="1"), node("taken", gpus="1"), node("other", gpus="1", labels=MODEL),
+    node("cordoned", unschedulable=True), node("small", cpu="1"), node("taken", gpus="1"),
+    node("other", gpus="1", labels=MODEL),
     node("tainted", taints=[{"key": "a", "value": "b", "effect": "NoSchedule"}]),
     node("soiled", taints=[{"key": "c", "effect": "NoExecute"}]),
     node("east", labels={"zone": "east", "topology.kubernetes.io/zone": "east"}), node("west", labels={"zone": "west"}),
     node("carded", labels={"node.koordinator.sh/numa-topology-policy": "SingleNUMANode"}),
-    {"kind": "Device", "metadata": {"name": "carded"}, "spec": {"devices": [{"type": "fpga", "minor": 0, "health": True}]}},
+    {
+        "kind": "Device", "metadata": {"name": "carded"},
+        "spec": {"devices": [{"type": "fpga", "minor": 0, "health": True}]},
+    },
     pod("web", labels={"app": "web"}, port=80, nodeName="east", affinity=APART, **claiming("far")),
     *volume("near", "west", "near"), *volume("far", "east", "far"),
-    {"kind": "CSINode", "metadata": {"name": "east"}, "spec": {"drivers": [{"name": "disks", "allocatable": {"count": 1}}]}},
+    {
+        "kind": "CSINode", "metadata": {"name": "east"},
+        "spec": {"drivers": [{"name": "disks", "allocatable": {"count": 1}}]},
+    },
     pod("here", {"alibabacloud.com/gpu-count": "1"}, nodeName="taken"),
     {"kind": "Reservation", "metadata": {"name": "kept", "uid": "kept"},
-     "spec": {"owners": [{}], "allocatePolicy": "Restricted", "allocateOnce": False, "template": {"spec": {"containers": [
-         {"name": "main", "resources": {"requests": {"cpu": "1"}}}]}}},
+     "spec": {
+         "owners": [{}], "allocatePolicy": "Restricted", "allocateOnce": False,
+         "template": {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}},
+     },
      "status": {"phase": "Available", "nodeName": "west", "allocatable": {"cpu": "1"}}},
     metric("small", "1"), metric("taken", "0"), metric("other", "4"), metric("tainted", "4", ""),
 )
@@ -73,7 +101,9 @@ PODS = (
 )
 
 
-@pytest.mark.parametrize("plugin", [plugin for plugin in PLUGINS if Point.FILTER in plugin.points], ids=lambda plugin: plugin.name)
+@pytest.mark.parametrize(
+    "plugin", [plugin for plugin in PLUGINS if Point.FILTER in plugin.points], ids=lambda plugin: plugin.name,
+)
 def test_codes_and_reasons_of_many_nodes_are_those_of_each_of_them(plugin):
     framework = FakeFramework(*CLUSTER)
     snapshot = framework.snapshot()
@@ -81,7 +111,9 @@ def test_codes_and_reasons_of_many_nodes_are_those_of_each_of_them(plugin):
     refusing = False
     for each in PODS:
         state, item, shown = CycleState(), PodInfo.of(each), snapshot
-        if isinstance(instance, BeforePreFilter) and isinstance(changed := instance.before_pre_filter(state, item, snapshot), Changed):
+        if isinstance(instance, BeforePreFilter) and isinstance(
+            changed := instance.before_pre_filter(state, item, snapshot), Changed,
+        ):
             shown = changed.snapshot or snapshot
         answer = instance.filter(state, item, shown, framework.rows)
         refused = np.flatnonzero(~answer.passed)

@@ -213,7 +213,9 @@ def test_match_policies_count_different_members(policy, bound, valid):
 
 def test_a_gang_may_be_said_by_its_pods_alone():
     item = pod("p1", gang="")
-    item["metadata"]["annotations"] = {DOMAIN + "name": "own", DOMAIN + "min-available": "1", DOMAIN + "waiting-time": "5s"}
+    item["metadata"]["annotations"] = {
+        DOMAIN + "name": "own", DOMAIN + "min-available": "1", DOMAIN + "waiting-time": "5s",
+    }
     framework = FakeFramework(item)
     plugin = framework.make("Coscheduling")
     spec = plugin.gangs.get("default/own").spec
@@ -329,17 +331,25 @@ def test_a_gang_is_planned_below_the_lowest_switch_that_holds_it_and_fills_the_f
 def test_a_gang_that_must_stay_together_and_does_not_fit_is_refused_with_the_number_of_its_pods():
     nodes = [node("a", spine="s1", block="b1"), node("c", spine="s1", block="b2")]
     refusal = planned([{"layer": "block", "strategy": "MustGather"}], 3, *nodes)
-    assert refusal.message.startswith("no candidate topology nodes can accommodate job, desiredOfferSlot: 3, spine/s1: 4")
+    assert refusal.message.startswith(
+        "no candidate topology nodes can accommodate job, desiredOfferSlot: 3, spine/s1: 4",
+    )
 
 
 def test_late_members_are_drawn_to_where_the_others_are():
     nodes = [node("a", spine="s1", block="b1"), node("b", spine="s1", block="b2"), node("c", spine="s2", block="b3")]
-    wanted = group(network_topology_spec=json.dumps({"gatherStrategy": [{"layer": "block", "strategy": "PreferGather"}]}))
+    wanted = group(
+        network_topology_spec=json.dumps({"gatherStrategy": [{"layer": "block", "strategy": "PreferGather"}]}),
+    )
     framework = FakeFramework(*nodes, TOPOLOGY, wanted, pod("here", nodeName="b"), pod("late"))
-    plugin, state, snapshot = framework.make("Coscheduling", awareNetworkTopology=True), CycleState(), framework.snapshot()
+    plugin, state, snapshot = framework.make(
+        "Coscheduling", awareNetworkTopology=True,
+    ), CycleState(), framework.snapshot()
     assert plugin.pre_score(state, framework.pod("default/late"), snapshot, framework.rows) is None
     assert plugin.score(state, framework.pod("default/late"), snapshot, framework.rows).values.tolist() == [50, 100, 0]
-    assert framework.make("Coscheduling").pre_score(state, framework.pod("default/late"), snapshot, framework.rows) is SKIP
+    assert framework.make("Coscheduling").pre_score(
+        state, framework.pod("default/late"), snapshot, framework.rows,
+    ) is SKIP
 
 
 def test_the_phase_of_a_pod_group_follows_its_pods():

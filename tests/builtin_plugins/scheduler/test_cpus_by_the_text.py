@@ -62,7 +62,12 @@ class Text:
 
     def round_robin(self, numbers):
         of_core = self.groups(numbers, CORE)
-        return [cpu for _, cpu in sorted(((of_core[self.cpus[cpu][CORE]].index(cpu), place), cpu) for place, cpu in enumerate(numbers))]
+        return [
+            cpu
+            for _, cpu in sorted(
+                ((of_core[self.cpus[cpu][CORE]].index(cpu), place), cpu) for place, cpu in enumerate(numbers)
+            )
+        ]
 
     def first(self, groups, order=lambda group: group):
         return next((self.take(order(group)[: self.need]) for group in groups if len(group) >= self.need), False)
@@ -79,10 +84,14 @@ class Text:
         if self.need <= self.size(NODE):
             for places in ((NODE,), ()):
                 groups = self.groups(cores(self.visible(*places)), NODE)
-                if self.first(self.by_node(groups, self.visible(*places), {node: len(group) for node, group in groups.items()})):
+                if self.first(
+                    self.by_node(groups, self.visible(*places), {node: len(group) for node, group in groups.items()}),
+                ):
                     return True
         of_socket = self.groups(cores(self.free), SOCKET)
-        groups = [of_socket[socket] for socket in sorted(of_socket, key=lambda each: (self.sign * len(of_socket[each]), each))]
+        groups = [
+            of_socket[socket] for socket in sorted(of_socket, key=lambda each: (self.sign * len(of_socket[each]), each))
+        ]
         if self.need <= self.size(SOCKET) and self.first(groups):
             return True
         groups.sort(key=len, reverse=True)
@@ -102,9 +111,13 @@ class Text:
                 groups = self.groups(seen, place)
                 sizes = {key: len(group) for key, group in groups.items()}
                 if careful:
-                    groups = {key: [of_core[0] for of_core in self.groups(group, CORE).values()] for key, group in groups.items()}
+                    groups = {
+                        key: [of_core[0] for of_core in self.groups(group, CORE).values()]
+                        for key, group in groups.items()
+                    }
                 ordered = self.by_node(groups, seen, sizes) if place == NODE else [
-                    groups[key] for key in sorted(groups, key=lambda each, groups=groups: (self.sign * len(groups[each]), each))]
+                    groups[key]
+                    for key in sorted(groups, key=lambda each, groups=groups: (self.sign * len(groups[each]), each))]
                 if self.first(ordered, self.round_robin):
                     return True
         return False
@@ -117,9 +130,14 @@ class Text:
 
             def order(core, cores=cores, nodes=nodes, sockets=sockets, together=together):
                 _, node, socket = self.cpus[cores[core][0]]
-                return -len(together.get(socket, ())), self.sign * len(sockets[socket]), self.sign * len(nodes[node]), len(cores[core]), socket, core
+                return -len(together.get(socket, ())), self.sign * len(sockets[socket]), self.sign * len(
+                    nodes[node],
+                ), len(cores[core]), socket, core
 
-            if any(self.take([cpu]) for cpu in self.round_robin([cpu for core in sorted(cores, key=order) for cpu in cores[core]])):
+            if any(
+                self.take([cpu])
+                for cpu in self.round_robin([cpu for core in sorted(cores, key=order) for cpu in cores[core]])
+            ):
                 return True
         return False
 
@@ -128,14 +146,24 @@ class Text:
 def test_cpus_are_chosen_as_the_text_says(seed):
     chance = Random(seed)
     for _ in range(400):
-        sockets, nodes, cores, threads = chance.choice((1, 2)), chance.choice((1, 2)), chance.choice((2, 3, 4)), chance.choice((1, 2, 2))
+        sockets, nodes, cores, threads = chance.choice((1, 2)), chance.choice((1, 2)), chance.choice(
+            (2, 3, 4),
+        ), chance.choice((1, 2, 2))
         cpus = {number: (number // threads, number // threads // cores, number // threads // cores // nodes)
                 for number in range(sockets * nodes * cores * threads)}
         exclusive = chance.choice(("", "PCPULevel", "NUMANodeLevel", "None"))
         theirs = chance.choice((exclusive, "", "PCPULevel"))
         taken = dict.fromkeys(chance.sample(range(len(cpus)), chance.randrange(len(cpus))), theirs)
         need = chance.randint(1, len(cpus))
-        choice = Choice(chance.choice(("FullPCPUs", "SpreadByPCPUs")), exclusive, chance.choice(("MostAllocated", "LeastAllocated", "DistributeEvenly")), 1)
+        choice = Choice(
+            chance.choice(("FullPCPUs", "SpreadByPCPUs")), exclusive,
+            chance.choice(("MostAllocated", "LeastAllocated", "DistributeEvenly")), 1,
+        )
         topology = CpuTopology({number: Cpu(*cpu) for number, cpu in cpus.items()})
-        found = take_cpus(topology, topology.all & ~cpu_mask(taken), {number: Taken(1, theirs) for number in taken}, needed=need, choice=choice)
-        assert (None if found is None else set(cpu_numbers(found))) == Text(cpus, taken, need, choice).chosen(), (cpus, taken, need, choice)
+        found = take_cpus(
+            topology, topology.all & ~cpu_mask(taken), {number: Taken(1, theirs) for number in taken}, needed=need,
+            choice=choice,
+        )
+        assert (None if found is None else set(cpu_numbers(found))) == Text(cpus, taken, need, choice).chosen(), (
+            cpus, taken, need, choice,
+        )

@@ -117,7 +117,9 @@ class Because(CpuRefused):
 def why_nothing_helps(kit):
     def ask(objects, reasons):
         snapshot = Cluster(objects).snapshot()
-        found = kit.make("DefaultPreemption").post_filter(CycleState(), PodInfo.of(NEW), snapshot, Because(reasons, snapshot))
+        found = kit.make("DefaultPreemption").post_filter(
+            CycleState(), PodInfo.of(NEW), snapshot, Because(reasons, snapshot),
+        )
         return found.rule, found.code, found.message
 
     return ask
@@ -125,7 +127,10 @@ def why_nothing_helps(kit):
 
 def test_each_reason_of_a_node_counts_and_nodes_without_a_try_are_counted_by_themselves(why_nothing_helps):
     objects = [node("a"), node("b"), node("c"), node("d"), pod("low", 1, 1, "a"), pod("lower", 1, 0, "b")]
-    assert why_nothing_helps(objects, {"a": ("Insufficient cpu", "Insufficient memory"), "b": ("Insufficient cpu",), "c": ("nobody reads this",)}) == (
+    assert why_nothing_helps(
+        objects,
+        {"a": ("Insufficient cpu", "Insufficient memory"), "b": ("Insufficient cpu",), "c": ("nobody reads this",)},
+    ) == (
         NO_CANDIDATE, Code.UNSCHEDULABLE,
         ("preemption: 0/4 nodes are available: 1 Insufficient memory, 1 No preemption victims found for incoming pod, "
          "1 Preemption is not helpful for scheduling, 2 Insufficient cpu."))
@@ -137,13 +142,17 @@ def test_a_node_that_would_take_the_pod_with_everybody_on_it_is_an_error_unless_
         "victims", Code.ERROR, 'preemption: expected at least one victim pod on node "a"')
     both = why_nothing_helps(objects, {"a": (), "b": ()})[2]  # from a node on that the seed chooses
     assert (both[:13], both[-1]) == ("preemption: [", "]")
-    assert sorted(both[len("preemption: ["):-1].split(", ")) == [f'expected at least one victim pod on node "{name}"' for name in "ab"]
+    assert sorted(both[len("preemption: ["):-1].split(", ")) == [
+        f'expected at least one victim pod on node "{name}"' for name in "ab"
+    ]
 
 
 def decided(*objects, new=NEW):
     """What kube-scheduler's default plugins make of a pod."""
     profile = ProfileSpec(enabled=tuple(Choice(name) for name in ("NodePorts", "DefaultPreemption")))
-    loop = SchedulingLoop(Cluster([*objects, new]), Live(Registry.of(PLUGINS, generation=1)), Settings((profile,)), clock=lambda: 0)
+    loop = SchedulingLoop(
+        Cluster([*objects, new]), Live(Registry.of(PLUGINS, generation=1)), Settings((profile,)), clock=lambda: 0,
+    )
     return loop.scheduler.decide(PodInfo.of(new))
 
 
@@ -216,7 +225,9 @@ def test_victims_go_also_where_that_breaks_their_budgets():
     guarded = pod("guarded", 4, 1, "a", labels={"app": "web"})
     cluster = Cluster([node("a"), guarded, budget("web", 0, {"app": "web"}), NEW])
     profile = ProfileSpec(enabled=(Choice("DefaultPreemption"),))
-    loop = SchedulingLoop(cluster, Live(Registry.of(PLUGINS, generation=1)), Settings((profile,)), clock=lambda: 0, client=Api())
+    loop = SchedulingLoop(
+        cluster, Live(Registry.of(PLUGINS, generation=1)), Settings((profile,)), clock=lambda: 0, client=Api(),
+    )
     assert loop.schedule_one().nomination == Nomination("a", tuple(cluster.snapshot().pods(0)))
     assert loop.scheduler.client.gone == {"default/guarded": "preempted by default/new on a"}
 
@@ -235,7 +246,9 @@ def test_a_pod_waits_for_those_that_leave_its_promised_node(preempt):
     conditions = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
     leaving = pod("low", 4, 1, "a", deletionTimestamp="2026-01-01T00:00:00Z", status={"conditions": conditions})
     new = pod("new", 3, 10, status={"nominatedNodeName": "a"})
-    assert preempt(new, node("a"), leaving) == "preemption: not eligible due to a terminating pod on the nominated node."
+    assert preempt(
+        new, node("a"), leaving,
+    ) == "preemption: not eligible due to a terminating pod on the nominated node."
     assert preempt(new, node("a"), pod("low", 4, 1, "a", deletionTimestamp="2026-01-01T00:00:00Z")) == ("a", ["low"])
     assert preempt(new, node("a"), leaving, node("b"), pod("lower", 4, 1, "b"), never=("a",)) == ("b", ["lower"])
 
@@ -245,7 +258,10 @@ def test_only_as_many_nodes_are_tried_as_the_arguments_say(preempt):
     there = [pod(f"p{place}", 4, place + 1, f"n{place}") for place in range(20)]
     new = pod("new", 3, 100)
     assert preempt(new, *nodes, *there) == ("n0", ["p0"])
-    found = {preempt(new, *nodes, *there, seed=seed, minCandidateNodesPercentage=10, minCandidateNodesAbsolute=1)[0] for seed in range(8)}
+    found = {
+        preempt(new, *nodes, *there, seed=seed, minCandidateNodesPercentage=10, minCandidateNodesAbsolute=1)[0]
+        for seed in range(8)
+    }
     assert len(found) > 3
 
 

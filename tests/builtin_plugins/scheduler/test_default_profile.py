@@ -16,7 +16,9 @@ from koordpolicy.engine.scheduler.profile import EVERYTHING, Choice, ProfileSpec
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 ENABLED = tuple(
-    Choice(name, weight, points=frozenset((point,))) for point, plugins in DEFAULT_PLUGINS.items() for name, weight in plugins
+    Choice(name, weight, points=frozenset((point,)))
+    for point, plugins in DEFAULT_PLUGINS.items()
+    for name, weight in plugins
 )
 
 
@@ -41,7 +43,9 @@ def apart_from(app):
 def scheduler():
     def make(*objects, name="default-scheduler", kubernetes=None):
         profile = ProfileSpec(name, enabled=ENABLED, disabled={None: frozenset({EVERYTHING})})
-        return Scheduler(Cluster(objects), Live(Registry.of(PLUGINS, generation=1)), Settings((profile,), kubernetes=kubernetes))
+        return Scheduler(
+            Cluster(objects), Live(Registry.of(PLUGINS, generation=1)), Settings((profile,), kubernetes=kubernetes),
+        )
 
     return make
 
@@ -72,7 +76,9 @@ def test_room_is_made_by_those_who_matter_least_and_kept_for_the_pod(scheduler):
                      pod("two", "2", priority=4, node="b"))
     important = PodInfo.of(pod("important", "2", priority=100))
     verdict = made.schedule(important)
-    assert (verdict.node, verdict.nomination.node, [each.name for each in verdict.nomination.victims]) == (None, "b", ["one"])
+    assert (
+        verdict.node, verdict.nomination.node, [each.name for each in verdict.nomination.victims],
+    ) == (None, "b", ["one"])
     made.cluster.delete("Pod", "default/one")
     # What became free is promised, and not for a pod of lower priority.
     assert made.schedule(PodInfo.of(pod("late", "2", priority=50))).node != "b"
@@ -80,7 +86,9 @@ def test_room_is_made_by_those_who_matter_least_and_kept_for_the_pod(scheduler):
 
 
 def test_a_pod_takes_the_place_of_one_that_it_cannot_bear(scheduler):
-    made = scheduler(node("a"), node("b"), pod("one", app="db", priority=2, node="a"), pod("two", app="db", priority=1, node="b"))
+    made = scheduler(
+        node("a"), node("b"), pod("one", app="db", priority=2, node="a"), pod("two", app="db", priority=1, node="b"),
+    )
     verdict = made.schedule(PodInfo.of(pod("new", priority=9, **apart_from("db"))))
     assert (verdict.nomination.node, [each.name for each in verdict.nomination.victims]) == ("b", ["two"])
 
@@ -101,20 +109,34 @@ def test_a_profile_follows_its_release_of_kubernetes_or_the_one_that_is_named(sc
     made = scheduler(node("a"), node("b"), name=name, kubernetes=kubernetes)
     verdict = made.decide(PodInfo.of(pod("p")))
     # A quarter of the cpu and a sixteenth of the memory, of an empty node.
-    assert verdict.score_of("a")["NodeResourcesBalancedAllocation"] == verdict.score_of("b")["NodeResourcesBalancedAllocation"] == score
+    assert verdict.score_of("a")["NodeResourcesBalancedAllocation"] == verdict.score_of("b")[
+        "NodeResourcesBalancedAllocation"
+    ] == score
 
 
 def test_the_second_pod_does_not_get_the_volume_that_the_first_one_takes(scheduler):
     def claiming(name):
         return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]}
 
-    storage_class = {"kind": "StorageClass", "metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner",
-                     "volumeBindingMode": "WaitForFirstConsumer"}
+    storage_class = {
+        "kind": "StorageClass", "metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
     claims = ({"kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "default"},
                "spec": {"storageClassName": "local", "accessModes": ["ReadWriteOnce"]}} for name in ("one", "two"))
-    volume = {"kind": "PersistentVolume", "metadata": {"name": "disk"}, "status": {"phase": "Available"},
-              "spec": {"storageClassName": "local", "accessModes": ["ReadWriteOnce"], "nodeAffinity": {"required": {"nodeSelectorTerms": [
-                  {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}]}}}}
+    volume = {
+        "kind": "PersistentVolume", "metadata": {"name": "disk"}, "status": {"phase": "Available"},
+        "spec": {
+            "storageClassName": "local", "accessModes": ["ReadWriteOnce"],
+            "nodeAffinity": {
+                "required": {
+                    "nodeSelectorTerms": [
+                        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]},
+                    ],
+                },
+            },
+        },
+    }
     made = scheduler(node("a"), node("b"), storage_class, volume, *claims)
     assert made.schedule(PodInfo.of(pod("first", **claiming("one")))).node == "b"
     assert made.schedule(PodInfo.of(pod("second", **claiming("two")))).message() == (

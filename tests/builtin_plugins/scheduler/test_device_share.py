@@ -31,8 +31,10 @@ def node(name="n", **labels):
 
 
 def gpu(minor, *, health=True, numa=None, pcie="0", labels=None, memory="80Gi"):
-    entry = {"type": "gpu", "minor": minor, "id": f"GPU-{minor}", "health": health, "labels": labels or {}, "resources": {
-        K + "gpu-core": "100", K + "gpu-memory-ratio": "100", K + "gpu-memory": memory}}
+    entry = {
+        "type": "gpu", "minor": minor, "id": f"GPU-{minor}", "health": health, "labels": labels or {},
+        "resources": {K + "gpu-core": "100", K + "gpu-memory-ratio": "100", K + "gpu-memory": memory},
+    }
     if numa is not None:
         entry["topology"] = {"socketID": numa, "nodeID": numa, "pcieID": f"{numa}-{pcie}", "busID": f"0000:{minor}"}
     return entry
@@ -250,7 +252,10 @@ def test_each_pod_gets_a_virtual_function_of_its_own():
 
 @pytest.mark.parametrize(("annotations", "message"), [
     ({HINT: "{"}, "invalid DeviceAllocateHint annotation, err: "),
-    ({HINT: {"gpu": {"selector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}}}}, "invalid Selector of DeviceHint, "),
+    (
+        {HINT: {"gpu": {"selector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}}}},
+        "invalid Selector of DeviceHint, ",
+    ),
     ({JOINT: {"deviceTypes": "gpu"}}, "invalid DeviceJointAllocate annotation, err: "),
     ({PARTITION: "[]"}, "invalid GPUPartitionSpec annotation, err: "),
     ({ALLOCATED: "{"}, f"annotation `{ALLOCATED}` is no JSON"),
@@ -297,7 +302,10 @@ def test_well_planned_nodes_settle_the_other_types_when_the_node_is_chosen():
 def test_gpus_of_known_models_come_by_partition_and_leave_the_larger_ones_whole():
     labels = {"node.koordinator.sh__gpu_model": "H800", "node.koordinator.sh__gpu_partition_policy": "Honor"}
     framework, plugin = world(*(gpu(minor) for minor in range(8)), node_labels=labels)
-    found = [minors(place(framework, plugin, pod(f"p{number}", gpu=amount))) for number, amount in enumerate((100, 200, 100, 400))]
+    found = [
+        minors(place(framework, plugin, pod(f"p{number}", gpu=amount)))
+        for number, amount in enumerate((100, 200, 100, 400))
+    ]
     assert found == [[0], [2, 3], [1], [4, 5, 6, 7]]
     assert passes(plugin, pod(gpu=300), framework.snapshot()) == (
         UNRESOLVABLE, "node(s) Unsupported number of GPU requests")
@@ -394,7 +402,9 @@ def test_shared_npus_are_given_by_template():
     found = place(*npu_world("310P", TEMPLATES), npu_pod("2"))
     assert found["gpu"][0]["extension"] == {"gpuSharedResourceTemplate": "vir02"}
     framework, plugin = npu_world("910B", TEMPLATES)
-    assert passes(plugin, npu_pod("2"), framework.snapshot()) == (UNRESOLVABLE, "no matched GPU shared resource template")
+    assert passes(plugin, npu_pod("2"), framework.snapshot()) == (
+        UNRESOLVABLE, "no matched GPU shared resource template",
+    )
     assert plugin.pre_filter(CycleState(), npu_pod("4"), framework.snapshot()).message == (
         "no matched GPU shared resource template")
     framework, plugin = npu_world("310P")
@@ -475,7 +485,9 @@ def test_designated_devices_are_given_again_or_refused():
     wanted = {"gpu": [{"minor": 2, "resources": {K + "gpu-core": "100", K + "gpu-memory-ratio": "100"}}]}
     framework, plugin = world(*GPUS)
     assert minors(place(framework, plugin, pod("a", gpu=100, annotations={ALLOCATED: wanted, **hint}))) == [2]
-    assert place(framework, plugin, pod("b", gpu=100, annotations={ALLOCATED: wanted, **hint})) == "Insufficient gpu devices"
+    assert place(
+        framework, plugin, pod("b", gpu=100, annotations={ALLOCATED: wanted, **hint}),
+    ) == "Insufficient gpu devices"
 
 
 @dataclass
@@ -507,7 +519,9 @@ class FakeReservations:
 
 
 def reserved(minor, policy="", ratio=100):
-    amounts = {K + "gpu-core": str(ratio), K + "gpu-memory-ratio": str(ratio), K + "gpu-memory": f"{80 * ratio // 100}Gi"}
+    amounts = {
+        K + "gpu-core": str(ratio), K + "gpu-memory-ratio": str(ratio), K + "gpu-memory": f"{80 * ratio // 100}Gi",
+    }
     text = json.dumps({"gpu": [{"minor": minor, "resources": amounts}]})
     return Held("r", {"kind": "Reservation", "metadata": {"name": "r", "annotations": {ALLOCATED: text}}}, policy)
 
@@ -581,7 +595,8 @@ def clusters():
     return [
         node("a"), device(*GPUS, nic(0, vfs=2), name="a"),
         node("b"), device(*TREE, nic(0, numa=0, pcie="0", vfs=1), nic(1, numa=1, pcie="0"), name="b"),
-        node("c"), *(item for name in "de" for item in (node(name), device(*TREE, nic(0, numa=0, pcie="0"), name=name))),
+        node("c"),
+        *(item for name in "de" for item in (node(name), device(*TREE, nic(0, numa=0, pcie="0"), name=name))),
     ]
 
 
@@ -629,7 +644,9 @@ def test_nothing_is_given_twice_and_kept_answers_are_those_of_a_plugin_that_know
 # Feature gates
 
 
-def bound_to(vendor, model="M", *, requests, labels=None, gates=("DevicePluginAdaption",), node_notes=None, template=False):
+def bound_to(
+    vendor, model="M", *, requests, labels=None, gates=("DevicePluginAdaption",), node_notes=None, template=False,
+):
     entry = gpu(0)
     entry["resources"] |= {"huawei.com/npu-core": "8", "huawei.com/npu-cpu": "7"}
     kinds = {"node.koordinator.sh/gpu-vendor": vendor, "node.koordinator.sh/gpu-model": model}

@@ -57,8 +57,13 @@ def test_a_pod_that_exceeds_the_runtime_is_refused_with_the_amounts():
     waiting, running = pod("p", "4", of="a"), pod("r", "3", of="a", nodeName="n")
     framework = FakeFramework(node(), quota("a", most="6", least="1"), running, waiting)
     refusal = pre_filter(framework, framework.make("ElasticQuota"), waiting)
-    assert (refusal.code, refusal.message) == (Code.UNSCHEDULABLE, (
-        "Insufficient quotas, quotaName: a, runtime: cpu:6, used: cpu:3, pod's request: cpu:4, exceedDimensions: [cpu]"))
+    assert (refusal.code, refusal.message) == (
+        Code.UNSCHEDULABLE,
+        (
+            "Insufficient quotas, quotaName: a, runtime: cpu:6, used: cpu:3, pod's request: cpu:4, exceedDimensions: "
+            "[cpu]"
+        ),
+    )
 
 
 def test_what_is_not_preemptible_stays_within_the_minimum():
@@ -89,7 +94,9 @@ def test_a_view_without_a_pod_has_its_quota_free():
     without = framework.snapshot().overlay({"n": NodeChange(remove=["default/r"])})
     assert pre_filter(framework, plugin, waiting).code is Code.UNSCHEDULABLE
     assert pre_filter(framework, plugin, waiting, without) is None
-    twice = framework.snapshot().overlay({"n": NodeChange(remove=["default/r"], add=[PodInfo.of(pod("x", "3", of="a"))])})
+    twice = framework.snapshot().overlay(
+        {"n": NodeChange(remove=["default/r"], add=[PodInfo.of(pod("x", "3", of="a"))])},
+    )
     assert pre_filter(framework, plugin, waiting, twice).code is Code.UNSCHEDULABLE
 
 
@@ -168,10 +175,14 @@ def test_the_fewest_and_least_important_pods_of_the_same_quota_make_room():
         pod("foreign", "2", of="b", priority=0, nodeName="n"),
         pod("kept", "0", of="a", priority=0, fixed=True, nodeName="n"))
     plugin = framework.make("ElasticQuota")
-    found = plugin.post_filter(CycleState(), PodInfo.of(waiting), framework.snapshot(), Refused(framework, plugin, waiting))
+    found = plugin.post_filter(
+        CycleState(), PodInfo.of(waiting), framework.snapshot(), Refused(framework, plugin, waiting),
+    )
     assert (found.node, [victim.key for victim in found.victims]) == ("n", ["default/low"])
     never = {**waiting, "spec": {**waiting["spec"], "preemptionPolicy": "Never"}}
-    refusal = plugin.post_filter(CycleState(), PodInfo.of(never), framework.snapshot(), Refused(framework, plugin, never))
+    refusal = plugin.post_filter(
+        CycleState(), PodInfo.of(never), framework.snapshot(), Refused(framework, plugin, never),
+    )
     assert refusal.message == "preemption: not eligible due to preemptionPolicy=Never."
 
 

@@ -30,7 +30,9 @@ def test_what_wastes_less_scores_higher(kit, cluster):
     assert kit.scores(plugin, kit.gpu_pod("p", 1, 300), cluster) == {"a": 50, "b": expected(-200)}
     assert kit.scores(plugin, kit.gpu_pod("p", 1, 500), cluster) == {"a": 50, "b": 50}
     assert kit.scores(plugin, kit.gpu_pod("p", 1, 1000), cluster, "a") == {"a": 50}
-    assert kit.scores(plugin, kit.pod(requests={"cpu": "3500m"}), cluster) == {"a": expected(-2000), "b": expected(-1200)}
+    assert kit.scores(plugin, kit.pod(requests={"cpu": "3500m"}), cluster) == {
+        "a": expected(-2000), "b": expected(-1200),
+    }
 
 
 def test_scores_follow_the_cluster(kit, cluster):
@@ -72,7 +74,10 @@ def test_whole_devices_are_left_to_gpu_share_which_keeps_what_was_chosen_before(
     ({"typicalPods": "x"}, "`typicalPods` must list at least one pod"),
     ({"typicalPods": [{"cpuMilli": 1}]}, r"`typicalPods\[0\]` must have"),
     ({"typicalPods": [{**TYPICAL[0], "gpus": -1}]}, r"`typicalPods\[0\]`: .* must be whole numbers from 0"),
-    ({"typicalPods": [{**TYPICAL[0], "probability": 2}]}, r"`typicalPods\[0\]`: `probability` must be a number from 0 to 1"),
+    (
+        {"typicalPods": [{**TYPICAL[0], "probability": 2}]},
+        r"`typicalPods\[0\]`: `probability` must be a number from 0 to 1",
+    ),
 ])
 def test_typical_pods_that_are_none_are_refused(kit, args, message):
     with pytest.raises(ValueError, match=message):

@@ -12,7 +12,9 @@ MODEL = "alibabacloud.com/gpu-card-model"
 @pytest.fixture
 def cluster(kit):
     """a: no GPU; b: two T4, 600 and 1000 free; c: four P100, 300, 500, 500 and 1000 free."""
-    cluster = kit.cluster(kit.node("a"), kit.node("b", gpus=2, labels={MODEL: "T4"}), kit.node("c", gpus=4, labels={MODEL: "P100"}))
+    cluster = kit.cluster(
+        kit.node("a"), kit.node("b", gpus=2, labels={MODEL: "T4"}), kit.node("c", gpus=4, labels={MODEL: "P100"}),
+    )
     cluster.assume(kit.gpu_pod("one", 1, 400), "b", (0,))
     for device, milli in ((0, 700), (1, 500), (2, 500)):
         cluster.assume(kit.gpu_pod(f"c{device}", 1, milli), "c", (device,))
@@ -26,7 +28,8 @@ def chosen(plugin, pod, cluster, name):
 
 
 @pytest.mark.parametrize(("count", "milli", "models", "names"), [
-    (1, 500, "", ["b", "c"]), (1, 601, "", ["b", "c"]), (1, 1000, "", ["b", "c"]), (2, 1000, "", []), (2, 600, "", ["b"]),
+    (1, 500, "", ["b", "c"]), (1, 601, "", ["b", "c"]), (1, 1000, "", ["b", "c"]), (2, 1000, "", []),
+    (2, 600, "", ["b"]),
     (3, 500, "", ["c"]), (1, 100, "P100", ["c"]), (1, 100, "P100|T4", ["b", "c"]), (1, 100, "A10", []),
 ])
 def test_enough_devices_of_an_accepted_model_have_the_share_free(kit, cluster, count, milli, models, names):
@@ -42,9 +45,13 @@ def test_pods_without_gpus_pass_everywhere_and_get_nothing(kit, cluster):
 def test_reasons_tell_no_device_from_the_wrong_one_and_from_a_full_one(kit, cluster):
     plugin, pod = kit.make("GpuShare"), kit.gpu_pod("p", 2, 1000, "T4")
     assert kit.reasons(plugin, pod, cluster) == {
-        "node(s) had no GPU": ["a"], "node(s) had no GPU of a model that the pod accepts": ["c"], "Insufficient GPU": ["b"]}
+        "node(s) had no GPU": ["a"], "node(s) had no GPU of a model that the pod accepts": ["c"],
+        "Insufficient GPU": ["b"],
+    }
     refusal = kit.refusal(plugin, pod, cluster, "b")
-    assert (refusal.code, refusal.values) == (Code.UNSCHEDULABLE, (("count", 2), ("share", 1000), ("free", [600, 1000, 0, 0])))
+    assert (refusal.code, refusal.values) == (
+        Code.UNSCHEDULABLE, (("count", 2), ("share", 1000), ("free", [600, 1000, 0, 0])),
+    )
     assert kit.refusal(plugin, kit.gpu_pod("p", 3, 1000), cluster, "b").code is Code.UNRESOLVABLE
 
 

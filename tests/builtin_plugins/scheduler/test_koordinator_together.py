@@ -46,7 +46,8 @@ def group(number, least):
 
 def reservation(number, chance):
     spec = {
-        "ttl": "1h", "allocateOnce": chance.random() < 0.5, "allocatePolicy": chance.choice(["", "Aligned", "Restricted"]),
+        "ttl": "1h", "allocateOnce": chance.random() < 0.5,
+        "allocatePolicy": chance.choice(["", "Aligned", "Restricted"]),
         "owners": [{"labelSelector": {"matchLabels": {"app": chance.choice("abc")}}}],
         "template": {"spec": {"schedulerName": "koord-scheduler", "containers": container(chance.randint(1, 5), 4)}},
     }
@@ -60,9 +61,13 @@ def pod(number, chance):
     if chance.random() < 0.5:
         labels[QUOTA] = chance.choice(["qa", "qb"])
     annotations = {"scheduling.koordinator.sh/reservation-affinity": json.dumps({})} if chance.random() < 0.1 else {}
-    return {"kind": "Pod", "spec": {"schedulerName": "koord-scheduler", "containers": container(chance.randint(1, 4), 1)},
-            "metadata": {"name": f"p{number:03}", "namespace": "default", "uid": f"p{number}", "labels": labels,
-                         "annotations": annotations}}
+    return {
+        "kind": "Pod", "spec": {"schedulerName": "koord-scheduler", "containers": container(chance.randint(1, 4), 1)},
+        "metadata": {
+            "name": f"p{number:03}", "namespace": "default", "uid": f"p{number}", "labels": labels,
+            "annotations": annotations,
+        },
+    }
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -71,7 +76,9 @@ def test_nothing_is_given_twice_and_no_gang_runs_in_part(seed):
     least = {f"g{number}": chance.randint(1, 4) for number in range(4)}
     groups = [group(number, least[f"g{number}"]) for number in range(4)]
     cluster = Cluster([*map(node, range(6)), quota("qa", "30"), quota("qb", "15"), *groups])
-    loop = SchedulingLoop(cluster, Live(Registry.of(PLUGINS, generation=1)), Settings(profiles=(PROFILE,)), clock=lambda: now[0])
+    loop = SchedulingLoop(
+        cluster, Live(Registry.of(PLUGINS, generation=1)), Settings(profiles=(PROFILE,)), clock=lambda: now[0],
+    )
     failures = []
     for turn in range(10):
         if turn < 6:

@@ -45,7 +45,9 @@ def test_ports_are_followed_as_pods_come_and_go(kit):
     assert kit.passed(plugin, wanted, cluster) == ["a", "b"]
     cluster.assume(with_ports({"hostPort": 80}, name="one"), "a")
     assert kit.reasons(plugin, wanted, cluster) == {"node(s) didn't have free ports for the requested pod ports": ["a"]}
-    overlay = cluster.snapshot().overlay({"a": NodeChange(remove=["default/one"]), "b": NodeChange(add=[with_ports({"hostPort": 80}, name="two")])})
+    overlay = cluster.snapshot().overlay(
+        {"a": NodeChange(remove=["default/one"]), "b": NodeChange(add=[with_ports({"hostPort": 80}, name="two")])},
+    )
     assert plugin.filter(CycleState(), wanted, overlay, kit.rows(overlay)).passed.tolist() == [True, False]
     cluster.forget("default/one")
     assert kit.passed(plugin, wanted, cluster) == ["a", "b"]
@@ -83,7 +85,9 @@ def test_images_count_by_size_and_by_the_share_of_the_nodes_that_have_them(kit):
     assert kit.scores(plugin, with_images("app:latest", "other"), cluster)["b"] == both
     assert kit.scores(plugin, with_images("other", init=["app"]), cluster)["b"] == both
     cluster.upsert(imaged(kit, "b", app=GIB))
-    assert kit.scores(plugin, with_images("app", "other"), cluster)["b"] == kit.scores(plugin, with_images("app", "none"), cluster)["b"]
+    assert kit.scores(plugin, with_images("app", "other"), cluster)["b"] == kit.scores(
+        plugin, with_images("app", "none"), cluster,
+    )["b"]
     cluster.upsert(kit.node("b"))
     assert kit.scores(plugin, with_images("app", "other"), cluster)["b"] == 0
 
@@ -91,7 +95,9 @@ def test_images_count_by_size_and_by_the_share_of_the_nodes_that_have_them(kit):
 def test_where_nodes_report_other_sizes_the_first_ones_counts_or_each_ones_own(kit):
     cluster = Cluster([imaged(kit, "b", app=2 * GIB), imaged(kit, "a", app=GIB), kit.node("c"), kit.node("d")])
     half = 100 * (GIB // 2 - 23 * 1024 ** 2) // (1000 * 1024 ** 2 - 23 * 1024 ** 2)
-    for sizes, expected in ((None, [half, half, 0, 0]), ("FirstNode", [half, half, 0, 0]), ("EachNode", [half, 100, 0, 0])):
+    for sizes, expected in (
+        (None, [half, half, 0, 0]), ("FirstNode", [half, half, 0, 0]), ("EachNode", [half, 100, 0, 0]),
+    ):
         plugin = kit.make("ImageLocality", **({} if sizes is None else {"sizes": sizes}))
         assert list(kit.scores(plugin, with_images("app"), cluster).values()) == expected
         view = cluster.snapshot().overlay({"a": NodeChange(node=imaged(kit, "a", app=2 * GIB))})
@@ -119,7 +125,10 @@ def test_a_registry_with_a_port_is_no_tag(kit):
 
 def test_pods_queue_by_priority_and_then_by_age(kit):
     plugin = kit.make("PrioritySort")
-    queued = [QueuedPod(kit.pod(name, priority=priority), since) for name, priority, since in (("a", 0, 1), ("b", 5, 9), ("c", 5, 3))]
+    queued = [
+        QueuedPod(kit.pod(name, priority=priority), since)
+        for name, priority, since in (("a", 0, 1), ("b", 5, 9), ("c", 5, 3))
+    ]
     assert [each.pod.name for each in sorted(queued, key=plugin.queue_key)] == ["c", "b", "a"]
 
 
@@ -190,7 +199,12 @@ def test_an_added_affinity_holds_for_all_pods_of_the_profile(kit):
             {"key": "zone", "operator": "In", "values": ["a"]}]}}],
     }
     plugin = kit.make("NodeAffinity", addedAffinity=added)
-    cluster = Cluster([kit.node("mine", labels={"team": "x", "zone": "a"}), kit.node("other", labels={"team": "y"}), kit.node("none")])
+    cluster = Cluster(
+        [
+            kit.node("mine", labels={"team": "x", "zone": "a"}), kit.node("other", labels={"team": "y"}),
+            kit.node("none"),
+        ],
+    )
     assert plugin.pre_filter(CycleState(), kit.pod(), cluster.snapshot()) is None
     assert kit.reasons(plugin, kit.pod(nodeSelector={"zone": "a"}), cluster) == {
         "node(s) didn't match scheduler-enforced node affinity": ["none"],
@@ -199,9 +213,18 @@ def test_an_added_affinity_holds_for_all_pods_of_the_profile(kit):
 
 
 @pytest.mark.parametrize(("added", "message"), [
-    ({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Is"}]}]}},
-     "`Is`"),
-    ({"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 0, "preference": {}}]}, "not in valid range [1, 100]"),
+    (
+        {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Is"}]}],
+            },
+        },
+        "`Is`",
+    ),
+    (
+        {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 0, "preference": {}}]},
+        "not in valid range [1, 100]",
+    ),
 ])
 def test_an_added_affinity_that_cannot_be_read_is_refused(kit, added, message):
     with pytest.raises(ValueError) as error:  # noqa: PT011 - the message is compared
@@ -248,14 +271,21 @@ def test_the_selector_of_the_controller_counts_too(kit):
                 "spec": {"selector": {"matchLabels": {"hash": "1"}}}}
     cluster = Cluster([*spread_nodes(kit), service({"app": "web"}), replicas, labelled("old", "a", app="web", hash="0"),
                        labelled("other", "b", hash="1"), labelled("mine", "c", app="web", hash="1")])
-    found = kit.scores(kit.make("PodTopologySpread"), PodInfo.of(labelled("new", owner=owner, app="web", hash="1")), cluster)
+    found = kit.scores(
+        kit.make("PodTopologySpread"), PodInfo.of(labelled("new", owner=owner, app="web", hash="1")), cluster,
+    )
     assert found["a"] == found["b"] > found["c"]
 
 
 def test_only_pods_with_the_same_values_count_for_keys_that_must_match(kit):
     constraint = {"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
                   "labelSelector": {"matchLabels": {"app": "web"}}, "matchLabelKeys": ["version", "absent"]}
-    cluster = Cluster([*spread_nodes(kit), labelled("old", "c", app="web", version="1"), labelled("one", "a", app="web", version="2")])
+    cluster = Cluster(
+        [
+            *spread_nodes(kit), labelled("old", "c", app="web", version="1"),
+            labelled("one", "a", app="web", version="2"),
+        ],
+    )
     new = labelled("new", app="web", version="2")
     new["spec"]["topologySpreadConstraints"] = [constraint]
     plugin = kit.make("PodTopologySpread")
@@ -278,9 +308,15 @@ ZONES = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyw
 @pytest.mark.parametrize(("args", "message"), [
     ({"defaultConstraints": [ZONES]}, "must be left out where `defaultingType` is System"),
     ({"defaultingType": "Some"}, "choose one of System, List"),
-    ({"defaultingType": "List", "defaultConstraints": [{**ZONES, "maxSkew": 0}]}, "`defaultConstraints[0].maxSkew` is 0"),
+    (
+        {"defaultingType": "List", "defaultConstraints": [{**ZONES, "maxSkew": 0}]},
+        "`defaultConstraints[0].maxSkew` is 0",
+    ),
     ({"defaultingType": "List", "defaultConstraints": [{**ZONES, "topologyKey": ""}]}, "topologyKey` is missing"),
-    ({"defaultingType": "List", "defaultConstraints": [{**ZONES, "whenUnsatisfiable": "Never"}]}, "choose one of DoNotSchedule"),
+    (
+        {"defaultingType": "List", "defaultConstraints": [{**ZONES, "whenUnsatisfiable": "Never"}]},
+        "choose one of DoNotSchedule",
+    ),
     ({"defaultingType": "List", "defaultConstraints": [ZONES, ZONES]}, "is there already"),
     ({"defaultingType": "List", "defaultConstraints": [{**ZONES, "minDomains": 2}]}, "minDomains` must be left out"),
     ({"defaultingType": "List", "defaultConstraints": [{**ZONES, "labelSelector": {}}]}, "must not have a selector"),
@@ -294,7 +330,9 @@ def test_default_constraints_that_kube_scheduler_refuses_are_refused(kit, args, 
 def test_constraints_and_terms_that_cannot_be_read_are_an_error_of_the_pod(kit):
     snapshot = Cluster(spread_nodes(kit)).snapshot()
     wrong = {"matchExpressions": [{"key": "a", "operator": "Is"}]}
-    spread = kit.pod(topologySpreadConstraints=[{**ZONES, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": wrong}])
+    spread = kit.pod(
+        topologySpreadConstraints=[{**ZONES, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": wrong}],
+    )
     terms = kit.pod(affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
         {"topologyKey": "zone", "labelSelector": wrong}]}})
     for name, pod in (("PodTopologySpread", spread), ("InterPodAffinity", terms)):
@@ -303,13 +341,18 @@ def test_constraints_and_terms_that_cannot_be_read_are_an_error_of_the_pod(kit):
 
 
 def test_affinity_arguments_are_checked(kit):
-    assert TABLE["InterPodAffinity"].check_args({}) == {"hardPodAffinityWeight": 1, "ignorePreferredTermsOfExistingPods": False}
+    assert TABLE["InterPodAffinity"].check_args({}) == {
+        "hardPodAffinityWeight": 1, "ignorePreferredTermsOfExistingPods": False,
+    }
     with pytest.raises(ValueError, match="`hardPodAffinityWeight` is 101"):
         kit.make("InterPodAffinity", hardPodAffinityWeight=101)
 
 
 def test_preferences_of_running_pods_may_be_left_out(kit):
-    term = {"weight": 5, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}}
+    term = {
+        "weight": 5,
+        "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}},
+    }
     running = labelled("db", "b", app="db")
     running["spec"]["affinity"] = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
     cluster = Cluster([*spread_nodes(kit), running])
@@ -333,7 +376,9 @@ def test_the_default_sets_name_plugins_at_points_that_they_have():
 
 
 def test_koordinators_profile_comes_after_the_defaults_but_where_those_are_disabled():
-    assert [name for name, _ in KOORDINATOR_PLUGINS[Point.POST_FILTER]] == ["Reservation", "Coscheduling", "ElasticQuota", "DefaultPreemption"]
+    assert [name for name, _ in KOORDINATOR_PLUGINS[Point.POST_FILTER]] == [
+        "Reservation", "Coscheduling", "ElasticQuota", "DefaultPreemption",
+    ]
     assert dict(KOORDINATOR_PLUGINS[Point.SCORE]) == {
         "TaintToleration": 3, "NodeAffinity": 2, "NodeResourcesFit": 1, "PodTopologySpread": 2, "InterPodAffinity": 2,
         "NodeResourcesBalancedAllocation": 1, "ImageLocality": 1, "LoadAwareScheduling": 1, "NodeNUMAResource": 1,

@@ -14,7 +14,8 @@ from koordpolicy.builtin_plugins.scheduler.load_aware_args import (
 
 def test_no_arguments_become_the_defaults_of_v1():
     assert convert(check_args({})) == LoadAwareArgs(
-        filter_expired=True, schedule_when_expired=False, expiration_seconds=180, resource_weights={"cpu": 1, "memory": 1},
+        filter_expired=True, schedule_when_expired=False, expiration_seconds=180,
+        resource_weights={"cpu": 1, "memory": 1},
         usage_thresholds={"cpu": 65, "memory": 95}, scaling_factors={"cpu": 85, "memory": 70},
     )
 
@@ -24,7 +25,8 @@ def test_defaults_fill_in_only_what_is_absent_null_or_empty():
         "filterExpiredNodeMetrics": None, "dominantResourceWeight": 1, "usageThresholds": {},
         "estimatedScalingFactors": {"cpu": 50}, "nodeMetricExpirationSeconds": 300,
     }) == {
-        "filterExpiredNodeMetrics": True, "enableScheduleWhenNodeMetricsExpired": False, "nodeMetricExpirationSeconds": 300,
+        "filterExpiredNodeMetrics": True, "enableScheduleWhenNodeMetricsExpired": False,
+        "nodeMetricExpirationSeconds": 300,
         "dominantResourceWeight": 1, "usageThresholds": {"cpu": 65, "memory": 95},
         "estimatedScalingFactors": {"cpu": 50, "memory": 70},
     }
@@ -47,7 +49,10 @@ def test_durations_become_nanoseconds_and_all_resources_are_looked_at():
 @pytest.mark.parametrize(("args", "message"), [
     ({"usageThreshold": {}}, "there is no argument `usageThreshold`: did you mean `usageThresholds`"),
     ({"aggregated": {"duration": 1}}, "there is no argument `duration` at `aggregated`: the fields are"),
-    ({"apiVersion": "kubescheduler.config.k8s.io/v1beta3"}, "`apiVersion` is `kubescheduler.config.k8s.io/v1beta3`: only"),
+    (
+        {"apiVersion": "kubescheduler.config.k8s.io/v1beta3"},
+        "`apiVersion` is `kubescheduler.config.k8s.io/v1beta3`: only",
+    ),
     ({"filterExpiredNodeMetrics": "yes"}, "`filterExpiredNodeMetrics` must be true or false"),
     ({"usageThresholds": {"cpu": "65"}}, r"`usageThresholds\[cpu\]` must be a whole number"),
     ({"usageThresholds": []}, "`usageThresholds` must be an object"),
@@ -75,6 +80,8 @@ def test_thresholds_of_prod_pods_are_not_validated():
     assert check_args({"prodUsageThresholds": {"cpu": 500}})["prodUsageThresholds"] == {"cpu": 500}
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("5", 5), ("+5", 5), ("0", 0), ("-1", None), ("5s", None), ("1_0", None), (None, None)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("5", 5), ("+5", 5), ("0", 0), ("-1", None), ("5s", None), ("1_0", None), (None, None)],
+)
 def test_seconds_of_an_annotation_count_where_they_can_be_read(text, seconds):
     assert seconds_of(text) == seconds

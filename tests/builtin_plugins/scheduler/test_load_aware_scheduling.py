@@ -30,19 +30,31 @@ GIB = 1024**3
 
 def node(name="a", *, annotations=None):
     allocatable = {"cpu": "100", "memory": "100Gi", "pods": "100"}
-    return {"kind": "Node", "metadata": {"name": name, "annotations": annotations or {}}, "status": {"allocatable": allocatable}}
+    return {
+        "kind": "Node", "metadata": {"name": name, "annotations": annotations or {}},
+        "status": {"allocatable": allocatable},
+    }
 
 
 def metric(name="a", *, cpu="10", memory="10Gi", at="2026-01-01T00:10:00Z", pods=(), **fields):
     usage = {"nodeUsage": {"resources": {"cpu": cpu, "memory": memory}}, **fields}
-    return {"kind": "NodeMetric", "metadata": {"name": name}, "status": {"updateTime": at, "nodeMetric": usage, "podsMetric": list(pods)}}
+    return {
+        "kind": "NodeMetric", "metadata": {"name": name},
+        "status": {"updateTime": at, "nodeMetric": usage, "podsMetric": list(pods)},
+    }
 
 
 def reported(name, cpu, priority="koord-prod"):
-    return {"namespace": "default", "name": name, "podUsage": {"resources": {"cpu": cpu, "memory": "0"}}, "priority": priority}
+    return {
+        "namespace": "default", "name": name, "podUsage": {"resources": {"cpu": cpu, "memory": "0"}},
+        "priority": priority,
+    }
 
 
-def pod(name="p", *, cpu="10", memory="10Gi", since=None, on=None, annotations=None, priority=9500, owners=(), initialized=None):
+def pod(
+    name="p", *, cpu="10", memory="10Gi", since=None, on=None, annotations=None, priority=9500, owners=(),
+    initialized=None,
+):
     conditions = [{"type": kind, "status": "True", "lastTransitionTime": time}
                   for kind, time in (("PodScheduled", since), ("Initialized", initialized)) if time]
     return {
@@ -65,7 +77,9 @@ class Asked:
         snapshot = snapshot or self.cluster.snapshot(self.now)
         info = PodInfo.of(item or pod())
         answer = self.plugin.filter(CycleState(), info, snapshot, self.kit.rows(snapshot))
-        return {name: "" if answer.passed[row] else answer.explain(row).message for row, name in enumerate(snapshot.names)}
+        return {
+            name: "" if answer.passed[row] else answer.explain(row).message for row, name in enumerate(snapshot.names)
+        }
 
     def scores(self, item=None, snapshot=None):
         snapshot = snapshot or self.cluster.snapshot(self.now)
@@ -80,13 +94,16 @@ def test_a_threshold_is_exceeded_above_it_and_not_at_it(kit):
 
 
 def test_reasons_are_told_by_the_first_resource_in_order_and_grouped(kit):
-    asked = Asked(kit, node("a"), metric("a", cpu="90", memory="99Gi"), node("b"), metric("b", memory="99Gi"), node("c"),
-                  metric("c", at="2026-01-01T00:00:00Z"))
+    asked = Asked(
+        kit, node("a"), metric("a", cpu="90", memory="99Gi"), node("b"), metric("b", memory="99Gi"), node("c"),
+        metric("c", at="2026-01-01T00:00:00Z"),
+    )
     snapshot = asked.cluster.snapshot(NOW)
     answer = asked.plugin.filter(CycleState(), PodInfo.of(pod()), snapshot, kit.rows(snapshot))
     refused = kit.rows(snapshot)[~answer.passed]
     assert {reason: rows.tolist() for reason, rows in answer.reasons(refused).items()} == {
-        "node(s) nodeMetric expired": [2], "node(s) cpu usage exceed threshold": [0], "node(s) memory usage exceed threshold": [1],
+        "node(s) nodeMetric expired": [2], "node(s) cpu usage exceed threshold": [0],
+        "node(s) memory usage exceed threshold": [1],
     }
     assert answer.explain(0).values == (("cpu", {"percent": 99, "threshold": 65}),)
 
@@ -150,13 +167,18 @@ def test_a_reserved_pod_counts_from_its_reservation_unless_that_is_undone(kit):
     ({"estimatedSecondsAfterPodScheduled": 300}, {}, ""),
     ({"estimatedSecondsAfterPodScheduled": 999, "estimatedSecondsAfterInitialized": 200}, {}, ""),
     ({"estimatedSecondsAfterInitialized": 241}, {}, "node(s) cpu usage exceed threshold"),
-    ({"allowCustomizeEstimation": True}, {"load-estimated-seconds-after-pod-scheduled": "301"}, "node(s) cpu usage exceed threshold"),
+    (
+        {"allowCustomizeEstimation": True}, {"load-estimated-seconds-after-pod-scheduled": "301"},
+        "node(s) cpu usage exceed threshold",
+    ),
     ({}, {"load-estimated-seconds-after-pod-scheduled": "301"}, ""),
 ])
 def test_an_estimate_may_count_longer_than_until_it_is_measured(kit, args, annotations, expected):
     texts = {f"scheduling.koordinator.sh/{key}": value for key, value in annotations.items()}
     running = pod("old", on="a", since="2026-01-01T00:05:00Z", initialized="2026-01-01T00:06:00Z", annotations=texts)
-    assert Asked(kit, node(), metric(cpu="50", pods=[reported("old", "1")]), running, **args).reasons() == {"a": expected}
+    assert Asked(
+        kit, node(), metric(cpu="50", pods=[reported("old", "1")]), running, **args,
+    ).reasons() == {"a": expected}
 
 
 def test_prod_thresholds_bound_the_usage_of_prod_pods_for_prod_pods(kit):
@@ -164,13 +186,18 @@ def test_prod_thresholds_bound_the_usage_of_prod_pods_for_prod_pods(kit):
                pod("old", on="a", since="2026-01-01T00:00:00Z"))
     thresholds = {"usageThresholds": {"cpu": 100}, "prodUsageThresholds": {"cpu": 40}}
     assert Asked(kit, *objects, **thresholds).reasons() == {"a": ""}
-    assert Asked(kit, *objects, **thresholds, prodUsageIncludeSys=True).reasons() == {"a": "node(s) cpu usage exceed threshold"}
+    assert Asked(kit, *objects, **thresholds, prodUsageIncludeSys=True).reasons() == {
+        "a": "node(s) cpu usage exceed threshold",
+    }
     assert Asked(kit, *objects, **thresholds).reasons(pod(cpu="20")) == {"a": "node(s) cpu usage exceed threshold"}
     assert Asked(kit, *objects, **thresholds).reasons(pod(cpu="20", priority=5500)) == {"a": ""}
 
 
 def test_a_prod_pod_that_is_reported_as_another_kind_counts_by_its_estimate(kit):
-    objects = (node(), metric(cpu="90", pods=[reported("old", "30", "koord-batch")]), pod("old", on="a", since="2026-01-01T00:00:00Z"))
+    objects = (
+        node(), metric(cpu="90", pods=[reported("old", "30", "koord-batch")]),
+        pod("old", on="a", since="2026-01-01T00:00:00Z"),
+    )
     thresholds = {"usageThresholds": {"cpu": 100}, "prodUsageThresholds": {"cpu": 17}}
     assert Asked(kit, *objects, **thresholds).reasons() == {"a": ""}
     assert Asked(kit, *objects, **thresholds).reasons(pod(cpu="11")) == {"a": "node(s) cpu usage exceed threshold"}
@@ -182,7 +209,9 @@ def test_percentiles_are_those_of_the_duration_or_the_longest_and_else_all_estim
     objects = (node(), metric(cpu="99", aggregatedNodeUsages=usages), pod("old", on="a", since="2026-01-01T00:00:00Z"))
 
     def reasons(duration):
-        aggregated = {"usageThresholds": {"cpu": 20}, "usageAggregationType": "p95", "usageAggregatedDuration": duration}
+        aggregated = {
+            "usageThresholds": {"cpu": 20}, "usageAggregationType": "p95", "usageAggregatedDuration": duration,
+        }
         return Asked(kit, *objects, aggregated=aggregated).reasons()["a"]
 
     assert reasons("5m") == "node(s) cpu aggregated usage exceed threshold"
@@ -196,13 +225,16 @@ def test_a_nodes_annotation_overrides_thresholds_unless_it_cannot_be_read(kit):
 
     aggregated = {"usageThresholds": {"cpu": 30}, "usageAggregationType": "p95"}
     texts = {
-        "a": json.dumps({"usageThresholds": {"cpu": 30}}), "b": json.dumps({"usageThresholds": {}, "aggregatedUsage": aggregated}),
-        "c": json.dumps({"usageThresholds": {"cpu": 30}, "aggregatedUsage": 5}), "d": "{", "e": json.dumps({"usageThresholds": {"x": 1}}),
+        "a": json.dumps({"usageThresholds": {"cpu": 30}}),
+        "b": json.dumps({"usageThresholds": {}, "aggregatedUsage": aggregated}),
+        "c": json.dumps({"usageThresholds": {"cpu": 30}, "aggregatedUsage": 5}), "d": "{",
+        "e": json.dumps({"usageThresholds": {"x": 1}}),
     }
     objects = [annotated(name, text) for name, text in texts.items()] + [metric(name, cpu="40") for name in texts]
     asked = Asked(kit, *objects)
     assert asked.reasons() == {
-        "a": "node(s) cpu usage exceed threshold", "b": "node(s) cpu aggregated usage exceed threshold", "c": "", "d": "", "e": "",
+        "a": "node(s) cpu usage exceed threshold", "b": "node(s) cpu aggregated usage exceed threshold", "c": "",
+        "d": "", "e": "",
     }
     asked.cluster.upsert(annotated("a", texts["d"]))
     assert asked.reasons()["a"] == ""
@@ -274,7 +306,9 @@ def test_an_estimate_is_never_above_the_limit():
     assert estimate(item, estimatedScalingFactors={"cpu": 100})["cpu"] == 2000
 
 
-@pytest.mark.parametrize(("text", "cpu"), [('{"cpu": 50}', 5000), ("{}", 8500), ("{", 8500), ('{"cpu": 0.5}', 8500), ("[]", 8500)])
+@pytest.mark.parametrize(
+    ("text", "cpu"), [('{"cpu": 50}', 5000), ("{}", 8500), ("{", 8500), ('{"cpu": 0.5}', 8500), ("[]", 8500)],
+)
 def test_a_pod_may_say_its_own_factors_where_that_is_allowed(text, cpu):
     item = pod(annotations={"scheduling.koordinator.sh/load-estimated-scaling-factors": text})
     assert estimate(item, allowCustomizeEstimation=True) == {"cpu": cpu, "memory": 7 * GIB}
@@ -296,21 +330,32 @@ def test_a_profile_that_names_it_fills_nodes_up_to_the_threshold_and_no_further(
     verdicts = [scheduler.schedule(PodInfo.of(pod(f"p{number}")), explained=True) for number in range(4)]
     # 8.5 cores each: a takes two (10, 18.5, 27), b takes one (20, 28.5).
     assert [verdict.node for verdict in verdicts] == ["a", "a", "b", None]
-    assert [(each.reason, list(each.nodes)) for each in verdicts[-1].refusals()] == [("node(s) cpu usage exceed threshold", ["a", "b"])]
+    assert [(each.reason, list(each.nodes)) for each in verdicts[-1].refusals()] == [
+        ("node(s) cpu usage exceed threshold", ["a", "b"]),
+    ]
 
 
 def test_a_view_in_which_a_node_is_no_more_like_the_others_is_answered_by_what_it_shows(kit):
     asked = Asked(kit, node("a"), metric("a", cpu="10"), node("b"), metric("b", cpu="10"), usageThresholds={"cpu": 50})
     assert asked.reasons() == {"a": "", "b": ""}
-    own = node("b", annotations={"scheduling.koordinator.sh/usage-thresholds": json.dumps({"usageThresholds": {"cpu": 5}})})
+    own = node(
+        "b", annotations={"scheduling.koordinator.sh/usage-thresholds": json.dumps({"usageThresholds": {"cpu": 5}})},
+    )
     view = asked.cluster.snapshot(NOW).overlay({"b": NodeChange(node=own)})
     assert asked.reasons(snapshot=view) == {"a": "", "b": "node(s) cpu usage exceed threshold"}
 
 
 def test_thresholds_that_a_node_gets_later_count(kit):
-    asked = Asked(kit, *(each for name in "ab" for each in (node(name), metric(name, cpu="10"))), usageThresholds={"cpu": 50})
+    asked = Asked(
+        kit, *(each for name in "ab" for each in (node(name), metric(name, cpu="10"))), usageThresholds={"cpu": 50},
+    )
     assert asked.reasons() == {"a": "", "b": ""}
-    asked.cluster.upsert(node("b", annotations={"scheduling.koordinator.sh/usage-thresholds": json.dumps({"usageThresholds": {"cpu": 5}})}))
+    asked.cluster.upsert(
+        node(
+            "b",
+            annotations={"scheduling.koordinator.sh/usage-thresholds": json.dumps({"usageThresholds": {"cpu": 5}})},
+        ),
+    )
     assert asked.reasons() == {"a": "", "b": "node(s) cpu usage exceed threshold"}
 
 
@@ -364,16 +409,26 @@ def test_what_pods_add_is_the_same_whether_it_was_followed_or_is_added_up_anew(r
     for _ in range(12):
         name = f"p{random.randrange(6)}"
         seen = random.choice([None, "2026-01-01T00:09:30Z", "2026-01-01T00:01:00Z"])
-        item = pod(name, cpu=str(random.randrange(1, 9)), since=seen, on=random.choice(["a", "b", None]), priority=random.choice([9500, 5500]))
+        item = pod(
+            name, cpu=str(random.randrange(1, 9)), since=seen, on=random.choice(["a", "b", None]),
+            priority=random.choice([9500, 5500]),
+        )
         match random.randrange(5):
             case 0 | 1:
                 cluster.upsert(item)
             case 2:
                 cluster.delete("Pod", f"default/{name}")
             case 3:
-                told = [reported(f"p{number}", str(random.randrange(9)), random.choice(["koord-prod", "koord-batch"])) for number in range(random.randrange(7))]
-                statistics = [{"duration": "5m", "usage": {"p95": {"resources": {"cpu": "7", "memory": "1Gi"}}}}] * random.randrange(2)
-                cluster.upsert(metric("a", pods=told, systemUsage={"resources": {"cpu": "1"}}, aggregatedNodeUsages=statistics))
+                told = [
+                    reported(f"p{number}", str(random.randrange(9)), random.choice(["koord-prod", "koord-batch"]))
+                    for number in range(random.randrange(7))
+                ]
+                statistics = [
+                    {"duration": "5m", "usage": {"p95": {"resources": {"cpu": "7", "memory": "1Gi"}}}},
+                ] * random.randrange(2)
+                cluster.upsert(
+                    metric("a", pods=told, systemUsage={"resources": {"cpu": "1"}}, aggregatedNodeUsages=statistics),
+                )
             case _:
                 info = PodInfo.of(item)
                 followed.assign("a", info, NOW)

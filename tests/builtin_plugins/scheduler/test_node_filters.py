@@ -53,8 +53,12 @@ def test_taints_keep_pods_off_that_do_not_tolerate_them(kit, tainted):
 
 
 def test_nodes_with_different_taints_are_refused_for_one_reason(kit):
-    cluster = kit.cluster(*(kit.node(f"n{number}", taints=[taint(f"k{number}", "NoExecute", "v")]) for number in range(3)))
-    assert kit.reasons(kit.make("TaintToleration"), kit.pod(), cluster) == {"node(s) had untolerated taint(s)": ["n0", "n1", "n2"]}
+    cluster = kit.cluster(
+        *(kit.node(f"n{number}", taints=[taint(f"k{number}", "NoExecute", "v")]) for number in range(3)),
+    )
+    assert kit.reasons(kit.make("TaintToleration"), kit.pod(), cluster) == {
+        "node(s) had untolerated taint(s)": ["n0", "n1", "n2"],
+    }
 
 
 def test_soft_taints_that_come_later_are_seen(kit, tainted):
@@ -77,12 +81,17 @@ def test_soft_taints_cost_score_unless_they_are_tolerated(kit, tainted):
 @pytest.fixture
 def labelled(kit):
     return kit.cluster(
-        kit.node("a", labels={"zone": "x", "cores": "8"}), kit.node("b", labels={"zone": "y", "cores": "64"}), kit.node("c"),
+        kit.node("a", labels={"zone": "x", "cores": "8"}), kit.node("b", labels={"zone": "y", "cores": "64"}),
+        kit.node("c"),
     )
 
 
 def require(*terms):
-    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}}}
+    return {
+        "affinity": {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}},
+        },
+    }
 
 
 def expression(key, operator, *values, field="matchExpressions"):
@@ -116,7 +125,8 @@ def test_a_label_that_changes_changes_the_answer(kit, labelled):
 
 def test_preferred_terms_add_up_and_the_best_node_gets_100(kit, labelled):
     preferred = [
-        {"weight": 30, "preference": expression("zone", "Exists")}, {"weight": 10, "preference": expression("zone", "In", "y")},
+        {"weight": 30, "preference": expression("zone", "Exists")},
+        {"weight": 10, "preference": expression("zone", "In", "y")},
         {"weight": 90, "preference": {}},
     ]
     pod = kit.pod(affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}})

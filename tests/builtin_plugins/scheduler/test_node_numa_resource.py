@@ -50,7 +50,9 @@ def topology(name="n", *, zones=2, cores=4, threads=2, policies=(), **annotation
     }
 
 
-def pod_object(name="p", *, cpu=None, memory=None, qos="LSR", spec=None, numa=None, labels=None, annotations=None, on=""):
+def pod_object(
+    name="p", *, cpu=None, memory=None, qos="LSR", spec=None, numa=None, labels=None, annotations=None, on="",
+):
     requests = {key: amount for key, amount in (("cpu", cpu), ("memory", memory)) if amount is not None}
     annotations = dict(annotations or {})
     if spec is not None:
@@ -121,13 +123,16 @@ def test_pods_get_cpus_of_their_own_and_write_down_which():
     framework = FakeFramework(node(), topology())
     plugin = framework.make(NAME)
     assert place(framework, plugin, pod("a", cpu="4")) == {"cpuset": "0-3"}
-    assert place(framework, plugin, pod("b", cpu="2", spec={"preferredCPUBindPolicy": "SpreadByPCPUs"})) == {"cpuset": "8,10"}
+    assert place(
+        framework, plugin, pod("b", cpu="2", spec={"preferredCPUBindPolicy": "SpreadByPCPUs"}),
+    ) == {"cpuset": "8,10"}
     assert place(framework, plugin, pod("c", cpu="2")) == {"cpuset": "12-13"}  # the socket with more free
 
 
 def test_a_bind_policy_that_nobody_named_is_written_back():
-    framework = FakeFramework(node(), topology(), node("m", labels={"node.koordinator.sh/cpu-bind-policy": "FullPCPUsOnly"}),
-                              topology("m"))
+    framework = FakeFramework(
+        node(), topology(), node("m", labels={"node.koordinator.sh/cpu-bind-policy": "FullPCPUsOnly"}), topology("m"),
+    )
     plugin = framework.make(NAME)
     specs = []
     for row, asked in ((1, pod("a", cpu="2")), (0, pod("b", cpu="2", qos=""))):
@@ -154,7 +159,9 @@ def test_any_pod_is_bound_where_the_node_requires_it():
 def test_a_required_policy_is_tried_before_the_node_is_chosen():
     framework = FakeFramework(node(), topology(zones=1))
     plugin = framework.make(NAME)
-    assert place(framework, plugin, pod("a", cpu="1", spec={"requiredCPUBindPolicy": "SpreadByPCPUs"})) == {"cpuset": "0"}
+    assert place(
+        framework, plugin, pod("a", cpu="1", spec={"requiredCPUBindPolicy": "SpreadByPCPUs"}),
+    ) == {"cpuset": "0"}
     wish = {"requiredCPUBindPolicy": "FullPCPUs"}
     assert passes(plugin, pod("b", cpu="6", spec=wish), framework.snapshot()) is None
     assert passes(plugin, pod("b", cpu="8", spec=wish), framework.snapshot()) == (
@@ -369,7 +376,9 @@ def test_a_pod_takes_the_cpus_of_its_reservation(policy, cpu, expected):
 def test_a_reservation_that_a_pod_may_not_use_keeps_its_cpus():
     framework = FakeFramework(node(cpu=8), topology(zones=1))
     plugin = framework.make(NAME)
-    asked, snapshot, state = pod(cpu="6", spec={"requiredCPUBindPolicy": "FullPCPUs"}), framework.snapshot(), CycleState()
+    asked, snapshot, state = pod(
+        cpu="6", spec={"requiredCPUBindPolicy": "FullPCPUs"},
+    ), framework.snapshot(), CycleState()
     plugin.pre_filter(state, asked, snapshot)
     plugin.restore(state, asked, [], [reserved("4-7")], "n")
     assert plugin.filter(state, asked, snapshot, framework.rows).explain(0).message == (
@@ -383,7 +392,9 @@ def test_a_reservation_that_a_pod_may_not_use_keeps_its_cpus():
 
 def test_scores_follow_the_zone_that_the_pod_would_get():
     framework = FakeFramework(node("a", labels=SINGLE), topology("a"), node("b", labels=SINGLE), topology("b"))
-    plugin = framework.make(NAME, scoringStrategy={"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 1}]})
+    plugin = framework.make(
+        NAME, scoringStrategy={"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 1}]},
+    )
     place(framework, plugin, pod("x", cpu="6", qos=""), row=0)
     snapshot, state, asked = framework.snapshot(), CycleState(), pod("y", cpu="2", qos="")
     plugin.pre_filter(state, asked, snapshot)
@@ -459,7 +470,8 @@ def test_nothing_is_given_twice_and_kept_answers_are_those_of_a_plugin_that_know
         assert together < 1 << 16
         for zone in (0, 1):
             cpu = sum(
-                canonical_amount("cpu", entry["resources"].get("cpu", "0"), "") for _, where, each in placed.values() if where == name
+                canonical_amount("cpu", entry["resources"].get("cpu", "0"), "")
+                for _, where, each in placed.values() if where == name
                 for entry in each.get("numaNodeResources", ()) if entry["node"] == zone
             )
             assert cpu <= (12_000 if name == "c" else 8_000)

@@ -29,11 +29,15 @@ def machine(sockets=2, nodes=1, cores=4, threads=2):
 
 def take(topology, needed, *, free=None, taken=None, **choice):
     found = take_cpus(
-        topology, topology.all if free is None else parse_cpus(free), taken or {}, needed=needed, choice=Choice(**choice))
+        topology, topology.all if free is None else parse_cpus(free), taken or {}, needed=needed,
+        choice=Choice(**choice),
+    )
     return None if found is None else format_cpus(found)
 
 
-@pytest.mark.parametrize(("text", "numbers"), [("", []), ("3", [3]), ("0-2,5, 7-8", [0, 1, 2, 5, 7, 8]), ("1,1-2", [1, 2])])
+@pytest.mark.parametrize(
+    ("text", "numbers"), [("", []), ("3", [3]), ("0-2,5, 7-8", [0, 1, 2, 5, 7, 8]), ("1,1-2", [1, 2])],
+)
 def test_sets_of_cpus_are_read_and_written_as_linux_does(text, numbers):
     assert cpu_numbers(parse_cpus(text)) == numbers
     assert cpu_numbers(parse_cpus(format_cpus(cpu_mask(numbers)))) == numbers
@@ -46,7 +50,9 @@ def test_what_is_no_set_of_cpus_is_refused(text):
 
 
 def test_cores_of_different_sockets_are_told_apart():
-    detail = [{"id": number, "core": number // 2 % 2, "socket": number // 4, "node": number // 4} for number in range(8)]
+    detail = [
+        {"id": number, "core": number // 2 % 2, "socket": number // 4, "node": number // 4} for number in range(8)
+    ]
     topology = CpuTopology.of(detail)
     assert (topology.cores, topology.cpus_per_core, topology.cpus_per_node, topology.cpus_per_socket) == (4, 2, 4, 4)
     assert format_cpus(topology.usable(parse_cpus("0-2,5"), "FullPCPUs")) == "0-1"
@@ -77,7 +83,8 @@ def test_no_more_is_taken_than_was_asked_for_where_sockets_hold_an_odd_rest():
 
 
 @pytest.mark.parametrize(("exclusive", "holders", "expected"), [
-    ("PCPULevel", "PCPULevel", "4,6"), ("PCPULevel", "NUMANodeLevel", "1,3"), ("NUMANodeLevel", "NUMANodeLevel", "8,10"),
+    ("PCPULevel", "PCPULevel", "4,6"), ("PCPULevel", "NUMANodeLevel", "1,3"),
+    ("NUMANodeLevel", "NUMANodeLevel", "8,10"),
     ("", "PCPULevel", "1,3"),
 ])
 def test_exclusive_pods_of_one_kind_avoid_each_other(exclusive, holders, expected):

@@ -30,14 +30,21 @@ def test_all_that_is_short_is_told_and_counted(kit, cluster):
     pod = kit.pod(requests={"cpu": "5", "memory": "1Gi", "example.com/fpga": "1"})
     plugin = kit.make("NodeResourcesFit")
     refusal = kit.refusal(plugin, pod, cluster, "b")
-    assert (refusal.message, refusal.code) == ("Insufficient cpu, Insufficient memory, Insufficient example.com/fpga", Code.UNRESOLVABLE)
+    assert (refusal.message, refusal.code) == (
+        "Insufficient cpu, Insufficient memory, Insufficient example.com/fpga", Code.UNRESOLVABLE,
+    )
     assert kit.reasons(plugin, pod, cluster) == {
-        "Insufficient cpu": ["a", "b", "c"], "Insufficient memory": ["b"], "Insufficient example.com/fpga": ["a", "b", "c"]}
+        "Insufficient cpu": ["a", "b", "c"], "Insufficient memory": ["b"],
+        "Insufficient example.com/fpga": ["a", "b", "c"],
+    }
 
 
 def test_ignored_extended_resources_are_not_looked_at(kit, cluster):
     pod = kit.pod(requests={"example.com/fpga": "1", "other.com/x": "1"})
-    assert kit.passed(kit.make("NodeResourcesFit", ignoredResources=["other.com/x"], ignoredResourceGroups=["example.com"]), pod, cluster) == ["a", "b", "c"]
+    assert kit.passed(
+        kit.make("NodeResourcesFit", ignoredResources=["other.com/x"], ignoredResourceGroups=["example.com"]), pod,
+        cluster,
+    ) == ["a", "b", "c"]
     assert kit.passed(kit.make("NodeResourcesFit", ignoredResources=["other.com/x"]), pod, cluster) == []
 
 

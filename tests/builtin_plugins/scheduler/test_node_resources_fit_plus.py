@@ -13,7 +13,9 @@ MIB = 1024 * 1024
 def test_each_requested_resource_is_scored_by_its_own_strategy(kit):
     plugin = kit.make("NodeResourcesFitPlus", resources=PACK_CPU)
     # cpu: 2 of 4 cores are 50; memory: 6 of 8 GiB are left, 75.
-    assert kit.scores(plugin, kit.pod(requests={"cpu": "2", "memory": "2Gi"}), kit.cluster(kit.node("a"))) == {"a": (50 * 2 + 75) // 3}
+    assert kit.scores(
+        plugin, kit.pod(requests={"cpu": "2", "memory": "2Gi"}), kit.cluster(kit.node("a")),
+    ) == {"a": (50 * 2 + 75) // 3}
 
 
 def test_a_pod_that_requests_nothing_configured_scores_100(kit):

@@ -18,10 +18,13 @@ from koordpolicy.engine.kubernetes import vocabulary
 from koordpolicy.engine.source import PolicyError
 
 WORDS = st.sampled_from([
-    "detail", "id", "core", "socket", "node", "cpuset", "0-3", "numaNodeResources", "resources", "cpu", "gpu", "rdma", "minor",
-    "labels", "topology", "nodeID", "pcieID", "vfGroups", "vfs", "busID", "selector", "matchLabels", "matchExpressions", "key",
+    "detail", "id", "core", "socket", "node", "cpuset", "0-3", "numaNodeResources", "resources", "cpu", "gpu", "rdma",
+    "minor",
+    "labels", "topology", "nodeID", "pcieID", "vfGroups", "vfs", "busID", "selector", "matchLabels", "matchExpressions",
+    "key",
     "operator", "vfSelector", "deviceTypes", "minors", "allocationScore", "ringBusBandwidth", "reservedCPUs", "options",
-    "managedByKubelet", "uid", "extension", "koordinator.sh/gpu-memory", "node-0", "Node", "name", "type", "allocatable", "1", "2Gi",
+    "managedByKubelet", "uid", "extension", "koordinator.sh/gpu-memory", "node-0", "Node", "name", "type",
+    "allocatable", "1", "2Gi",
 ])
 LEAVES = st.one_of(st.none(), st.booleans(), st.integers(-3, 9), st.just(10**400), st.floats(), WORDS)
 JSON = st.recursive(LEAVES, lambda inner: st.one_of(

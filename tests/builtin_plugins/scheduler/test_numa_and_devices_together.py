@@ -37,7 +37,9 @@ class Client:
 def pod(name, app):
     return {
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"app": app, "koordinator.sh/qosClass": "LSR"}},
+        "metadata": {
+            "name": name, "namespace": "default", "uid": name, "labels": {"app": app, "koordinator.sh/qosClass": "LSR"},
+        },
         "spec": {"priority": 9500, "containers": [{"name": "c", "resources": {"requests": REQUESTS}}]},
     }
 
@@ -60,7 +62,8 @@ def cluster():
         {"kind": "NodeResourceTopology", "metadata": {"name": "n", "annotations": {
             "node.koordinator.sh/cpu-topology": json.dumps({"detail": detail})}}},
         {"kind": "Device", "metadata": {"name": "n"}, "spec": {"devices": [
-            {"type": "gpu", "minor": minor, "id": f"GPU-{minor}", "health": True, "resources": GPU} for minor in (0, 1)]}},
+            {"type": "gpu", "minor": minor, "id": f"GPU-{minor}", "health": True, "resources": GPU}
+            for minor in (0, 1)]}},
         reservation, {**reserve_pod(reservation).object, "kind": "Pod"},
     ])
 

@@ -234,7 +234,9 @@ def test_ignored_resources_are_not_looked_at():
     item = pod(affinity={})
     item["spec"] = container(**{**thing, "example.com/thing": "2"})
     objects = [node(), reservation(requests=thing, policy="Restricted")]
-    assert refusal(item, *objects) == ["Insufficient example.com/thing by node", "Reservation(s) Insufficient example.com/thing"]
+    assert refusal(item, *objects) == [
+        "Insufficient example.com/thing by node", "Reservation(s) Insufficient example.com/thing",
+    ]
     assert refusal(item, *objects, ignoredResources=["example.com/thing"]) == []
     assert refusal(item, *objects, ignoredResourceGroups=["example.com"]) == []
 
@@ -281,7 +283,10 @@ def test_the_lowest_order_wins_then_the_fullest_reservation():
 
 def test_the_node_of_the_lowest_order_leads_and_all_others_follow_far_behind():
     order = {"scheduling.koordinator.sh/reservation-order": "1"}
-    objects = [node("a"), node("b"), node("c"), reservation("ra", on="a", cpu="2", labels=order), reservation("rb", on="b", cpu="4")]
+    objects = [
+        node("a"), node("b"), node("c"), reservation("ra", on="a", cpu="2", labels=order),
+        reservation("rb", on="b", cpu="4"),
+    ]
     framework, plugin, state, info, snapshot = begin(pod(cpu="2"), *objects)
     plugin.pre_score(state, info, snapshot, framework.rows)
     assert plugin.raw_scores(state, info, snapshot, framework.rows) == {0: 1000, 1: 50}
@@ -394,7 +399,10 @@ def test_several_pods_are_taken_over_where_that_is_allowed():
 
 @pytest.mark.parametrize(("change", "message"), [
     ({"allocatePolicy": "Aligned"}, "node(s) reservation pre allocation is unsupported with current attributes"),
-    ({"preAllocationPolicy": {"mode": "Cluster"}}, "reservation requires cluster mode pre-allocation which is disabled"),
+    (
+        {"preAllocationPolicy": {"mode": "Cluster"}},
+        "reservation requires cluster mode pre-allocation which is disabled",
+    ),
 ])
 def test_pre_allocation_that_cannot_be_is_refused(change, message):
     item = pre_allocation()
@@ -514,7 +522,10 @@ def test_no_node_is_ever_given_more_than_it_has_and_what_is_reserved_stays_for_i
 
 
 def test_reasons_are_counted_over_nodes_and_node_reasons_stand_for_all_that_was_usable():
-    counts = {"a": Counts(owner_matched=3, affinity_unmatched=1), "b": Counts(owner_matched=1, tainted=1, taints={"{k: v}": 1})}
+    counts = {
+        "a": Counts(owner_matched=3, affinity_unmatched=1),
+        "b": Counts(owner_matched=1, tainted=1, taints={"{k: v}": 1}),
+    }
     told = reasons(counts, {"a": ["Insufficient cpu by node", "Reservation(s) Insufficient cpu"]}, has_affinity=False)
     assert told == [
         "1 Reservation(s) didn't match affinity rules", "1 Reservation(s) had untolerated taint {k: v}",

@@ -27,9 +27,16 @@ def reservation(once=True, status=None, **spec):
 
 
 def consumer(name, cpu="1"):
-    return {"kind": "Pod", "metadata": {"name": name, "namespace": "default", "uid": name,
-                                        "annotations": {ALLOCATED: json.dumps({"name": "r", "uid": "u"})}},
-            "spec": {"nodeName": "n", "containers": [{"name": "main", "resources": {"requests": {"cpu": cpu, "memory": "1"}}}]}}
+    return {
+        "kind": "Pod",
+        "metadata": {
+            "name": name, "namespace": "default", "uid": name,
+            "annotations": {ALLOCATED: json.dumps({"name": "r", "uid": "u"})},
+        },
+        "spec": {
+            "nodeName": "n", "containers": [{"name": "main", "resources": {"requests": {"cpu": cpu, "memory": "1"}}}],
+        },
+    }
 
 
 @pytest.mark.parametrize(("spec", "now", "expired"), [

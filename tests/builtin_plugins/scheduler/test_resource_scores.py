@@ -35,8 +35,13 @@ def node(name, cpu=4000, memory=1000, gpu=0):
 def pod(name, cpu=None, memory=None, gpu=0, node=""):
     requests = {**({} if cpu is None else {"cpu": f"{cpu}m"}), **({} if memory is None else {"memory": str(memory)}),
                 **({GPU: str(gpu)} if gpu else {})}
-    return {"kind": "Pod", "metadata": {"name": name},
-            "spec": {"containers": [{"name": "main", "resources": {"requests": requests}}], **({"nodeName": node} if node else {})}}
+    return {
+        "kind": "Pod", "metadata": {"name": name},
+        "spec": {
+            "containers": [{"name": "main", "resources": {"requests": requests}}],
+            **({"nodeName": node} if node else {}),
+        },
+    }
 
 
 def scores(plugin, pod, snapshot):
@@ -129,7 +134,9 @@ def test_scores_are_those_of_each_node_alone(shapes, placed, shape, kind, kubern
     there = [pod(f"p{index}", *each, node=f"n{place % len(items)}") for index, (place, each) in enumerate(placed)]
     new = pod("new", *shape)
     on = [[each for each in there if each["spec"]["nodeName"] == item["metadata"]["name"]] for item in items]
-    fit = make("NodeResourcesFit", scoringStrategy={"type": kind, "resources": RESOURCES, "requestedToCapacityRatio": RATIO})
+    fit = make(
+        "NodeResourcesFit", scoringStrategy={"type": kind, "resources": RESOURCES, "requestedToCapacityRatio": RATIO},
+    )
     even = [{**each, "weight": 1} for each in RESOURCES]
     balanced = make("NodeResourcesBalancedAllocation", kubernetes, resources=even)
     expected = [fit_score(kind, RESOURCES, new, item, held) for item, held in zip(items, on, strict=True)]
@@ -144,22 +151,34 @@ def test_scores_are_those_of_each_node_alone(shapes, placed, shape, kind, kubern
             scores(plugin, PodInfo.of(new), less.snapshot())
         views.append(less.snapshot().overlay({there[-1]["spec"]["nodeName"]: NodeChange(add=[PodInfo.of(there[-1])])}))
     for snapshot in views:
-        assert (scores(fit, PodInfo.of(new), snapshot), scores(balanced, PodInfo.of(new), snapshot)) == (expected, wanted)
+        assert (
+            scores(fit, PodInfo.of(new), snapshot), scores(balanced, PodInfo.of(new), snapshot),
+        ) == (expected, wanted)
     if there:
         less.upsert(there[-1])
         snapshot = less.snapshot()
-        assert (scores(fit, PodInfo.of(new), snapshot), scores(balanced, PodInfo.of(new), snapshot)) == (expected, wanted)
+        assert (
+            scores(fit, PodInfo.of(new), snapshot), scores(balanced, PodInfo.of(new), snapshot),
+        ) == (expected, wanted)
 
 
 def test_a_shape_is_level_outside_its_points_and_straight_between_them():
-    table = shape_table([{"utilization": 20, "score": 2}, {"utilization": 50, "score": 10}, {"utilization": 80, "score": 0}])
+    table = shape_table(
+        [{"utilization": 20, "score": 2}, {"utilization": 50, "score": 10}, {"utilization": 80, "score": 0}],
+    )
     assert [int(table[at]) for at in (0, 20, 35, 50, 65, 79, 80, 100)] == [20, 20, 60, 100, 50, 4, 0, 0]
 
 
 @pytest.mark.parametrize(("name", "args", "message"), [
     ("NodeResourcesFit", {"scoringStrategy": {"type": "Least"}}, "`scoringStrategy.type` is `Least`"),
-    ("NodeResourcesFit", {"scoringStrategy": {"resources": [{"name": "cpu", "weight": 101}]}}, "weight of cpu not in valid range"),
-    ("NodeResourcesFit", {"scoringStrategy": {"resources": [{"weight": 1}]}}, "`scoringStrategy.resources[0].name` is missing"),
+    (
+        "NodeResourcesFit", {"scoringStrategy": {"resources": [{"name": "cpu", "weight": 101}]}},
+        "weight of cpu not in valid range",
+    ),
+    (
+        "NodeResourcesFit", {"scoringStrategy": {"resources": [{"weight": 1}]}},
+        "`scoringStrategy.resources[0].name` is missing",
+    ),
     ("NodeResourcesFit", {"scoringStrategy": {"type": "RequestedToCapacityRatio"}}, "must hold at least one point"),
     ("NodeResourcesFit", {"scoringStrategy": {"type": "RequestedToCapacityRatio", "requestedToCapacityRatio": {
         "shape": [{"utilization": 5, "score": 1}, {"utilization": 5, "score": 2}]}}}, "sorted in increasing order"),

@@ -26,7 +26,9 @@ def test_a_node_that_changes_is_counted_anew(kit):
 
 
 def test_without_scarce_resources_every_node_scores_100(kit):
-    assert kit.scores(kit.make("ScarceResourceAvoidance"), kit.pod(), kit.cluster(kit.node("gpu", gpus=1))) == {"gpu": 100}
+    assert kit.scores(
+        kit.make("ScarceResourceAvoidance"), kit.pod(), kit.cluster(kit.node("gpu", gpus=1)),
+    ) == {"gpu": 100}
 
 
 def test_arguments_that_cannot_be_read_are_refused(kit):

@@ -27,7 +27,9 @@ def asked(kit, hint, *, rows=None, key="internal.scheduling.koordinator.sh/sched
 
 def test_a_hint_says_which_nodes_are_looked_at_and_which_come_first(kit):
     assert asked(kit, {"nodeNames": ["c", "a"], "preferredNodeNames": ["c"]}) == (OnlyNodes(frozenset("ac")), ["c"])
-    assert asked(kit, {"preferredNodeNames": ["b", "a"]}, key="scheduling.koordinator.sh/scheduling-hint") == (SKIP, ["b", "a"])
+    assert asked(
+        kit, {"preferredNodeNames": ["b", "a"]}, key="scheduling.koordinator.sh/scheduling-hint",
+    ) == (SKIP, ["b", "a"])
     assert asked(kit, {"preferredNodeNames": ["b", "a"]}, maxHintNodes=1) == (SKIP, ["b"])
 
 
@@ -40,7 +42,9 @@ def test_preferred_nodes_that_are_not_looked_at_do_not_count(kit):
 @pytest.mark.parametrize("hint", ["{", "[]", {"nodeNames": "a"}, {"preferredNodeNames": [1]}])
 def test_a_broken_hint_is_an_error(kit, hint):
     found, _ = asked(kit, hint)
-    assert (found.code, found.message.startswith("annotation `internal.scheduling.koordinator.sh/scheduling-hint`")) == (Code.ERROR, True)
+    assert (
+        found.code, found.message.startswith("annotation `internal.scheduling.koordinator.sh/scheduling-hint`"),
+    ) == (Code.ERROR, True)
 
 
 def test_the_number_of_nodes_must_be_one_at_least(kit):
@@ -49,11 +53,15 @@ def test_the_number_of_nodes_must_be_one_at_least(kit):
 
 
 @pytest.mark.parametrize(("hint", "chosen"), [
-    (None, "a"), ({"preferredNodeNames": ["full", "c", "b"]}, "c"), ({"nodeNames": ["b"]}, "b"), ({"nodeNames": ["gone"]}, None),
+    (None, "a"), ({"preferredNodeNames": ["full", "c", "b"]}, "c"), ({"nodeNames": ["b"]}, "b"),
+    ({"nodeNames": ["gone"]}, None),
     ({"nodeNames": ["full"], "preferredNodeNames": ["a"]}, None),
 ])
 def test_a_hinted_pod_goes_where_the_hint_says_as_far_as_the_filters_let_it(kit, hint, chosen):
     nodes = [kit.node(name) for name in "abc"] + [kit.node("full", unschedulable=True)]
-    scheduler = Scheduler(Cluster(nodes), Live(Registry.of(PLUGINS, generation=1)), Settings((ProfileSpec(enabled=(Choice("SchedulingHint"),)),)))
+    scheduler = Scheduler(
+        Cluster(nodes), Live(Registry.of(PLUGINS, generation=1)),
+        Settings((ProfileSpec(enabled=(Choice("SchedulingHint"),)),)),
+    )
     annotations = {} if hint is None else {"internal.scheduling.koordinator.sh/scheduling-hint": json.dumps(hint)}
     assert scheduler.schedule(kit.pod(annotations=annotations)).node == chosen

@@ -64,7 +64,9 @@ def spread_count(pod, others, constraint):
 
 
 def spread_reason(pod, node, nodes, on):
-    constraints = [each for each in pod["spec"]["topologySpreadConstraints"] if each["whenUnsatisfiable"] == "DoNotSchedule"]
+    constraints = [
+        each for each in pod["spec"]["topologySpreadConstraints"] if each["whenUnsatisfiable"] == "DoNotSchedule"
+    ]
     for constraint in constraints:
         key = constraint["topologyKey"]
         if key not in labels_of(node):
@@ -82,7 +84,9 @@ def spread_reason(pod, node, nodes, on):
 
 
 def spread_scores(pod, nodes, on):
-    constraints = [each for each in pod["spec"]["topologySpreadConstraints"] if each["whenUnsatisfiable"] == "ScheduleAnyway"]
+    constraints = [
+        each for each in pod["spec"]["topologySpreadConstraints"] if each["whenUnsatisfiable"] == "ScheduleAnyway"
+    ]
     scored = [node for node in nodes if all(each["topologyKey"] in labels_of(node) for each in constraints)]
     raw = {}
     for node in scored:
@@ -95,13 +99,17 @@ def spread_scores(pod, nodes, on):
                 size = len({labels_of(each)[key] for each in scored})
                 count = sum(
                     spread_count(pod, on[each["metadata"]["name"]], constraint) for each in nodes
-                    if spread_eligible(pod, each, constraint, constraints) and labels_of(each)[key] == labels_of(node)[key]
+                    if spread_eligible(
+                        pod, each, constraint, constraints,
+                    ) and labels_of(each)[key] == labels_of(node)[key]
                 )
             total += count * math.log(size + 2) + constraint["maxSkew"] - 1
         raw[node["metadata"]["name"]] = math.floor(total + 0.5)
     most, least = max(raw.values(), default=0), min(raw.values(), default=0)
     names = [node["metadata"]["name"] for node in nodes]
-    return {name: 0 if name not in raw else 100 if most == 0 else 100 * (most + least - raw[name]) // most for name in names}
+    return {
+        name: 0 if name not in raw else 100 if most == 0 else 100 * (most + least - raw[name]) // most for name in names
+    }
 
 
 def term_takes(owner, term, other, namespaces):
@@ -134,11 +142,16 @@ def affinity_reason(pod, node, nodes, on, namespaces):
         if any(term["topologyKey"] not in labels_of(node) for term in near):
             return "node(s) didn't match pod affinity rules"
         alone = not counted and all(term_takes(pod, term, pod, namespaces) for term in near)
-        if not alone and any(not any(same_domain(term["topologyKey"], node, other) for other, _ in matching) for term in near):
+        if not alone and any(
+            not any(same_domain(term["topologyKey"], node, other) for other, _ in matching) for term in near
+        ):
             return "node(s) didn't match pod affinity rules"
     for term in terms_of(pod, "podAntiAffinity", "required"):
-        if any(term_takes(pod, term, each, namespaces) for other in nodes if same_domain(term["topologyKey"], node, other)
-               for each in on[other["metadata"]["name"]]):
+        if any(
+            term_takes(pod, term, each, namespaces)
+            for other in nodes if same_domain(term["topologyKey"], node, other)
+            for each in on[other["metadata"]["name"]]
+        ):
             return "node(s) didn't match pod anti-affinity rules"
     for other in nodes:
         for each in on[other["metadata"]["name"]]:
@@ -182,11 +195,17 @@ selectors = st.one_of(
         lambda names: {"matchExpressions": [{"key": "app", "operator": "In", "values": names}]}),
     st.just({"matchExpressions": [{"key": "app", "operator": "Exists"}]}),
 )
-constraints = st.fixed_dictionaries({
-    "topologyKey": keys, "maxSkew": st.integers(1, 2), "labelSelector": selectors,
-}, optional={"nodeAffinityPolicy": st.sampled_from(("Honor", "Ignore")), "nodeTaintsPolicy": st.sampled_from(("Honor", "Ignore"))})
-hard = st.builds(lambda each, least: {**each, "whenUnsatisfiable": "DoNotSchedule", **({"minDomains": least} if least else {})},
-                 constraints, st.integers(0, 3))
+constraints = st.fixed_dictionaries(
+    {"topologyKey": keys, "maxSkew": st.integers(1, 2), "labelSelector": selectors},
+    optional={
+        "nodeAffinityPolicy": st.sampled_from(("Honor", "Ignore")),
+        "nodeTaintsPolicy": st.sampled_from(("Honor", "Ignore")),
+    },
+)
+hard = st.builds(
+    lambda each, least: {**each, "whenUnsatisfiable": "DoNotSchedule", **({"minDomains": least} if least else {})},
+    constraints, st.integers(0, 3),
+)
 soft = constraints.map(lambda each: {**each, "whenUnsatisfiable": "ScheduleAnyway"})
 terms = st.fixed_dictionaries({"topologyKey": keys, "labelSelector": selectors}, optional={
     "namespaces": st.lists(st.sampled_from(("default", "other")), max_size=2),
@@ -204,7 +223,10 @@ affinities = st.fixed_dictionaries({}, optional={
 
 def make_pod(name, app="", namespace="default", version="", node="", leaving=False, **spec):
     labels = {key: value for key, value in (("app", app), ("version", version)) if value}
-    metadata = {"name": name, "namespace": namespace, "labels": labels, **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if leaving else {})}
+    metadata = {
+        "name": name, "namespace": namespace, "labels": labels,
+        **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if leaving else {}),
+    }
     return {"kind": "Pod", "metadata": metadata,
             "spec": {"containers": [{"name": "main"}], **({"nodeName": node} if node else {}), **spec}}
 
@@ -220,8 +242,10 @@ def clusters(draw, affine=False):
                       "status": {"allocatable": {}}})
     places = st.integers(0, len(nodes) - 1)
     pods = [
-        make_pod(f"p{index}", draw(apps), draw(st.sampled_from(("default", "other"))), draw(st.sampled_from(("", "1", "2"))),
-                 f"n{draw(places)}", draw(st.integers(0, 5)) == 0, **({"affinity": draw(affinities)} if affine else {}))
+        make_pod(
+            f"p{index}", draw(apps), draw(st.sampled_from(("default", "other"))), draw(st.sampled_from(("", "1", "2"))),
+            f"n{draw(places)}", draw(st.integers(0, 5)) == 0, **({"affinity": draw(affinities)} if affine else {}),
+        )
         for index in range(draw(st.integers(0, 8)))
     ]
     return nodes, pods
@@ -267,7 +291,9 @@ def told(plugin, pod, snapshot):
         return dict.fromkeys(snapshot.names, "")
     answer = plugin.filter(CycleState(), pod, snapshot, np.arange(snapshot.size))
     refused = np.flatnonzero(~answer.passed)
-    by_reason = {snapshot.names[row]: reason for reason, rows in answer.reasons(refused).items() for row in rows.tolist()}
+    by_reason = {
+        snapshot.names[row]: reason for reason, rows in answer.reasons(refused).items() for row in rows.tolist()
+    }
     texts = {name: "" if answer.passed[row] else answer.explain(row).message for row, name in enumerate(snapshot.names)}
     assert by_reason == {name: text for name, text in texts.items() if text}
     return texts

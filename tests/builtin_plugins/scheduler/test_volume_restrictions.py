@@ -13,16 +13,28 @@ from koordpolicy.engine.scheduler.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.profile import ProfileSpec
 
 DISK = "node(s) had no available disk"
-IN_USE = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
-NODES = [{"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}}} for name in "ab"]
+IN_USE = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
+NODES = [
+    {"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}}}
+    for name in "ab"
+]
 
 
 def claim(name="data", mode="ReadWriteOncePod", namespace="default"):
-    return {"kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": namespace}, "spec": {"accessModes": [mode]}}
+    return {
+        "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": namespace},
+        "spec": {"accessModes": [mode]},
+    }
 
 
 def claiming(*names):
-    return {"volumes": [{"name": f"v{place}", "persistentVolumeClaim": {"claimName": name}} for place, name in enumerate(names)]}
+    return {
+        "volumes": [
+            {"name": f"v{place}", "persistentVolumeClaim": {"claimName": name}} for place, name in enumerate(names)
+        ],
+    }
 
 
 def disk(**source):
@@ -67,7 +79,10 @@ def asked(kit, pod, *objects):
     if answer is not None:
         return answer
     found = plugin.filter(state, pod, snapshot, kit.rows(snapshot))
-    return {reason: [snapshot.names[row] for row in rows] for reason, rows in found.reasons(kit.rows(snapshot)[~found.passed]).items()}
+    return {
+        reason: [snapshot.names[row] for row in rows]
+        for reason, rows in found.reasons(kit.rows(snapshot)[~found.passed]).items()
+    }
 
 
 def test_a_claim_that_one_pod_uses_alone_keeps_others_off_every_node(kit):
@@ -100,18 +115,26 @@ def test_of_two_reasons_on_a_node_the_disk_is_told(kit):
 def test_who_uses_the_claim_may_have_to_go_for_a_pod_of_higher_priority(kit):
     # The claim has no volume, which other plugins would refuse first.
     profile = ProfileSpec(disabled={None: frozenset({"VolumeBinding", "VolumeZone"})})
-    user, new = kit.pod("user", nodeName="a", priority=1, **claiming("data")).object, kit.pod("new", priority=9, **claiming("data")).object
-    loop = SchedulingLoop(Cluster([*NODES, claim(), user, new]), Live(Registry.of(PLUGINS, generation=1)), Settings((profile,)), clock=lambda: 0)
+    user, new = kit.pod("user", nodeName="a", priority=1, **claiming("data")).object, kit.pod(
+        "new", priority=9, **claiming("data"),
+    ).object
+    loop = SchedulingLoop(
+        Cluster([*NODES, claim(), user, new]), Live(Registry.of(PLUGINS, generation=1)), Settings((profile,)),
+        clock=lambda: 0,
+    )
     verdict = loop.scheduler.decide(PodInfo.of(new))
     assert verdict.message() == f"0/2 nodes are available: 2 {IN_USE}."
     assert (verdict.nomination.node, [each.name for each in verdict.nomination.victims]) == ("a", ["user"])
     equal = kit.pod("equal", priority=1, **claiming("data"))
     assert loop.scheduler.decide(equal).message() == (
-        f"0/2 nodes are available: 2 {IN_USE}. preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod.")
+        f"0/2 nodes are available: 2 {IN_USE}. preemption: 0/2 nodes are available: 2 No preemption victims found for "
+        "incoming pod."
+    )
 
 
 @pytest.mark.parametrize(("kind", "key", "helps"), [
-    ("PersistentVolumeClaim", "default/data", True), ("PersistentVolumeClaim", "default/other", False), ("Node", "a", True),
+    ("PersistentVolumeClaim", "default/data", True), ("PersistentVolumeClaim", "default/other", False),
+    ("Node", "a", True),
     ("PersistentVolume", "pv", False),
 ])
 def test_what_may_help_is_a_node_or_one_of_the_pods_claims(kit, kind, key, helps):

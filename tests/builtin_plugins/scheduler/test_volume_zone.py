@@ -28,7 +28,11 @@ def storage_class(mode):
 
 
 def claiming(*names):
-    return {"volumes": [{"name": f"v{place}", "persistentVolumeClaim": {"claimName": name}} for place, name in enumerate(names)]}
+    return {
+        "volumes": [
+            {"name": f"v{place}", "persistentVolumeClaim": {"claimName": name}} for place, name in enumerate(names)
+        ],
+    }
 
 
 NODES = [node("east", **{ZONE: "east", REGION: "here"}), node("west", **{ZONE: "west", REGION: "here"}),
@@ -79,7 +83,9 @@ def test_pods_without_claims_of_their_own_are_skipped(kit, volumes):
     ([claim(storageClassName="fast"), storage_class("Immediate")], "data", "PersistentVolume had no name"),
 ])
 def test_a_claim_without_a_volume_keeps_its_pod_from_all_nodes(kit, objects, name, message):
-    refusal = kit.make("VolumeZone").pre_filter(CycleState(), kit.pod(**claiming(name)), Cluster([*NODES, *objects]).snapshot())
+    refusal = kit.make("VolumeZone").pre_filter(
+        CycleState(), kit.pod(**claiming(name)), Cluster([*NODES, *objects]).snapshot(),
+    )
     assert (refusal.message, refusal.code) == (message, Code.UNRESOLVABLE)
 
 
@@ -98,7 +104,8 @@ def test_a_node_that_moves_is_seen(kit):
 
 @pytest.mark.parametrize(("kind", "key", "helps"), [
     ("PersistentVolumeClaim", "default/data", True), ("PersistentVolumeClaim", "default/other", False),
-    ("PersistentVolumeClaim", "elsewhere/data", False), ("PersistentVolume", "pv", True), ("StorageClass", "fast", True),
+    ("PersistentVolumeClaim", "elsewhere/data", False), ("PersistentVolume", "pv", True),
+    ("StorageClass", "fast", True),
     ("Node", "east", True), ("Pod", "default/other", False),
 ])
 def test_what_may_help_is_a_node_or_the_pods_storage(kit, kind, key, helps):

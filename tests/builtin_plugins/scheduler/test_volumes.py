@@ -12,9 +12,13 @@ def node(name, **labels):
 
 
 def claim(name, volume="", storage_class="", phase="", **metadata):
-    spec = {**({"volumeName": volume} if volume else {}), **({"storageClassName": storage_class} if storage_class else {})}
-    return {"kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "default", **metadata}, "spec": spec,
-            "status": {"phase": phase or ("Bound" if volume else "Pending")}}
+    spec = {
+        **({"volumeName": volume} if volume else {}), **({"storageClassName": storage_class} if storage_class else {}),
+    }
+    return {
+        "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "default", **metadata}, "spec": spec,
+        "status": {"phase": phase or ("Bound" if volume else "Pending")},
+    }
 
 
 def volume(name, zone="", driver=""):
@@ -37,7 +41,11 @@ def csi_node(name, **limits):
 
 
 def claiming(*names):
-    return {"volumes": [{"name": f"v{place}", "persistentVolumeClaim": {"claimName": name}} for place, name in enumerate(names)]}
+    return {
+        "volumes": [
+            {"name": f"v{place}", "persistentVolumeClaim": {"claimName": name}} for place, name in enumerate(names)
+        ],
+    }
 
 
 NODES = [node("a", zone="east"), node("b", zone="west")]
@@ -48,36 +56,54 @@ UNBOUND = "node(s) didn't find available persistent volumes to bind"
 
 @pytest.mark.parametrize(("objects", "message"), [
     ([], 'persistentvolumeclaim "data" not found'),
-    ([claim("data", "gone", phase="Lost")], 'persistentvolumeclaim "data" bound to non-existent persistentvolume "gone"'),
+    (
+        [claim("data", "gone", phase="Lost")],
+        'persistentvolumeclaim "data" bound to non-existent persistentvolume "gone"',
+    ),
     ([claim("data", deletionTimestamp="2026-01-01T00:00:00Z")], 'persistentvolumeclaim "data" is being deleted'),
     ([claim("data")], "pod has unbound immediate PersistentVolumeClaims"),
     ([claim("data", storage_class="fast"), storage_class("fast")], "pod has unbound immediate PersistentVolumeClaims"),
     # A claim of a class that does not exist, and one that names its volume beforehand, are for the volume controller.
     ([claim("data", storage_class="fast")], "pod has unbound immediate PersistentVolumeClaims"),
-    ([claim("data", "pv", storage_class="late", phase="Pending"), storage_class("late", "WaitForFirstConsumer"), volume("pv")],
-     "pod has unbound immediate PersistentVolumeClaims"),
+    (
+        [
+            claim("data", "pv", storage_class="late", phase="Pending"), storage_class("late", "WaitForFirstConsumer"),
+            volume("pv"),
+        ],
+        "pod has unbound immediate PersistentVolumeClaims",
+    ),
 ])
 def test_a_pod_whose_claims_cannot_be_met_waits_and_says_why(kit, objects, message):
-    refusal = kit.make("VolumeBinding").pre_filter(CycleState(), kit.pod(**claiming("data")), Cluster([*NODES, *objects]).snapshot())
+    refusal = kit.make("VolumeBinding").pre_filter(
+        CycleState(), kit.pod(**claiming("data")), Cluster([*NODES, *objects]).snapshot(),
+    )
     assert (refusal.message, refusal.code) == (message, Code.UNRESOLVABLE)
 
 
 def test_ephemeral_volumes_wait_for_the_claim_that_is_made_for_them(kit):
     plugin, pod = kit.make("VolumeBinding"), kit.pod("web", volumes=[{"name": "scratch", "ephemeral": {}}])
     refusal = plugin.pre_filter(CycleState(), pod, Cluster(NODES).snapshot())
-    assert refusal.message == 'waiting for ephemeral volume controller to create the persistentvolumeclaim "web-scratch"'
-    refusal = plugin.pre_filter(CycleState(), pod, Cluster([*NODES, claim("web-scratch", "pv"), volume("pv")]).snapshot())
+    assert refusal.message == (
+        'waiting for ephemeral volume controller to create the persistentvolumeclaim "web-scratch"'
+    )
+    refusal = plugin.pre_filter(
+        CycleState(), pod, Cluster([*NODES, claim("web-scratch", "pv"), volume("pv")]).snapshot(),
+    )
     assert refusal.message == "PVC default/web-scratch was not created for pod default/web (pod is not owner)"
 
 
 def test_pods_without_claims_are_skipped(kit):
     snapshot = Cluster(NODES).snapshot()
     for name in ("VolumeBinding", "NodeVolumeLimits"):
-        assert kit.make(name).pre_filter(CycleState(), kit.pod(volumes=[{"name": "tmp", "emptyDir": {}}]), snapshot) is SKIP
+        assert kit.make(name).pre_filter(
+            CycleState(), kit.pod(volumes=[{"name": "tmp", "emptyDir": {}}]), snapshot,
+        ) is SKIP
 
 
 def test_a_bound_volume_is_reached_from_the_nodes_that_it_names(kit):
-    cluster = Cluster([*NODES, claim("data", "pv"), volume("pv", "west"), claim("any", "everywhere"), volume("everywhere")])
+    cluster = Cluster(
+        [*NODES, claim("data", "pv"), volume("pv", "west"), claim("any", "everywhere"), volume("everywhere")],
+    )
     plugin = kit.make("VolumeBinding")
     assert kit.reasons(plugin, kit.pod(**claiming("data", "any")), cluster) == {CONFLICT: ["a"]}
     assert kit.passed(plugin, kit.pod(**claiming("any")), cluster) == ["a", "b"]
@@ -107,7 +133,11 @@ def test_a_claim_that_another_scheduler_chose_a_node_for_keeps_its_pod_there(kit
 
 
 def test_a_driver_holds_no_more_volumes_than_its_node_allows(kit):
-    claims = [item for name in ("one", "two", "three") for item in (claim(name, f"pv-{name}"), volume(f"pv-{name}", driver="disks"))]
+    claims = [
+        item
+        for name in ("one", "two", "three")
+        for item in (claim(name, f"pv-{name}"), volume(f"pv-{name}", driver="disks"))
+    ]
     running = kit.pod("running", nodeName="a", **claiming("one", "two")).object
     cluster = Cluster([*NODES, *claims, csi_node("a", disks=2, others=0), running])
     plugin = kit.make("NodeVolumeLimits")
@@ -128,7 +158,9 @@ def test_a_volume_that_is_yet_to_be_made_counts_for_the_driver_that_will_make_it
 def test_where_nobody_has_said_it_before_a_missing_claim_is_named_by_whom_it_keeps_from_counting(kit):
     plugin, pod = kit.make("NodeVolumeLimits"), kit.pod(**claiming("new"))
     assert plugin.pre_filter(CycleState(), pod, Cluster(NODES).snapshot()) is None
-    assert kit.reasons(plugin, pod, Cluster(NODES)) == {'looking up PVC default/new: persistentvolumeclaim "new" not found': ["a", "b"]}
+    assert kit.reasons(plugin, pod, Cluster(NODES)) == {
+        'looking up PVC default/new: persistentvolumeclaim "new" not found': ["a", "b"],
+    }
     assert kit.refusal(plugin, pod, Cluster(NODES), "a").code is Code.UNRESOLVABLE
 
 
@@ -143,7 +175,13 @@ def test_what_two_pods_get_is_not_given_twice(kit):
     def passed(pod, state):
         snapshot = cluster.snapshot()
         assert plugin.pre_filter(state, pod, snapshot) is None
-        return [name for name, passes in zip(snapshot.names, plugin.filter(state, pod, snapshot, kit.rows(snapshot)).passed, strict=True) if passes]
+        return [
+            name
+            for name, passes in zip(
+                snapshot.names, plugin.filter(state, pod, snapshot, kit.rows(snapshot)).passed, strict=True,
+            )
+            if passes
+        ]
 
     assert (passed(first, state), passed(second, CycleState())) == (["b"], ["b"])
     plugin.reserve(state, first, cluster.snapshot(), 1)
@@ -151,7 +189,8 @@ def test_what_two_pods_get_is_not_given_twice(kit):
     plugin.unreserve(state, first, cluster.snapshot(), -1)
     assert passed(second, CycleState()) == ["b"]
     plugin.reserve(state, first, cluster.snapshot(), 1)
-    cluster.upsert({**objects[-1], "metadata": {"name": "only", "labels": {"seen": "again"}}})  # what has changed says itself whose it is
+    # what has changed says itself whose it is
+    cluster.upsert({**objects[-1], "metadata": {"name": "only", "labels": {"seen": "again"}}})
     assert passed(second, CycleState()) == ["b"]
 
 

@@ -14,43 +14,64 @@ POD = {
     "metadata": {"name": "web-1", "namespace": "shop", "labels": {"app": "web", "tier": "front"}},
     "spec": {
         "priority": 9000, "nodeSelector": {"zone": "a"},
-        "containers": [{"name": "web", "image": "reg/web:v1", "resources": {"limits": {"cpu": "1"}}}, {"name": "log", "image": "reg/log:v2"}],
+        "containers": [
+            {"name": "web", "image": "reg/web:v1", "resources": {"limits": {"cpu": "1"}}},
+            {"name": "log", "image": "reg/log:v2"},
+        ],
         "tolerations": [{"key": "gpu", "operator": "Exists"}, {"key": "team", "operator": "Equal", "value": "a"}],
     },
 }
 NODE = {
-    "metadata": {"name": "n1", "labels": {"zone": "a"}}, "allocatable": {"cpu": 8000, "memory": 2**34}, "requested": {"cpu": 4100, "memory": 2**33},
+    "metadata": {"name": "n1", "labels": {"zone": "a"}}, "allocatable": {"cpu": 8000, "memory": 2**34},
+    "requested": {"cpu": 4100, "memory": 2**33},
     "spec": {"taints": [{"key": "team", "value": "a", "effect": "NoSchedule"}]}, "ratio": 0.25,
 }
 VALUES: dict[str, object] = {"pod": POD, "node": NODE, "no": {}}
-ENVIRONMENT = Environment(functions=table(STANDARD), homogeneous_literals=False).with_variables(*(Variable(name, DYN) for name in VALUES))
+ENVIRONMENT = Environment(functions=table(STANDARD), homogeneous_literals=False).with_variables(
+    *(Variable(name, DYN) for name in VALUES),
+)
 
 AGREED = [
     # arithmetic and order
-    "1 + 2 * 3 - 4", "-7 / 2", "-7 % 2", "7 % -2", "1.5 * 2.0", "1u + 2u", "7u / 2u", "-(3)", "1 < 2 && 2.5 >= 2.5", "'a' < 'b'", "b'a' == b'a'",
-    "node.allocatable.cpu - node.requested.cpu >= 500", "node.requested.cpu * 100 / node.allocatable.cpu", "node.ratio < 0.5",
+    "1 + 2 * 3 - 4", "-7 / 2", "-7 % 2", "7 % -2", "1.5 * 2.0", "1u + 2u", "7u / 2u", "-(3)", "1 < 2 && 2.5 >= 2.5",
+    "'a' < 'b'", "b'a' == b'a'",
+    "node.allocatable.cpu - node.requested.cpu >= 500", "node.requested.cpu * 100 / node.allocatable.cpu",
+    "node.ratio < 0.5",
     # logic and what it absorbs
-    "true || 1 / 0 == 1", "1 / 0 == 1 || true", "false && no.x == 1", "no.x == 1 && false", "pod.spec.priority > 5000 ? 'high' : 'low'", "!(1 == 2)",
+    "true || 1 / 0 == 1", "1 / 0 == 1 || true", "false && no.x == 1", "no.x == 1 && false",
+    "pod.spec.priority > 5000 ? 'high' : 'low'", "!(1 == 2)",
     # fields, lists, maps
-    "pod.metadata.name", "pod.metadata.labels['app'] == 'web'", "'tier' in pod.metadata.labels", "'x' in ['x', 'y']", "has(pod.spec.priority)",
-    "has(pod.spec.nodeName)", "pod.spec.containers[0].name", "size(pod.spec.containers)", "pod.metadata.name.size()", "[1, 2] + [3]", "{'a': 1}['a']",
+    "pod.metadata.name", "pod.metadata.labels['app'] == 'web'", "'tier' in pod.metadata.labels", "'x' in ['x', 'y']",
+    "has(pod.spec.priority)",
+    "has(pod.spec.nodeName)", "pod.spec.containers[0].name", "size(pod.spec.containers)", "pod.metadata.name.size()",
+    "[1, 2] + [3]", "{'a': 1}['a']",
     "[1, 2] == [1, 2]", "{'a': 1, 'b': 2} == {'b': 2, 'a': 1}",
     # macros
-    "pod.spec.containers.all(c, c.image.startsWith('reg/'))", "pod.spec.containers.exists(c, has(c.resources) == false)",
-    "pod.spec.containers.filter(c, has(c.resources)).map(c, c.name)", "pod.spec.tolerations.exists_one(t, t.key == 'gpu')",
+    "pod.spec.containers.all(c, c.image.startsWith('reg/'))",
+    "pod.spec.containers.exists(c, has(c.resources) == false)",
+    "pod.spec.containers.filter(c, has(c.resources)).map(c, c.name)",
+    "pod.spec.tolerations.exists_one(t, t.key == 'gpu')",
     "pod.spec.nodeSelector.all(k, k in node.metadata.labels && node.metadata.labels[k] == pod.spec.nodeSelector[k])",
-    "node.spec.taints.all(t, pod.spec.tolerations.exists(o, o.key == t.key && (o.operator == 'Exists' || o.value == t.value)))",
+    (
+        "node.spec.taints.all(t, pod.spec.tolerations.exists(o, o.key == t.key && (o.operator == 'Exists' || o.value "
+        "== " "t.value)))"
+    ),
     # texts
-    "pod.metadata.name.startsWith('web-')", "pod.metadata.name.endsWith('1')", "pod.metadata.namespace.contains('ho')", "'web-12'.matches('^web-[0-9]+$')",
+    "pod.metadata.name.startsWith('web-')", "pod.metadata.name.endsWith('1')", "pod.metadata.namespace.contains('ho')",
+    "'web-12'.matches('^web-[0-9]+$')",
     "'a' + 'b'",
     # conversions
-    "int('42')", "double('1.5')", "string(42)", "uint(3)", "int(2.9)", "bytes('a')", "type(1) == int", "type('a') == string",
+    "int('42')", "double('1.5')", "string(42)", "uint(3)", "int(2.9)", "bytes('a')", "type(1) == int",
+    "type('a') == string",
     # time
-    "timestamp('2026-03-01T10:20:30Z') + duration('90m') == timestamp('2026-03-01T11:50:30Z')", "timestamp('2026-03-01T10:20:30Z').getHours()",
-    "timestamp('2026-03-01T10:20:30Z').getMonth()", "duration('1h') > duration('59m')", "timestamp('2026-03-02T00:00:00Z') - timestamp('2026-03-01T00:00:00Z') == duration('24h')",
+    "timestamp('2026-03-01T10:20:30Z') + duration('90m') == timestamp('2026-03-01T11:50:30Z')",
+    "timestamp('2026-03-01T10:20:30Z').getHours()",
+    "timestamp('2026-03-01T10:20:30Z').getMonth()", "duration('1h') > duration('59m')",
+    "timestamp('2026-03-02T00:00:00Z') - timestamp('2026-03-01T00:00:00Z') == duration('24h')",
 ]
 FAILING_IN_BOTH = [
-    "1 / 0", "1 % 0", "pod.spec.nodeName", "[1, 2][2]", "{'a': 1}['b']", "int('x')", "1 / 0 == 1 && true", "9223372036854775807 + 1",
+    "1 / 0", "1 % 0", "pod.spec.nodeName", "[1, 2][2]", "{'a': 1}['b']", "int('x')", "1 / 0 == 1 && true",
+    "9223372036854775807 + 1",
     "pod.spec.containers.all(c, c.resources.limits.cpu == '1')", "pod.metadata.name + 1", "timestamp('yesterday')",
 ]
 DEVIATIONS = {
@@ -97,7 +118,9 @@ def test_a_known_deviation_still_is_one(text: str) -> None:
 def test_what_cel_python_cannot_parse_is_a_problem_with_a_place() -> None:
     with pytest.raises(PolicyError) as caught:
         celpython.evaluate("1 +\n* 2", {})
-    assert [(each.message, str(each.span)) for each in caught.value.problems] == [("cel-python cannot parse this", "<expression>:2:1")]
+    assert [(each.message, str(each.span)) for each in caught.value.problems] == [
+        ("cel-python cannot parse this", "<expression>:2:1"),
+    ]
 
 
 def test_functions_take_and_return_plain_values() -> None:

@@ -14,7 +14,9 @@ from koordpolicy.engine.cel.types import DYN, INT, STRING, list_of
 from koordpolicy.engine.cel.values import EvaluationError
 from koordpolicy.engine.source import Source
 
-SCOPE = Environment(functions=table(STANDARD, LISTS), limits=Limits(document_cost=20_000, decision_cost=40_000, cost=5_000)).with_variables(
+SCOPE = Environment(
+    functions=table(STANDARD, LISTS), limits=Limits(document_cost=20_000, decision_cost=40_000, cost=5_000),
+).with_variables(
     Variable("xs", list_of(INT)), Variable("n", INT), Variable("d", DYN), Variable("ts", list_of(STRING)),
 )
 NUMBERS = list(range(30))
@@ -63,7 +65,9 @@ def test_rows_that_came_before_keep_their_answers() -> None:
     assert 0 < failed[0] < len(ROWS) - 1
     assert failed == list(range(failed[0], len(ROWS)))
     assert column.values[: failed[0]].all()
-    assert {error.message for error in column.errors.values()} == {"operation cancelled: all rows together exceed the cost limit"}
+    assert {error.message for error in column.errors.values()} == {
+        "operation cancelled: all rows together exceed the cost limit",
+    }
 
 
 def test_the_next_decision_goes_on_where_the_last_one_stopped() -> None:
@@ -107,7 +111,10 @@ def nested(first: str, step: str, levels: int) -> str:
 
 @pytest.mark.parametrize(
     ("first", "step"),
-    [("xs", "Y + Y"), ("d", "Y + Y"), ("xs", "Y.map(a, Y).flatten()"), ("ts", "Y + Y"), ("n", "[Y, Y]"), ("d", "[Y, Y].map(a, Y)")],
+    [
+        ("xs", "Y + Y"), ("d", "Y + Y"), ("xs", "Y.map(a, Y).flatten()"), ("ts", "Y + Y"), ("n", "[Y, Y]"),
+        ("d", "[Y, Y].map(a, Y)"),
+    ],
 )
 @pytest.mark.parametrize("given", [list(range(100)), "a" * 100], ids=["list", "text"])
 def test_what_doubles_with_every_step_is_stopped_before_memory_is(first: str, step: str, given: object) -> None:

@@ -87,7 +87,8 @@ PLAIN = Environment(
         for each in (
             Variable("node", Type("Node")), Variable("pod", DYN, Scope.DECISION),
             Variable("usage", Type("ResourceList")), Variable("limit", INT, Scope.CONSTANT),
-            Variable("deep.er", STRING), Variable("names", list_of(STRING)), Variable("maybe", optional_of(Type("Node"))),
+            Variable("deep.er", STRING), Variable("names", list_of(STRING)),
+            Variable("maybe", optional_of(Type("Node"))),
             Variable("size", INT),
         )
     },
@@ -308,7 +309,10 @@ def test_mixed_literals_are_looked_at_in_sound_expressions_only():
         ("limit", BOOL, ("must be bool, not int", "compare it with something")),
         ("pod.x", BOOL, ("must be bool, not dyn", "its type is only known at run time: write `== true`")),
         ("1.5", INT, ("must be int, not double", "write `int(...)`, which truncates")),
-        ("pod.x", (INT, DOUBLE), ("must be int or double, not dyn", "its type is only known at run time: write `int(...)`")),
+        (
+            "pod.x", (INT, DOUBLE),
+            ("must be int or double, not dyn", "its type is only known at run time: write `int(...)`"),
+        ),
         ("1", (BOOL, DYN), ("must be bool, not int", "compare it with something")),
         ("true", (INT, DOUBLE), ("must be int or double, not bool", "`condition ? 1 : 0` makes a number of it")),
     ],
@@ -355,9 +359,13 @@ def test_definitions_are_read_by_name():
     assert checked.scope is Scope.ROW
     assert DefinitionReference("hot") in checked.references.values()
     assert fault("variables.hto", environment) == (9, "no variable `variables.hto`", "did you mean `hot`?")
-    assert fault("variables", environment)[1:] == ("`variables` has no value of its own", "name one of them, as in `variables.cpu`")
+    assert fault("variables", environment)[1:] == (
+        "`variables` has no value of its own", "name one of them, as in `variables.cpu`",
+    )
     assert fault("has(variables.cpu)", environment)[1] == "`variables.cpu` is declared: it need not be tested"
-    assert fault("variables.x") == (0, "no variable `variables`", "there are `deep.er`, `limit`, `maybe`, `names`, `node`, `pod`, `size`, `usage`")
+    assert fault("variables.x") == (
+        0, "no variable `variables`", "there are `deep.er`, `limit`, `maybe`, `names`, `node`, `pod`, `size`, `usage`",
+    )
 
 
 def test_every_reference_is_kept():
@@ -385,7 +393,10 @@ def test_static_types_choose_one_overload_and_dyn_leaves_several():
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("node.labels['a.b/c'] == pod.metadata.labels.x", {("node", "labels", "a.b/c"), ("pod", "metadata", "labels", "x")}),
+        (
+            "node.labels['a.b/c'] == pod.metadata.labels.x",
+            {("node", "labels", "a.b/c"), ("pod", "metadata", "labels", "x")},
+        ),
         ("node.ports[0].name", {("node", "ports")}),
         ("node.ports[limit].name", {("node", "ports"), ("limit",)}),
         ("node.labels[pod.x]", {("node", "labels"), ("pod", "x")}),
@@ -448,8 +459,13 @@ def test_calls_with_literals_that_can_only_fail_are_refused():
 
     environment = PLAIN.with_functions(
         Function("read", (Overload("read", (STRING,), STRING, read),)),
-        Function("match", (Overload("match", (STRING, STRING), BOOL, lambda *_: True, member=True, validate=validator(1, read)),)),
-        Function("look", (Overload("look", (STRING, list_of(DYN)), BOOL, lambda *_: True, member=True, validate=look),)),
+        Function(
+            "match",
+            (Overload("match", (STRING, STRING), BOOL, lambda *_: True, member=True, validate=validator(1, read)),),
+        ),
+        Function(
+            "look", (Overload("look", (STRING, list_of(DYN)), BOOL, lambda *_: True, member=True, validate=look),),
+        ),
     )  # fmt: skip
     assert type_of_text("read('good') + read(node.name)", environment) == "string"
     assert fault("true || read('bad') == 'x'", environment)[:2] == (13, "no good")
@@ -488,8 +504,10 @@ def test_fields_keep_the_place_of_their_dot():
 
 
 PARTS = st.sampled_from(
-    ["node", "pod.x", "names", "usage.cpu", "limit", "1", "2u", "1.5", "'s'", "null", "[]", "{}", "maybe", "nod", "int", "node.ports",
-     "optional.none()", "deep.er", "[1, 'a']"]
+    [
+        "node", "pod.x", "names", "usage.cpu", "limit", "1", "2u", "1.5", "'s'", "null", "[]", "{}", "maybe", "nod",
+        "int", "node.ports", "optional.none()", "deep.er", "[1, 'a']",
+    ]
 )  # fmt: skip
 
 

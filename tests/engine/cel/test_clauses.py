@@ -110,7 +110,9 @@ def test_the_nearest_change_of_each_path_is_found_and_has_been_tried(text, expec
 
 
 def test_what_may_not_vary_is_left_alone():
-    assert changes("variables.hot < params.percent", may_vary=lambda path: path[0] == "usage") == [(("usage", "cpu"), 2599)]
+    assert changes(
+        "variables.hot < params.percent", may_vary=lambda path: path[0] == "usage",
+    ) == [(("usage", "cpu"), 2599)]
 
 
 def test_nothing_is_changed_while_looking():

@@ -75,7 +75,8 @@ ANYTHING = [*NUMBERS, *DOUBLES, *STRINGS, True, False, None, [1, 2], {"a": 1}, 2
 def some_row(random, odd, calm):
     numbers = list(range(1, 13)) if calm else NUMBERS
     fields = {
-        "a": random.choice(numbers), "b": random.choice(numbers), "x": random.choice(DOUBLES), "y": random.choice(DOUBLES),
+        "a": random.choice(numbers), "b": random.choice(numbers), "x": random.choice(DOUBLES),
+        "y": random.choice(DOUBLES),
         "f": random.random() < 0.5, "s": random.choice(STRINGS), "l": random.sample(range(-3, 12), random.randrange(3)),
         "m": {random.choice(STRINGS): random.choice(numbers) for _ in range(random.randrange(3))},
         "d": random.choice(numbers), "e": random.choice(ANYTHING),
@@ -100,7 +101,8 @@ def some_rows(random):
 
 def some_values(random):
     values = {
-        "k": random.choice(NUMBERS), "z": random.choice(DOUBLES), "t": random.choice(STRINGS), "g": random.random() < 0.5,
+        "k": random.choice(NUMBERS), "z": random.choice(DOUBLES), "t": random.choice(STRINGS),
+        "g": random.random() < 0.5,
         "p": {"n": random.choice(NUMBERS), "s": random.choice(STRINGS), "o": random.choice(ANYTHING)},
     }
     if random.random() < 0.3:
@@ -110,12 +112,16 @@ def some_values(random):
 
 def expressions(kind, depth):
     leaves = {
-        "int": ["r.a", "r.b", "r.a", "k", "3", "0", "-7", "100", "have.cpu", "have.memory", "have['gpu']", "variables.share",
-                "size(r.l)", "r.m['a']", "r.l[0]", "int(r.s)", "int(r.x)", "9223372036854775807"],
+        "int": [
+            "r.a", "r.b", "r.a", "k", "3", "0", "-7", "100", "have.cpu", "have.memory", "have['gpu']",
+            "variables.share", "size(r.l)", "r.m['a']", "r.l[0]", "int(r.s)", "int(r.x)", "9223372036854775807",
+        ],
         "double": ["r.x", "r.y", "z", "0.5", "0.0", "double(r.a)", "double(k)"],
-        "bool": ["r.f", "g", "true", "has(r.d)", "has(r.m.a)", "r.s.startsWith('w')", "r.s == t", "t in r.m", "k in r.l",
-                 "r.l.exists(i, i > k)", "r.l.all(i, i % 2 == 0)", "r.s in ['a', 'b']", "r.e == r.d", "r.d == 3",
-                 "r.d < 5", "r.d + 1 > r.a", "any.q == 3", "p.o == r.e", "p.s == 'a'", "r.a in [1, 2, 3]", "dyn(r.e)"],
+        "bool": [
+            "r.f", "g", "true", "has(r.d)", "has(r.m.a)", "r.s.startsWith('w')", "r.s == t", "t in r.m", "k in r.l",
+            "r.l.exists(i, i > k)", "r.l.all(i, i % 2 == 0)", "r.s in ['a', 'b']", "r.e == r.d", "r.d == 3", "r.d < 5",
+            "r.d + 1 > r.a", "any.q == 3", "p.o == r.e", "p.s == 'a'", "r.a in [1, 2, 3]", "dyn(r.e)",
+        ],
     }
     if depth == 0:
         return st.sampled_from(leaves[kind]).map("({})".format)
@@ -166,8 +172,11 @@ def test_by_column_is_by_row_for_values_and_errors(text, seed):
 
 def numeric(kind, depth):
     """Expressions over numbers alone, which one function of whole columns may answer."""
-    leaves = {"int": ["r.a", "r.b", "have.cpu", "k", "3", "0", "-1", "100"], "double": ["r.x", "r.y", "z", "0.5", "double(r.a)"],
-              "bool": ["g", "r.a < r.b", "r.a in [1, 2, 3]", "r.x >= r.y"]}
+    leaves = {
+        "int": ["r.a", "r.b", "have.cpu", "k", "3", "0", "-1", "100"],
+        "double": ["r.x", "r.y", "z", "0.5", "double(r.a)"],
+        "bool": ["g", "r.a < r.b", "r.a in [1, 2, 3]", "r.x >= r.y"],
+    }
     leaf = st.sampled_from(leaves[kind]).map("({})".format)
     if depth == 0:
         return leaf
@@ -179,12 +188,18 @@ def numeric(kind, depth):
     if kind == "double":
         return st.one_of(leaf, st.builds("({} {} {})".format, doubles, st.sampled_from("+-*/"), doubles))
     relation = st.sampled_from(["<", "<=", ">", ">=", "==", "!="])
-    return st.one_of(leaf, st.builds("({} {} {})".format, ints, relation, ints), st.builds("({} {} {})".format, doubles, relation, doubles),
-                     st.builds("({} {} {})".format, bools, st.sampled_from(["&&", "||"]), bools), st.builds("(!{})".format, bools))
+    return st.one_of(
+        leaf, st.builds("({} {} {})".format, ints, relation, ints),
+        st.builds("({} {} {})".format, doubles, relation, doubles),
+        st.builds("({} {} {})".format, bools, st.sampled_from(["&&", "||"]), bools), st.builds("(!{})".format, bools),
+    )
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.sampled_from(["int", "double", "bool"]).flatmap(lambda kind: numeric(kind, 3)), st.integers(0, 2**32), st.booleans())
+@given(
+    st.sampled_from(["int", "double", "bool"]).flatmap(lambda kind: numeric(kind, 3)), st.integers(0, 2**32),
+    st.booleans(),
+)
 def test_one_function_for_a_numeric_expression_says_what_its_rows_say(text, seed, calm):
     random = Random(seed)
     rows = [some_row(random, (), calm) for _ in range(60)]
@@ -200,7 +215,8 @@ def test_one_function_for_a_numeric_expression_says_what_its_rows_say(text, seed
 
 
 @pytest.mark.parametrize(("text", "fused"), [
-    ("r.a * 100 / r.b + k > 3 && (r.x < z || !(r.a == 3))", True), ("variables.share > 80 ? 0 : 100 - variables.share", True),
+    ("r.a * 100 / r.b + k > 3 && (r.x < z || !(r.a == 3))", True),
+    ("variables.share > 80 ? 0 : 100 - variables.share", True),
     ("r.a in [1, 2] || g", True), ("math.greatest(-r.a % 7, 0)", True),
     ("r.a", False), ("r.s == t", False), ("size(r.l) > 1", False), ("r.d < 5", False), ("r.f && r.a > 3", False),
 ])
@@ -217,8 +233,10 @@ def test_numbers_are_computed_by_one_function_and_nothing_else_is(text, fused):
 
 
 @pytest.mark.parametrize(("text", "given", "expected"), [
-    ("r.a * 2 + k", {"k": 5}, [7, 9, 11]), ("variables.share > 40", {}, [False, True, True]), ("double(r.a) / z", {"z": 2.0}, [0.5, 1.0, 1.5]),
-    ("r.a * 2 + p.none", {"p": {}}, None), ("r.s == t", {"t": ""}, None), ("k + 1", {"k": 5}, None), ("r.a / (r.b - 4)", {}, "fails"), ("r.m.x + r.a", {}, "fails"),
+    ("r.a * 2 + k", {"k": 5}, [7, 9, 11]), ("variables.share > 40", {}, [False, True, True]),
+    ("double(r.a) / z", {"z": 2.0}, [0.5, 1.0, 1.5]),
+    ("r.a * 2 + p.none", {"p": {}}, None), ("r.s == t", {"t": ""}, None), ("k + 1", {"k": 5}, None),
+    ("r.a / (r.b - 4)", {}, "fails"), ("r.m.x + r.a", {}, "fails"),
     ("r.m.none + r.a", {}, "fails"), ("variables.share * 9000000000000000000", {}, "fails"),
 ])
 def test_what_is_settled_beforehand_needs_nothing_but_numeric_columns(text, given, expected):
@@ -254,7 +272,9 @@ def test_what_the_decision_settles_reads_no_row(text, given, expected):
 def test_values_of_any_kind_fill_a_column(text, expected):
     rows = [{"r": {"l": [1, 2], "s": "x"}}] * 30
     column = evaluate(compile_program(text, ENVIRONMENT), RowFrame(rows, {"p": {"o": [1, 2]}, "k": 5, "t": "y"}))
-    assert [shown(column.errors[row]) if row in column.errors else value for row, value in enumerate(column.values)] == expected
+    assert [
+        shown(column.errors[row]) if row in column.errors else value for row, value in enumerate(column.values)
+    ] == expected
 
 
 def test_answers_are_kept_for_what_was_seen_and_asked_once_for_what_is_new():

@@ -24,7 +24,8 @@ SCOPE = Environment(functions=table(STANDARD, LISTS), limits=ENDLESS).with_varia
 )
 LOOPS = {
     "loops": "xs.all(a, xs.all(b, xs.all(c, a + b + c + n >= 0)))",
-    "loops that cost nothing": "xs.filter(a, xs.filter(b, xs.filter(c, a + b + c + n < 0).size() > 0).size() > 0).size() == 0",
+    "loops that cost nothing": "xs.filter(a, xs.filter(b, xs.filter(c, a + b + c + n < 0).size() > 0).size() > "
+                               "0).size() == 0",
     "what is absorbed": "xs.all(a, xs.all(b, xs.all(c, a + b + c + n >= 0))) || true",
 }
 
@@ -123,7 +124,9 @@ def test_rows_that_each_compile_a_large_pattern_of_their_own_are_stopped(functio
     text = rf"dyn('é'.{function}('\\pL{{20}}' + t)) == dyn(true)"
     clock = ticking(1.0)
     with Deadline(10, clock=lambda: next(clock)):
-        column = evaluate(compile_program(text, PATTERNS), RowFrame([{"t": f"{function}{row}"} for row in range(200)], {}))
+        column = evaluate(
+            compile_program(text, PATTERNS), RowFrame([{"t": f"{function}{row}"} for row in range(200)], {}),
+        )
     assert {error.reason for error in column.errors.values()} == {DEADLINE}
     assert 100 < len(column.errors) < 200
 

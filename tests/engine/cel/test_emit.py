@@ -76,7 +76,9 @@ def same(left: tuple[str, object], right: tuple[str, object]) -> bool:
 ints = st.sampled_from(["0", "1", "2", "-3", "9223372036854775807", "n", "a.count", "b.count", "a.requests.cpu",
                         "b.requests['gpu']", "a.inner.count", "a.numbers[1]", "size(a.tags)", "b.requests.memory"])
 doubles = st.sampled_from(["0.0", "1.5", "-2.5", "a.ratio", "b.ratio", "double(a.count)"])
-texts = st.sampled_from(["''", "'a'", "'b'", "a.name", "b.name", "a.labels.x", "a.labels['y']", "a.tags[0]", "b.tags[n]"])
+texts = st.sampled_from(
+    ["''", "'a'", "'b'", "a.name", "b.name", "a.labels.x", "a.labels['y']", "a.tags[0]", "b.tags[n]"],
+)
 anys = st.sampled_from(["d", "d.x", "d.y", "d['x']", "a.any", "dyn(1)", "dyn('a')", "dyn(1.0)", "d[0]"])
 lists = st.sampled_from(["a.tags", "b.tags", "['a', 'b']", "[a.name]"])
 loops = st.sampled_from(["all", "exists", "exists_one"])
@@ -112,16 +114,31 @@ leaves = st.one_of(
     st.tuples(texts, relation, texts).map(" ".join),
     st.tuples(anys, relation, st.one_of(anys, texts, ints)).map(" ".join),
     st.tuples(texts, lists).map(lambda p: f"{p[0]} in {p[1]}"),
-    st.tuples(texts, st.sampled_from(["contains", "startsWith", "endsWith"]), texts).map(lambda p: f"{p[0]}.{p[1]}({p[2]})"),
-    st.sampled_from(["a.on", "b.on", "has(a.name)", "has(a.inner)", "has(a.labels.x)", "has(d.x)", "has(d.x.y)", "true",
-                     "has(a.inner.requests)", "'x' in a.labels", "d.x", "a.inner == null", "d.y == null", "a == b",
-                     "a.created < b.created", "a.age > duration('1h')", "b.created - a.created > a.age",
-                     "a.?inner.?name.orValue('z') == 'z'", "a.?inner.labels.?x.orValue('z') == 'a'", "d.?x.?y.orValue(1) == 1", "a.?count.orValue(b.count) > 1", "a.labels.?x.orValue(a.name) == 'b'", "a.name.matches('^[ab]$')", "n in a.numbers", "1 in d"]),
+    st.tuples(texts, st.sampled_from(["contains", "startsWith", "endsWith"]), texts).map(
+        lambda p: f"{p[0]}.{p[1]}({p[2]})",
+    ),
+    st.sampled_from(
+        [
+            "a.on", "b.on", "has(a.name)", "has(a.inner)", "has(a.labels.x)", "has(d.x)", "has(d.x.y)", "true",
+            "has(a.inner.requests)", "'x' in a.labels", "d.x", "a.inner == null", "d.y == null", "a == b",
+            "a.created < b.created", "a.age > duration('1h')", "b.created - a.created > a.age",
+            "a.?inner.?name.orValue('z') == 'z'", "a.?inner.labels.?x.orValue('z') == 'a'", "d.?x.?y.orValue(1) == 1",
+            "a.?count.orValue(b.count) > 1", "a.labels.?x.orValue(a.name) == 'b'", "a.name.matches('^[ab]$')",
+            "n in a.numbers", "1 in d",
+        ],
+    ),
 )
 expressions = st.recursive(leaves, conditions, max_leaves=6)
 
-scalars = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from([1.0, 1.5, math.nan]), st.sampled_from(["a", "b", ""]))
-wild = st.recursive(scalars, lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.sampled_from("xy"), inner, max_size=2)), max_leaves=4)
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from([1.0, 1.5, math.nan]),
+    st.sampled_from(["a", "b", ""]),
+)
+wild = st.recursive(
+    scalars,
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.sampled_from("xy"), inner, max_size=2)),
+    max_leaves=4,
+)
 
 
 def field(good: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -132,13 +149,26 @@ def field(good: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 def thing(depth: int = 1) -> st.SearchStrategy[Any]:
     parts: dict[str, st.SearchStrategy[Any]] = {
         "name": field(st.sampled_from(["a", "b"])), "count": field(st.one_of(st.integers(-3, 5), st.just(2**63 - 1))),
-        "ratio": field(st.one_of(st.sampled_from([0.5, math.nan, math.inf]), st.integers(0, 2))), "on": field(st.booleans()),
+        "ratio": field(st.one_of(st.sampled_from([0.5, math.nan, math.inf]), st.integers(0, 2))),
+        "on": field(st.booleans()),
         "any": wild, "tags": field(st.lists(field(st.sampled_from(["a", "b"])), max_size=3)),
         "labels": field(st.dictionaries(st.sampled_from("xy"), field(st.sampled_from("ab")), max_size=2)),
-        "ports": field(st.lists(field(st.fixed_dictionaries({}, optional={"name": field(st.sampled_from("ab")), "number": field(st.integers(0, 3))})), max_size=3)),
-        "requests": field(st.dictionaries(st.sampled_from(["cpu", "memory", "gpu"]), field(st.integers(0, 4)), max_size=3)),
+        "ports": field(
+            st.lists(
+                field(
+                    st.fixed_dictionaries(
+                        {}, optional={"name": field(st.sampled_from("ab")), "number": field(st.integers(0, 3))},
+                    ),
+                ),
+                max_size=3,
+            ),
+        ),
+        "requests": field(
+            st.dictionaries(st.sampled_from(["cpu", "memory", "gpu"]), field(st.integers(0, 4)), max_size=3),
+        ),
         "created": field(st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-02T00:00:00+02:00"])),
-        "age": field(st.sampled_from(["1h", "90m", "-5s"])), "numbers": field(st.lists(field(st.integers(-1, 3)), max_size=3)),
+        "age": field(st.sampled_from(["1h", "90m", "-5s"])),
+        "numbers": field(st.lists(field(st.integers(-1, 3)), max_size=3)),
     }
     if depth:
         parts["inner"] = field(thing(depth - 1))
@@ -147,7 +177,9 @@ def thing(depth: int = 1) -> st.SearchStrategy[Any]:
 
 @settings(max_examples=200, deadline=None)
 @given(expressions, field(thing()), field(thing()), wild, field(st.integers(-2, 3)))
-def test_the_emitted_function_answers_as_the_exact_evaluator_does(text: str, a: object, b: object, d: object, n: object) -> None:
+def test_the_emitted_function_answers_as_the_exact_evaluator_does(
+    text: str, a: object, b: object, d: object, n: object,
+) -> None:
     try:
         program = compile_program(text, ENVIRONMENT)
     except PolicyError:
@@ -168,9 +200,13 @@ def emitted(text: str) -> bool:
 
 @pytest.mark.parametrize(
     "text",
-    ["a.count + 1 > b.requests.cpu && a.name == 'x' || !a.on", "a.ports.all(p, b.ports.exists(q, q.name == p.name))",
-     "a.?inner.?name.orValue('z') == a.?name.orValue('y')", "has(a.inner) ? a.inner.ratio < 0.5 : a.tags.filter(t, t.startsWith('x')).size() == 0",
-     "a.labels.exists(k, v, k in b.labels && b.labels[k] == v)", "d.x > 3 && d['y'] in d.z", "cel.bind(x, a.count, x * x)"],
+    [
+        "a.count + 1 > b.requests.cpu && a.name == 'x' || !a.on", "a.ports.all(p, b.ports.exists(q, q.name == p.name))",
+        "a.?inner.?name.orValue('z') == a.?name.orValue('y')",
+        "has(a.inner) ? a.inner.ratio < 0.5 : a.tags.filter(t, t.startsWith('x')).size() == 0",
+        "a.labels.exists(k, v, k in b.labels && b.labels[k] == v)", "d.x > 3 && d['y'] in d.z",
+        "cel.bind(x, a.count, x * x)",
+    ],
 )
 def test_ordinary_policies_are_emitted(text: str) -> None:
     assert emitted(text)
@@ -227,7 +263,10 @@ def test_a_shared_error_does_not_keep_a_growing_traceback() -> None:
         ("1 / a.count > 0", {"count": 0}, "division by zero"),
         ("1 % a.count > 0", {"count": 0}, "modulus by zero"),
         ("a.ratio < 1.0", {"ratio": math.nan}, "NaN values cannot be ordered"),
-        ("a.created < timestamp(0)", {"created": "yesterday"}, "`yesterday` is not a timestamp: write it as 2006-01-02T15:04:05Z"),
+        (
+            "a.created < timestamp(0)", {"created": "yesterday"},
+            "`yesterday` is not a timestamp: write it as 2006-01-02T15:04:05Z",
+        ),
     ],
 )
 def test_a_malformed_object_is_an_error_and_never_an_answer(text: str, thing_: object, message: str) -> None:
@@ -241,7 +280,8 @@ def test_a_malformed_object_is_an_error_and_never_an_answer(text: str, thing_: o
 @pytest.mark.parametrize(
     ("text", "thing_", "value"),
     [
-        ("a.requests.cpu", {"requests": {}}, 0), ("a.requests['nvidia.com/gpu']", {"requests": {"nvidia.com/gpu": 2}}, 2),
+        ("a.requests.cpu", {"requests": {}}, 0),
+        ("a.requests['nvidia.com/gpu']", {"requests": {"nvidia.com/gpu": 2}}, 2),
         ("a.ratio", {"ratio": 2}, 2.0), ("-7 / a.count", {"count": 2}, -3), ("-7 % a.count", {"count": 2}, -1),
         ("7 % a.count", {"count": -2}, 1), ("a.created", {"created": "1970-01-01T00:00:01Z"}, Timestamp(10**9)),
         ("has(a.inner)", {"inner": None}, False), ("has(a.labels.x)", {"labels": {"x": None}}, True),
@@ -260,7 +300,9 @@ def test_a_definition_is_evaluated_at_most_once_and_only_when_it_is_needed() -> 
     environment = ENVIRONMENT.with_definition("cpu", cpu.checked)
     twice = compile_program("variables.cpu + 1", environment)
     environment = environment.with_definition("more", twice.checked)
-    program = compile_program("a.on && (variables.more > 3 || variables.cpu == 0) && variables.more + variables.cpu > 0", environment)
+    program = compile_program(
+        "a.on && (variables.more > 3 || variables.cpu == 0) && variables.more + variables.cpu > 0", environment,
+    )
     assert program.variables == ("a",)
     reads: list[str] = []
 
@@ -285,7 +327,9 @@ def test_a_failed_definition_is_the_error_of_who_reads_it() -> None:
 
 
 def test_a_runaway_comprehension_is_stopped_and_cannot_be_absorbed() -> None:
-    program = compile_program("a.numbers.all(x, a.numbers.all(y, a.numbers.all(z, x + y + z >= 0))) || true", ENVIRONMENT)
+    program = compile_program(
+        "a.numbers.all(x, a.numbers.all(y, a.numbers.all(z, x + y + z >= 0))) || true", ENVIRONMENT,
+    )
     with pytest.raises(EvaluationError) as caught:
         program.call({"numbers": list(range(1000))})
     assert (caught.value.reason, caught.value.final) == ("CostLimit", True)

@@ -104,8 +104,10 @@ LOOPS = [
     "texts.filter(t, t != '').map(t, t + t).exists(t, t == text)", "labels.all(k, labels[k] != k)",
     "labels.transformMap(k, v, k + v)", "labels.transformList(k, v, v)", "labels.exists(k, v, k == v)",
     "grid.map(row, row.map(x, x * n))", "grid.all(row, row.exists(x, x == n))", "(texts + texts) == texts",
-    "grid.transformList(i, row, i)", "texts.transformMapEntry(i, t, {t: i})", "{'a': texts, text: []}.a.all(t, t < text)",
-    "cel.bind(all, texts + texts, all.map(t, t + text))", "pod.all(x, x == pod)", "[[n], [n, n]].map(r, r.map(x, [x, x]))",
+    "grid.transformList(i, row, i)", "texts.transformMapEntry(i, t, {t: i})",
+    "{'a': texts, text: []}.a.all(t, t < text)",
+    "cel.bind(all, texts + texts, all.map(t, t + text))", "pod.all(x, x == pod)",
+    "[[n], [n, n]].map(r, r.map(x, [x, x]))",
 ]  # fmt: skip
 
 

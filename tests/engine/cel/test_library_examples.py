@@ -37,4 +37,6 @@ def test_every_function_has_an_example_that_is_true(library: str, function: Func
 
 def test_every_function_that_people_call_is_documented() -> None:
     functions = table(*LIBRARIES["newest"], KUBERNETES).values()
-    assert [each.name for each in functions if not each.name.startswith("@not") and not (each.doc and each.example)] == []
+    assert [
+        each.name for each in functions if not each.name.startswith("@not") and not (each.doc and each.example)
+    ] == []

@@ -182,7 +182,10 @@ def test_a_macro_with_another_number_of_arguments_is_a_call():
         ("+ a", ("expected a value, found `+`", 0, "there is no unary `+`")),
         ("if a then b else c", ("`if` is a reserved word", 0, "a choice is written `condition ? value : other`")),
         ("if (a) b else c", ("`if` is a reserved word", 0, "a choice is written `condition ? value : other`")),
-        ("b if a else c", ("expected an operator or the end, found `if`", 2, "a choice is written `condition ? value : other`")),
+        (
+            "b if a else c",
+            ("expected an operator or the end, found `if`", 2, "a choice is written `condition ? value : other`"),
+        ),
         ("x in ('a', 'b')", ("expected `)`, found `,`", 9, "a list is written `[...]`, as in `x in ['a', 'b']`")),
         ("x > 10Gi", ("expected an operator or the end, found `Gi`", 6, "a number has no unit: write `10737418240`")),
         ("x > 5s", ("expected an operator or the end, found `s`", 5, "a number has no unit: write `duration('5s')`")),
@@ -192,13 +195,20 @@ def test_a_macro_with_another_number_of_arguments_is_a_call():
         ("x > 60%", ("expected a value, found the end of the expression", 7, (
             "`%` is the remainder of a division; a percentage is a number, as in `x * 100 / y > 60`"))),
         ("x not in y", ("expected an operator or the end, found `not`", 2, "did you mean `!(x in y)`?")),
-        ("x[1:2]", ("expected `]`, found `:`", 3, "a part of a list is `x.slice(1, 2)`, of a text `x.substring(1, 2)`")),
+        (
+            "x[1:2]",
+            ("expected `]`, found `:`", 3, "a part of a list is `x.slice(1, 2)`, of a text `x.substring(1, 2)`"),
+        ),
         ("x?.y", ("expected `:`, found the end of the expression", 4, "did you mean `.?`, an optional field?")),
         ("'it's'", (
-            "expected an operator or the end, found `s`", 4, "`+` joins texts, and a quote inside of a text is written `\\'`",
+            "expected an operator or the end, found `s`", 4,
+            "`+` joins texts, and a quote inside of a text is written `\\'`",
         )),
         ("(a", ("expected `)`, found the end of the expression", 2, "the `(` at line 1, column 1 is not closed")),
-        ("[1,\n 2", ("expected `,` or `]`, found the end of the expression", 6, "the `[` at line 1, column 1 is not closed")),
+        (
+            "[1,\n 2",
+            ("expected `,` or `]`, found the end of the expression", 6, "the `[` at line 1, column 1 is not closed"),
+        ),
         ("a)", ("expected an operator or the end, found `)`", 1, "")),
         ("f(a,)", ("expected a value, found `)`", 4, "the arguments of a call take no trailing comma")),
         ("{1}", ("expected `:`, found `}`", 2, "")),
@@ -313,8 +323,11 @@ def test_ids_are_unique_and_count_from_one():
 
 
 WORDS = st.sampled_from(
-    ["a", "b.c", "has(", "x.all(y,", "(", ")", "[", "]", "{", "}", ",", ":", "?", ".", "1", "1u", "-", "!", "&&", "||", "==",
-     "in", "'s'", "b'\\x00'", "r'", "\"", "if", "null", "`a`", "/", "//", "\n", " ", "1e9", ".5", "true", "\\", "=", "T{", "\u2028"]
+    [
+        "a", "b.c", "has(", "x.all(y,", "(", ")", "[", "]", "{", "}", ",", ":", "?", ".", "1", "1u", "-", "!", "&&",
+        "||", "==", "in", "'s'", "b'\\x00'", "r'", "\"", "if", "null", "`a`", "/", "//", "\n", " ", "1e9", ".5", "true",
+        "\\", "=", "T{", "\u2028",
+    ]
 )  # fmt: skip
 
 
@@ -336,7 +349,9 @@ def test_reading_anything_gives_a_tree_or_a_complaint(text: str):
 
 
 def expressions() -> st.SearchStrategy[str]:
-    leaves = st.sampled_from(["a", ".b", "1", "-1", "2u", "1.5", "-0.5", "'t'", "b'o'", "null", "true", "x.y", "[]", "{}"])
+    leaves = st.sampled_from(
+        ["a", ".b", "1", "-1", "2u", "1.5", "-0.5", "'t'", "b'o'", "null", "true", "x.y", "[]", "{}"],
+    )
 
     def extend(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         operators = st.sampled_from(["||", "&&", "<", "==", "in", "+", "-", "*", "%"])
@@ -365,7 +380,11 @@ def shape(node: Expr) -> object:
             return type(value), repr(value), unsigned
         case Call(function="_&&_" | "_||_" as function):
             return function, *terms(node, function)
-    own = [getattr(node, name) for name in ("name", "field", "function", "test", "optional", "macro", "variable", "rooted") if hasattr(node, name)]
+    own = [
+        getattr(node, name)
+        for name in ("name", "field", "function", "test", "optional", "macro", "variable", "rooted")
+        if hasattr(node, name)
+    ]
     return type(node), own, [shape(child) for child in children(node)]
 
 

@@ -35,20 +35,26 @@ def test_what_is_the_same_for_all_rows_is_one_part() -> None:
 def test_parts_say_what_they_read_what_is_kept_and_what_they_cost() -> None:
     (part,) = describe(compile_program("toleratesNode(pod, node)", FILTER))
     assert (part.rows, part.decision) == (("node.spec.taints",), ("pod.spec.tolerations",))
-    assert part.kept == "the column for each pod.spec.tolerations, once they come again; rows that change are evaluated anew"
+    assert part.kept == (
+        "the column for each pod.spec.tolerations, once they come again; rows that change are evaluated anew"
+    )
     assert (part.cost.low, part.cost.high) == (2, 2 + 1 + 3 * 100 * 50)
 
 
 def test_variables_are_plans_of_their_own() -> None:
     scope = FILTER.with_definition("cpu", compile_program("usage.cpu * 100", FILTER).checked)
     parts = describe(compile_program("variables.cpu < 65", scope))
-    assert [(part.text, part.way.value) for part in parts] == [("variables.cpu < 65", "by column"), ("variables.cpu", "variable")]
+    assert [(part.text, part.way.value) for part in parts] == [
+        ("variables.cpu < 65", "by column"), ("variables.cpu", "variable"),
+    ]
 
 
 def test_what_is_not_pure_is_evaluated_row_by_row() -> None:
     scope = FILTER.with_functions(Function("draw", (Overload("draw", (INT,), INT, lambda _: 4, pure=False),)))
     parts = describe(compile_program("draw(1) > requested.cpu", scope))
-    assert [(part.text, part.way.value, part.kept) for part in parts] == [("draw(1) > requested.cpu", "row by row", "nothing")]
+    assert [(part.text, part.way.value, part.kept) for part in parts] == [
+        ("draw(1) > requested.cpu", "row by row", "nothing"),
+    ]
 
 
 def test_paths_are_shown_as_they_are_written() -> None:

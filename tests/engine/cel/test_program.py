@@ -56,8 +56,10 @@ def test_a_missing_variable_is_an_error_where_it_is_read() -> None:
 @pytest.mark.parametrize(
     ("text", "cost"),
     [
-        ("1 + 2", 1), ("[1, 2, 3].all(x, x > 0)", 16), ("[1, 2, 3].exists(x, x == 3)", 19), ("[1, 2, 3].map(x, x * 2)", 43),
-        ("[1, 2, 3].filter(x, x > 1)", 33), ("[1, 2, 3].exists_one(x, x > 1)", 12), ("pod.name == 'web'", 3), ("has(pod.name)", 1), ("'x' in ['x', 'y']", 0),
+        ("1 + 2", 1), ("[1, 2, 3].all(x, x > 0)", 16), ("[1, 2, 3].exists(x, x == 3)", 19),
+        ("[1, 2, 3].map(x, x * 2)", 43),
+        ("[1, 2, 3].filter(x, x > 1)", 33), ("[1, 2, 3].exists_one(x, x > 1)", 12), ("pod.name == 'web'", 3),
+        ("has(pod.name)", 1), ("'x' in ['x', 'y']", 0),
     ],
 )
 def test_costs_are_kubernetes_units(text: str, cost: int) -> None:
@@ -105,7 +107,10 @@ def test_an_explanation_leaves_out_what_was_not_evaluated_and_what_happens_in_lo
 
 @pytest.mark.parametrize(
     ("text", "offset"),
-    [("1 + pod.x", 7), ("n / 0", 2), ("[1][n]", 3), ("pod.labels['y']", 10), ("int(pod.name)", 3), ("pod.priority && true", 13)],
+    [
+        ("1 + pod.x", 7), ("n / 0", 2), ("[1][n]", 3), ("pod.labels['y']", 10), ("int(pod.name)", 3),
+        ("pod.priority && true", 13),
+    ],
 )
 def test_an_error_points_at_the_node_that_failed(text: str, offset: int) -> None:
     with pytest.raises(EvaluationError) as caught:
@@ -116,9 +121,12 @@ def test_an_error_points_at_the_node_that_failed(text: str, offset: int) -> None
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("pod.?labels.?app.orValue('none')", "web"), ("pod.?labels.?zone.orValue('none')", "none"), ("pod[?'x'].hasValue()", False),
-        ("[?pod.?name, ?pod.?x]", ["web"]), ("{?'a': pod.?name, ?'b': pod.?x}", {"a": "web"}), ("pod.?priority.optMap(x, x * 2).value()", 10),
-        ("optional.none().orValue(1 / 1)", 1), ("optional.of(1).orValue(1 / 0)", 1), ("[1, 2, 3].transformMap(i, v, v > 1, v * 10)", {1: 20, 2: 30}),
+        ("pod.?labels.?app.orValue('none')", "web"), ("pod.?labels.?zone.orValue('none')", "none"),
+        ("pod[?'x'].hasValue()", False),
+        ("[?pod.?name, ?pod.?x]", ["web"]), ("{?'a': pod.?name, ?'b': pod.?x}", {"a": "web"}),
+        ("pod.?priority.optMap(x, x * 2).value()", 10),
+        ("optional.none().orValue(1 / 1)", 1), ("optional.of(1).orValue(1 / 0)", 1),
+        ("[1, 2, 3].transformMap(i, v, v > 1, v * 10)", {1: 20, 2: 30}),
         ("{'a': 1}.transformMapEntry(k, v, {v: k})", {1: "a"}), ("cel.bind(x, 1 / 0, true)", True),
     ],
 )
@@ -129,5 +137,9 @@ def test_what_is_not_emitted_is_evaluated_all_the_same(text: str, value: object)
 def test_programs_of_one_expression_do_not_share_what_a_call_computed() -> None:
     definition = compile_program("n + 1", ENVIRONMENT).checked
     environment = ENVIRONMENT.with_definition("next", definition)
-    program = Program.of(compile_program("[variables.next, variables.next].all(x, x == variables.next) ? variables.next : 0", environment).checked)
+    program = Program.of(
+        compile_program(
+            "[variables.next, variables.next].all(x, x == variables.next) ? variables.next : 0", environment,
+        ).checked,
+    )
     assert [program.call(each) for each in (1, 5, 1)] == [2, 6, 2]

@@ -205,7 +205,8 @@ COSTLY = {
     "searching for one large pattern": "('ab' + variables.v).matches('(.{0,900}b){1}(.{0,900}c)')",
     "finding one large pattern": "('ab' + variables.v).findAll('(.{0,900}b){1}(.{0,900}c)').size()",
     "searching for large patterns": "lists.range(900).filter(x, variables.v.substring(0, 3000).matches('(.{0,900}c)'))",
-    "searching for patterns": "lists.range(90).filter(x, variables.v.matches('(.?.?.?.?.?.?.?.?.?){100}' + string(x))).size()",
+    "searching for patterns": "lists.range(90).filter(x, variables.v.matches('(.?.?.?.?.?.?.?.?.?){100}' + "
+                              "string(x))).size()",
 }
 
 
@@ -220,8 +221,10 @@ def test_long_texts_are_no_way_around(text: str) -> None:
     "lists.range(1000000000).size()", "[1, 2].map(x, lists.range(99999)).flatten().size()",
     "lists.range(99999).map(x, lists.range(99999)).size()", "9223372036854775807 * 9223372036854775807 > 0",
     "quantity('1e400').add(quantity('1e-9')).isGreaterThan(quantity('1'))", "quantity('9' + '9' + 'E').asInteger() > 0",
-    "duration('9223372036854775807' + 's') > duration('0s')", "timestamp('9999-12-31T23:59:59Z') + duration('2562047h') > timestamp(0)",
-    "('%.1000000000' + 'f').format([1.0]).size()", "'%.1000f'.format([1e308]).size()", "math.bitShiftLeft(1, 9223372036854775807)",
+    "duration('9223372036854775807' + 's') > duration('0s')",
+    "timestamp('9999-12-31T23:59:59Z') + duration('2562047h') > timestamp(0)",
+    "('%.1000000000' + 'f').format([1.0]).size()", "'%.1000f'.format([1e308]).size()",
+    "math.bitShiftLeft(1, 9223372036854775807)",
     "int('9' + '99999999999999999999999999999999999')", "double('1e' + '999999999999') > 0.0",
 ])  # fmt: skip
 def test_absurd_amounts_are_errors_or_values_at_once(text: str) -> None:
@@ -229,9 +232,13 @@ def test_absurd_amounts_are_errors_or_values_at_once(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [
-    "matchesSelector({'a': 'b'}, dyn({'matchExpressions': [{'key': dyn('a'), 'operator': dyn('In'), 'values': dyn(V)}]}))",
     (
-        "matchesNodeAffinity(dyn({'spec': {'affinity': {'nodeAffinity': {'requiredDuringSchedulingIgnoredDuringExecution':"
+        "matchesSelector({'a': 'b'}, dyn({'matchExpressions': [{'key': dyn('a'), 'operator': dyn('In'), 'values': "
+        "dyn(V)}]}))"
+    ),
+    (
+        "matchesNodeAffinity(dyn({'spec': {'affinity': {'nodeAffinity': "
+        "{'requiredDuringSchedulingIgnoredDuringExecution':"
         " {'nodeSelectorTerms': [{'matchFields': [{'values': dyn(V)}]}]}}}}}), dyn({}))"
     ),
     "gpuWorth([dyn({'models': dyn(V)})], 1, [1], '') > 0.0", "resourceList(dyn({'cpu': dyn(V)})).cpu > 0",
@@ -245,14 +252,17 @@ def test_functions_of_objects_look_through_what_they_read(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [
-    "qosClass(dyn({'spec': {'containers': variables.v}})) == ''", "priorityBand(dyn({'spec': {'containers': variables.v}})) == ''",
+    "qosClass(dyn({'spec': {'containers': variables.v}})) == ''",
+    "priorityBand(dyn({'spec': {'containers': variables.v}})) == ''",
     "tolerates(dyn({'spec': {'tolerations': variables.v}}), dyn({'key': 'a'}))",
     "toleratesNode(dyn({'spec': {'tolerations': variables.v}}), dyn({'spec': {'taints': variables.v}}))",
     "ownedBy(dyn({'metadata': {'ownerReferences': variables.v}}), 'Job')",
 ])
 def test_functions_of_objects_count_what_a_loop_makes_them_do(text: str) -> None:
     place = environment(Slot.FILTER)
-    place = scope_with("[dyn({'effect': 'NoSchedule'})]", "Y + Y", 14, replace(place, limits=replace(place.limits, cost=1_000_000)))
+    place = scope_with(
+        "[dyn({'effect': 'NoSchedule'})]", "Y + Y", 14, replace(place, limits=replace(place.limits, cost=1_000_000)),
+    )
     with pytest.raises(EvaluationError) as caught:
         compile_program(f"lists.range(1000).all(x, ({text}) || true)", place).evaluate({})
     assert caught.value.reason == "CostLimit"
@@ -261,7 +271,8 @@ def test_functions_of_objects_count_what_a_loop_makes_them_do(text: str) -> None
 # --- the table of functions ------------------------------------------------------------------------------------------
 
 HANDED_ON = {
-    "add_list", "index_list", "index_map", "in_map", "type", "to_dyn", "list_slice", "list_first", "list_last", "optional_of",
+    "add_list", "index_list", "index_map", "in_map", "type", "to_dyn", "list_slice", "list_first", "list_last",
+    "optional_of",
     "optional_ofNonZeroValue", "optional_hasValue", "optional_value", "optional_orValue_value", "optional_or_optional",
 }  # fmt: skip
 """Overloads that look at no more than kind, size or one element of an argument: all others count their steps."""
@@ -297,7 +308,9 @@ def test_a_function_that_says_nothing_is_taken_to_look_through_all() -> None:
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.floats(allow_nan=False, width=16) | st.text(max_size=30),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4) | inner.map(Optional),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(
+        st.text(max_size=12), inner, max_size=4,
+    ) | inner.map(Optional),
     max_leaves=20,
 )
 
@@ -346,5 +359,7 @@ def test_an_ordinary_value_is_shown_whole() -> None:
 def test_equal_parts_of_objects_that_were_read_are_compared_as_before() -> None:
     pod = {"metadata": {"labels": {f"key-{number}": "x" * 50 for number in range(200)}}}
     place = Environment(functions=EVERY).with_variables(Variable("a", DYN), Variable("b", DYN))
-    program = compile_program("a == b && a.metadata.labels == b.metadata.labels && b in [1.5, a]", replace(place, homogeneous_literals=False))
+    program = compile_program(
+        "a == b && a.metadata.labels == b.metadata.labels && b in [1.5, a]", replace(place, homogeneous_literals=False),
+    )
     assert program.evaluate({"a": pod, "b": {**pod}}) is True

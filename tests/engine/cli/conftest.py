@@ -65,7 +65,9 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 def node(name: str, cpu: str = "4", **more: Any) -> dict[str, Any]:
     return {
         "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}, "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "metadata": {
+            "name": name, "labels": {"kubernetes.io/hostname": name}, "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
         "spec": more,
         "status": {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "10"}},
     }

@@ -31,7 +31,8 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "p.yaml").write_text(POLICIES, encoding="utf-8")
     return tmp_path / "policies", write_dump(tmp_path / "cluster.json", [
-        node("cool"), node("hot"), metric("cool", "1"), metric("hot", "3"), pod("web-1", "1", "cool"), pod("web-2", "1"),
+        node("cool"), node("hot"), metric("cool", "1"), metric("hot", "3"), pod("web-1", "1", "cool"),
+        pod("web-2", "1"),
     ])
 
 
@@ -50,7 +51,8 @@ def test_findings_and_what_each_policy_is_about_are_printed(run: Run, files: tup
     assert [" ".join(line.split()) for line in done.out.splitlines()] == [
         "", "warnings", "policy rule finding what was found",
         "never matches-nothing `match.pods` takes none of 2 pods", "",
-        "what each policy is about", "policy framework pods nodes rules: asked, refused, failed (pairs of a pod and a node)",
+        "what each policy is about",
+        "policy framework pods nodes rules: asked, refused, failed (pairs of a pod and a node)",
         "cool scheduler 2 of 2 2 of 2 below 4 2 0", "never scheduler 0 of 2 2 of 2", "",
         "1 warning and 0 notes about 2 policies over 2 nodes and 2 pods",
     ]
@@ -59,14 +61,17 @@ def test_findings_and_what_each_policy_is_about_are_printed(run: Run, files: tup
 def test_the_json_holds_findings_and_policies(run: Run, files: tuple[Path, Path]):
     found = run("audit", files[0], "--cluster", files[1], "--output", "json").json
     assert found["findings"] == [{
-        "level": "warning", "finding": "matches-nothing", "message": "`match.pods` takes none of 2 pods", "policy": "never",
+        "level": "warning", "finding": "matches-nothing", "message": "`match.pods` takes none of 2 pods",
+        "policy": "never",
         "framework": "scheduler", "origin": f"{files[0]}/p.yaml:3", "examples": [],
     }]
     assert (found["nodes"], found["pods"], [each["policy"] for each in found["policies"]]) == (2, 2, ["cool", "never"])
 
 
 @pytest.mark.parametrize(("options", "code"), [((), 0), (("--strict",), 6)])
-def test_warnings_end_with_six_only_where_that_is_asked_for(run: Run, files: tuple[Path, Path], options: tuple[str, ...], code: int):
+def test_warnings_end_with_six_only_where_that_is_asked_for(
+    run: Run, files: tuple[Path, Path], options: tuple[str, ...], code: int,
+):
     assert run("audit", files[0], "--cluster", files[1], *options).exit == code
 
 
@@ -77,8 +82,13 @@ def test_strict_is_content_with_policies_that_do_their_work(run: Run, files: tup
 
 def test_the_moment_decides_whether_metrics_count(run: Run, files: tuple[Path, Path]):
     done = run("audit", files[0], "--cluster", files[1], "--now", "2026-01-02T13:00:00Z", "--output", "json")
-    assert [(each["finding"], each["message"], each["examples"]) for each in done.json["findings"] if "policy" not in each] == [
-        ("expired-metrics", "the metric of 2 nodes of 2 is expired, the oldest of 3,600 s; read by `cool`", ["cool", "hot"]),
+    assert [
+        (each["finding"], each["message"], each["examples"]) for each in done.json["findings"] if "policy" not in each
+    ] == [
+        (
+            "expired-metrics", "the metric of 2 nodes of 2 is expired, the oldest of 3,600 s; read by `cool`",
+            ["cool", "hot"],
+        ),
     ]
 
 

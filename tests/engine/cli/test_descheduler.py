@@ -51,7 +51,9 @@ def drain(tmp_path: Path) -> Path:
 
 
 def test_what_would_be_evicted_and_what_stays_is_told(run: Run, hot: Path, drain: Path):
-    done = run("descheduler", "--once", "--dry-run", "--cluster", hot, "--policies", drain, "--cycles", "2", "-o", "json")
+    done = run(
+        "descheduler", "--once", "--dry-run", "--cluster", hot, "--policies", drain, "--cycles", "2", "-o", "json",
+    )
     assert (done.exit, done.err) == (0, "")
     found = done.json
     assert [(each["pod"], each["plugin"], each["rule"]) for each in found["evicted"]] == [
@@ -72,7 +74,8 @@ def test_one_look_is_no_anomaly(run: Run, hot: Path, drain: Path):
 def test_a_configuration_is_checked_strictly(run: Run, hot: Path, tmp_path: Path):
     path = tmp_path / "config.yaml"
     path.write_text(
-        "apiVersion: descheduler/v1alpha2\nkind: DeschedulerConfiguration\nprofiles:\n- name: p\n  plugin:\n    balance: {}\n",
+        "apiVersion: descheduler/v1alpha2\nkind: DeschedulerConfiguration\nprofiles:\n- name: p\n  plugin:\n"
+        "    balance: {}\n",
     )
     done = run("descheduler", "--once", "--dry-run", "--cluster", hot, "--config", path)
     assert (done.exit, done.out) == (3, "")
@@ -96,9 +99,13 @@ def test_a_cycle_in_which_nothing_runs_says_so(run: Run, hot: Path):
 
 def test_only_one_dry_cycle_is_offered(run: Run, hot: Path, tmp_path: Path):
     assert [run("descheduler", *arguments, "--cluster", hot).err for arguments in (
-        ("--once",), ("--once", "--dry-run", "--config", tmp_path / "gone"), ("--once", "--dry-run", "--config", tmp_path),
+        ("--once",), ("--once", "--dry-run", "--config", tmp_path / "gone"),
+        ("--once", "--dry-run", "--config", tmp_path),
     )] == [
-        "koord-policy: evicting pods in a loop is not available yet: say `--once --dry-run` to see what would be evicted\n",
+        (
+            "koord-policy: evicting pods in a loop is not available yet: say `--once --dry-run` to see what would be "
+            "evicted\n"
+        ),
         f"koord-policy: there is no file `{tmp_path}/gone`: `--config` takes a DeschedulerConfiguration\n",
         f"koord-policy: `{tmp_path}` is a directory: `--config` takes a DeschedulerConfiguration, a file\n",
     ]

@@ -13,7 +13,9 @@ HEAD = "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetad
 
 
 def policy(name: str, expression: str, message: str = "no") -> str:
-    return HEAD.replace("NAME", name) + f"  filter:\n  - {{name: rule, expression: {json.dumps(expression)}, message: {json.dumps(message)}}}\n"
+    return HEAD.replace(
+        "NAME", name,
+    ) + f"  filter:\n  - {{name: rule, expression: {json.dumps(expression)}, message: {json.dumps(message)}}}\n"
 
 
 @pytest.fixture
@@ -46,10 +48,14 @@ def counts(found: Any) -> dict[str, int]:
 def test_the_json_holds_everything(run: Run, sets: dict[str, Path], cluster: Path):
     done = run("diff", sets["free"], sets["strict"], "--cluster", cluster, "--output", "json")
     found = done.json
-    assert (done.exit, done.err, found["now"], found["seed"], found["budgets"]) == (0, "", "2026-01-02T12:00:00Z", 0, [])
+    assert (done.exit, done.err, found["now"], found["seed"], found["budgets"]) == (
+        0, "", "2026-01-02T12:00:00Z", 0, [],
+    )
     assert counts(found) == {"moved": 1, "nowPending": 1, "nodesLost": 1, "nowMisfits": 1, "otherBestNode": 3}
     cause = {"plugin": "off", "rule": "rule", "reason": "not on cool"}
-    assert found["difference"]["moved"] == [{"pod": "shop/web-2", "old": "cool", "new": "hot", "oldScore": 622, "newScore": None, "cause": cause}]
+    assert found["difference"]["moved"] == [
+        {"pod": "shop/web-2", "old": "cool", "new": "hot", "oldScore": 622, "newScore": None, "cause": cause},
+    ]
     assert found["difference"]["added"] == {
         "pending": [{"pod": "shop/web-3", "node": "hot", "reasons": {"Insufficient cpu": 1, "not on cool": 1}}],
         "refused": [{**cause, "pairs": 3, "pods": ["shop/web-1", "shop/web-2", "shop/web-3"], "nodes": ["cool"]}],
@@ -65,7 +71,8 @@ def test_the_tables_name_counts_and_examples(run: Run, sets: dict[str, Path], cl
     done = run("diff", sets["free"], sets["strict"], "--cluster", cluster)
     assert done.exit == 0
     assert [" ".join(line.split()) for line in done.out.splitlines()[2:]] == [
-        "old new change", "pods placed 2 1 -1", "pods pending 1 2 +1", "running pods whose node would refuse them 0 1 +1",
+        "old new change", "pods placed 2 1 -1", "pods pending 1 2 +1",
+        "running pods whose node would refuse them 0 1 +1",
         "pods that would be evicted 0 0", "nodes whose best-effort pods are held back 0 0", "hot nodes 2 1 -1",
         "spread of requested cpu (% points) 0.00 12.50 +12.50", "spread of used cpu (% points) 25.00 35.62 +10.62",
         "kinds of failures 0 0", "",
@@ -77,7 +84,8 @@ def test_the_tables_name_counts_and_examples(run: Run, sets: dict[str, Path], cl
         "running pods whose node would refuse them now: 1", "pods rule such as",
         "1 off (rule): not on cool shop/web-1 on cool", "",
         "scores by plugin, mean over nodes and kinds of pods (0 of 3 weighted sums differ, by +0.0 on average)",
-        "plugin weight before weight now mean before mean now", "NodeAffinity 2 2 50.0 0.0", "NodeResourcesFit 1 1 66.5 73.3",
+        "plugin weight before weight now mean before mean now", "NodeAffinity 2 2 50.0 0.0",
+        "NodeResourcesFit 1 1 66.5 73.3",
         "NodeResourcesBalancedAllocation 1 1 62.2 62.0", "",
         "kinds of pods with another best node", "pods such as old best new best", "1 shop/web-1 cool hot",
         "1 shop/web-2 cool hot", "1 shop/web-3 cool hot",
@@ -102,7 +110,9 @@ def test_what_policies_and_clusters_say_is_never_markup(run: Run, tmp_path: Path
     evil = "</details>| `x` [link](http://evil) <img src=x> @team #1\u202e\x1b[31m"
     (tmp_path / "old.yaml").write_text(policy("off", "true"), encoding="utf-8")
     (tmp_path / "new.yaml").write_text(policy("off", "nodeInfo.name != 'cool'", evil), encoding="utf-8")
-    dump = write_dump(tmp_path / "c.json", [node("cool"), node("hot"), pod("web-1", "1", "cool"), pod("a|b<c>\n# x", "1")])
+    dump = write_dump(
+        tmp_path / "c.json", [node("cool"), node("hot"), pod("web-1", "1", "cool"), pod("a|b<c>\n# x", "1")],
+    )
     arguments = ("diff", tmp_path / "old.yaml", tmp_path / "new.yaml", "--cluster", dump)
     markdown, text = run(*arguments, "--output", "markdown").out, run(*arguments).out
     assert "shop/a&#124;b&#60;c&#62; &#35; x" in markdown
@@ -114,10 +124,13 @@ def test_what_policies_and_clusters_say_is_never_markup(run: Run, tmp_path: Path
 
 @pytest.mark.parametrize(("budget", "code"), [
     (("--max-moved", "1"), 0), (("--max-moved", "50%"), 0), (("--max-moved", "1%"), 6), (("--max-pending", "0"), 6),
-    (("--max-evicted", "0"), 0), (("--max-suppressed", "0"), 0), (("--max-misfits", "100%"), 0), (("--max-misfits", "0"), 6),
+    (("--max-evicted", "0"), 0), (("--max-suppressed", "0"), 0), (("--max-misfits", "100%"), 0),
+    (("--max-misfits", "0"), 6),
     (("--max-moved", "1", "--max-pending", "0"), 6),
 ])
-def test_budgets_decide_the_exit_code(run: Run, sets: dict[str, Path], cluster: Path, budget: tuple[str, ...], code: int):
+def test_budgets_decide_the_exit_code(
+    run: Run, sets: dict[str, Path], cluster: Path, budget: tuple[str, ...], code: int,
+):
     done = run("diff", sets["free"], sets["strict"], "--cluster", cluster, "--output", "json", *budget)
     assert (done.exit, all(each["within"] for each in done.json["budgets"])) == (code, code == 0)
 
@@ -153,7 +166,10 @@ def test_the_null_device_stands_for_no_policies(run: Run, sets: dict[str, Path],
 def test_a_path_without_documents_is_an_error(run: Run, sets: dict[str, Path], cluster: Path, tmp_path: Path):
     (tmp_path / "empty").mkdir()
     for arguments, told in (
-        ((tmp_path / "empty", sets["free"]), f"there is no policy document in `{tmp_path}/empty`: /dev/null stands for no policies"),
+        (
+            (tmp_path / "empty", sets["free"]),
+            f"there is no policy document in `{tmp_path}/empty`: /dev/null stands for no policies",
+        ),
         ((tmp_path / "gone", sets["free"]), f"there is no file or directory `{tmp_path}/gone`"),
     ):
         done = run("diff", *arguments, "--cluster", cluster)
@@ -209,7 +225,9 @@ def repository(tmp_path: Path, sets: dict[str, Path], monkeypatch: pytest.Monkey
     monkeypatch.chdir(root)
 
     def git(*words: str) -> None:
-        subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e@x", *words], cwd=root, check=True, capture_output=True)
+        subprocess.run(
+            ["git", "-c", "user.name=n", "-c", "user.email=e@x", *words], cwd=root, check=True, capture_output=True,
+        )
 
     git("init", "-q", "-b", "main")
     (root / "policies" / "off.yaml").write_text((sets["free"] / "off.yaml").read_text(), encoding="utf-8")
@@ -238,7 +256,9 @@ def test_a_path_is_relative_to_where_the_command_runs(
 def test_a_problem_of_a_commit_is_told_at_its_place_there(run: Run, repository: Path, cluster: Path):
     (repository / "policies" / "bad.yaml").write_text(policy("bad", "nod.x"), encoding="utf-8")
     subprocess.run(["git", "add", "."], cwd=repository, check=True)
-    subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "-m", "bad"], cwd=repository, check=True)
+    subprocess.run(
+        ["git", "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "-m", "bad"], cwd=repository, check=True,
+    )
     done = run("diff", "main:policies", "policies/off.yaml", "--cluster", cluster)
     assert (done.exit, done.out) == (3, "")
     assert done.err.startswith("main:policies/bad.yaml:6:31: error: no variable `nod` at filter")
@@ -247,7 +267,8 @@ def test_a_problem_of_a_commit_is_told_at_its_place_there(run: Run, repository: 
 @pytest.mark.parametrize(("old", "told"), [
     ("gone:policies", "git knows no commit `gone`"), ("main:nothing", "the commit `main` holds nothing at `nothing`"),
     ("--upload-pack=x:y", "there is no option"), ("main:", "`main:` is no file, and no REF:PATH of git"),
-    ("git:main", "`git:main` is no file, and no REF:PATH of git"), ("git:-x:policies", "`-x` is not the name of a commit"),
+    ("git:main", "`git:main` is no file, and no REF:PATH of git"),
+    ("git:-x:policies", "`-x` is not the name of a commit"),
     ("main:../outside", "is outside repository"),
 ])
 def test_what_git_does_not_have_is_a_usage_error(run: Run, repository: Path, cluster: Path, old: str, told: str):
@@ -259,24 +280,32 @@ def test_what_git_does_not_have_is_a_usage_error(run: Run, repository: Path, clu
 def test_a_link_in_a_commit_is_not_followed(run: Run, repository: Path, cluster: Path):
     (repository / "policies" / "link.yaml").symlink_to("/etc/passwd")
     subprocess.run(["git", "add", "."], cwd=repository, check=True)
-    subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "-m", "link"], cwd=repository, check=True)
+    subprocess.run(
+        ["git", "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "-m", "link"], cwd=repository, check=True,
+    )
     done = run("diff", "main:policies", "policies/off.yaml", "--cluster", cluster)
     assert (done.exit, done.err) == (3, "error: cannot read `main:policies/link.yaml`: it is not a file\n")
 
 
 def test_files_of_a_commit_are_read_whole_whatever_is_in_them(run: Run, repository: Path, cluster: Path):
     (repository / "policies" / "empty.yaml").write_bytes(b"")
-    (repository / "policies" / "odd \u00e4\n.yaml").write_text("# blob 12\n\n\n" + policy("odd", "true"), encoding="utf-8")
+    (repository / "policies" / "odd \u00e4\n.yaml").write_text(
+        "# blob 12\n\n\n" + policy("odd", "true"), encoding="utf-8",
+    )
     (repository / "policies" / "last.yaml").write_bytes(policy("last", "true").rstrip("\n").encode())
     (repository / "policies" / "bad.yaml").write_bytes(b"a: \x80")
     subprocess.run(["git", "add", "."], cwd=repository, check=True)
-    subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "-m", "odd"], cwd=repository, check=True)
+    subprocess.run(
+        ["git", "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "-m", "odd"], cwd=repository, check=True,
+    )
     done = run("diff", "main:policies", "policies", "--cluster", cluster)
     assert done.exit == 3
     assert "main:policies/bad.yaml:1:4: error: byte 0x80 at offset 3 is not UTF-8" in done.err
     (repository / "policies" / "bad.yaml").unlink()
     subprocess.run(["git", "add", "."], cwd=repository, check=True)
-    subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "-m", "even"], cwd=repository, check=True)
+    subprocess.run(
+        ["git", "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "-m", "even"], cwd=repository, check=True,
+    )
     done = run("diff", "main:policies", "policies", "--cluster", cluster)
     assert (done.exit, "nothing changes" in done.out) == (0, True)
 
@@ -286,7 +315,9 @@ def test_a_pod_of_the_trace_that_is_in_the_cluster_already_is_refused(run: Run, 
     taken["metadata"]["namespace"] = "default"
     dump = write_dump(trace / "taken.json", [node("cool"), taken])
     done = run("diff", sets["free"], sets["strict"], "--trace", trace, "--cluster", dump)
-    assert (done.exit, done.out, done.err) == (3, "", "koord-policy: the pod `default/p1` of the trace is in the cluster already\n")
+    assert (done.exit, done.out, done.err) == (
+        3, "", "koord-policy: the pod `default/p1` of the trace is in the cluster already\n",
+    )
 
 
 def test_a_limit_takes_the_first_pods_by_priority(run: Run, sets: dict[str, Path], tmp_path: Path):
@@ -298,7 +329,8 @@ def test_a_limit_takes_the_first_pods_by_priority(run: Run, sets: dict[str, Path
 @pytest.mark.parametrize(("options", "told"), [
     (("--trace", "nowhere"), "there is no file `nowhere`"), (("--limit", "0"), "`0` is no whole number above 0"),
     (("--hot", "200"), "`200` is no percentage from 1 to 100"), (("--top", "-1"), "`-1` is no whole number above 0"),
-    (("--descheduler-config", "nowhere"), "there is no file `nowhere`"), (("--profile", "nope"), "no policy names the profile `nope`"),
+    (("--descheduler-config", "nowhere"), "there is no file `nowhere`"),
+    (("--profile", "nope"), "no policy names the profile `nope`"),
     (("--max-moved",), "expected one argument"), (("--max-move", "1"), "did you mean `--max-moved`?"),
 ])
 def test_other_options_that_are_wrong_are_usage_errors(
@@ -311,15 +343,21 @@ def test_other_options_that_are_wrong_are_usage_errors(
 
 def test_the_configuration_of_the_descheduler_says_what_runs(run: Run, sets: dict[str, Path], tmp_path: Path):
     config = tmp_path / "descheduler.yaml"
-    config.write_text("apiVersion: descheduler/v1alpha2\nkind: DeschedulerConfiguration\nprofiles:\n- name: p\n", encoding="utf-8")
+    config.write_text(
+        "apiVersion: descheduler/v1alpha2\nkind: DeschedulerConfiguration\nprofiles:\n- name: p\n", encoding="utf-8",
+    )
     (sets["strict"] / "drain.yaml").write_text(
-        "apiVersion: policy.koordinator.sh/v1alpha2\nkind: DeschedulerPlugin\nmetadata: {name: drain}\nspec:\n  type: Balance\n"
-        "  profiles: [q]\n  nodes: {source: usage.cpu > 0}\n  criteria: [{name: c, expression: 'true', message: m}]\n", encoding="utf-8",
+        "apiVersion: policy.koordinator.sh/v1alpha2\nkind: DeschedulerPlugin\nmetadata: {name: drain}\nspec:\n"
+        "  type: Balance\n"
+        "  profiles: [q]\n  nodes: {source: usage.cpu > 0}\n  criteria: [{name: c, expression: 'true', message: m}]\n",
+        encoding="utf-8",
     )
     owned = pod("web-1", "1", "cool")
     owned["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "web", "uid": "u"}]
     dump = write_dump(tmp_path / "c.json", [node("cool"), node("hot"), metric("cool", "1"), metric("hot", "1"), owned])
     for name, evicted in (("p", 0), ("q", 1)):
         config.write_text(config.read_text(encoding="utf-8").replace("name: p", f"name: {name}"), encoding="utf-8")
-        done = run("diff", sets["free"], sets["strict"], "--cluster", dump, "--descheduler-config", config, "--output", "json")
+        done = run(
+            "diff", sets["free"], sets["strict"], "--cluster", dump, "--descheduler-config", config, "--output", "json",
+        )
         assert (done.err, done.json["difference"]["counts"]["nowEvicted"]) == ("", evicted)

@@ -69,7 +69,9 @@ def test_reload_names_the_servers_that_do_not_run_it_and_why(run, server, polici
     digest = run("hash", policies).out.strip()
     assert done.exit == 6
     first, second, last = done.out.splitlines()
-    assert first.startswith(f"{server.url}: `{policies}` holds {digest[:12]}, which is refused: {policies}/policy.yaml:6:")
+    assert first.startswith(
+        f"{server.url}: `{policies}` holds {digest[:12]}, which is refused: {policies}/policy.yaml:6:",
+    )
     assert (second, last) == (f"{nowhere}: cannot be reached: connection refused", f"0 of 2 run {digest[:12]}")
     found = run("reload", "--wait", "abcdef", "--endpoints", server.url, "--timeout", "0", "-o", "json").json
     assert (found["reached"], found["endpoints"][0]["generation"]) == (False, 1)
@@ -85,21 +87,27 @@ def test_status_shows_what_runs_and_its_exit_code_whether_that_is_well(run, serv
     (policies / "policy.yaml").write_text("kind: [")
     server.until(lambda status: not status["policies"]["healthy"])
     done = run("status", "--endpoints", server.url)
-    assert (done.exit, "NOT HEALTHY" in done.out, f"  {policies}/policy.yaml:1:7: error: " in done.out) == (6, True, True)
+    assert (
+        done.exit, "NOT HEALTHY" in done.out, f"  {policies}/policy.yaml:1:7: error: " in done.out,
+    ) == (6, True, True)
     found = run("status", "--endpoints", f"{server.url},{unused()}", "-o", "json")
     assert (found.exit, [each["error"] for each in found.json]) == (6, [None, "cannot be reached: connection refused"])
     assert found.json[0]["status"]["policies"]["generation"] == 1
 
 
 def test_other_priorities_are_described_by_the_best_nodes():
-    assert describe({"verb": "prioritize", "pod": "shop/p", "nodes": 2, "lost": ["a"], "gained": ["b", "c"], "why": []}) == (
+    assert describe(
+        {"verb": "prioritize", "pod": "shop/p", "nodes": 2, "lost": ["a"], "gained": ["b", "c"], "why": []},
+    ) == (
         "shop/p: 2 nodes with another priority, best a, would be b, c")
 
 
 def test_a_rollback_is_told_with_what_it_brought_back(run, server, policies, token):
     edit(server, policies, document(9000), 2)
     done = run("rollback", "--endpoint", server.url, "--token-file", token)
-    assert (done.exit, done.out.startswith(f"{server.url}: generation 1 is in force again, as generation 3 (")) == (0, True)
+    assert (
+        done.exit, done.out.startswith(f"{server.url}: generation 1 is in force again, as generation 3 ("),
+    ) == (0, True)
     assert "generation 1 was brought back, until the directory changes" in run("status", "--endpoints", server.url).out
     done = run("rollback", "--to", "77", "--endpoint", server.url, "--token-file", token)
     assert (done.exit, done.out.startswith(f"{server.url}: no generation `77` is kept (kept are 1 (")) == (5, True)
@@ -140,16 +148,28 @@ def test_where_the_directory_cannot_be_written_the_commands_are_printed(run, sha
                shadowed.url, "--token-file", token)
     assert done.exit == 5
     assert done.out.splitlines()[-2:] == [
-        "  kubectl create configmap policies --namespace shop --from-file=DIR --dry-run=client --output yaml | kubectl replace --namespace shop --filename -",
+        (
+            "  kubectl create configmap policies --namespace shop --from-file=DIR --dry-run=client --output yaml | "
+            "kubectl " "replace --namespace shop --filename -"
+        ),
         f"  koord-policy reload --wait {run('hash', shadow).out.strip()} --timeout 3m"]
 
 
 @pytest.mark.parametrize(("words", "message"), [
     (("status", "--endpoints", "localhost:1"), "`--endpoints`: `localhost:1` is no URL such as http://127.0.0.1:8888"),
-    (("status", "--endpoints", "http://u:p@h"), "`--endpoints`: `http://u:p@h` is no URL such as http://127.0.0.1:8888"),
-    (("status", "--endpoints", "http://h:99999"), "`--endpoints`: `http://h:99999` is no URL such as http://127.0.0.1:8888"),
+    (
+        ("status", "--endpoints", "http://u:p@h"),
+        "`--endpoints`: `http://u:p@h` is no URL such as http://127.0.0.1:8888",
+    ),
+    (
+        ("status", "--endpoints", "http://h:99999"),
+        "`--endpoints`: `http://h:99999` is no URL such as http://127.0.0.1:8888",
+    ),
     (("reload",), "wait for what? name a hash with `--wait`, or a directory with `--wait-for`"),
-    (("promote", "--endpoints", "http://a,http://b"), "name one server: the others follow the directory that is written"),
+    (
+        ("promote", "--endpoints", "http://a,http://b"),
+        "name one server: the others follow the directory that is written",
+    ),
     (("status", "--key", "k"), "`--key` goes with `--cert`"),
 ])
 def test_options_that_cannot_be_meant_are_refused(run, words, message):
@@ -200,7 +220,10 @@ def test_a_wrong_token_is_a_usage_error(run, shadowed, tmp_path):
 
 def test_a_token_that_can_be_guessed_is_refused_at_start(run, policies, tmp_path):
     (tmp_path / "short").write_text("secret\n")
-    done = run("scheduler", "--extender", "--policies", policies, "--admin-token-file", tmp_path / "short", "--bind", "127.0.0.1:0")
+    done = run(
+        "scheduler", "--extender", "--policies", policies, "--admin-token-file", tmp_path / "short", "--bind",
+        "127.0.0.1:0",
+    )
     assert done.exit == 2
     assert done.err == (f"koord-policy: `--admin-token-file`: `{tmp_path / 'short'}` must hold a token of 16 to 4096 "
                         "characters\n")
@@ -219,7 +242,9 @@ def test_servers_are_asked_over_tls_with_a_certificate_of_ones_own(run, policies
     with serving("--policies", policies, "--cluster", dump, *options, context=context(clients)) as client:
         assert client.url.startswith("https://")
         authority = tmp_path / "server-ca.pem"
-        authority.write_text("\n".join(ssl.DER_cert_to_PEM_cert(each) for each in context(clients).get_ca_certs(binary_form=True)))
+        authority.write_text(
+            "\n".join(ssl.DER_cert_to_PEM_cert(each) for each in context(clients).get_ca_certs(binary_form=True)),
+        )
         words = ("status", "--endpoint", client.url)
         done = run(*words, "--ca", authority, "--cert", tmp_path / "mine.pem")
         assert (done.exit, "generation 1, hash" in done.out) == (0, True)

@@ -13,7 +13,9 @@ def test_an_expression_has_a_type_and_a_value(run: Run):
 
 
 def test_variables_are_given_as_json(run: Run):
-    done = run("eval", "names.filter(n, n.startsWith(prefix))", "--var", 'names=["eu-1", "us-1"]', "--var", 'prefix="eu"')
+    done = run(
+        "eval", "names.filter(n, n.startsWith(prefix))", "--var", 'names=["eu-1", "us-1"]', "--var", 'prefix="eu"',
+    )
     assert done.out == 'type   list(string)\nvalue  ["eu-1"]\n'
 
 
@@ -55,11 +57,13 @@ def test_an_error_of_the_evaluation_is_no_value(run: Run):
 
 def test_what_is_read_but_not_given_is_named(run: Run, dump: Path):
     assert run("eval", "usage.cpu").err == (
-        "koord-policy: the expression reads `usage`: name a cluster with `--cluster`, or give it with `--var 'usage=JSON'`\n"
+        "koord-policy: the expression reads `usage`: name a cluster with `--cluster`, or give it with `--var "
+        "'usage=JSON'`\n"
     )
     done = run("eval", "requests.cpu", "--cluster", dump)
     assert done.err == (
-        "koord-policy: the expression reads `requests`: name a pod with `--pod`, or give it with `--var 'requests=JSON'`\n"
+        "koord-policy: the expression reads `requests`: name a pod with `--pod`, or give it with `--var "
+        "'requests=JSON'`\n"
     )
     assert done.exit == 2
 
@@ -81,14 +85,17 @@ def test_one_node_is_evaluated_with_its_steps(run: Run, dump: Path):
     done = run("eval", "usage.cpu * 100 / allocatable.cpu", "--cluster", dump, "--node", "hot", "--steps", "-o", "json")
     assert done.json["value"] == 75
     assert done.json["steps"][:2] == [
-        {"expression": "usage.cpu * 100 / allocatable.cpu", "value": 75}, {"expression": "usage.cpu * 100", "value": 300000},
+        {"expression": "usage.cpu * 100 / allocatable.cpu", "value": 75},
+        {"expression": "usage.cpu * 100", "value": 300000},
     ]
 
 
 def test_the_pod_is_seen(run: Run, dump: Path):
     done = run("eval", "requests.cpu <= allocatable.cpu - requested.cpu", "--cluster", dump, "--pod", "web-3")
     assert done.out == "node   bool\ncool   true\nhot    true\nsmall  false\n"
-    assert run("eval", "podInfo.name", "--cluster", dump, "--pod", "shop/web-2").out == 'type   string\nvalue  "web-2"\n'
+    assert run(
+        "eval", "podInfo.name", "--cluster", dump, "--pod", "shop/web-2",
+    ).out == 'type   string\nvalue  "web-2"\n'
 
 
 def test_the_dump_tells_the_time_unless_it_is_given(run: Run, dump: Path):

@@ -14,7 +14,9 @@ CLUSTER = ROOT / "examples" / "cluster"
 
 
 def test_a_pod_that_stays_is_explained(run: Run):
-    done = run("explain", "shop/web-16", "--eviction", "--cluster", CLUSTER, "--policies", ROOT / "policies" / "descheduler")
+    done = run(
+        "explain", "shop/web-16", "--eviction", "--cluster", CLUSTER, "--policies", ROOT / "policies" / "descheduler",
+    )
     assert (done.exit, done.err) == (5, "")
     assert "  waits       drain-hot-nodes: general-03 is a source in 1 of 5 cycles in a row\n" in done.out
     assert "              cpuPercent 89 %, until at most 80 % (params.highPercent): over by 9 %\n" in done.out
@@ -35,14 +37,23 @@ def test_a_node_that_was_not_adjusted_is_explained(run: Run):
     ((), "which pod? name it, or with `--qos` a node"),
     (("web-101",), "`--cluster` is missing: it says where the pod and the nodes are"),
     (("--qos", "n"), "`--qos` needs a recording: name it with `--replay`"),
-    (("--qos", "worker-2", "--replay", RECORDING), "there is no node `worker-2` in the recording: did you mean `worker-1`?"),
-    (("--qos", "worker-1", "--replay", RECORDING, "--at", "5x"), "`--at`: `5x` is not a duration such as `30s`, `5m` or `1h30m`"),
+    (
+        ("--qos", "worker-2", "--replay", RECORDING),
+        "there is no node `worker-2` in the recording: did you mean `worker-1`?",
+    ),
+    (
+        ("--qos", "worker-1", "--replay", RECORDING, "--at", "5x"),
+        "`--at`: `5x` is not a duration such as `30s`, `5m` or `1h30m`",
+    ),
     (("--qos", "worker-1", "--replay", RECORDING, "--plugin", "BECPUSupress"),
      "there is no QoS plugin `BECPUSupress`: did you mean `BECPUSuppress`?"),
     (("web-101", "--qos", "worker-1"), "a pod means nothing to `--qos`"),
     (("--qos", "worker-1", "--now", "2026-01-01T00:00:00Z"), "`--now` means nothing to `--qos`"),
     (("--qos", "worker-1", "--best", "3"), "`--best` means nothing to `--qos`"),
-    (("web-101", "--cluster", CLUSTER, "--eviction", "--tie-break", "random"), "`--tie-break` means nothing to `--eviction`"),
+    (
+        ("web-101", "--cluster", CLUSTER, "--eviction", "--tie-break", "random"),
+        "`--tie-break` means nothing to `--eviction`",
+    ),
     (("web-101", "--cluster", CLUSTER, "--at", "5s"), "`--at` means nothing to a scheduling decision"),
     (("web-101", "--cluster", CLUSTER, "--eviction", "--node", "general-01"), "`--node` means nothing to `--eviction`"),
     (("web-101", "--cluster", CLUSTER, "--cycles", "3"), "`--cycles` means nothing to a scheduling decision"),

@@ -61,8 +61,13 @@ def asks(client):
     return status, answer.get("NodeNames")
 
 
-@pytest.mark.parametrize(("method", "path", "want"), [
-    ("POST", "/filter", 415), ("POST", "/prioritize", 415), ("POST", "/explain", 415), ("POST", "/status", 405), ("POST", "/nothing", 404)])
+@pytest.mark.parametrize(
+    ("method", "path", "want"),
+    [
+        ("POST", "/filter", 415), ("POST", "/prioritize", 415), ("POST", "/explain", 415), ("POST", "/status", 405),
+        ("POST", "/nothing", 404),
+    ],
+)
 def test_nothing_is_decompressed(client, method, path, want):
     bomb = gzip.compress(bytes(MEBIBYTE), 9)
     client.connection.close()
@@ -90,8 +95,10 @@ def test_more_slow_bodies_than_may_be_under_way_end_the_oldest(client):
 
 
 @pytest.mark.parametrize("body", [
-    b'{"Pod":[' + b"{}," * MEBIBYTE + b"0]}", b'{"Nodes":{"items":[' + b"{}," * MEBIBYTE + b"0]}}", b'{"NodeNames":[' + b'"",' * MEBIBYTE + b'""]}',
-    b"[" * MEBIBYTE, b'{"a":' * MEBIBYTE, b'{"Pod":' + b'{"a":' * 5000 + b"1" + b"}" * 5001, b'"' * MEBIBYTE, b"9" * MEBIBYTE,
+    b'{"Pod":[' + b"{}," * MEBIBYTE + b"0]}", b'{"Nodes":{"items":[' + b"{}," * MEBIBYTE + b"0]}}",
+    b'{"NodeNames":[' + b'"",' * MEBIBYTE + b'""]}',
+    b"[" * MEBIBYTE, b'{"a":' * MEBIBYTE, b'{"Pod":' + b'{"a":' * 5000 + b"1" + b"}" * 5001, b'"' * MEBIBYTE,
+    b"9" * MEBIBYTE,
 ])
 def test_bodies_that_are_much_in_little_are_refused(client, body):
     for path in ("/filter", "/explain"):

@@ -40,7 +40,8 @@ def test_all_faults_of_all_files_are_told_at_once(run: Run, tmp_path: Path):
     assert done.exit == 3
     assert f"{tmp_path}/a.yaml:6:29: error: no variable `alocatable` at filter" in done.out
     assert (
-        f"{tmp_path}/b.yaml:5:3: error: unknown field `filters` in `spec`\n 5 |   filters:\n   |   ^^^^^^^ did you mean `filter`?\n"
+        f"{tmp_path}/b.yaml:5:3: error: unknown field `filters` in `spec`\n 5 |   filters:\n"
+        "   |   ^^^^^^^ did you mean `filter`?\n"
     ) in done.out
     assert f"{tmp_path}/c.yaml:2:7: error: there is no kind `SchedulerPlug`" in done.out
     assert done.out.splitlines()[-1] == "3 errors, 0 warnings in 3 documents of 3 files"

@@ -12,8 +12,13 @@ import pytest
 
 from .conftest import Run
 
-HEAD = "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {name: NAME, annotations: {policy.koordinator.sh/description: About.}}\n"
-UNUSED = HEAD + "spec:\n  params: {most: 5}   # kept for later\n  filter:\n  - {name: few, expression: nodeInfo.pods < 9}\n"
+HEAD = (
+    "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\n"
+    "metadata: {name: NAME, annotations: {policy.koordinator.sh/description: About.}}\n"
+)
+UNUSED = (
+    HEAD + "spec:\n  params: {most: 5}   # kept for later\n  filter:\n  - {name: few, expression: nodeInfo.pods < 9}\n"
+)
 CLEAN = HEAD + "spec:\n  filter:\n  - {name: few, expression: nodeInfo.pods < 9}\n"
 
 
@@ -33,7 +38,8 @@ def test_a_warning_is_told_and_passes_and_is_an_error_where_that_is_asked_for(ru
     done = run("lint", "a.yaml")
     assert (done.exit, done.out) == (0, (
         "a.yaml:5:12: warning: nothing reads the param `most` [KP002]\n 5 |   params: {most: 5}   # kept for later\n"
-        "   |            ^^^^ remove it\n\n0 errors, 1 warning in 1 document of 1 file\n1 finding can be mended with --fix\n"
+        "   |            ^^^^ remove it\n\n0 errors, 1 warning in 1 document of 1 file\n"
+        "1 finding can be mended with --fix\n"
     ))
     strict = run("lint", "a.yaml", "--strict")
     assert strict.exit == 3
@@ -106,7 +112,8 @@ def test_an_editor_gets_diagnostics_of_what_is_not_saved(run: Run, here: Path, m
 def test_a_component_configuration_is_looked_at_beside_the_policies(run: Run, here: Path):
     write(here / "a.yaml", CLEAN)
     (here / "config.yaml").write_text(
-        "kind: DeschedulerConfiguration\nprofiles:\n- {name: p, plugins: {balance: {enabled: [{name: a}, {name: LowNodeLoad}]}}}\n"
+        "kind: DeschedulerConfiguration\nprofiles:\n- {name: p, plugins: {balance: {enabled: [{name: a}, {name: "
+        "LowNodeLoad}]}}}\n"
     )
     done = run("lint", "a.yaml", "--config", "config.yaml")
     assert done.exit == 3

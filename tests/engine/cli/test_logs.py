@@ -39,7 +39,9 @@ def test_a_plugin_is_heard_from_its_level_on_and_others_from_warnings_on(capsys)
     logging.getLogger("koordpolicy.scheduler.Gang").debug("two of three are there")
     logging.getLogger("koordpolicy.scheduler.Other").info("not asked for")
     logging.getLogger("koordpolicy.scheduler.Other").warning("odd")
-    assert capsys.readouterr().err == "D koordpolicy.scheduler.Gang: two of three are there\nW koordpolicy.scheduler.Other: odd\n"
+    assert capsys.readouterr().err == (
+        "D koordpolicy.scheduler.Gang: two of three are there\nW koordpolicy.scheduler.Other: odd\n"
+    )
 
 
 def test_nothing_changes_where_nothing_is_asked_for():

@@ -23,7 +23,9 @@ def test_a_new_policy_is_valid_and_its_tests_pass(framework, tmp_path, capsys):
     out = capsys.readouterr().out
     assert f"koord-policy test {tmp_path}/made/my-policy.test.yaml" in out
     assert cli.main(["lint", str(tmp_path / "made")], builtins) == 0
-    assert cli.main(["test", str(tmp_path / "made"), "--require-tests", "--min-coverage", "100", "--mutate"], builtins) == 0
+    assert cli.main(
+        ["test", str(tmp_path / "made"), "--require-tests", "--min-coverage", "100", "--mutate"], builtins,
+    ) == 0
 
 
 def test_the_schemas_beside_a_new_policy_are_not_read_as_policies(tmp_path, capsys):
@@ -52,10 +54,15 @@ def test_a_file_is_no_place_for_a_new_policy(tmp_path, capsys):
 def test_a_new_python_plugin_passes_its_own_tests_and_can_be_offered(framework, tmp_path):
     assert run(framework, "my-plugin", "--python", "--out", tmp_path) == 0
     folder = tmp_path / "my-plugin"
-    assert sorted(path.name for path in folder.iterdir()) == ["README.md", "my_plugin.py", "pyproject.toml", "test_my_plugin.py"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "README.md", "my_plugin.py", "pyproject.toml", "test_my_plugin.py",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(folder), str(folder)],
+        [
+            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(folder),
+            str(folder),
+        ],
         env=environment, capture_output=True, text=True, check=False, cwd=folder,
     )
     assert done.returncode == 0, done.stdout + done.stderr

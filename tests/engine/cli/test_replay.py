@@ -39,9 +39,13 @@ def test_a_replay_tells_who_waited_and_what_was_taken(run: Run, trace: Path):
     done = run("replay", "--trace", trace, "--points", "2", "--output", "json")
     found = done.json
     assert (done.exit, done.err) == (0, "")
-    assert found["waits"] == {"pods": 3, "mean": 2396.667, "p50": 0.0, "p90": 7190.0, "p95": 7190.0, "p99": 7190.0, "most": 7190.0}
+    assert found["waits"] == {
+        "pods": 3, "mean": 2396.667, "p50": 0.0, "p90": 7190.0, "p95": 7190.0, "p99": 7190.0, "most": 7190.0,
+    }
     assert found["neverRan"] == [{"pod": "huge", "waited": 10.0, "left": True, "reasons": {"Insufficient cpu": 2}}]
-    assert [(each["start"], each["end"], each["evicted"]) for each in found["series"]] == [(10.0, 5410.0, 0), (5410.0, 10810.0, 0)]
+    assert [(each["start"], each["end"], each["evicted"]) for each in found["series"]] == [
+        (10.0, 5410.0, 0), (5410.0, 10810.0, 0),
+    ]
     assert found["run"] == {"trace": str(trace), "nodes": 2, "nodeShare": 1.0, "stretch": 1.0, "leave": "recorded",
                             "tieBreak": "first", "seed": 0}
 
@@ -99,10 +103,16 @@ def test_the_series_is_written_as_csv(run: Run, trace: Path, tmp_path: Path):
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--node-share", "0"], "argument --node-share: `0` is no share above 0 and up to 1"),
     (["--stretch", "-1"], "argument --stretch: `-1` is no factor from 0 to 10000"),
-    (["--descheduling-interval", "10"], "argument --descheduling-interval: `10` is not a duration such as `30s`, `5m` or `1h30m`"),
+    (
+        ["--descheduling-interval", "10"],
+        "argument --descheduling-interval: `10` is not a duration such as `30s`, `5m` or `1h30m`",
+    ),
     (["--descheduling-interval", "10ms"], "argument --descheduling-interval: `10ms` is less than a second"),
     (["--nodes", "gone.csv"], "there is no file `gone.csv`"),
-    (["--descheduler-config", "gone.yaml"], "there is no file `gone.yaml`: `--descheduler-config` takes a DeschedulerConfiguration"),
+    (
+        ["--descheduler-config", "gone.yaml"],
+        "there is no file `gone.yaml`: `--descheduler-config` takes a DeschedulerConfiguration",
+    ),
 ])
 def test_usage_errors_name_the_option(run: Run, trace: Path, arguments: list[str], message: str):
     done = run("replay", "--trace", trace, *arguments)

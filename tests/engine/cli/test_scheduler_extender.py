@@ -54,7 +54,9 @@ class Client:
         if isinstance(body, dict):
             body = json.dumps(body).encode()
         try:
-            self.connection.request(method, path, body, {"Content-Type": "application/json"} if body is not None else {})
+            self.connection.request(
+                method, path, body, {"Content-Type": "application/json"} if body is not None else {},
+            )
             response = self.connection.getresponse()
             text, kind = response.read().decode(), response.headers.get_content_type()
             return response.status, json.loads(text) if kind == "application/json" else text
@@ -85,7 +87,9 @@ class Client:
 @contextmanager
 def running(server, *, ready=True, context=None):
     """Run a server in a thread of its own until the block ends; raise what ends it before, or then."""
-    loop, stop, bound, loaded, urls, faults = asyncio.new_event_loop(), asyncio.Event(), threading.Event(), threading.Event(), [], []
+    loop, stop, bound, loaded, urls, faults = (
+        asyncio.new_event_loop(), asyncio.Event(), threading.Event(), threading.Event(), [], []
+    )
 
     def tell(url):
         urls.append(url)
@@ -138,7 +142,8 @@ def document(threshold=100, name="small-enough"):
         "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\n"
         f"metadata: {{name: {name}}}\nspec:\n"
         "  filter:\n"
-        f"  - {{name: cores, expression: allocatable.cpu <= {threshold}, messageExpression: \"string(allocatable.cpu) + 'm is too much'\"}}\n"
+        f"  - {{name: cores, expression: allocatable.cpu <= {threshold}, messageExpression: \"string(allocatable.cpu) "
+        f"+ 'm is too much'\"}}\n"
         "  score:\n"
         f"  - {{name: cores, expression: {threshold} > 5000 ? allocatable.cpu / 100 : 100 - allocatable.cpu / 100}}\n"
     ).replace("expression: " + str(threshold) + " >", f"expression: \"{threshold} >").replace("allocatable.cpu / 100}\n", "allocatable.cpu / 100\"}\n")
@@ -201,8 +206,12 @@ def test_an_edit_is_in_force_for_the_next_pod_and_not_between_the_calls_of_one(c
     beside.write_text(document(9000))
     beside.rename(policies / "policy.yaml")
     client.until(lambda status: status["policies"]["generation"] == 2)
-    assert client("POST", "/filter", question("one", "two", "eight", uid="u2"))[1]["NodeNames"] == ["one", "two", "eight"]
-    old, new = [{"Host": "one", "Score": 10}, {"Host": "two", "Score": 0}], [{"Host": "one", "Score": 0}, {"Host": "two", "Score": 10}]
+    assert client(
+        "POST", "/filter", question("one", "two", "eight", uid="u2"),
+    )[1]["NodeNames"] == ["one", "two", "eight"]
+    old, new = [{"Host": "one", "Score": 10}, {"Host": "two", "Score": 0}], [
+        {"Host": "one", "Score": 0}, {"Host": "two", "Score": 10},
+    ]
     assert client("POST", "/prioritize", question("one", "two"))[1] == old
     assert client("POST", "/prioritize", question("one", "two", uid="u2"))[1] == new
     decisions = client("GET", "/status")[1]["decisions"]
@@ -235,7 +244,9 @@ def test_with_files_as_the_unit_only_the_wrong_file_stays_behind(policies, dump)
         (policies / "policy.yaml").write_text(document(4000).replace("allocatable.cpu <=", "allocatable.cpuu <="))
         other.write_text(document(1000, name="other"))
         status = client.until(lambda status: status["policies"]["generation"] == 2)["policies"]
-        assert (status["healthy"], status["sources"][0]["mixed"], len(status["sources"][0]["problems"])) == (False, True, 1)
+        assert (
+            status["healthy"], status["sources"][0]["mixed"], len(status["sources"][0]["problems"]),
+        ) == (False, True, 1)
         assert client("POST", "/filter", question("one", "two", "eight"))[1]["FailedNodes"] == {
             "two": "other: 2000m is too much", "eight": "other: 8000m is too much"}
 
@@ -246,7 +257,9 @@ def test_every_call_is_answered_while_policies_are_reloaded(client, policies):
         answers = set()
 
         def in_force(status, wanted=number + 1, answers=answers):
-            answers.add(json.dumps(client("POST", "/filter", question("one", "eight", uid=str(len(answers))))[1]["NodeNames"]))
+            answers.add(
+                json.dumps(client("POST", "/filter", question("one", "eight", uid=str(len(answers))))[1]["NodeNames"]),
+            )
             return status["policies"]["generation"] >= wanted
 
         client.until(in_force)
@@ -276,19 +289,25 @@ def test_a_malformed_body_is_answered_with_400_and_a_reason(client, verb, body, 
 def test_a_body_that_is_too_large_is_answered_with_413(policies, dump):
     with serving("--policies", policies, "--cluster", dump, "--max-body", "1") as client:
         status, answer = client("POST", "/filter", b" " * (MEBIBYTE + 1))
-        assert (status, answer) == (413, {"error": f"the body has {MEBIBYTE + 1} bytes, at most {MEBIBYTE} are taken (`--max-body`)"})
+        assert (status, answer) == (
+            413, {"error": f"the body has {MEBIBYTE + 1} bytes, at most {MEBIBYTE} are taken (`--max-body`)"},
+        )
         exact = json.dumps(question("one")).encode().ljust(MEBIBYTE)
         assert client("POST", "/filter", exact)[0] == 200
         # Without a length, what arrives is counted.
         chunks = (b" " * 65_536 for _ in range(17))
-        client.connection.request("POST", "/filter", chunks, encode_chunked=True, headers={"Transfer-Encoding": "chunked"})
+        client.connection.request(
+            "POST", "/filter", chunks, encode_chunked=True, headers={"Transfer-Encoding": "chunked"},
+        )
         response = client.connection.getresponse()
         assert (response.status, json.loads(response.read())) == (
             413, {"error": f"the body has more than {MEBIBYTE} bytes, which is all that is taken (`--max-body`)"})
 
 
 def test_services_tell_what_is_known_of_nodes_and_plugins(client):
-    assert client("GET", "/apis/v1/__services__") == (200, {"GET": ["/apis/v1/__services__", "/apis/v1/nodes/{nodeName}"]})
+    assert client("GET", "/apis/v1/__services__") == (
+        200, {"GET": ["/apis/v1/__services__", "/apis/v1/nodes/{nodeName}"]},
+    )
     status, node = client("GET", "/apis/v1/nodes/eight")
     assert (status, node["name"], node["pods"]) == (200, "eight", [])
     assert client("GET", "/apis/v1/nodes/eigth") == (404, {"error": "there is no node `eigth`: did you mean `eight`?"})
@@ -302,7 +321,12 @@ def test_flags_are_switched_only_by_those_who_may(client):
 
 def test_unknown_paths_and_wrong_methods_are_told_what_there_is(client):
     assert client("GET", "/nothing") == (
-        404, {"error": "there is no `/nothing`: ask /apis/v1/{path}, /debug/flags/{flag}, /explain, /filter, /healthz, /metrics, /prioritize, /promote, /readyz, /rollback, /status"})
+        404,
+        {
+            "error": "there is no `/nothing`: ask /apis/v1/{path}, /debug/flags/{flag}, /explain, /filter, /healthz, "
+                     "/metrics, /prioritize, /promote, /readyz, /rollback, /status",
+        },
+    )
     assert client("POST", "/bind", b"{}")[0] == 404
     assert client("GET", "/filter") == (405, {"error": "`/filter` takes POST, not GET"})
     assert client("DELETE", "/status") == (405, {"error": "`/status` takes GET, HEAD, not DELETE"})
@@ -333,12 +357,16 @@ def test_a_pod_that_is_known_or_sent_is_explained_as_data_and_as_text(client):
 
 @pytest.mark.parametrize(("method", "path", "body", "status", "reason"), [
     ("GET", "/explain", None, 400, "which pod? ask `?pod=NAMESPACE/NAME`, or send one with POST"),
-    ("GET", "/explain?pod=shop/gone", None, 404, "there is no pod `shop/gone` among the 0 that are known: send it with POST"),
+    (
+        "GET", "/explain?pod=shop/gone", None, 404,
+        "there is no pod `shop/gone` among the 0 that are known: send it with POST",
+    ),
     ("GET", "/explain?pdo=x", None, 400, "`pdo` is no parameter: there are `pod`, `node` and `output`"),
     ("GET", "/explain?pod=x&output=xml", None, 400, "`output` is `xml`: say `json` or `text`"),
     ("GET", f"/explain?pod={'x' * 600}", None, 400, "a name has more than 512 characters"),
     ("POST", "/explain?pod=x", {}, 400, "`pod` is named and a pod is sent: do one of both"),
-    ("POST", "/explain", b"{", 400, None), ("POST", "/explain", b"[]", 400, None), ("POST", "/explain", b"[" * 100_000, 400, None),
+    ("POST", "/explain", b"{", 400, None), ("POST", "/explain", b"[]", 400, None),
+    ("POST", "/explain", b"[" * 100_000, 400, None),
     ("POST", "/explain", {"metadata": {"name": "p"}, "spec": {"containers": []}}, 400, None),
     ("POST", "/explain?node=fourr", {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}, 404,
      "there is no node `fourr` among the 4 that are known: did you mean `four`?"),
@@ -361,13 +389,19 @@ def test_status_tells_what_runs_and_what_was_decided(client, policies, dump):
     assert (status["ready"], status["fault"], status["trouble"], status["pinnedPods"]) == (True, None, [], 0)
     assert (status["policies"]["generation"], status["policies"]["sources"][0]["path"]) == (1, str(policies))
     prioritized, filtered = status["decisions"]
-    assert filtered["refusals"] == [{
-        "plugin": "small-enough", "reason": "8000m is too much", "count": 1, "nodes": ["eight"], "enforcement": "Enforce"}]
+    assert filtered["refusals"] == [
+        {
+            "plugin": "small-enough", "reason": "8000m is too much", "count": 1, "nodes": ["eight"],
+            "enforcement": "Enforce",
+        },
+    ]
     assert prioritized["best"] == [
         {"node": "one", "total": 90, "priority": 10, "plugins": {"small-enough": 90}},
         {"node": "two", "total": 80, "priority": 0, "plugins": {"small-enough": 80}}]
     assert "totals" not in prioritized
-    assert [each.get("totals") for each in client("GET", "/status?pod=shop/p")[1]["decisions"]] == [{"one": 90, "two": 80}, None]
+    assert [each.get("totals") for each in client("GET", "/status?pod=shop/p")[1]["decisions"]] == [
+        {"one": 90, "two": 80}, None,
+    ]
     assert client("GET", "/status?pod=shop/other")[1]["decisions"] == []
 
 
@@ -378,7 +412,8 @@ def test_metrics_count_what_was_decided(client):
     found = {
         name: client.metric(name, **labels) for name, labels in {
             "koord_policy_refusals_total": {"plugin": "small-enough"}, "koord_policy_unknown_nodes_total": {},
-            "koord_policy_generation": {}, "koord_policy_ready": {}, "koord_policy_nodes": {}, "koord_policy_config_info": {},
+            "koord_policy_generation": {}, "koord_policy_ready": {}, "koord_policy_nodes": {},
+            "koord_policy_config_info": {},
             "koord_policy_decision_duration_seconds_count": {"verb": "filter"},
         }.items()
     }
@@ -389,17 +424,23 @@ def test_metrics_count_what_was_decided(client):
     }
     counted = {(verb, result): client.metric("koord_policy_decisions_total", verb=verb, result=result)
                for verb in ("filter", "prioritize") for result in ("ok", "refused")}
-    assert counted == {("filter", "ok"): 1, ("filter", "refused"): 1, ("prioritize", "ok"): 1, ("prioritize", "refused"): 0}
+    assert counted == {
+        ("filter", "ok"): 1, ("filter", "refused"): 1, ("prioritize", "ok"): 1, ("prioritize", "refused"): 0,
+    }
     assert client.metric("koord_policy_last_reload_success_timestamp_seconds") > 1e9
     digest = client("GET", "/status")[1]["policies"]["digest"]
     assert client.metric("koord_policy_config_info", hash=digest) == 1
 
 
 def test_failing_expressions_are_counted_by_plugin_point_and_rule(tmp_path, dump):
-    (tmp_path / "p.yaml").write_text(document(4000).replace("allocatable.cpu <= 4000", "\"node.metadata.labels['zone'] == 'a'\""))
+    (tmp_path / "p.yaml").write_text(
+        document(4000).replace("allocatable.cpu <= 4000", "\"node.metadata.labels['zone'] == 'a'\""),
+    )
     with serving("--policies", tmp_path / "p.yaml", "--cluster", dump) as client:
         client("POST", "/filter", question("one", "two"))
-        assert client.metric("koord_policy_expression_errors_total", plugin="small-enough", point="filter", rule="cores") == 2
+        assert client.metric(
+            "koord_policy_expression_errors_total", plugin="small-enough", point="filter", rule="cores",
+        ) == 2
 
 
 class Counts:
@@ -422,7 +463,9 @@ def test_what_plugins_count_is_among_the_metrics(policies, dump):
     with running(extender.server_of(options, offered)) as client:
         client("POST", "/filter", question("one", "two"))
         client("POST", "/filter", question("one", uid="u2"))
-        found = [client.metric("koord_policy_plugin_nodes_asked_total", profile=name) for name in ("", "default-scheduler")]
+        found = [
+            client.metric("koord_policy_plugin_nodes_asked_total", profile=name) for name in ("", "default-scheduler")
+        ]
         assert found == [3, 2]
 
 
@@ -432,13 +475,17 @@ def test_built_in_plugins_decide_only_where_they_are_named(policies, dump):
         assert client("POST", "/filter", wants)[1]["NodeNames"] == ["one", "two"]
     with serving("--cluster", dump, "--enable", "NodeResourcesFit") as client:
         answer = client("POST", "/filter", wants)[1]
-        assert (answer["NodeNames"], answer["FailedAndUnresolvableNodes"]) == (["two"], {"one": "NodeResourcesFit: Insufficient cpu"})
+        assert (answer["NodeNames"], answer["FailedAndUnresolvableNodes"]) == (
+            ["two"], {"one": "NodeResourcesFit: Insufficient cpu"},
+        )
         assert client("GET", "/status")[1]["profiles"][0]["filters"] == ["NodeResourcesFit"]
 
 
 def test_priorities_may_keep_their_proportions(policies, dump):
     with serving("--policies", policies, "--cluster", dump, "--priorities", "Max") as client:
-        assert client("POST", "/prioritize", question("one", "two"))[1] == [{"Host": "one", "Score": 10}, {"Host": "two", "Score": 8}]
+        assert client("POST", "/prioritize", question("one", "two"))[1] == [
+            {"Host": "one", "Score": 10}, {"Host": "two", "Score": 8},
+        ]
 
 
 def test_health_is_answered_and_readiness_is_not_while_policies_and_cluster_are_loaded():
@@ -451,8 +498,12 @@ def test_health_is_answered_and_readiness_is_not_while_policies_and_cluster_are_
     def meet():
         with running(Server(load), ready=False) as client:
             try:
-                found.extend([client("GET", "/healthz"), client("GET", "/readyz"), client("POST", "/filter", question("one")),
-                              client("GET", "/status"), client.metric("koord_policy_ready")])
+                found.extend(
+                    [
+                        client("GET", "/healthz"), client("GET", "/readyz"), client("POST", "/filter", question("one")),
+                        client("GET", "/status"), client.metric("koord_policy_ready"),
+                    ],
+                )
             finally:
                 go_on.set()
             # Stopped before the fault is seen, it would end well.
@@ -476,7 +527,9 @@ def test_health_is_answered_while_a_decision_is_made(policies, dump):
 
     class Slow:
         def __init__(self, extender):
-            self.scheduler, self.cluster, self.close, self.review = extender.scheduler, extender.cluster, extender.close, extender.review
+            self.scheduler, self.cluster, self.close, self.review = (
+                extender.scheduler, extender.cluster, extender.close, extender.review
+            )
             self.shadow, self.audits = extender.shadow, extender.audits
             self.pins, self.recent, self.asked = 0, (), extender
 
@@ -521,7 +574,9 @@ def test_a_cluster_that_is_listed_again_is_followed_between_decisions(policies, 
 
     def following():
         loaded = load()
-        return Loaded(loaded.extender, loaded.reloader, "the test", Refresh(listed, Listing(listed.objects, now=1e9), 0.001))
+        return Loaded(
+            loaded.extender, loaded.reloader, "the test", Refresh(listed, Listing(listed.objects, now=1e9), 0.001),
+        )
 
     with running(Server(following)) as client:
         listed.objects = (node("one", cpu="9"), node("new", cpu="3"))
@@ -544,7 +599,10 @@ def test_a_kind_that_cannot_be_listed_any_more_stops_no_other(policies, dump):
 
     def following():
         loaded = load()
-        listing = Listing(source.objects, kinds=["Node", "NodeMetric", "Device"], failed={"Device": Problem("there is none")}, now=1e9)
+        listing = Listing(
+            source.objects, kinds=["Node", "NodeMetric", "Device"], failed={"Device": Problem("there is none")},
+            now=1e9,
+        )
         return Loaded(loaded.extender, loaded.reloader, "the test", Refresh(source, listing, 0.001))
 
     source.failed = {"Device": Problem("there is none")}
@@ -555,11 +613,15 @@ def test_a_kind_that_cannot_be_listed_any_more_stops_no_other(policies, dump):
         client.until(lambda status: status["cluster"]["nodes"] == 2 and status["cluster"]["stale"] == ["NodeMetric"])
         kinds = client("GET", "/status")[1]["cluster"]["kinds"]
         assert {kind: (view["fault"], view["listed"] is not None) for kind, view in kinds.items()} == {
-            "Node": (None, True), "NodeMetric": ("nodemetrics may not be listed: no", True), "Device": ("there is none", False)}
+            "Node": (None, True), "NodeMetric": ("nodemetrics may not be listed: no", True),
+            "Device": ("there is none", False),
+        }
         behind = client.metric("koord_policy_last_kind_refresh_success_timestamp_seconds", kind="NodeMetric")
         assert client.metric("koord_policy_last_cluster_refresh_success_timestamp_seconds") == behind
         assert client.metric("koord_policy_last_kind_refresh_success_timestamp_seconds", kind="Node") > behind
-        assert [client.metric("koord_policy_kind_stale", kind=kind) for kind in ("Node", "NodeMetric", "Device")] == [0, 1, 0]
+        assert [
+            client.metric("koord_policy_kind_stale", kind=kind) for kind in ("Node", "NodeMetric", "Device")
+        ] == [0, 1, 0]
         assert client.metric("koord_policy_cluster_refreshes_total", result="partial") > 0
         assert client("GET", "/readyz")[0] == 200
         source.failed = {"Device": Problem("there is none")}
@@ -609,7 +671,9 @@ def test_pods_are_bound_where_that_is_wanted_and_count_at_once(policies, dump):
         assert client("POST", "/prioritize", question("one", "two", uid="u1"))[0] == 200
 
         def ask(name="p", **rest):
-            return client("POST", "/bind", {"PodName": name, "PodNamespace": "shop", "PodUID": "u1", "Node": "two"} | rest)
+            return client(
+                "POST", "/bind", {"PodName": name, "PodNamespace": "shop", "PodUID": "u1", "Node": "two"} | rest,
+            )
 
         assert ask() == (200, {"Error": ""})
         assert bound == [Binding("shop", "p", "u1", "two")]
@@ -617,9 +681,13 @@ def test_pods_are_bound_where_that_is_wanted_and_count_at_once(policies, dump):
         assert client.metric("koord_policy_assumed_pods") == 1
         assert ask("held") == (200, {"Error": "koord-policy: shop/held: no"})
         assert ask("odd") == (200, {"Error": "koord-policy: an unexpected error, which is in the log of koord-policy"})
-        assert [client.metric("koord_policy_decisions_total", verb="bind", result=result) for result in ("ok", "error")] == [1, 2]
-        for body, reason in (({"Node": ""}, "`Node` is missing"), ({"PodUID": 1}, "`PodUID` must be a text, not a number"),
-                             ({"Node": "../../x"}, "`Node` is `../../x`, which is no name of an object")):
+        assert [
+            client.metric("koord_policy_decisions_total", verb="bind", result=result) for result in ("ok", "error")
+        ] == [1, 2]
+        for body, reason in (
+            ({"Node": ""}, "`Node` is missing"), ({"PodUID": 1}, "`PodUID` must be a text, not a number"),
+            ({"Node": "../../x"}, "`Node` is `../../x`, which is no name of an object"),
+        ):
             assert ask(**body) == (400, {"error": reason})
         assert client("POST", "/bind", b" " * 70_000)[0] == 413
         assert len(bound) == 1
@@ -628,7 +696,9 @@ def test_pods_are_bound_where_that_is_wanted_and_count_at_once(policies, dump):
 @pytest.mark.parametrize("words", [("--bind-pods",), ("--bind-pods", "--cluster", "dump.yaml")])
 def test_binding_needs_a_live_cluster(run, policies, words):
     done = run("scheduler", "--extender", "--policies", policies, *words)
-    assert (done.exit, done.err) == (2, "koord-policy: `--bind-pods` needs a live cluster: `--cluster kube[:CONTEXT]`\n")
+    assert (done.exit, done.err) == (
+        2, "koord-policy: `--bind-pods` needs a live cluster: `--cluster kube[:CONTEXT]`\n",
+    )
 
 
 # The end
@@ -671,8 +741,10 @@ def certificates(tmp_path_factory):
 
 def test_tls_is_served_to_those_who_trust_it(policies, dump, certificates):
     folder, context, _, _ = certificates
-    with serving("--policies", policies, "--cluster", dump, "--tls-cert", folder / "tls.crt", "--tls-key", folder / "tls.key",
-                 context=context()) as client:
+    with serving(
+        "--policies", policies, "--cluster", dump, "--tls-cert", folder / "tls.crt", "--tls-key", folder / "tls.key",
+        context=context(),
+    ) as client:
         assert client.url.startswith("https://127.0.0.1:")
         assert client("POST", "/filter", question("one"))[1]["NodeNames"] == ["one"]
         with pytest.raises(ssl.SSLCertVerificationError):
@@ -714,9 +786,15 @@ def test_probes_without_a_certificate_have_an_address_of_their_own(policies, dum
     (["--bind", "127.0.0.1:99999"], "`127.0.0.1:99999` is no address such as 127.0.0.1:8888"),
     ([], "nothing would decide: name policies with `--policies`, or built-in plugins with `--enable`"),
     (["--enable", "x", "--tls-cert", "a"], "`--tls-cert` and `--tls-key` go together"),
-    (["--enable", "x", "--client-ca", "a"], "`--client-ca` needs `--tls-cert` and `--tls-key`: without them nobody is asked who they are"),
+    (
+        ["--enable", "x", "--client-ca", "a"],
+        "`--client-ca` needs `--tls-cert` and `--tls-key`: without them nobody is asked who they are",
+    ),
     (["--enable", "x", "--tls-cert", "/nowhere", "--tls-key", "/nowhere"], "there is no file `/nowhere`"),
-    (["--enable", "NodeResourceFit", "--bind", "127.0.0.1:0"], "`--enable`: there is no plugin `NodeResourceFit`: did you mean `NodeResourcesFit`?"),
+    (
+        ["--enable", "NodeResourceFit", "--bind", "127.0.0.1:0"],
+        "`--enable`: there is no plugin `NodeResourceFit`: did you mean `NodeResourcesFit`?",
+    ),
     (["--enable", "x", "--output", "json"], "`--output`, `--dry-run` and `--tie-break` mean nothing to an extender"),
     (["--max-body", "0"], "`0` is no whole number from 1 to 1024"),
     (["--refresh", "0.5"], "`0.5` is no number of seconds from 1 to 86400, and not 0"),
@@ -743,7 +821,9 @@ def test_policies_that_are_invalid_at_start_end_the_command(run, policies, dump)
 
 
 def test_the_last_good_policies_are_taken_where_that_is_asked_for(policies, dump, tmp_path):
-    options = ("--policies", policies, "--cluster", dump, "--state-dir", tmp_path / "state", "--invalid-at-start", "last-good")
+    options = (
+        "--policies", policies, "--cluster", dump, "--state-dir", tmp_path / "state", "--invalid-at-start", "last-good",
+    )
     with serving(*options) as client:
         assert client("POST", "/filter", question("one", "eight"))[1]["NodeNames"] == ["one"]
     (policies / "policy.yaml").write_text("kind: Nonsense\n")
@@ -754,10 +834,14 @@ def test_the_last_good_policies_are_taken_where_that_is_asked_for(policies, dump
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_command_says_where_it_listens_and_ends_on_a_signal(policies, dump, number):
-    command = [sys.executable, "-m", "koordpolicy", "scheduler", "--extender", "--bind", "127.0.0.1:0", "--policies", str(policies),
-               "--cluster", str(dump)]
+    command = [
+        sys.executable, "-m", "koordpolicy", "scheduler", "--extender", "--bind", "127.0.0.1:0", "--policies",
+        str(policies), "--cluster", str(dump),
+    ]
     environment = {**os.environ, "PYTHONUNBUFFERED": "", "PYTHONWARNINGS": "default"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+    ) as process:
         try:
             found = re.fullmatch(r"listening on (http://127\.0\.0\.1:\d+)\n", process.stdout.readline())
             assert process.stdout.readline() == f"ready: generation 1, plugins small-enough; 4 nodes from {dump}\n"
@@ -782,20 +866,30 @@ def test_an_address_that_is_taken_is_told(run, policies):
         "address already in use: name another address with `--bind`\n"))
 
 
-@pytest.mark.parametrize("text", ["", "# kind: SchedulerPlugin\n", "---\n---\n", "kind: PolicyTest\nmetadata: {name: t}\n"])
+@pytest.mark.parametrize(
+    "text", ["", "# kind: SchedulerPlugin\n", "---\n---\n", "kind: PolicyTest\nmetadata: {name: t}\n"],
+)
 def test_emptied_policies_stay_in_force_and_the_server_is_not_ready(policies, text):
     with serving("--policies", policies) as client:
-        assert (client("GET", "/readyz")[0], client.metric("koord_policy_active_policies", kind="SchedulerPlugin")) == (200, 1)
+        assert (
+            client("GET", "/readyz")[0], client.metric("koord_policy_active_policies", kind="SchedulerPlugin"),
+        ) == (200, 1)
         assert client.metric("koord_policy_active_policies", kind="QoSPlugin") == 0
         good = [each.read_text() for each in policies.iterdir()]
         for each in policies.iterdir():
             each.write_text(text)
         found = client.until(lambda status: status["policies"]["sources"][0]["problems"])
-        assert [each["message"] for each in found["policies"]["sources"][0]["problems"]] == [f"`{policies}` holds no policy"]
+        assert [each["message"] for each in found["policies"]["sources"][0]["problems"]] == [
+            f"`{policies}` holds no policy",
+        ]
         assert found["ready"] is False
-        assert client("GET", "/readyz") == (503, {"error": f"`{policies}` holds no policy, and the last good set decides: put the policies "
+        assert client(
+            "GET", "/readyz",
+        ) == (503, {"error": f"`{policies}` holds no policy, and the last good set decides: put the policies "
                                                            "back, or start with `--allow-empty`"})
-        assert (client.metric("koord_policy_ready"), client.metric("koord_policy_active_policies", kind="SchedulerPlugin")) == (0, 1)
+        assert (
+            client.metric("koord_policy_ready"), client.metric("koord_policy_active_policies", kind="SchedulerPlugin"),
+        ) == (0, 1)
         for each, was in zip(policies.iterdir(), good, strict=True):
             each.write_text(was)
         client.until(lambda status: not status["policies"]["sources"][0]["problems"])
@@ -807,4 +901,6 @@ def test_policies_may_be_emptied_where_that_is_allowed(policies):
         for each in policies.iterdir():
             each.unlink()
         client.until(lambda status: status["policies"]["generation"] == 2)
-        assert (client("GET", "/readyz")[0], client.metric("koord_policy_active_policies", kind="SchedulerPlugin")) == (200, 0)
+        assert (
+            client("GET", "/readyz")[0], client.metric("koord_policy_active_policies", kind="SchedulerPlugin"),
+        ) == (200, 0)

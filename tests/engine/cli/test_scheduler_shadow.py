@@ -84,7 +84,9 @@ def test_a_shadow_that_scores_otherwise_differs(shadowed, shadow):
     shadowed.until(lambda status: status["shadow"]["policies"]["generation"] == 2)
     assert shadowed("POST", "/prioritize", question("one", "two"))[0] == 200
     example, = compared(shadowed, 1)["examples"]
-    assert (example["verb"], example["nodes"], example["gained"], example["lost"]) == ("prioritize", 2, ["two"], ["one"])
+    assert (example["verb"], example["nodes"], example["gained"], example["lost"]) == (
+        "prioritize", 2, ["two"], ["one"],
+    )
 
 
 def test_an_invalid_shadow_keeps_nobody_from_deciding(policies, tmp_path, dump, token):
@@ -101,7 +103,9 @@ def test_an_invalid_shadow_keeps_nobody_from_deciding(policies, tmp_path, dump, 
 
 def test_a_shadow_that_agrees_long_enough_is_promoted_and_in_force(shadowed, shadow, policies):
     (shadow / "policy.yaml").write_text(document(4001))
-    (shadow / "second.yaml").write_text(document(9000, name="second").replace("  score:\n", "").split("  - {name: cores, expression: \"9000")[0])
+    (shadow / "second.yaml").write_text(
+        document(9000, name="second").replace("  score:\n", "").split("  - {name: cores, expression: \"9000")[0],
+    )
     found = shadowed.until(lambda status: status["shadow"]["policies"]["generation"] >= 2
                            and status["shadow"]["policies"]["healthy"])
     assert found["policies"]["digest"] != found["shadow"]["hash"]
@@ -127,7 +131,9 @@ def test_a_shadow_that_differs_too_often_is_not_promoted(shadowed, shadow, polic
     decide(shadowed, count=2)
     compared(shadowed, 4)
     status, answer = post(shadowed, "/promote", {"decisions": 4, "maxDifferences": 0.1})
-    assert (status, answer["code"], answer["comparison"]["differs"], len(answer["comparison"]["examples"])) == (409, "differs", 2, 2)
+    assert (
+        status, answer["code"], answer["comparison"]["differs"], len(answer["comparison"]["examples"]),
+    ) == (409, "differs", 2, 2)
     assert answer["error"] == "2 of 4 decisions differ, and at most 10 % may"
     assert (policies / "policy.yaml").read_text() == before
     assert post(shadowed, "/promote", {"decisions": 4, "maxDifferences": 0.5})[0] == 200
@@ -173,7 +179,9 @@ def test_without_a_token_file_nothing_can_be_changed(client):
 def test_a_large_body_is_refused(shadowed):
     shadowed.connection.request("POST", "/rollback", b" " * 70_000, {"Authorization": f"Bearer {TOKEN}"})
     response = shadowed.connection.getresponse()
-    assert (response.status, json.loads(response.read())) == (413, {"error": "the body has 70000 bytes, at most 65536 are taken"})
+    assert (response.status, json.loads(response.read())) == (
+        413, {"error": "the body has 70000 bytes, at most 65536 are taken"},
+    )
 
 
 def test_a_rollback_holds_until_the_directory_changes(shadowed, policies):
@@ -197,8 +205,15 @@ def test_status_counts_what_each_expression_was_asked_and_costs(client):
     decide(client)
     found = client("GET", "/status")[1]["expressions"]
     assert [{key: value for key, value in each.items() if key != "cost"} for each in found] == [
-        {"profile": "default-scheduler", "plugin": "small-enough", "point": "filter", "rule": "cores", "evaluations": 3, "errors": 0},
-        {"profile": "default-scheduler", "plugin": "small-enough", "point": "score", "rule": "cores", "evaluations": 2, "errors": 0}]
+        {
+            "profile": "default-scheduler", "plugin": "small-enough", "point": "filter", "rule": "cores",
+            "evaluations": 3, "errors": 0,
+        },
+        {
+            "profile": "default-scheduler", "plugin": "small-enough", "point": "score", "rule": "cores",
+            "evaluations": 2, "errors": 0,
+        },
+    ]
     assert all(each["cost"] > 0 for each in found)
     assert client.metric("koord_policy_expression_evaluations_total", plugin="small-enough", point="filter") == 3
 
@@ -210,10 +225,14 @@ def test_what_only_audits_is_compared_as_if_it_was_enforced(policies, dump):
         decide(client)
         decide(client, "one")
         found = client.until(lambda status: sum(each["decisions"] for each in status["audits"]) == 4)["audits"]
-        assert [(each["plugin"], each["verb"], each["enforcement"], each["same"], each["differs"]) for each in found] == [
+        assert [
+            (each["plugin"], each["verb"], each["enforcement"], each["same"], each["differs"]) for each in found
+        ] == [
             ("stricter", "filter", "Audit", 1, 1), ("stricter", "prioritize", "Audit", 2, 0)]
         assert found[0]["examples"][0]["why"] == ["would be refused by stricter: 2000m is too much"]
-        assert client.metric("koord_policy_audit_decisions_total", plugin="stricter", verb="filter", result="differs") == 1
+        assert client.metric(
+            "koord_policy_audit_decisions_total", plugin="stricter", verb="filter", result="differs",
+        ) == 1
 
 
 def test_a_directory_that_cannot_be_written_is_told_and_nothing_changes(shadowed, shadow, policies):
@@ -232,7 +251,9 @@ def test_a_directory_that_cannot_be_written_is_told_and_nothing_changes(shadowed
 
 
 def test_metrics_keep_the_conventions_and_are_all_documented(shadowed, policies):
-    (policies / "audit.yaml").write_text(document(1500, name="stricter").replace("spec:\n", "spec:\n  enforcement: Audit\n"))
+    (policies / "audit.yaml").write_text(
+        document(1500, name="stricter").replace("spec:\n", "spec:\n  enforcement: Audit\n"),
+    )
     shadowed.until(lambda status: status["policies"]["generation"] == 2)
     decide(shadowed)
     text = shadowed("GET", "/metrics")[1]
@@ -250,15 +271,19 @@ def test_metrics_keep_the_conventions_and_are_all_documented(shadowed, policies)
         assert family.type != "gauge" or not family.name.endswith("_total"), shown
         assert ("timestamp" not in family.name) or family.name.endswith("_timestamp_seconds"), shown
         for sample in family.samples:
-            assert sample.labels.keys() <= {"verb", "result", "plugin", "enforcement", "point", "rule", "hash", "path", "kind", "le"}
+            assert sample.labels.keys() <= {
+                "verb", "result", "plugin", "enforcement", "point", "rule", "hash", "path", "kind", "le",
+            }
 
 
 def test_a_shadow_within_what_is_in_force_is_refused(run, policies):
     for path in (policies, policies / "next", policies.parent):
         done = run("scheduler", "--extender", "--policies", policies, "--shadow", path)
         assert done.exit == 2
-        assert done.err == (f"koord-policy: `--shadow {path}` and `--policies {policies}` are one within the other: what "
-                            "is in the shadow must not be in force, so keep them apart\n")
+        assert done.err == (
+            f"koord-policy: `--shadow {path}` and `--policies {policies}` are one within the other: what "
+            "" "is in the shadow must not be in force, so keep them apart\n"
+        )
 
 
 def test_a_version_that_is_refused_is_not_overwritten(shadowed, shadow, policies):

@@ -21,11 +21,13 @@ def test_pending_pods_are_placed_by_priority_and_each_counts_for_the_next(run: R
         "shop/web-2  koord-prod LS  cpu 2\n"
         "    2  NodeResourcesFit    Insufficient cpu: cool and 1 more\n"
         "    1  keep-off-hot-nodes  cpu at 75%: hot\n"
-        "  0/3 nodes are available: 1 `variables.cpu < 65` is false, 2 Insufficient cpu. preemption: 0/3 nodes are available: 1 "
+        "  0/3 nodes are available: 1 `variables.cpu < 65` is false, 2 Insufficient cpu. preemption: 0/3 nodes are "
+        "available: 1 "
         "Preemption is not helpful for scheduling, 2 No preemption victims found for incoming pod.\n"
         "shop/web-4  koord-prod LS  cpu 64\n"
         "    3  NodeResourcesFit  Insufficient cpu: all\n"
-        "  0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: 3 Preemption is not helpful for "
+        "  0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: 3 Preemption is not "
+        "helpful for "
         "scheduling.\n"
         "\n1 of 3 pending pods placed on 3 nodes\n"
     )
@@ -38,7 +40,8 @@ def test_pods_with_the_same_fate_are_told_once(run: Run, tmp_path: Path):
         "\nnot placed\n"
         "shop/big-0 (and 2 like it, up to big-2)  koord-prod LS  cpu 9\n"
         "    1  NodeResourcesFit  Insufficient cpu: only\n"
-        "  0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for "
+        "  0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not "
+        "helpful for "
         "scheduling.\n"
         "\n0 of 3 pending pods placed on 1 nodes\n"
     )
@@ -233,7 +236,8 @@ def test_a_node_that_nobody_measured_is_refused_with_the_error(run: Run, tmp_pat
     ) in done.out
     assert done.out.endswith(
         "\nerrors\n"
-        "  error    keep-off-hot-nodes (below-watermark) at filter: no metric of the node, or an expired one on silent\n"
+        "  error    keep-off-hot-nodes (below-watermark) at filter: no metric of the node, or an expired one on "
+        "silent\n"
     )
 
 
@@ -242,7 +246,9 @@ def test_a_name_that_several_pods_have_needs_its_namespace(run: Run, tmp_path: P
     other["metadata"] = {**other["metadata"], "namespace": "lab"}
     dump = write_dump(tmp_path / "dump.json", [node("n"), pod("web", "1"), other])
     done = run("explain", "web", "--cluster", dump)
-    assert (done.exit, done.err) == (2, "koord-policy: several pods are called `web`: name one of `lab/web`, `shop/web`\n")
+    assert (done.exit, done.err) == (
+        2, "koord-policy: several pods are called `web`: name one of `lab/web`, `shop/web`\n",
+    )
 
 
 def test_plugins_are_listed_with_their_state_and_origin(run: Run, policies: Path):
@@ -256,7 +262,9 @@ def test_plugins_are_listed_with_their_state_and_origin(run: Run, policies: Path
     lines = [line.split() for line in run("plugins", "--policies", policies).out.splitlines()]
     assert ["scheduler", "keep-off-hot-nodes", "filter", "score", "Enforce", f"{policies}/hot.yaml:4:",
             "Pods", "avoid", "hot", "nodes."] in lines
-    assert run("plugins", "--framework", "qos", "-o", "json").json["digest"] == run("plugins", "-o", "json").json["digest"]
+    assert run(
+        "plugins", "--framework", "qos", "-o", "json",
+    ).json["digest"] == run("plugins", "-o", "json").json["digest"]
 
 
 def test_a_dump_may_be_a_directory_of_files(run: Run, tmp_path: Path):
@@ -331,14 +339,16 @@ def test_policies_of_another_profile_count_in_that_profile_only(run: Run, dump: 
     assert refusing() == ["NodeResourcesFit"]
     done = run("explain", "web-4", "--cluster", dump, "--policies", policies)
     assert done.err == (
-        "warning: `keep-off-hot-nodes` does nothing: its `spec.profiles` names `careful`, and no pod here is decided about "
+        "warning: `keep-off-hot-nodes` does nothing: its `spec.profiles` names `careful`, and no pod here is decided "
+        "about "
         "in that profile\n"
     )
     (policies / "other.yaml").write_text(
         path.read_text().replace("careful", "brave").replace("name: keep-off-hot-nodes", "name: keep-off"))
     done = run("explain", "web-4", "--cluster", dump, "--policies", policies)
     assert done.err == (
-        "warning: 2 policies do nothing, as no pod here is decided about in their profiles (`brave`, `careful`): `keep-off`, "
+        "warning: 2 policies do nothing, as no pod here is decided about in their profiles (`brave`, `careful`): "
+        "`keep-off`, "
         "`keep-off-hot-nodes`\n"
     )
     assert refusing("--profile", "careful") == ["NodeResourcesFit", "keep-off-hot-nodes"]
@@ -350,14 +360,18 @@ def test_policies_of_another_profile_count_in_that_profile_only(run: Run, dump: 
 
 def test_a_log_of_a_plugin_that_there_is_not_is_refused(run: Run, dump: Path):
     done = run("scheduler", "--cluster", dump, "--log", "NodePort=debug")
-    assert (done.exit, done.err) == (2, "koord-policy: `--log NodePort=...`: there is no scheduler plugin of that name: did you mean `NodePorts`?\n")
+    assert (done.exit, done.err) == (
+        2, "koord-policy: `--log NodePort=...`: there is no scheduler plugin of that name: did you mean `NodePorts`?\n",
+    )
 
 
 def test_json_names_every_node_of_a_refusal_and_says_how_many_scores_it_leaves_out(run: Run, tmp_path: Path):
     nodes = [node(f"n{number}", cpu="1" if number < 7 else "9") for number in range(14)]
     found = run("scheduler", "--cluster", write_dump(tmp_path / "dump.yaml", [*nodes, pod("p", "2")]), "-o", "json")
     (decision,) = found.json["decisions"]
-    assert [(each["nodes"], each["count"]) for each in decision["refusals"]] == [([f"n{number}" for number in range(7)], 7)]
+    assert [(each["nodes"], each["count"]) for each in decision["refusals"]] == [
+        ([f"n{number}" for number in range(7)], 7),
+    ]
     assert (decision["passed"], len(decision["scores"]), decision["scoresLeftOut"]) == (7, 5, 2)
 
 

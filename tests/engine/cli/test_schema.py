@@ -42,7 +42,8 @@ def test_usage_errors_say_what_to_do(run: Run, tmp_path: Path):
     file = tmp_path / "file"
     file.touch()
     assert [run("schema", *arguments).err for arguments in (
-        ("PolicyParms",), ("--all",), ("PolicyParams", "--all", "--out", "x"), ("--all", "--out", file), ("--list", "--out", "x"),
+        ("PolicyParms",), ("--all",), ("PolicyParams", "--all", "--out", "x"), ("--all", "--out", file),
+        ("--list", "--out", "x"),
         ("--all", "--out", file / "below"),
     )] == [
         "koord-policy: there is no schema of `PolicyParms` in v1alpha2: did you mean `PolicyParams`?\n",

@@ -101,7 +101,9 @@ def test_a_report_is_written_beside_the_same_output(run: Run, trace: Path, tmp_p
     ("out.pdf", "`--report {}`: the name must end with .html or .htm"),
     ("gone/out.html", "`--report {}`: there is no directory `{}`"),
 ])
-def test_a_report_that_could_not_be_written_is_told_before_the_replay(run: Run, trace: Path, tmp_path: Path, name: str, message: str):
+def test_a_report_that_could_not_be_written_is_told_before_the_replay(
+    run: Run, trace: Path, tmp_path: Path, name: str, message: str,
+):
     path = tmp_path / name
     done = run("simulate", "--trace", trace, "--report", path)
     assert (done.exit, done.out, done.err) == (2, "", f"koord-policy: {message.format(path, path.parent)}\n")

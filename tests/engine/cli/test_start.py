@@ -14,7 +14,8 @@ HEAVY = ("aiohttp", "celpy", "jsonschema", "kubernetes", "numpy", "prometheus_cl
 def test_help_imports_nothing_heavy():
     program = (
         "import sys\nfrom koordpolicy.__main__ import main\nsys.argv = ['koord-policy', '--help']\n"
-        f"try:\n    main()\nexcept SystemExit:\n    print('loaded:', [each for each in {HEAVY} if each in sys.modules])\n"
+        f"try:\n    main()\nexcept SystemExit:\n    print('loaded:', [each for each in {HEAVY} if each in "
+        "sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "loaded: []"

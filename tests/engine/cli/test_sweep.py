@@ -33,14 +33,19 @@ def table(path: Path) -> list[dict[str, str]]:
 
 
 def test_a_sweep_over_a_trace_writes_a_row_per_experiment_and_tells_means(run: Run, trace: Path):
-    done = run("sweep", "policy=BestFit,FGD", "seed=1..2", "--trace", trace, "--out", trace / "r.csv", "--processes", 1, "--every", 50)
+    done = run(
+        "sweep", "policy=BestFit,FGD", "seed=1..2", "--trace", trace, "--out", trace / "r.csv", "--processes", 1,
+        "--every", 50,
+    )
     assert (done.exit, done.err) == (0, "")
     rows = table(trace / "r.csv")
     assert [(row["workload"], row["policy"], row["seed"]) for row in rows] == [
         ("default", policy, seed) for policy in ("BestFit", "FGD") for seed in ("1", "2")]
     assert list(rows[0])[3:] == [
-        "arrivals", "failed", "load_pct", "cpu_alloc_pct", "memory_alloc_pct", "gpu_alloc_pct", "frag_amount_pct", "frag_ratio_pct",
-        "errors", "pods_per_second", *(f"{name}_alloc_pct_{load}" for name in ("cpu", "memory", "gpu") for load in (50, 100)),
+        "arrivals", "failed", "load_pct", "cpu_alloc_pct", "memory_alloc_pct", "gpu_alloc_pct", "frag_amount_pct",
+        "frag_ratio_pct",
+        "errors", "pods_per_second",
+        *(f"{name}_alloc_pct_{load}" for name in ("cpu", "memory", "gpu") for load in (50, 100)),
         *(f"frag_{name}_pct_{load}" for name in ("amount", "ratio") for load in (50, 100)), "seconds"]
     lines = done.out.splitlines()
     assert lines[0].split() == ["policy", "runs", "gpu_alloc_pct", "frag_amount_pct", "frag_ratio_pct", "failed"]
@@ -64,7 +69,10 @@ def test_several_processes_come_to_what_one_process_comes_to(run: Run, trace: Pa
         done = run("sweep", "policy=Random,GpuPacking", "seed=1..2", "--trace", trace, "--output", "json", *more)
         assert (done.exit, done.err) == (0, "")
         changing = ("pods_per_second",)
-        return [{name: value for name, value in each["figures"].items() if name not in changing} for each in done.json["experiments"]]
+        return [
+            {name: value for name, value in each["figures"].items() if name not in changing}
+            for each in done.json["experiments"]
+        ]
 
     assert figures("--processes", 2) == figures("--processes", 1)
 
@@ -73,7 +81,10 @@ def test_a_sweep_that_is_killed_goes_on_and_never_counts_half_an_experiment(trac
     out = trace / "r.csv"
     kept = trace / "r.csv.runs.jsonl"
     def command(seeds: str, *more: str) -> list[str]:
-        return [sys.executable, "-m", "koordpolicy", "sweep", "policy=BestFit", seeds, "--trace", str(trace), "--out", str(out), *more]
+        return [
+            sys.executable, "-m", "koordpolicy", "sweep", "policy=BestFit", seeds, "--trace", str(trace), "--out",
+            str(out), *more,
+        ]
 
     with subprocess.Popen(command("seed=1..400", "--processes", "2"), cwd=PROJECT, stdout=subprocess.DEVNULL) as sweep:
         while not kept.exists() or kept.read_bytes().count(b"\n") < 5:
@@ -84,7 +95,9 @@ def test_a_sweep_that_is_killed_goes_on_and_never_counts_half_an_experiment(trac
         finished = len(journal.finished)
     assert 5 <= finished < 400
     assert not out.exists()
-    found = subprocess.run(command("seed=1..8", "--processes", "1", "--output", "json"), cwd=PROJECT, capture_output=True, check=True)
+    found = subprocess.run(
+        command("seed=1..8", "--processes", "1", "--output", "json"), cwd=PROJECT, capture_output=True, check=True,
+    )
     data = json.loads(found.stdout)
     assert data["finishedBefore"] >= 4
     assert len(data["experiments"]) == len(table(out)) == 8
@@ -97,23 +110,37 @@ def test_a_sweep_over_a_snapshot_tells_each_step_and_draws_it(run: Run, tmp_path
     assert (done.exit, done.err) == (0, "")
     assert [row["params.cpuPercent"] for row in table(tmp_path / "r.csv")] == ["60", "75", "90"]
     assert done.out.splitlines()[0].split() == [
-        "params.cpuPercent", "pending", "misfits", "evictions", "suppressed", "hot", "cpu_usage_spread", "cpu_requested_spread"]
+        "params.cpuPercent", "pending", "misfits", "evictions", "suppressed", "hot", "cpu_usage_spread",
+        "cpu_requested_spread",
+    ]
     assert (tmp_path / "r.svg").read_text().startswith('<?xml version="1.0" encoding="utf-8"?>\n<svg')
     assert "<h1>3 experiments over " in (tmp_path / "r.html").read_text()
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["seed=1"], "over what? name a trace with `--trace`, or a snapshot of a cluster with `--cluster`"),
-    (["seed=1", "--trace", "DIR", "--cluster", "c.yaml"], "over what? name a trace with `--trace`, or a snapshot of a cluster with `--cluster`"),
+    (
+        ["seed=1", "--trace", "DIR", "--cluster", "c.yaml"],
+        "over what? name a trace with `--trace`, or a snapshot of a cluster with `--cluster`",
+    ),
     (["seed=1", "--trace", "DIR/nothing"], "there is no file or directory `DIR/nothing`"),
     (["seed=1", "seed=2", "--trace", "DIR"], "the axis `seed` is named twice: give it all its values at once"),
     (["seed=1..2000000", "--trace", "DIR"], "`1..2000000` has more than 100000 values"),
-    (["seed=1..2000", "tune=1..100:0.1", "--trace", "DIR"], "these are 11,892,000 experiments: at most 1,000,000 are run"),
+    (
+        ["seed=1..2000", "tune=1..100:0.1", "--trace", "DIR"],
+        "these are 11,892,000 experiments: at most 1,000,000 are run",
+    ),
     (["--trace", "DIR", "--out", "r.xls"], "`--out r.xls`: the name must end with .csv or .parquet"),
     (["--trace", "DIR", "--plot", "DIR/no/r.svg"], "`--plot DIR/no/r.svg`: there is no directory `DIR/no`"),
-    (["--trace", "DIR", "--policies", "nowhere"], "there is no file or directory `nowhere`: name the policies with `--policies PATH`"),
+    (
+        ["--trace", "DIR", "--policies", "nowhere"],
+        "there is no file or directory `nowhere`: name the policies with `--policies PATH`",
+    ),
     (["--cluster", "examples/cluster"], "vary what? name an axis, such as params.cpuPercent=55..90:5"),
-    (["policy=BestFit", "params.x=1", "--trace", "DIR"], "no policy has the param `x`: there are `largestCPU`, `largestGPU`"),
+    (
+        ["policy=BestFit", "params.x=1", "--trace", "DIR"],
+        "no policy has the param `x`: there are `largestCPU`, `largestGPU`",
+    ),
 ])
 def test_what_cannot_be_done_is_told_before_anything_runs(run: Run, trace: Path, monkeypatch, arguments, message):
     monkeypatch.chdir(PROJECT)
@@ -131,7 +158,9 @@ def test_a_second_sweep_into_the_same_table_is_refused(run: Run, trace: Path):
 def test_an_extra_that_is_missing_is_named(run: Run, trace: Path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     done = run("sweep", "policy=BestFit", "--trace", trace, "--report", trace / "r.html", "--processes", 1)
-    assert (done.exit, done.err) == (2, "koord-policy: `matplotlib` is not installed: pip install 'koord-policy[plots]'\n")
+    assert (done.exit, done.err) == (
+        2, "koord-policy: `matplotlib` is not installed: pip install 'koord-policy[plots]'\n",
+    )
 
 
 def test_a_scheduler_that_does_not_answer_is_told(run: Run, trace: Path):

@@ -25,8 +25,10 @@ def spin(source: Source) -> None:
 def test_what_goes_on_for_too_long_ends_with_the_file_that_is_worked_on():
     with pytest.raises(Stop) as raised, TimeLimit(0.05, "--timeout").holds("linting"):
         spin(Source("zone.yaml", "x"))
-    message = ("linting took longer than 0.05 s, and `zone.yaml` was being worked on: make it smaller or simpler, or give "
-               "it more time with `--timeout`")
+    message = (
+        "linting took longer than 0.05 s, and `zone.yaml` was being worked on: make it smaller or simpler, or give "
+        "" "it more time with `--timeout`"
+    )
     assert (str(raised.value), raised.value.exit) == (message, Exit.EXCEEDED)
 
 
@@ -37,7 +39,9 @@ def test_what_loses_the_first_interruption_gets_another_one():
         except BaseException:
             signal.pause()
 
-    with pytest.raises(Stop, match=r"linting took longer than 0\.05 s: make"), TimeLimit(0.05, "--timeout").holds("linting"):
+    with pytest.raises(
+        Stop, match=r"linting took longer than 0\.05 s: make",
+    ), TimeLimit(0.05, "--timeout").holds("linting"):
         stubborn()
 
 

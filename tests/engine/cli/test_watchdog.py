@@ -117,13 +117,21 @@ def test_a_document_that_hangs_is_named_and_rolled_back_and_the_server_is_ready_
         assert (status, answer["error"].partition(":")[0]) == (503, "no decision can be made now")
         found = client.until(lambda status: status["policies"]["generation"] == 3)
         assert {key: found["overdue"][key] for key in ("task", "pod", "plugin", "point", "generation", "shadow")} == {
-            "task": "filter", "pod": "shop/hang", "plugin": "by-name", "point": "filter", "generation": 2, "shadow": False}
-        assert (found["ready"], client.metric("koord_policy_ready"), client.metric("koord_policy_decider_stuck")) == (False, 0, 1)
+            "task": "filter", "pod": "shop/hang", "plugin": "by-name", "point": "filter", "generation": 2,
+            "shadow": False,
+        }
+        assert (
+            found["ready"], client.metric("koord_policy_ready"), client.metric("koord_policy_decider_stuck"),
+        ) == (False, 0, 1)
         assert client.metric("koord_policy_overdue_decisions_total", plugin="by-name", point="filter") == 1
         assert [each["code"] for each in found["policies"]["sources"][0]["problems"]] == ["overdue"]
         assert client("GET", "/healthz")[0] == 200
-        told = subprocess.run(command("status", "--endpoint", client.url), check=False, capture_output=True, text=True, timeout=60)
-        assert (told.returncode, "NOT READY: filter about `shop/hang` has been under way for" in told.stdout) == (6, True)
+        told = subprocess.run(
+            command("status", "--endpoint", client.url), check=False, capture_output=True, text=True, timeout=60,
+        )
+        assert (
+            told.returncode, "NOT READY: filter about `shop/hang` has been under way for" in told.stdout,
+        ) == (6, True)
         Path(environment["HANGING_PIPE"]).write_text("go on")
         readiness(client, 200)
         assert client("POST", "/filter", question("one", name="hang", uid="u2"))[1]["NodeNames"] == ["one"]
@@ -167,7 +175,9 @@ def test_a_python_plugin_that_never_returns_is_named_and_ends_with_a_failing_liv
         while client("GET", "/healthz")[0] == 200:
             assert time.monotonic() < end
         assert client("GET", "/healthz")[1]["error"].startswith("only a restart helps: filter about `shop/hang`")
-        assert client("GET", "/status")[1]["policies"]["generation"] == 1, "it is in every set: there is nothing to go back to"
+        assert client("GET", "/status")[1]["policies"][
+            "generation"
+        ] == 1, "it is in every set: there is nothing to go back to"
         server.process.send_signal(signal.SIGINT)
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(20) in (0, 1)

@@ -93,7 +93,9 @@ def cluster(tmp_path: Path) -> Iterator[FakeCluster]:
 
 
 def test_objects_are_listed_as_the_server_sends_them_with_their_kind(cluster: FakeCluster) -> None:
-    node = {"metadata": {"name": "n", "managedFields": [{"manager": "kubelet"}]}, "status": {"allocatable": {"cpu": "4"}}}
+    node = {
+        "metadata": {"name": "n", "managedFields": [{"manager": "kubelet"}]}, "status": {"allocatable": {"cpu": "4"}},
+    }
     cluster.objects["/api/v1/nodes"] = [node]
     cluster.objects["/apis/slo.koordinator.sh/v1alpha1/nodemetrics"] = [named("n")]
     found = load(None, kinds=("Node", "NodeMetric"), configuration_file=cluster.kubeconfig, note=pytest.fail)
@@ -124,7 +126,10 @@ def test_kinds_that_are_absent_or_forbidden_are_left_out_with_a_note(cluster: Fa
     found = load(None, kinds=("Node", "NodeMetric", "Device"), configuration_file=cluster.kubeconfig, note=notes.append)
     assert [each["kind"] for each in found] == ["Node"]
     assert notes == [
-        "the cluster has no devices; nodemetrics may not be listed: nodemetrics is forbidden: User `me`; going on without",
+        (
+            "the cluster has no devices; nodemetrics may not be listed: nodemetrics is forbidden: User `me`; going on "
+            "without"
+        ),
     ]
 
 

@@ -29,7 +29,12 @@ class Server:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
                 length = int(self.headers.get("Content-Length") or 0)
-                server.asked.append((self.command, self.path.partition("?")[0], json.loads(self.rfile.read(length)) if length else None))
+                server.asked.append(
+                    (
+                        self.command, self.path.partition("?")[0],
+                        json.loads(self.rfile.read(length)) if length else None,
+                    ),
+                )
                 code, text = (by_path or {}).get(self.path.partition("?")[0], (status, body))
                 self.send_response(code)
                 self.send_header("Content-Length", str(len(text)))
@@ -89,8 +94,14 @@ def status_body(message):
 
 
 @pytest.mark.parametrize(("status", "message", "advice"), [
-    (400, "nodes cannot be listed: the server does not understand the request (400: said)", "is this a Kubernetes API server?"),
-    (401, "nodes cannot be listed: the server does not accept the credentials (401: said)", "renew the token or the certificate"),
+    (
+        400, "nodes cannot be listed: the server does not understand the request (400: said)",
+        "is this a Kubernetes API server?",
+    ),
+    (
+        401, "nodes cannot be listed: the server does not accept the credentials (401: said)",
+        "renew the token or the certificate",
+    ),
     (403, "nodes may not be listed: said", "grant `list` on `nodes` cluster-wide"),
     (404, "the cluster has no nodes (v1)", "is this a Kubernetes API server?"),
     (410, "nodes cannot be listed: the server answers something else (410: said)", "is this a Kubernetes API server?"),
@@ -107,7 +118,9 @@ def test_each_status_has_a_meaning_and_an_advice(tmp_path, status, message, advi
     assert "list" not in found[1] or status == 403
 
 
-@pytest.mark.parametrize("body", [None, b"", b"<html>502</html>", b"{", b'{"message": 1}', b"\xff", "text", "x" * 10_000])
+@pytest.mark.parametrize(
+    "body", [None, b"", b"<html>502</html>", b"{", b'{"message": 1}', b"\xff", "text", "x" * 10_000],
+)
 def test_every_refusal_is_one_line_with_an_advice(body):
     for status in range(600):
         fault = of_status(status, body, verb="list", resource="nodes")
@@ -117,12 +130,17 @@ def test_every_refusal_is_one_line_with_an_advice(body):
         assert len(fault.message) < 500
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"[]", b"{", b'{"items": 1}', b'{"items": [1]}', b"\xff", b'{"items": [{"metadata": {"name": 1}}]}'])
+@pytest.mark.parametrize(
+    "body",
+    [b"<html>", b"[]", b"{", b'{"items": 1}', b'{"items": [1]}', b"\xff", b'{"items": [{"metadata": {"name": 1}}]}'],
+)
 def test_what_is_no_list_is_no_api_server(tmp_path, body):
     with Server(200, body) as server:
         url = f"http://127.0.0.1:{server.port}"
         assert complaint(kubeconfig(tmp_path, url)) == (
-            f"the cluster at {url} answers with something else than a list of nodes", "is this a Kubernetes API server?")
+            f"the cluster at {url} answers with something else than a list of nodes",
+            "is this a Kubernetes API server?",
+        )
 
 
 def test_nobody_who_listens_is_told(tmp_path):
@@ -174,13 +192,21 @@ def test_certificates_say_what_is_wrong_with_them(tmp_path, authority):
     known, file = authority
     past = datetime.now(UTC) - timedelta(days=1)
     cases = [
-        (trustme.CA().issue_cert("127.0.0.1"), "its certificate is of an authority that is not known here", "name that authority's file"),
-        (known.issue_cert("127.0.0.1", not_before=past - timedelta(days=2), not_after=past), "its certificate has expired", "renew the API server's"),
+        (
+            trustme.CA().issue_cert("127.0.0.1"), "its certificate is of an authority that is not known here",
+            "name that authority's file",
+        ),
+        (
+            known.issue_cert("127.0.0.1", not_before=past - timedelta(days=2), not_after=past),
+            "its certificate has expired", "renew the API server's",
+        ),
         (known.issue_cert("other.example.com"), "its certificate is for other", "use one of its names"),
     ]
     for certificate, why, what in cases:
         with served(certificate) as server:
-            message, advice = complaint(kubeconfig(tmp_path, f"https://127.0.0.1:{server.port}", **{"certificate-authority": str(file)}))
+            message, advice = complaint(
+                kubeconfig(tmp_path, f"https://127.0.0.1:{server.port}", **{"certificate-authority": str(file)}),
+            )
         assert f"cannot be reached: {why}" in message
         assert advice.startswith(what)
     with served(known.issue_cert("127.0.0.1")) as server:
@@ -243,17 +269,25 @@ def test_a_context_that_is_not_there_is_told(tmp_path):
 
 
 def test_a_certificate_file_that_is_not_there_is_told(tmp_path):
-    message, advice = complaint(kubeconfig(tmp_path, "https://127.0.0.1:1", **{"certificate-authority": "/nowhere/ca.crt"}))
+    message, advice = complaint(
+        kubeconfig(tmp_path, "https://127.0.0.1:1", **{"certificate-authority": "/nowhere/ca.crt"}),
+    )
     assert "/nowhere/ca.crt" in message
     assert advice
 
 
 @pytest.mark.parametrize(("command", "message", "advice"), [
-    ("no-such-command-here", "is known by the command `no-such-command-here`, which is not installed here", "brew install it"),
+    (
+        "no-such-command-here", "is known by the command `no-such-command-here`, which is not installed here",
+        "brew install it",
+    ),
     ("false", "the command `false`, by which the kubeconfig's user is known, brought no credentials", "run it by hand"),
 ])
 def test_a_plugin_that_brings_no_credentials_is_told(tmp_path, command, message, advice):
-    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": command, "installHint": "brew install it", "interactiveMode": "Never"}
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": command, "installHint": "brew install it",
+        "interactiveMode": "Never",
+    }
     found = complaint(kubeconfig(tmp_path, "http://127.0.0.1:1", user={"exec": plugin}))
     assert message in found[0]
     assert found[1].startswith(advice)
@@ -262,9 +296,17 @@ def test_a_plugin_that_brings_no_credentials_is_told(tmp_path, command, message,
 def test_one_kind_that_fails_costs_no_other(tmp_path):
     failing = {"/apis/slo.koordinator.sh/v1alpha1/nodemetrics": (500, status_body("said")), "/api/v1/pods": (404, b"")}
     with Server(by_path=failing) as server:
-        listed = list_kinds(None, kinds=("Node", "Pod", "NodeMetric", "Device"), configuration_file=kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}"))
-    assert (list(listed.objects), {kind: problem.message for kind, problem in listed.failed.items()}) == ([], {
-        "Pod": "the cluster has no pods (v1)", "NodeMetric": "nodemetrics cannot be listed: the server fails (500: said)"})
+        listed = list_kinds(
+            None, kinds=("Node", "Pod", "NodeMetric", "Device"),
+            configuration_file=kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}"),
+        )
+    assert (list(listed.objects), {kind: problem.message for kind, problem in listed.failed.items()}) == (
+        [],
+        {
+            "Pod": "the cluster has no pods (v1)",
+            "NodeMetric": "nodemetrics cannot be listed: the server fails (500: said)",
+        },
+    )
 
 
 BINDING = Binding("shop", "web-1", "u1", "n1")

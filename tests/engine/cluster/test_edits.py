@@ -16,9 +16,11 @@ from koordpolicy.engine.cluster.edits import (
 from koordpolicy.engine.cluster.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
 
-NODE = {"kind": "Node", "metadata": {"name": "n", "labels": {"disk": "ssd"}}, "spec": {"unschedulable": True, "taints": [
-    {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]},
-    "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}}}
+NODE = {
+    "kind": "Node", "metadata": {"name": "n", "labels": {"disk": "ssd"}},
+    "spec": {"unschedulable": True, "taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]},
+    "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}},
+}
 METRIC = {"kind": "NodeMetric", "metadata": {"name": "n"}, "status": {
     "updateTime": "2026-01-02T12:00:00Z",
     "nodeMetric": {
@@ -30,7 +32,9 @@ METRIC = {"kind": "NodeMetric", "metadata": {"name": "n"}, "status": {
 
 
 def pod(name="p", *requests, on="", **spec):
-    containers = [{"name": f"c{place}", "resources": {"requests": each}} for place, each in enumerate(requests or ({"cpu": "1"},))]
+    containers = [
+        {"name": f"c{place}", "resources": {"requests": each}} for place, each in enumerate(requests or ({"cpu": "1"},))
+    ]
     return {"kind": "Pod", "metadata": {"name": name, "namespace": "shop"},
             "spec": {"containers": containers, **({"nodeName": on} if on else {}), **spec}}
 
@@ -109,7 +113,10 @@ def test_uncordoning_takes_the_mark_and_its_taint(snapshot):
 
 
 def test_a_toleration_is_as_narrow_as_the_taint():
-    edit = toleration_edit(PodInfo.of(pod(tolerations=[{"key": "a", "operator": "Exists"}])), {"key": "b", "value": "c", "effect": "NoExecute"})
+    edit = toleration_edit(
+        PodInfo.of(pod(tolerations=[{"key": "a", "operator": "Exists"}])),
+        {"key": "b", "value": "c", "effect": "NoExecute"},
+    )
     assert edit.pod["spec"]["tolerations"] == [
         {"key": "a", "operator": "Exists"}, {"key": "b", "operator": "Equal", "value": "c", "effect": "NoExecute"},
     ]
@@ -145,9 +152,13 @@ def test_what_people_can_change_has_an_edit_and_nothing_else(snapshot, path, bef
 
 
 def test_edits_bring_what_was_asked_for(snapshot):
-    assert edited(Change(("podInfo", "priorityBand"), "koord-prod", "koord-batch"), snapshot)[1].priority_band == "koord-batch"
+    assert edited(
+        Change(("podInfo", "priorityBand"), "koord-prod", "koord-batch"), snapshot,
+    )[1].priority_band == "koord-batch"
     assert edited(Change(("podInfo", "qosClass"), "LS", "BE"), snapshot)[1].qos_class == "BE"
-    assert edited(Change(("pod", "metadata", "labels", "a.b/c"), ABSENT, "d"), snapshot)[1].object["metadata"]["labels"] == {"a.b/c": "d"}
+    assert edited(
+        Change(("pod", "metadata", "labels", "a.b/c"), ABSENT, "d"), snapshot,
+    )[1].object["metadata"]["labels"] == {"a.b/c": "d"}
     assert edited(Change(("requested", "cpu"), 1500, 900), snapshot)[2].requested["cpu"] == 500
 
 

@@ -17,7 +17,9 @@ def write(tmp_path, name, text):
 def complaint(path, **options):
     with pytest.raises(PolicyError) as caught:
         load(path, **options)
-    return [(problem.code, problem.message, problem.span and problem.span.place[1:]) for problem in caught.value.problems]
+    return [
+        (problem.code, problem.message, problem.span and problem.span.place[1:]) for problem in caught.value.problems
+    ]
 
 
 def test_a_list_in_json_is_taken_apart(tmp_path):
@@ -32,7 +34,10 @@ def test_a_typed_list_says_what_its_items_are(tmp_path):
 
 
 def test_yaml_documents_and_directories_are_read_in_order(tmp_path):
-    write(tmp_path, "b.yaml", "kind: Node\nmetadata: {name: b}\n---\n\n---\nkind: List\nitems:\n- kind: Pod\n  metadata: {name: c}\n")
+    write(
+        tmp_path, "b.yaml",
+        "kind: Node\nmetadata: {name: b}\n---\n\n---\nkind: List\nitems:\n- kind: Pod\n  metadata: {name: c}\n",
+    )
     write(tmp_path, "a.json", json.dumps(NODE))
     write(tmp_path, "..hidden.yaml", "[")
     assert [each["metadata"]["name"] for each in load(tmp_path)] == ["a", "b", "c"]
@@ -40,19 +45,23 @@ def test_yaml_documents_and_directories_are_read_in_order(tmp_path):
 
 def test_values_mean_what_they_mean_in_json(tmp_path):
     file = write(tmp_path, "a.yaml", (
-        "kind: Node\nmetadata:\n  name: 'a'\n  creationTimestamp: 2026-01-01T00:00:00Z\n  labels: {on: yes, n: 012, t: 12:30}\n"
+        "kind: Node\nmetadata:\n  name: 'a'\n  creationTimestamp: 2026-01-01T00:00:00Z\n"
+        "  labels: {on: yes, n: 012, t: 12:30}\n"
         "status:\n  allocatable: {cpu: 4, memory: 1.5}\n  ready: true\n"
     ))
     assert load(file) == ({
         "kind": "Node",
-        "metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"on": "yes", "n": 12, "t": "12:30"}},
+        "metadata": {
+            "name": "a", "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"on": "yes", "n": 12, "t": "12:30"},
+        },
         "status": {"allocatable": {"cpu": "4", "memory": "1.5"}, "ready": True},
     },)
 
 
 def test_a_request_that_is_left_out_is_the_limit(tmp_path):
     file = write(tmp_path, "a.yaml", (
-        "kind: Pod\nspec:\n  containers:\n  - resources:\n      limits: {cpu: 2, memory: 1Gi}\n      requests: {cpu: 1}\n"
+        "kind: Pod\nspec:\n  containers:\n  - resources:\n      limits: {cpu: 2, memory: 1Gi}\n"
+        "      requests: {cpu: 1}\n"
     ))
     resources = load(file)[0]["spec"]["containers"][0]["resources"]
     assert resources == {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}}
@@ -71,7 +80,10 @@ def test_a_request_that_is_left_out_is_the_limit(tmp_path):
     ("a.yaml", "x: " + "[" * 50_000, ("too-deep", 1)),
     ("a.yaml", "- " * 5_000 + "x", ("too-deep", 1)),
     ("a.yaml", "\n".join(" " * each + "a:" for each in range(300)), ("too-deep", 101)),
-    ("a.yaml", "a: &a [x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c]\nkind: X\n",
+    ("a.yaml",(
+        "a: &a [x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c]\n"
+        "kind: X\n"
+    ),
      ("alias-bomb", 2)),
     ("a.yaml", "a: &a [*a]\n", ("alias-bomb", 1)),
 ])
@@ -86,10 +98,19 @@ NODES = '{"kind": "Node"}'
 @pytest.mark.parametrize(("name", "text", "places"), [
     ("a.json", f'{{"kind": "List",\n "items": [{NODES},\n  5, {{"a": [1, 2]}}]}}', [(3, 3), (3, 6)]),
     ("a.json", f'[{NODES}, {{"kind": "List", "items": [{NODES}, []]}},\n {{}}]', [(2, 2)]),
-    ("a.json", f'{{"kind": "List", "items": [{{"kind": "List", "items": [{NODES}, [1]]}},\n {{}}]}}', [(1, 74), (2, 2)]),
-    ("a.json", f'{{"kind": "List", "items": [1],\n"items": [{NODES},\n"\\u00e4 \\" ] }}", [ null ]]}}', [(3, 1), (3, 20)]),
+    (
+        "a.json", f'{{"kind": "List", "items": [{{"kind": "List", "items": [{NODES}, [1]]}},\n {{}}]}}',
+        [(1, 74), (2, 2)],
+    ),
+    (
+        "a.json", f'{{"kind": "List", "items": [1],\n"items": [{NODES},\n"\\u00e4 \\" ] }}", [ null ]]}}',
+        [(3, 1), (3, 20)],
+    ),
     ("a.json", ' \n {"metadata": {}}', [(2, 2)]),
-    ("a.yaml", "kind: Node\n---\nkind: List\nitems:\n- kind: Pod\n- \u00e4\u00f6 \U0001f600\n- {a: b}\n", [(6, 3), (7, 3)]),
+    (
+        "a.yaml", "kind: Node\n---\nkind: List\nitems:\n- kind: Pod\n- \u00e4\u00f6 \U0001f600\n- {a: b}\n",
+        [(6, 3), (7, 3)],
+    ),
     ("a.yaml", "# \u00e4 \U0001f600\r\n---\r\n- kind: Pod\r\n- \u00e4: c\r\n", [(4, 3)]),
     ("a.yaml", "{kind: List, items: [\n{kind: Node}, 7]}", [(2, 15)]),
     ("a.yaml", "kind: List\nx: &x\n  items: [5, 6]\nitems:\n- *x\n- 7\n", [(5, 3), (6, 3)]),

@@ -36,7 +36,9 @@ def test_objects_without_a_version_are_compared():
 
 
 def test_objects_without_a_name_are_left_out():
-    assert Listing().changes([{"kind": "Node"}, {"kind": "Node", "metadata": {}}, {"kind": "Node", "metadata": 1}]) == []
+    assert Listing().changes(
+        [{"kind": "Node"}, {"kind": "Node", "metadata": {}}, {"kind": "Node", "metadata": 1}],
+    ) == []
 
 
 def test_a_cluster_follows_its_listings():
@@ -45,7 +47,9 @@ def test_a_cluster_follows_its_listings():
     second = [node("a"), node("c"), pod("q", "c", "2"), pod("r", "c")]
     assert apply(cluster, listing.changes(second)) == []
     fresh = Cluster(second)
-    assert (cluster.names, cluster.snapshot().requested("cpu").tolist()) == (fresh.names, fresh.snapshot().requested("cpu").tolist())
+    assert (cluster.names, cluster.snapshot().requested("cpu").tolist()) == (
+        fresh.names, fresh.snapshot().requested("cpu").tolist(),
+    )
     assert cluster.objects("Pod") == fresh.objects("Pod")
 
 
@@ -58,8 +62,11 @@ def test_a_malformed_object_is_told_and_the_others_are_taken():
 
 def test_a_malformed_object_is_reported_once_and_retried_until_it_is_mended():
     cluster, listing = Cluster([node("a")]), Listing([node("a")])
-    listings = [[node("a", "2", cpu="x"), node("b")], [node("a", "2", cpu="x"), node("b")],
-                [node("a", "3", cpu="y"), node("b")], [node("a", "4", cpu="6"), node("b")], [node("a", "4", cpu="6"), node("b")]]
+    listings = [
+        [node("a", "2", cpu="x"), node("b")], [node("a", "2", cpu="x"), node("b")],
+        [node("a", "3", cpu="y"), node("b")], [node("a", "4", cpu="6"), node("b")],
+        [node("a", "4", cpu="6"), node("b")],
+    ]
     told = [[problem.message for problem in apply(cluster, listing.changes(each), listing)] for each in listings]
     assert [[message.split(":")[2].strip() for message in each] for each in told] == [
         ["`x` is not a quantity"], [], ["`y` is not a quantity"], [], []]
@@ -97,8 +104,10 @@ def test_an_object_that_fails_half_way_costs_no_other_object_and_leaves_what_was
     problems = apply(cluster, changes)
     assert [problem.message for problem in problems] == ["Node `a`: it cannot be taken in (RuntimeError: sprung)"]
     fresh = Cluster([before, node("b"), pod("p", "a"), pod("r", "b")])
-    assert [(each.snapshot().allocatable("cpu").tolist(), each.snapshot().requested("cpu").tolist(), each.objects("Node"))
-            for each in (cluster, fresh)] == [([4000, 4000], [1000, 1000], fresh.objects("Node"))] * 2
+    assert [
+        (each.snapshot().allocatable("cpu").tolist(), each.snapshot().requested("cpu").tolist(), each.objects("Node"))
+        for each in (cluster, fresh)
+    ] == [([4000, 4000], [1000, 1000], fresh.objects("Node"))] * 2
 
 
 def test_a_listener_that_fails_stops_neither_the_change_nor_the_other_listeners(caplog):
@@ -131,10 +140,14 @@ def test_only_what_has_another_version_is_decoded():
 
 
 def test_what_is_known_of_a_kind_that_could_not_be_listed_stays():
-    listing = Listing([node("a"), pod("p", "a")], kinds=["Node", "Pod", "Device"], failed={"Device": Problem("none")}, now=1.0)
+    listing = Listing(
+        [node("a"), pod("p", "a")], kinds=["Node", "Pod", "Device"], failed={"Device": Problem("none")}, now=1.0,
+    )
     gone = {"Pod": Problem("not allowed"), "Device": Problem("none")}
     assert listing.changes([node("b")], failed=gone, now=2.0) == [(("Node", "b"), node("b")), (("Node", "a"), None)]
-    assert listing.views == {"Node": KindView(2.0), "Pod": KindView(1.0, "not allowed"), "Device": KindView(0.0, "none")}
+    assert listing.views == {
+        "Node": KindView(2.0), "Pod": KindView(1.0, "not allowed"), "Device": KindView(0.0, "none"),
+    }
     assert [kind for kind, view in listing.views.items() if view.stale] == ["Pod"]
     listing.failed("nobody answers")
     assert {view.fault for view in listing.views.values()} == {"nobody answers"}
@@ -144,13 +157,19 @@ def test_what_is_known_of_a_kind_that_could_not_be_listed_stays():
 
 @pytest.mark.parametrize("text", [b'"\xff"', b"1e999", b"9" * 5000])
 def test_an_object_that_cannot_be_decoded_stays_as_it_was_and_costs_no_other(text, caplog):
-    odd = [replace(undecoded(node(name, "2")), raw=msgspec.Raw(b'{"metadata":{"name":"%b"},"x":%b}' % (name.encode(), text)))
-           for name in ("a", "new")]
+    odd = [
+        replace(
+            undecoded(node(name, "2")), raw=msgspec.Raw(b'{"metadata":{"name":"%b"},"x":%b}' % (name.encode(), text)),
+        )
+        for name in ("a", "new")
+    ]
     listing = Listing([node("a"), node("gone")])
     assert listing.changes([*odd, undecoded(node("b"))]) == [
         (("Node", "b"), {"apiVersion": "v1", **node("b")}), (("Node", "gone"), None)]
     assert listing.changes([*odd, undecoded(node("b"))]) == []
-    assert [record.getMessage().partition(": it cannot be read")[0] for record in caplog.records] == ["Node `a`", "Node `new`"]
+    assert [
+        record.getMessage().partition(": it cannot be read")[0] for record in caplog.records
+    ] == ["Node `a`", "Node `new`"]
     assert listing.changes([undecoded(node("a", "3", cpu="8"))]) == [
         (("Node", "a"), {"apiVersion": "v1", **node("a", "3", cpu="8")}), (("Node", "b"), None)]
     assert Listed([*odd, undecoded(node("b"))]).decoded() == ({"apiVersion": "v1", **node("b")},)
@@ -159,5 +178,7 @@ def test_an_object_that_cannot_be_decoded_stays_as_it_was_and_costs_no_other(tex
 def test_a_listing_that_fails_half_way_forgets_nothing_of_what_was_known():
     listing = Listing([node("a"), node("b")])
     with pytest.raises(OSError, match="gone"):
-        listing.changes(each if isinstance(each, dict) else (_ for _ in ()).throw(OSError("gone")) for each in (node("a"), 0))
+        listing.changes(
+            each if isinstance(each, dict) else (_ for _ in ()).throw(OSError("gone")) for each in (node("a"), 0)
+        )
     assert listing.changes([node("a")]) == [(("Node", "b"), None)]

@@ -35,18 +35,28 @@ def test_a_pod_is_read_whole():
 def test_pods_of_one_shape_differ_in_nothing_but_what_tells_them_apart():
     def shape(name="p", spec=None, **metadata):
         item = pod(container(requests={"cpu": "1"}), **(spec or {}))
-        return PodInfo.of({**item, "metadata": {**item["metadata"], "name": name, **metadata}, "status": {"phase": name}}).shape()
+        return PodInfo.of(
+            {**item, "metadata": {**item["metadata"], "name": name, **metadata}, "status": {"phase": name}},
+        ).shape()
 
-    same = [shape(), shape("q"), shape(uid="v", creationTimestamp="2026-01-01T00:00:00Z", resourceVersion="7", generation=2)]
-    others = [shape(namespace="x"), shape(labels={"a": "b"}), shape(annotations={"a": "b"}), shape(ownerReferences=[{"kind": "Job"}]),
-              shape(spec={"nodeSelector": {"a": "b"}}), shape(spec={"hostNetwork": True}), shape(spec={"hostNetwork": False}), shape(spec={"nodeName": "n"})]
+    same = [
+        shape(), shape("q"),
+        shape(uid="v", creationTimestamp="2026-01-01T00:00:00Z", resourceVersion="7", generation=2),
+    ]
+    others = [
+        shape(namespace="x"), shape(labels={"a": "b"}), shape(annotations={"a": "b"}),
+        shape(ownerReferences=[{"kind": "Job"}]), shape(spec={"nodeSelector": {"a": "b"}}),
+        shape(spec={"hostNetwork": True}), shape(spec={"hostNetwork": False}), shape(spec={"nodeName": "n"}),
+    ]
     assert (len(set(same)), len({*same, *others})) == (1, 9)
 
 
 def test_a_pod_that_was_resized_has_another_shape_and_counts_for_more():
     plain = PodInfo.of(pod(container(requests={"cpu": "1"})))
     resized = replace(plain, requests=ResourceList({"cpu": 4000}))
-    assert (plain.shape() == resized.shape(), plain.nonzero, resized.nonzero) == (False, (1000, 200 * 2**20), (4000, 200 * 2**20))
+    assert (plain.shape() == resized.shape(), plain.nonzero, resized.nonzero) == (
+        False, (1000, 200 * 2**20), (4000, 200 * 2**20),
+    )
     assert replace(plain, limits=ResourceList({"cpu": 4000})).shape() != plain.shape()
 
 
@@ -107,13 +117,18 @@ DEFERRED = [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}
     (DEFERRED, "500m", "700m", 1000), (INFEASIBLE, "500m", "700m", 700), (INFEASIBLE, "2", "700m", 2000),
     ([{"type": "Ready", "reason": "Infeasible"}, *DEFERRED, *INFEASIBLE], "500m", "700m", 1000),
 ])
-def test_a_container_resized_in_place_counts_the_most_of_what_it_asks_for_was_allocated_and_has(conditions, has_cpu, allocated, expected):
+def test_a_container_resized_in_place_counts_the_most_of_what_it_asks_for_was_allocated_and_has(
+    conditions, has_cpu, allocated, expected,
+):
     status = {"conditions": conditions, "containerStatuses": [has(allocated={"cpu": allocated}, cpu=has_cpu)]}
     assert PodInfo.of(running(container(requests={"cpu": "1"}), status=status)).requests == {"cpu": expected}
 
 
 def test_a_status_that_says_nothing_of_what_the_container_has_changes_nothing():
-    status = {"conditions": INFEASIBLE, "containerStatuses": [{"name": "c", "allocatedResources": {"cpu": "9"}}, has("other", cpu="9")]}
+    status = {
+        "conditions": INFEASIBLE,
+        "containerStatuses": [{"name": "c", "allocatedResources": {"cpu": "9"}}, has("other", cpu="9")],
+    }
     assert PodInfo.of(running(container(requests={"cpu": "1"}), status=status)).requests == {"cpu": 1000}
 
 
@@ -131,18 +146,26 @@ def test_a_pod_that_has_no_node_counts_what_its_spec_says_whatever_its_status():
 
 
 def test_limits_follow_what_the_container_has_but_not_what_it_was_allocated():
-    status = {"containerStatuses": [{"name": "c", "allocatedResources": {"cpu": "9"}, "resources": {"limits": {"cpu": "3"}}}]}
+    status = {
+        "containerStatuses": [{"name": "c", "allocatedResources": {"cpu": "9"}, "resources": {"limits": {"cpu": "3"}}}],
+    }
     assert PodInfo.of(running(container(limits={"cpu": "2"}), status=status)).limits == {"cpu": 3000}
-    assert PodInfo.of(running(container(limits={"cpu": "2"}), status={**status, "conditions": INFEASIBLE})).limits == {"cpu": 3000}
+    assert PodInfo.of(
+        running(container(limits={"cpu": "2"}), status={**status, "conditions": INFEASIBLE}),
+    ).limits == {"cpu": 3000}
 
 
 @pytest.mark.parametrize(("status", "cpu"), [
     ({"resources": {"requests": {"cpu": "4"}}}, 4000), ({"resources": {"requests": {"cpu": "1"}}}, 3000),
     ({"resources": {}, "allocatedResources": {"cpu": "5"}}, 5000), ({"allocatedResources": {"cpu": "5"}}, 3000),
-    ({"resources": {"requests": {"cpu": "1"}}, "conditions": INFEASIBLE}, 1000), ({"resources": {}, "conditions": INFEASIBLE}, 0),
+    ({"resources": {"requests": {"cpu": "1"}}, "conditions": INFEASIBLE}, 1000),
+    ({"resources": {}, "conditions": INFEASIBLE}, 0),
 ])
 def test_a_pod_resized_as_a_whole_counts_what_its_own_status_says(status, cpu):
-    item = running(container(requests={"cpu": "1", "memory": "1Gi"}), status=status, resources={"requests": {"cpu": "3"}}, overhead={"cpu": "10m"})
+    item = running(
+        container(requests={"cpu": "1", "memory": "1Gi"}), status=status, resources={"requests": {"cpu": "3"}},
+        overhead={"cpu": "10m"},
+    )
     assert PodInfo.of(item).requests == {"cpu": cpu + 10, "memory": 2**30}
 
 
@@ -150,16 +173,27 @@ def test_pods_that_differ_in_a_resize_alone_have_other_shapes():
     def shape(**status):
         return PodInfo.of(running(container(requests={"cpu": "1"}), status=status)).shape()
 
-    one, same, larger = shape(), shape(startTime="2026-01-01T00:00:00Z", containerStatuses=[has(cpu="500m")]), shape(containerStatuses=[has(cpu="2")])
+    one, same, larger = shape(), shape(startTime="2026-01-01T00:00:00Z", containerStatuses=[has(cpu="500m")]), shape(
+        containerStatuses=[has(cpu="2")],
+    )
     # It asks for as much as before, but names memory now.
     named = shape(containerStatuses=[has(memory="0")])
     assert (one == same, len({one, larger, named})) == (True, 3)
 
 
 @pytest.mark.parametrize(("status", "message"), [
-    ({"containerStatuses": [has(cpu="x")]}, "`status.containerStatuses[0].resources.requests.cpu`: `x` is not a quantity"),
-    ({"containerStatuses": [has(allocated={"cpu": "-1"})]}, "`status.containerStatuses[0].allocatedResources.cpu` is `-1`: it must not be negative"),
-    ({"containerStatuses": [{"name": "c", "resources": 5}]}, "`status.containerStatuses[0].resources` must be an object, not a number"),
+    (
+        {"containerStatuses": [has(cpu="x")]},
+        "`status.containerStatuses[0].resources.requests.cpu`: `x` is not a quantity",
+    ),
+    (
+        {"containerStatuses": [has(allocated={"cpu": "-1"})]},
+        "`status.containerStatuses[0].allocatedResources.cpu` is `-1`: it must not be negative",
+    ),
+    (
+        {"containerStatuses": [{"name": "c", "resources": 5}]},
+        "`status.containerStatuses[0].resources` must be an object, not a number",
+    ),
     ({"containerStatuses": 5}, "`status.containerStatuses` must be a list, not a number"),
     ({"containerStatuses": [has(cpu="1")], "conditions": {}}, "`status.conditions` must be a list, not an object"),
 ])
@@ -193,9 +227,12 @@ def as_texts(found):
 
 @given(
     containers=st.lists(amounts, min_size=1, max_size=3), inits=st.lists(st.tuples(amounts, st.booleans()), max_size=3),
-    statuses=st.lists(st.none() | st.tuples(amounts, amounts), min_size=6, max_size=6), infeasible=st.booleans(), overhead=amounts,
+    statuses=st.lists(st.none() | st.tuples(amounts, amounts), min_size=6, max_size=6), infeasible=st.booleans(),
+    overhead=amounts,
 )
-def test_what_a_resized_pod_requests_is_the_peak_of_what_runs_together(containers, inits, statuses, infeasible, overhead):
+def test_what_a_resized_pod_requests_is_the_peak_of_what_runs_together(
+    containers, inits, statuses, infeasible, overhead,
+):
     def made(name, requests, **fields):
         return {"name": name, "resources": {"requests": as_texts(requests)}, **fields}
 
@@ -219,11 +256,17 @@ def test_what_a_resized_pod_requests_is_the_peak_of_what_runs_together(container
         if statuses[place] is None:
             return {"name": f"c{place}"}
         resources, allocated = statuses[place]
-        return {"name": f"c{place}", "resources": {"requests": as_texts(resources)}, "allocatedResources": as_texts(allocated)}
+        return {
+            "name": f"c{place}", "resources": {"requests": as_texts(resources)},
+            "allocatedResources": as_texts(allocated),
+        }
 
     item = running(
         *(made(f"c{place}", each) for place, each in enumerate(containers)),
-        initContainers=[made(f"c{place}", each, **({"restartPolicy": "Always"} if sidecar else {})) for place, (each, sidecar) in enumerate(inits, start=3)],
+        initContainers=[
+            made(f"c{place}", each, **({"restartPolicy": "Always"} if sidecar else {}))
+            for place, (each, sidecar) in enumerate(inits, start=3)
+        ],
         overhead=as_texts(overhead),
         status={
             "conditions": INFEASIBLE if infeasible else [],
@@ -253,7 +296,10 @@ def test_what_a_pod_wants_of_devices(requests, annotations, expected):
 
 
 @pytest.mark.parametrize(("requests", "count", "share", "fault"), [
-    ({"koordinator.sh/gpu-core": "150"}, 2, 750, "150 percent of `koordinator.sh/gpu-core` cannot be split into 2 equal"),
+    (
+        {"koordinator.sh/gpu-core": "150"}, 2, 750,
+        "150 percent of `koordinator.sh/gpu-core` cannot be split into 2 equal",
+    ),
     ({"koordinator.sh/gpu": "101"}, 2, 510, "101 percent of `koordinator.sh/gpu` cannot be split into 2 equal devices"),
     ({"koordinator.sh/gpu-memory-ratio": "300", "koordinator.sh/gpu.shared": "2"}, 2, 1000, "300 percent of"),
 ])
@@ -296,8 +342,13 @@ def requires(**expression):
     ({"tolerations": "all"}, "`spec.tolerations` must be a list, not a text"),
     ({"schedulerName": 3}, "`spec.schedulerName` must be a text, not a number"),
     ({"affinity": "zone"}, "`spec.affinity` must be an object, not a text"),
-    ({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": "9"}]}}},
-     "`spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight` must be a number, not a text"),
+    (
+        {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": "9"}]}}},
+        (
+            "`spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight` must be a number, "
+            "not " "a text"
+        ),
+    ),
     ({"affinity": requires(key="a", operator="Near")},
      f"`{_TERM}.matchExpressions[0].operator` is `Near`: write one of In, NotIn, Exists, DoesNotExist, Gt, Lt"),
     ({"affinity": requires(key="a", operator="In")},

@@ -190,13 +190,20 @@ def test_an_overlay_differs_in_its_rows_only_and_leaves_no_trace():
 
 
 def test_devices_come_from_the_device_object_where_there_is_one():
-    device = {"kind": "Device", "metadata": {"name": "n1", "labels": {"node.koordinator.sh/gpu-model": "A10"}}, "spec": {
-        "devices": [{"type": "gpu", "minor": 0, "health": True}, {"type": "gpu", "minor": 1, "health": False},
-                    {"type": "rdma", "minor": 0}, {"type": "gpu", "minor": 2, "health": True}],
-    }}
+    device = {
+        "kind": "Device", "metadata": {"name": "n1", "labels": {"node.koordinator.sh/gpu-model": "A10"}},
+        "spec": {
+            "devices": [
+                {"type": "gpu", "minor": 0, "health": True}, {"type": "gpu", "minor": 1, "health": False},
+                {"type": "rdma", "minor": 0}, {"type": "gpu", "minor": 2, "health": True},
+            ],
+        },
+    }
     cluster = Cluster([node("n1", gpus=3), pod("p", on="n1", gpus=1), device])
     devices = cluster.snapshot().devices
-    assert (devices.total.tolist(), devices.free.tolist(), devices.count.tolist()) == ([[1000, 0, 1000]], [[0, 0, 1000]], [2])
+    assert (devices.total.tolist(), devices.free.tolist(), devices.count.tolist()) == (
+        [[1000, 0, 1000]], [[0, 0, 1000]], [2],
+    )
     assert devices.of(0) == [
         {"type": "gpu", "minor": 0, "total": 1000, "free": 0, "model": "A10"},
         {"type": "gpu", "minor": 2, "total": 1000, "free": 1000, "model": "A10"},

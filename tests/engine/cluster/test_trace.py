@@ -7,7 +7,9 @@ from koordpolicy.engine.cluster.trace import Trace, TraceNode, TracePod, generat
 from koordpolicy.engine.source import PolicyError
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nb,8000,1024,2,T4\na,4000,2048,0,\n"
-PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos\r\np,500,64,1,250,T4||P100,LS\r\nq,100,32,0,70,T4,BE\r\n"
+PODS = (
+    "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos\r\np,500,64,1,250,T4||P100,LS\r\nq,100,32,0,70,T4,BE\r\n"
+)
 
 
 @pytest.fixture
@@ -34,7 +36,10 @@ def test_a_trace_is_read_from_its_two_lists(write):
 
 
 def test_all_faults_of_both_lists_are_told_with_their_places(write):
-    directory = write("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,-1,64,1,1000\np,1,x,,5\nq,1,2\n,1,1,0,0\n", NODES + "c,1,1,2000,T4\n")
+    directory = write(
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,-1,64,1,1000\np,1,x,,5\nq,1,2\n,1,1,0,0\n",
+        NODES + "c,1,1,2000,T4\n",
+    )
     assert complaints(directory) == """\
 openb_node_list_gpu_node.csv:4:7: error: `gpu` is `2000`
  4 | c,1,1,2000,T4
@@ -112,7 +117,9 @@ def test_the_draw_that_ends_the_inflation_is_made_also_after_a_copy_has_overshot
             random.uint64()
         prefixes = random.permutation(10)
         workload = generate(Trace(nodes, pods), seed=seed, tune=2.0)
-        assert {node.name for node in workload.nodes} == {f"{prefix:04d}-n{number}" for number, prefix in enumerate(prefixes)}
+        assert {node.name for node in workload.nodes} == {
+            f"{prefix:04d}-n{number}" for number, prefix in enumerate(prefixes)
+        }
         overshot.add(requested > 20_000)
     assert overshot == {True, False}
 

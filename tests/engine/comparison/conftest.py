@@ -41,7 +41,9 @@ def pod(name: str, cpu: str = "1", on: str = "", *, namespace: str = "shop", lab
     }
 
 
-def metric(name: str, cpu: str, *, at: str = "2026-01-02T12:00:00Z", pods: dict[str, str] | None = None) -> dict[str, Any]:
+def metric(
+    name: str, cpu: str, *, at: str = "2026-01-02T12:00:00Z", pods: dict[str, str] | None = None,
+) -> dict[str, Any]:
     return {
         "apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": name},
         "status": {
@@ -77,7 +79,8 @@ def cluster() -> Cluster:
     """Return two nodes of zone `a`, a small one of zone `b`, running and pending pods."""
     return Cluster([
         node("cool", zone="a"), node("hot", zone="a"), node("small", cpu="1", zone="b"),
-        metric("cool", "1"), metric("hot", "3", pods={"web-2": "2500m"}), metric("small", "100m", at="2026-01-02T11:00:00Z"),
+        metric("cool", "1"), metric("hot", "3", pods={"web-2": "2500m"}),
+        metric("small", "100m", at="2026-01-02T11:00:00Z"),
         pod("web-1", "1", "cool"), pod("web-2", "1", "hot"), pod("agent", "100m", "hot", namespace="kube-system"),
         pod("new-1", "2"), pod("new-2", "2"), pod("new-3", "2"), pod("huge", "64"),
     ])

@@ -22,7 +22,10 @@ from .conftest import NOW, document, metric, node, pod
 POLICIES = {
     "cold": document("cold", "filter: [{name: r, expression: usage.cpu * 100 / allocatable.cpu < 65, message: hot}]"),
     "name": document("name", "filter: [{name: r, expression: '!pod.metadata.name.endsWith(\"1\")', message: named}]"),
-    "uid": document("uid", "filter: [{name: r, expression: '!has(pod.metadata.uid) || pod.metadata.uid != \"uid-p-2\"', message: uid}]"),
+    "uid": document(
+        "uid",
+        "filter: [{name: r, expression: '!has(pod.metadata.uid) || pod.metadata.uid != \"uid-p-2\"', message: uid}]",
+    ),
     "few": document("few", "filter: [{name: r, expression: nodeInfo.pods < 2, message: many}]"),
     "even": document("even", """
 aggregates: [{name: most, over: nodes, function: max, expression: nodeInfo.pods}]
@@ -83,20 +86,30 @@ def told(found: Outcome) -> dict[str, dict[str, str]]:
 @settings(max_examples=40, deadline=None)
 @given(
     chosen=st.sets(st.sampled_from(sorted(POLICIES)), max_size=3), affinity=st.booleans(),
-    places=st.lists(st.tuples(st.sampled_from(("", "n0", "n1", "n2")), st.sampled_from("ab"), st.booleans()), max_size=6),
+    places=st.lists(
+        st.tuples(st.sampled_from(("", "n0", "n1", "n2")), st.sampled_from("ab"), st.booleans()), max_size=6,
+    ),
 )
 def test_kinds_of_pods_say_what_each_pod_would(chosen: set[str], affinity: bool, places: list[tuple[str, str, bool]]):
     text = "".join(POLICIES[name] for name in sorted(chosen))
-    registry = Registry.of((*builtins(), *compile_documents(load([Source("p.yaml", text)], source_name="p"))), generation=1)
+    registry = Registry.of(
+        (*builtins(), *compile_documents(load([Source("p.yaml", text)], source_name="p"))), generation=1,
+    )
     cluster = Cluster(objects(places))
     how = Settings((ProfileSpec(enabled=(Choice("InterPodAffinity"),) if affinity else ()),))
     found = outcome(registry, cluster, now=NOW, settings=how)
-    alone, where = one_by_one(registry, cluster, how), {f"shop/p-{number}": on for number, (on, _, _) in enumerate(places)}
+    alone, where = one_by_one(registry, cluster, how), {
+        f"shop/p-{number}": on for number, (on, _, _) in enumerate(places)
+    }
     for shape in found.shapes:
         for key in shape.pods:
             # The nodes of its like are told as these find them.
             taken = {where[other] for other in shape.pods if shape.running} - {where[key]}
-            mine, theirs = ({name: by for name, by in of[key].items() if name not in taken} for of in (told(found), alone))
+            mine, theirs = (
+                {name: by for name, by in of[key].items() if name not in taken} for of in (told(found), alone)
+            )
             assert mine == theirs
     misfits = {each.pod for each in found.misfits}
-    assert misfits == {f"shop/p-{number}" for number, (on, _, _) in enumerate(places) if on and on in told(found)[f"shop/p-{number}"]}
+    assert misfits == {
+        f"shop/p-{number}" for number, (on, _, _) in enumerate(places) if on and on in told(found)[f"shop/p-{number}"]
+    }

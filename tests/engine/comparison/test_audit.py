@@ -25,16 +25,21 @@ def plain_cluster(nodes: int = 4, pods: int = 4) -> Cluster:
 
 def test_policies_that_do_their_work_are_not_complained_about(policies: Policies):
     found = audit(policies(
-        rule("in-a", 'nodeInfo.zone == "a"'), document("prefer", 'score: [{name: it, expression: "nodeInfo.pods * 10"}]'),
+        rule("in-a", 'nodeInfo.zone == "a"'),
+        document("prefer", 'score: [{name: it, expression: "nodeInfo.pods * 10"}]'),
     ), Cluster([node("x", zone="a"), node("y", zone="b"), pod("web-1", on="x")]), now=NOW)
     assert (found.findings, found.pods, found.nodes) == ((), 1, 2)
     assert [each.to_json() for each in found.policies] == [
-        {"policy": "in-a", "framework": "scheduler", "enforcement": "Enforce", "origin": "policy.yaml:3", "active": True,
-         "pods": 1, "nodes": 2, "exemptPods": 0,
-         "rules": [{"rule": "rule", "point": "filter", "asked": 2, "refused": 1, "failed": 0, "stranded": 0}]},
-        {"policy": "prefer", "framework": "scheduler", "enforcement": "Enforce", "origin": "policy.yaml:9", "active": True,
-         "pods": 1, "nodes": 2, "exemptPods": 0,
-         "rules": [{"rule": "it", "point": "score", "asked": 2, "refused": 0, "failed": 0, "stranded": 0}]},
+        {
+            "policy": "in-a", "framework": "scheduler", "enforcement": "Enforce", "origin": "policy.yaml:3",
+            "active": True, "pods": 1, "nodes": 2, "exemptPods": 0,
+            "rules": [{"rule": "rule", "point": "filter", "asked": 2, "refused": 1, "failed": 0, "stranded": 0}],
+        },
+        {
+            "policy": "prefer", "framework": "scheduler", "enforcement": "Enforce", "origin": "policy.yaml:9",
+            "active": True, "pods": 1, "nodes": 2, "exemptPods": 0,
+            "rules": [{"rule": "it", "point": "score", "asked": 2, "refused": 0, "failed": 0, "stranded": 0}],
+        },
     ]
 
 
@@ -54,23 +59,38 @@ def test_pods_of_the_system_do_not_count_for_a_filter_that_leaves_them_alone(pol
     cluster = Cluster([node("n"), pod("agent", on="n", namespace="kube-system"),
                        pod("critical", on="n", priorityClassName="system-cluster-critical")])
     assert told(audit(policies(rule("never", "false")), cluster, now=NOW)) == [
-        ("warning", "matches-nothing", "never", "", "`match.pods` takes no pod but 2 pods of the system, which it leaves alone"),
+        (
+            "warning", "matches-nothing", "never", "",
+            "`match.pods` takes no pod but 2 pods of the system, which it leaves alone",
+        ),
     ]
     named = "match: {pods: {namespaces: [kube-system]}}"
-    assert [each[1] for each in told(audit(policies(rule("never", "false", named)), cluster, now=NOW))] == ["refuses-everything"]
+    assert [
+        each[1] for each in told(audit(policies(rule("never", "false", named)), cluster, now=NOW))
+    ] == ["refuses-everything"]
 
 
 def test_a_match_that_takes_few_is_a_note(policies: Policies):
-    found = audit(policies(rule("few", 'nodeInfo.name == "n1"', "match: {nodes: {names: [n0, n1]}}")), plain_cluster(300, 2), now=NOW)
+    found = audit(
+        policies(rule("few", 'nodeInfo.name == "n1"', "match: {nodes: {names: [n0, n1]}}")), plain_cluster(300, 2),
+        now=NOW,
+    )
     assert told(found) == [("note", "matches-few", "few", "", "it is about 2 of 300 nodes")]
     # Both pods are told where they may run; more than a percent is not few.
-    assert told(audit(policies(rule("few", 'nodeInfo.name == "n1"', "match: {nodes: {names: [n0, n1]}}")), plain_cluster(300, 2), now=NOW,
-                      few_percent=0.5)) == []
+    assert told(
+        audit(
+            policies(rule("few", 'nodeInfo.name == "n1"', "match: {nodes: {names: [n0, n1]}}")), plain_cluster(300, 2),
+            now=NOW, few_percent=0.5,
+        ),
+    ) == []
 
 
 def test_a_rule_that_refuses_everything_or_nothing_is_told(policies: Policies):
     assert told(audit(policies(rule("all", "false"), rule("none", "true")), plain_cluster(), now=NOW)) == [
-        ("warning", "refuses-everything", "all", "rule", "it refuses all 16 pairs of a pod and a node that it is about"),
+        (
+            "warning", "refuses-everything", "all", "rule",
+            "it refuses all 16 pairs of a pod and a node that it is about",
+        ),
         ("note", "refuses-nothing", "none", "rule", "it refuses none of 16 pairs of a pod and a node"),
     ]
 
@@ -89,7 +109,9 @@ filter:
 - {name: second, expression: nodeInfo.zone == "b", message: no}
 """)
     found = audit(policies(two), plain_cluster(), now=NOW)
-    assert [(use.name, use.asked, use.refused) for use in found.policies[0].rules] == [("first", 16, 8), ("second", 16, 8)]
+    assert [(use.name, use.asked, use.refused) for use in found.policies[0].rules] == [
+        ("first", 16, 8), ("second", 16, 8),
+    ]
     assert found.findings == ()
 
 
@@ -119,7 +141,10 @@ def test_a_rule_that_fails_is_told_with_how_often(policies: Policies):
 def test_a_policy_of_a_profile_that_no_pod_meets_is_never_active(policies: Policies):
     found = audit(policies(rule("packing-only", "true", "profiles: [packing]")), plain_cluster(), now=NOW)
     assert told(found) == [
-        ("warning", "never-active", "packing-only", "", "it is active in no profile that is set up here, which decides about no pod"),
+        (
+            "warning", "never-active", "packing-only", "",
+            "it is active in no profile that is set up here, which decides about no pod",
+        ),
     ]
 
 
@@ -131,11 +156,18 @@ def test_a_score_that_orders_nothing_is_told(policies: Policies):
 
 
 def test_expired_metrics_are_told_with_who_reads_them(policies: Policies):
-    cluster = Cluster([node("fresh"), node("old"), node("never"), metric("fresh", "1"), metric("old", "1", at="2026-01-02T11:00:00Z"),
-                       pod("web", on="fresh")])
+    cluster = Cluster(
+        [
+            node("fresh"), node("old"), node("never"), metric("fresh", "1"),
+            metric("old", "1", at="2026-01-02T11:00:00Z"), pod("web", on="fresh"),
+        ],
+    )
     reads = rule("reads", "!nodeInfo.measured || usage.cpu * 100 / allocatable.cpu < 20")
     assert told(audit(policies(reads), cluster, now=NOW)) == [
-        ("warning", "expired-metrics", "", "", "the metric of 1 node of 3 is expired, the oldest of 3,600 s; read by `reads`"),
+        (
+            "warning", "expired-metrics", "", "",
+            "the metric of 1 node of 3 is expired, the oldest of 3,600 s; read by `reads`",
+        ),
         ("note", "no-metrics", "", "", "1 node of 3 was never measured; read by `reads`"),
     ]
 
@@ -168,18 +200,32 @@ nodes: {{source: usage.cpu * 100 / allocatable.cpu > {source}, target: usage.cpu
 criteria: [{{name: any, expression: podUsage.cpu > 0, message: it runs}}]
 """, kind="DeschedulerPlugin")
 
-    cluster = Cluster([node("hot"), node("cool"), metric("hot", "3", pods={"web-1": "2"}), metric("cool", "1"), pod("web-1", on="hot")])
-    assert told(audit(policies(moves("no-source", 90, 50), moves("no-target", 70, 1), moves("works", 70, 50)), cluster, now=NOW)) == [
+    cluster = Cluster(
+        [
+            node("hot"), node("cool"), metric("hot", "3", pods={"web-1": "2"}), metric("cool", "1"),
+            pod("web-1", on="hot"),
+        ],
+    )
+    assert told(
+        audit(
+            policies(moves("no-source", 90, 50), moves("no-target", 70, 1), moves("works", 70, 50)), cluster, now=NOW,
+        ),
+    ) == [
         ("warning", "no-target", "no-target", "nodes.target", "no node takes what the sources would give up"),
         ("note", "never-acts", "no-source", "nodes.source", "it is true of none of 2 nodes"),
-        ("note", "never-acts", "no-target", "", "it would evict nobody: 1 candidate stay, mostly because no target node takes it"),
+        (
+            "note", "never-acts", "no-target", "",
+            "it would evict nobody: 1 candidate stay, mostly because no target node takes it",
+        ),
     ]
 
 
 def test_vetoes_of_everything_and_nothing_are_told(policies: Policies):
     def veto(name: str, expression: str) -> str:
-        return document(name, f"type: EvictionFilter\ncriteria: [{{name: may-go, expression: '{expression}', message: m}}]",
-                        kind="DeschedulerPlugin")
+        return document(
+            name, f"type: EvictionFilter\ncriteria: [{{name: may-go, expression: '{expression}', message: m}}]",
+            kind="DeschedulerPlugin",
+        )
 
     assert told(audit(policies(veto("all", "false"), veto("none", "true")), plain_cluster(), now=NOW)) == [
         ("warning", "refuses-everything", "all", "may-go", "it keeps all 4 pods that it is about from being evicted"),
@@ -195,8 +241,10 @@ def test_a_plugin_in_python_that_somebody_enabled_and_that_orders_nothing_is_tol
 
 
 def test_a_cycle_that_did_not_run_says_so_and_nothing_of_sources(policies: Policies):
-    drain = document("drain", "type: Balance\nnodes: {source: usage.cpu > 0}\ncriteria: [{name: c, expression: 'true', message: m}]",
-                     kind="DeschedulerPlugin")
+    drain = document(
+        "drain", "type: Balance\nnodes: {source: usage.cpu > 0}\ncriteria: [{name: c, expression: 'true', message: m}]",
+        kind="DeschedulerPlugin",
+    )
     cluster = Cluster([node("only"), metric("only", "1"), pod("web", on="only")])
     assert [each[4] for each in told(audit(policies(drain), cluster, now=NOW))] == [
         "the cycle ended early: the cluster size is 0 or 1 meaning eviction causes service disruption or degradation",
@@ -205,14 +253,20 @@ def test_a_cycle_that_did_not_run_says_so_and_nothing_of_sources(policies: Polic
 
 def test_conditions_that_fail_are_told_also_where_another_policy_refuses_first(policies: Policies):
     failing = "{more}matchConditions: [{{name: team, expression: \"pod.metadata.labels['team'] == 'x'\"}}]"
-    cluster = Cluster([node("a", zone="a"), node("b", zone="b"), pod("web-1", on="a"), pod("web-2", on="a", labels={"team": "x"})])
+    cluster = Cluster(
+        [node("a", zone="a"), node("b", zone="b"), pod("web-1", on="a"), pod("web-2", on="a", labels={"team": "x"})],
+    )
     found = audit(policies(
-        rule("nobody", "false"), rule("left-out", 'nodeInfo.zone == "a"', failing.format(more="failurePolicy: Ignore\n")),
+        rule("nobody", "false"),
+        rule("left-out", 'nodeInfo.zone == "a"', failing.format(more="failurePolicy: Ignore\n")),
         rule("refusing", 'nodeInfo.zone == "a"', failing.format(more="")),
     ), cluster, now=NOW)
     assert told(found) == [
         ("warning", "fails", "left-out", "matchConditions", "it fails 2 of 4 times: no such key: team"),
-        ("warning", "refuses-everything", "nobody", "rule", "it refuses all 4 pairs of a pod and a node that it is about"),
+        (
+            "warning", "refuses-everything", "nobody", "rule",
+            "it refuses all 4 pairs of a pod and a node that it is about",
+        ),
         ("warning", "fails", "refusing", "matchConditions", "it fails 2 of 4 times: no such key: team"),
     ]
     assert [[(each.point, each.asked, each.refused, each.failed) for each in of.rules] for of in found.policies] == [
@@ -222,20 +276,42 @@ def test_conditions_that_fail_are_told_also_where_another_policy_refuses_first(p
 
 
 def test_what_fails_for_every_pod_is_one_failure_with_how_often(policies: Policies):
-    drain = document("drain", "type: Balance\nnodes: {source: 'usage.cpu > 0'}\n"
-                              "criteria: [{name: used, expression: podUsage.cpu > 0, message: m}]", kind="DeschedulerPlugin")
-    cluster = Cluster([node("a"), node("b"), metric("a", "1"), metric("b", "0"), *(pod(f"web-{number}", on="a") for number in range(3))])
+    drain = document(
+        "drain",
+        "type: Balance\nnodes: {source: 'usage.cpu > 0'}\n" "criteria: [{name: used, expression: podUsage.cpu > 0, "
+                                                            "message: m}]",
+        kind="DeschedulerPlugin",
+    )
+    cluster = Cluster(
+        [
+            node("a"), node("b"), metric("a", "1"), metric("b", "0"),
+            *(pod(f"web-{number}", on="a") for number in range(3)),
+        ],
+    )
     assert told(audit(policies(drain), cluster, now=NOW)) == [
         ("warning", "fails", "drain", "used", "it fails 3 times: no metric of the pod, or an expired one"),
-        ("note", "never-acts", "drain", "",
-         "it would evict nobody: 3 candidates stay, mostly because `used` failed: no metric of the pod, or an expired one"),
+        (
+            "note", "never-acts", "drain", "",
+            (
+                "it would evict nobody: 3 candidates stay, mostly because `used` failed: no metric of the pod, or an "
+                "expired one"
+            ),
+        ),
     ]
 
 
 def test_failures_of_one_rule_are_told_together(policies: Policies):
-    drain = document("drain", "type: Deschedule\ncriteria: [{name: old, expression: 'int(pod.metadata.labels.app) > 1', message: m}]",
-                     kind="DeschedulerPlugin")
-    cluster = Cluster([node("a"), node("b"), pod("x", on="a"), pod("y", on="a", labels={"app": "b"}), pod("z", on="a", labels={"app": "c"})])
+    drain = document(
+        "drain",
+        "type: Deschedule\ncriteria: [{name: old, expression: 'int(pod.metadata.labels.app) > 1', message: m}]",
+        kind="DeschedulerPlugin",
+    )
+    cluster = Cluster(
+        [
+            node("a"), node("b"), pod("x", on="a"), pod("y", on="a", labels={"app": "b"}),
+            pod("z", on="a", labels={"app": "c"}),
+        ],
+    )
     found = [each for each in audit(policies(drain), cluster, now=NOW).findings if each.what.value == "fails"]
     assert [(each.message, each.examples) for each in found] == [
         ("it fails 3 times: mostly type conversion error from 'string' to 'int'", ("shop/y",)),

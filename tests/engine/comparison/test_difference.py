@@ -168,7 +168,9 @@ def test_what_is_no_budget_is_refused(text: str):
 def test_a_budget_is_spent_by_what_came_and_not_by_what_went(policies: Policies, cluster: Cluster):
     free, strict = policies(), policies(zone("not-cool", 'nodeInfo.name != "cool"'))
     budgets = {"moved": Budget.parse("25%"), "pending": Budget.parse("0"), "misfits": Budget.parse("30%")}
-    spent = {each.name: (each.count, each.whole, each.within) for each in spend(compare(free, strict, cluster), budgets)}
+    spent = {
+        each.name: (each.count, each.whole, each.within) for each in spend(compare(free, strict, cluster), budgets)
+    }
     assert spent == {
         "pods that change node": (1, 4, True), "pods that find no node any more": (1, 4, False),
         "running pods whose node would refuse them now": (1, 3, False),
@@ -189,7 +191,9 @@ def test_what_is_lost_and_gained_is_what_the_rules_say(old: list[str], new: list
 
     def registry(off: list[str]) -> Registry:
         text = zone("off", f"!(nodeInfo.name in {off})".replace("'", '"'))
-        return Registry.of((*builtins(), *compile_documents(load([Source("p.yaml", text)], source_name="p"))), generation=1)
+        return Registry.of(
+            (*builtins(), *compile_documents(load([Source("p.yaml", text)], source_name="p"))), generation=1,
+        )
 
     cluster = Cluster([node("cool"), node("hot"), node("small"), *(pod(f"new-{number}") for number in range(pods))])
     found = compare(registry(old), registry(new), cluster)
@@ -197,5 +201,8 @@ def test_what_is_lost_and_gained_is_what_the_rules_say(old: list[str], new: list
     assert {name for each in found.added.refused for name in each.nodes} == lost
     assert {name for each in found.gone.refused for name in each.nodes} == gained
     assert sum(each.pairs for each in found.added.refused) == len(lost) * pods
-    placed = {of: sum(each.node is not None for each in side.placements.values()) for of, side in (("old", found.old), ("new", found.new))}
+    placed = {
+        of: sum(each.node is not None for each in side.placements.values())
+        for of, side in (("old", found.old), ("new", found.new))
+    }
     assert placed["new"] - placed["old"] == len(found.gone.waiting) - len(found.added.waiting)

@@ -35,7 +35,9 @@ MOMENT = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 def topology(name: str, annotations: Any) -> dict[str, Any]:
-    return {"kind": "NodeResourceTopology", "apiVersion": "x/v1", "metadata": {"name": name, "annotations": annotations}}
+    return {
+        "kind": "NodeResourceTopology", "apiVersion": "x/v1", "metadata": {"name": name, "annotations": annotations},
+    }
 
 
 def cpus(text: str) -> dict[str, str]:
@@ -63,8 +65,10 @@ def with_container(each: dict[str, Any], **container: Any) -> dict[str, Any]:
     pytest.param([node("a"), pod("x", on="gone"), pod("y")], id="a pod on an unknown node"),
     pytest.param([node("a"), with_spec(pod("x", on="a"), when=MOMENT)], id="a date in a pod"),
     pytest.param([node("a", cpu="0"), metric("a", "1"), pod("x", on="a")], id="no cpu"),
-    pytest.param([node("a", cpu="9000000"), metric("a", "1"), pod("x", on="a", labels={"koordinator.sh/qosClass": "BE"})],
-                 id="nine million cpus"),
+    pytest.param(
+        [node("a", cpu="9000000"), metric("a", "1"), pod("x", on="a", labels={"koordinator.sh/qosClass": "BE"})],
+        id="nine million cpus",
+    ),
     pytest.param([node("a"), metric("a", "-5"), pod("x", on="a")], id="negative use"),
     pytest.param([node("a"), with_container(pod("x"), env="x", volumeMounts=5)], id="odd containers"),
     pytest.param([node("a"), with_metadata(pod("x", on="a"), ownerReferences="no")], id="owners are a text"),

@@ -60,28 +60,37 @@ def test_a_running_pod_whose_node_would_refuse_it_is_a_misfit_and_a_pod_of_the_s
 
 
 def test_what_is_only_watched_refuses_nothing_and_is_counted(policies: Policies, cluster: Cluster):
-    watched = document("cold", "enforcement: Audit\nfilter: [{name: never, expression: 'nodeInfo.zone == \"z\"', message: no}]")
+    watched = document(
+        "cold", "enforcement: Audit\nfilter: [{name: never, expression: 'nodeInfo.zone == \"z\"', message: no}]",
+    )
     found = outcome(policies(watched), cluster, now=NOW)
     assert found.misfits == ()
-    assert [{found.causes[number].rule: count for number, count in shape.watched.items()} for shape in found.shapes] == [
+    assert [
+        {found.causes[number].rule: count for number, count in shape.watched.items()} for shape in found.shapes
+    ] == [
         {}, {"never": 2}, {"never": 3}, {},  # nobody is asked about a node that is refused already
     ]
 
 
 def test_an_expired_metric_is_an_error_that_is_counted_and_refuses(policies: Policies, cluster: Cluster):
     found = outcome(policies(COLD), cluster, now=NOW)
-    assert found.faults[0] == Fault("cold", "filter", "below", "no metric of the node, or an expired one", 1, "shop/web-1 on small")
+    assert found.faults[0] == Fault(
+        "cold", "filter", "below", "no metric of the node, or an expired one", 1, "shop/web-1 on small",
+    )
     assert refusals(found)["shop/web-1"] == {"hot": "below", "small": "below"}
 
 
 def test_pods_that_differ_in_what_an_expression_reads_are_of_two_kinds(policies: Policies, cluster: Cluster):
-    by_name = document("by-name", "filter: [{name: odd, expression: '!pod.metadata.name.endsWith(\"1\")', message: odd}]")
+    by_name = document(
+        "by-name", "filter: [{name: odd, expression: '!pod.metadata.name.endsWith(\"1\")', message: odd}]",
+    )
     assert [shape.pods for shape in outcome(policies(by_name), cluster, now=NOW).shapes] == [
         ("shop/huge",), ("shop/new-1",), ("shop/new-2",), ("shop/new-3",), ("shop/web-1",), ("shop/web-2",),
         ("kube-system/agent",),
     ]
     assert [shape.pods for shape in outcome(policies(), cluster, now=NOW).shapes] == [
-        ("shop/huge",), ("shop/new-1", "shop/new-2", "shop/new-3"), ("shop/web-1", "shop/web-2"), ("kube-system/agent",),
+        ("shop/huge",), ("shop/new-1", "shop/new-2", "shop/new-3"), ("shop/web-1", "shop/web-2"),
+        ("kube-system/agent",),
     ]
 
 
@@ -123,7 +132,9 @@ actions: [{name: bound, when: thresholds.pressed, suppressCPU: {target: "1500.0"
     nodes = [node("cool"), node("hot"), node("stale")]
     for each in nodes:
         each["status"]["capacity"] = {"cpu": "4"}
-    cluster = Cluster([*nodes, metric("cool", "1"), metric("hot", "3"), metric("stale", "3", at="2026-01-02T11:00:00Z"), batch])
+    cluster = Cluster(
+        [*nodes, metric("cool", "1"), metric("hot", "3"), metric("stale", "3", at="2026-01-02T11:00:00Z"), batch],
+    )
     found = outcome(policies(squeeze), cluster, now=NOW)
     assert [(each.node, each.item, each.values["target"], each.best_effort) for each in found.suppressions] == [
         ("hot", "bound", 1500, 1),
@@ -185,8 +196,11 @@ def test_pods_that_claim_different_volumes_are_of_two_kinds_where_volumes_are_lo
     objects = [node("a", zone="a"), node("b", zone="b"), pod("db-0", **claim("of-a")), pod("db-1", **claim("of-b"))]
     for zone in "ab":
         objects += [
-            {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": f"of-{zone}", "namespace": "shop"},
-             "spec": {"volumeName": f"volume-{zone}"}, "status": {"phase": "Bound"}},
+            {
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                "metadata": {"name": f"of-{zone}", "namespace": "shop"}, "spec": {"volumeName": f"volume-{zone}"},
+                "status": {"phase": "Bound"},
+            },
             {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"volume-{zone}"}, "spec": {
                 "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
                     {"key": "zone", "operator": "In", "values": [zone]},

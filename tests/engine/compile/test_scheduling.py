@@ -36,7 +36,9 @@ def node(name: str, *, cpu: str = "4", used: str = "", **labels: str) -> list[di
     return found
 
 
-def pod(name: str, *, cpu: str = "1", namespace: str = "default", labels: Mapping[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+def pod(
+    name: str, *, cpu: str = "1", namespace: str = "default", labels: Mapping[str, str] | None = None, **spec: Any,
+) -> dict[str, Any]:
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
     metadata = {"name": name, "namespace": namespace, "labels": labels or {}}
     return {"kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **spec}}
@@ -52,7 +54,8 @@ def plugin(spec: str, *, shared: str = "", args: Mapping[str, Any] | None = None
 def filtered(asked: DocumentScheduler, item: dict[str, Any], snapshot: Snapshot) -> dict[str, str]:
     answer = asked.filter(CycleState(), PodInfo.of(item), snapshot, np.arange(snapshot.size))
     return {
-        name: "" if answer.passed[row] else f"{(refusal := answer.explain(row)).rule}: {refusal.message} ({refusal.code.value})"
+        name: "" if answer.passed[row]
+        else f"{(refusal := answer.explain(row)).rule}: {refusal.message} ({refusal.code.value})"
         for row, name in enumerate(snapshot.names)
     }
 
@@ -61,12 +64,17 @@ def told(errors: Errors) -> dict[str, dict[int, str]]:
     return {rule: {row: error.message for row, error in found.items()} for rule, found in errors.items()}
 
 
-def scored(asked: DocumentScheduler, item: dict[str, Any], snapshot: Snapshot, rows: Sequence[int] | None = None) -> list[int]:
+def scored(
+    asked: DocumentScheduler, item: dict[str, Any], snapshot: Snapshot, rows: Sequence[int] | None = None,
+) -> list[int]:
     chosen = np.arange(snapshot.size) if rows is None else np.array(rows, np.intp)
     return asked.score(CycleState(), PodInfo.of(item), snapshot, chosen).values.tolist()
 
 
-CLUSTER = [*node("a", used="1", zone="x"), *node("b", used="3", zone="x"), *node("c", zone="y"), *node("d", cpu="0", used="1", zone="y")]
+CLUSTER = [
+    *node("a", used="1", zone="x"), *node("b", used="3", zone="x"), *node("c", zone="y"),
+    *node("d", cpu="0", used="1", zone="y"),
+]
 HOT = """\
   params: {limit: 65}
   variables:
@@ -103,8 +111,10 @@ def test_an_ignored_error_is_not_blamed_for_what_a_later_rule_refuses() -> None:
     assert filtered(asked, pod("p"), snapshot) == {"a": never, "b": never}
     answer = asked.filter(CycleState(), PodInfo.of(pod("p")), snapshot, rows)
     assert (answer.reasons, answer.codes) != (None, None)
-    assert {reason: found.tolist() for reason, found in answer.reasons(rows).items()} == {"`false` is false": [0, 1]}  # type: ignore[misc]
-    assert {code: found.tolist() for code, found in answer.codes(rows).items()} == {Code.UNRESOLVABLE: [0, 1]}  # type: ignore[misc]
+    # type: ignore[misc]
+    assert {reason: found.tolist() for reason, found in answer.reasons(rows).items()} == {"`false` is false": [0, 1]}
+    # type: ignore[misc]
+    assert {code: found.tolist() for code, found in answer.codes(rows).items()} == {Code.UNRESOLVABLE: [0, 1]}
     assert told(answer.errors) == {"measured": {1: "no metric of the node, or an expired one"}}
 
 
@@ -128,12 +138,15 @@ def test_only_the_rows_that_are_asked_for_need_an_answer() -> None:
     snapshot = Cluster(CLUSTER).snapshot()
     answer = plugin(HOT).filter(CycleState(), PodInfo.of(pod("p")), snapshot, np.array([1, 2], np.intp))
     assert (answer.passed.tolist(), set(answer.errors["cool"])) == ([False, False], {2})
-    assert scored(plugin("  score:\n  - {name: s, expression: allocatable.cpu, normalize: Max}\n"), pod("p"), snapshot, [0, 3]) == [100, 0]
+    assert scored(
+        plugin("  score:\n  - {name: s, expression: allocatable.cpu, normalize: Max}\n"), pod("p"), snapshot, [0, 3],
+    ) == [100, 0]
 
 
 @pytest.mark.parametrize(("match", "about"), [
     ("pods: {namespaces: [default]}", True), ("pods: {namespaces: [other]}", False),
-    ("pods: {labelSelector: {matchLabels: {app: web}}}", True), ("pods: {labelSelector: {matchLabels: {app: db}}}", False),
+    ("pods: {labelSelector: {matchLabels: {app: web}}}", True),
+    ("pods: {labelSelector: {matchLabels: {app: db}}}", False),
     ("pods: {qosClasses: [LS]}", True), ("pods: {qosClasses: [BE]}", False),
     ("pods: {priorityClasses: [koord-prod]}", True), ("pods: {priorityClasses: [high]}", True),
     ("pods: {priorityClasses: [koord-batch]}", False),
@@ -141,12 +154,16 @@ def test_only_the_rows_that_are_asked_for_need_an_answer() -> None:
     ("pods: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}}", True),
     ("pods: {namespaceSelector: {matchLabels: {team: blue}}}", False),
     ("nodes: {names: [a]}", True), ("nodes: {names: [b]}", False),
-    ("nodes: {labelSelector: {matchLabels: {zone: x}}}", True), ("nodes: {labelSelector: {matchLabels: {zone: y}}}", False),
+    ("nodes: {labelSelector: {matchLabels: {zone: x}}}", True),
+    ("nodes: {labelSelector: {matchLabels: {zone: y}}}", False),
 ])
 def test_match_says_which_pods_and_nodes_a_document_is_about(match: str, about: bool) -> None:
     namespace = {"kind": "Namespace", "metadata": {"name": "default", "labels": {"team": "red"}}}
     cluster = Cluster([*node("a", zone="x"), namespace])
-    asked = plugin(f"  match: {{{match}}}\n  filter:\n  - {{name: never, expression: 'false'}}\n  score:\n  - {{name: s, expression: '7'}}\n")
+    asked = plugin(
+        f"  match: {{{match}}}\n  filter:\n  - {{name: never, expression: 'false'}}\n  score:\n"
+        f"  - {{name: s, expression: '7'}}\n",
+    )
     item = pod("p", labels={"app": "web"}, priorityClassName="high")
     assert bool(filtered(asked, item, cluster.snapshot())["a"]) is about
     assert scored(asked, item, cluster.snapshot()) == [7 if about else 0]
@@ -154,7 +171,10 @@ def test_match_says_which_pods_and_nodes_a_document_is_about(match: str, about: 
 
 def test_what_nodes_a_document_is_about_follows_their_labels_and_overlays() -> None:
     cluster = Cluster([*node("a", zone="x"), *node("b", zone="y")])
-    asked = plugin("  match: {nodes: {labelSelector: {matchLabels: {zone: x}}}}\n  filter:\n  - {name: never, expression: 'false'}\n")
+    asked = plugin(
+        "  match: {nodes: {labelSelector: {matchLabels: {zone: x}}}}\n  filter:\n"
+        "  - {name: never, expression: 'false'}\n",
+    )
 
     def refused(snapshot: Snapshot) -> list[str]:
         return [name for name, reason in filtered(asked, pod("p"), snapshot).items() if reason]
@@ -176,7 +196,10 @@ def test_what_nodes_a_document_is_about_follows_their_labels_and_overlays() -> N
     ("{}", pod("p"), False),
 ])
 def test_pods_of_the_system_are_exempt_unless_they_are_named(match: str, item: dict[str, Any], exempt: bool) -> None:
-    asked = plugin(f"  match: {match}\n  preFilter:\n  - {{name: no, expression: 'false'}}\n  filter:\n  - {{name: no, expression: 'false'}}\n")
+    asked = plugin(
+        f"  match: {match}\n  preFilter:\n  - {{name: no, expression: 'false'}}\n  filter:\n"
+        f"  - {{name: no, expression: 'false'}}\n",
+    )
     snapshot = Cluster(node("a")).snapshot()
     assert (filtered(asked, item, snapshot)["a"] == "") is exempt
     assert (asked.pre_filter(CycleState(), PodInfo.of(item), snapshot) is None) is exempt
@@ -193,7 +216,9 @@ def test_match_conditions_narrow_and_their_errors_follow_the_failure_policy() ->
     failed = "matchConditions: no such key: zone (PolicyError)"
     assert filtered(plugin(conditions), pod("p"), snapshot) == {"a": never, "b": "", "c": failed}
     assert filtered(plugin(conditions), pod("p", cpu="2"), snapshot) == {"a": "", "b": "", "c": ""}
-    assert filtered(plugin("  failurePolicy: Ignore\n" + conditions), pod("p"), snapshot) == {"a": never, "b": "", "c": ""}
+    assert filtered(plugin("  failurePolicy: Ignore\n" + conditions), pod("p"), snapshot) == {
+        "a": never, "b": "", "c": "",
+    }
 
 
 def test_pre_filter_sees_the_pod_and_refuses_it_as_a_whole() -> None:
@@ -216,11 +241,16 @@ def test_items_are_weighted_and_divided_by_their_weights() -> None:
     asked = plugin("  score:\n  - {name: a, expression: '100', weight: 2}\n  - {name: b, expression: '51.9'}\n")
     snapshot = Cluster(node("a")).snapshot()
     scores = asked.score(CycleState(), PodInfo.of(pod("p")), snapshot, np.arange(1))
-    assert (scores.values.tolist(), {name: each.tolist() for name, each in scores.items.items()}) == ([83], {"a": [100], "b": [51]})
+    assert (scores.values.tolist(), {name: each.tolist() for name, each in scores.items.items()}) == (
+        [83], {"a": [100], "b": [51]},
+    )
 
 
 def test_scores_that_are_no_numbers_or_out_of_range_are_errors_and_give_nothing() -> None:
-    spec = "  score:\n  - {name: s, expression: 'node.metadata.name == \"a\" ? 0.0 / 0.0 : node.metadata.name == \"b\" ? 1.0 / 0.0 : double(requested.pods) + 101.0'}\n"
+    spec = (
+        "  score:\n  - {name: s, expression: 'node.metadata.name == \"a\" ? 0.0 / 0.0 : node.metadata.name == \"b\" ? "
+        "1.0 / 0.0 : double(requested.pods) + 101.0'}\n"
+    )
     snapshot = Cluster([*node("a"), *node("b"), *node("c")]).snapshot()
     scores = plugin(spec).score(CycleState(), PodInfo.of(pod("p")), snapshot, np.arange(3))
     assert scores.values.tolist() == [0, 0, 0]
@@ -233,7 +263,8 @@ def test_scores_that_are_no_numbers_or_out_of_range_are_errors_and_give_nothing(
 def test_every_item_and_every_ignored_rule_that_fails_at_a_node_is_told() -> None:
     snapshot, rows = Cluster(node("a")).snapshot(), np.arange(1)
     asked = plugin(
-        "  failurePolicy: Ignore\n  filter:\n  - {name: one, expression: usage.cpu > 0}\n  - {name: two, expression: metricAge < 5}\n"
+        "  failurePolicy: Ignore\n  filter:\n  - {name: one, expression: usage.cpu > 0}\n"
+        "  - {name: two, expression: metricAge < 5}\n"
         "  score:\n  - {name: low, expression: '-5'}\n  - {name: high, expression: '500'}\n"
     )
     unmeasured = {0: "no metric of the node, or an expired one"}
@@ -241,7 +272,9 @@ def test_every_item_and_every_ignored_rule_that_fails_at_a_node_is_told() -> Non
     assert list(told(answer.errors)) == ["one", "two"]
     assert told(answer.errors)["one"] == unmeasured
     scores = asked.score(CycleState(), PodInfo.of(pod("p")), snapshot, rows)
-    assert told(scores.errors) == {"low": {0: "`low` is -5, outside 0..100"}, "high": {0: "`high` is 500, outside 0..100"}}
+    assert told(scores.errors) == {
+        "low": {0: "`low` is -5, outside 0..100"}, "high": {0: "`high` is 500, outside 0..100"},
+    }
 
 
 def test_nodes_at_which_an_item_fails_take_no_part_in_its_normalization() -> None:
@@ -321,14 +354,17 @@ def test_params_are_shared_and_overridden_in_order() -> None:
     with pytest.raises(ValueError, match="under-test") as caught:
         plugin(spec, shared=shared, args={"hihg": 1, "low": "x"})
     assert str(caught.value) == (
-        "`under-test` has no param `hihg`: did you mean `high`?; the param `low` of `under-test` is `x`, not of the type int"
+        "`under-test` has no param `hihg`: did you mean `high`?; the param `low` of `under-test` is `x`, not of the "
+        "type int"
     )
 
 
 def test_params_hold_against_their_own_schema() -> None:
     spec = (
-        "  params: {ratio: 1}\n  paramsSchema: {properties: {ratio: {type: number, maximum: 2}, zone: {type: string}}}\n"
-        "  filter:\n  - {name: x, expression: 'params.ratio * 2.0 == 3.0 || (has(params.zone) && params.zone == \"x\")'}\n"
+        "  params: {ratio: 1}\n  paramsSchema: {properties: {ratio: {type: number, maximum: 2}, zone: {type: "
+        "string}}}\n"
+        "  filter:\n  - {name: x, expression: 'params.ratio * 2.0 == 3.0 || (has(params.zone) && params.zone == "
+        "\"x\")'}\n"
     )
     snapshot = Cluster(node("a")).snapshot()
     assert filtered(plugin(spec, args={"ratio": 1.5}), pod("p"), snapshot) == {"a": ""}
@@ -340,10 +376,12 @@ def test_params_hold_against_their_own_schema() -> None:
 def test_params_that_nobody_gives_have_the_default_of_their_schema() -> None:
     shared = (
         "apiVersion: policy.koordinator.sh/v1alpha2\nkind: PolicyParams\nmetadata: {name: limits}\n"
-        "spec: {params: {given: 1}, paramsSchema: {properties: {low: {default: 2}, given: {default: 9}, both: {default: 9}}}}\n---\n"
+        "spec: {params: {given: 1}, paramsSchema: {properties: {low: {default: 2}, given: {default: 9}, both: "
+        "{default: 9}}}}\n---\n"
     )
     spec = (
-        "  paramsFrom: [{name: limits}]\n  params: {own: 4}\n  paramsSchema:\n    required: [zones, both]\n    properties:\n"
+        "  paramsFrom: [{name: limits}]\n  params: {own: 4}\n  paramsSchema:\n    required: [zones, both]\n"
+        "    properties:\n"
         "      zones: {type: array, items: {type: string}, default: [a, b]}\n      both: {type: integer, default: 3}\n"
         "      own: {type: integer, default: 9}\n      absent: {type: integer}\n"
         "  filter:\n  - {name: x, expression: '[params.given, params.low, params.both, params.own] == [1, 2, 3, LOW]\n"
@@ -356,7 +394,8 @@ def test_params_that_nobody_gives_have_the_default_of_their_schema() -> None:
 
 def test_a_default_holds_against_its_own_schema() -> None:
     spec = (
-        "  paramsSchema:\n    $defs: {percent: {type: integer, maximum: 100}}\n    required: [good, high]\n    properties:\n"
+        "  paramsSchema:\n    $defs: {percent: {type: integer, maximum: 100}}\n    required: [good, high]\n"
+        "    properties:\n"
         "      good: {$ref: '#/$defs/percent', default: 65}\n      high: {$ref: '#/$defs/percent', default: 165}\n"
         "      text: {type: string, default: 1}\n      huge: {default: {a: 18446744073709551615}}\n"
         "  filter:\n  - {name: x, expression: params.good < 70}\n"
@@ -399,7 +438,13 @@ def test_a_plugin_says_what_its_document_says() -> None:
 
 @pytest.mark.parametrize(("spec", "rule"), [
     ("  preFilter:\n  - {name: small, expression: 'int(pod.metadata.labels[\"size\"]) < 3'}\n", "small"),
-    ("  matchConditions:\n  - {name: sized, expression: 'int(pod.metadata.labels[\"size\"]) < 3'}\n  preFilter:\n  - {name: small, expression: 'false'}\n", "matchConditions"),
+    (
+        (
+            "  matchConditions:\n  - {name: sized, expression: 'int(pod.metadata.labels[\"size\"]) < 3'}\n"
+            "  preFilter:\n" "  - {name: small, expression: 'false'}\n"
+        ),
+        "matchConditions",
+    ),
 ])
 def test_what_a_pre_filter_ignores_is_left_in_the_state(spec: str, rule: str) -> None:
     state, snapshot = CycleState(), Cluster(node("a")).snapshot()
@@ -414,7 +459,9 @@ def test_what_a_pre_filter_ignores_is_left_in_the_state(spec: str, rule: str) ->
     ("sum", 'nodeInfo.name == "a" ? double("inf") : double("-inf")', "aggregates.s != aggregates.s"),
     ("percentile, percentile: 50.0", "allocatable.cpu", "aggregates.s == 4000"),
 ])
-def test_aggregates_of_the_largest_doubles_are_what_doubles_add_up_to(function: str, expression: str, holds: str) -> None:
+def test_aggregates_of_the_largest_doubles_are_what_doubles_add_up_to(
+    function: str, expression: str, holds: str,
+) -> None:
     spec = (
         f"  aggregates:\n  - {{name: s, over: nodes, function: {function}, expression: '{expression}'}}\n"
         f"  filter:\n  - {{name: x, expression: \"{holds}\"}}\n"
@@ -427,8 +474,14 @@ def shared_params(spec: str) -> str:
 
 
 @pytest.mark.parametrize(("shared", "own", "told"), [
-    ("{params: {x: abc}}", "paramsSchema: {properties: {x: {type: integer}}}", "a.yaml:10:23: 'abc' is not of type 'integer'"),
-    ("{params: {x: 1}, paramsSchema: {properties: {x: {type: integer}}}}", "params: {x: abc}", "a.yaml:11:12: 'abc' is not of type 'integer'"),
+    (
+        "{params: {x: abc}}", "paramsSchema: {properties: {x: {type: integer}}}",
+        "a.yaml:10:23: 'abc' is not of type 'integer'",
+    ),
+    (
+        "{params: {x: 1}, paramsSchema: {properties: {x: {type: integer}}}}", "params: {x: abc}",
+        "a.yaml:11:12: 'abc' is not of type 'integer'",
+    ),
     ("{params: {y: 1}}", "paramsSchema: {required: [x]}", "a.yaml:8:18: 'x' is a required property"),
     ("{params: {x: 1}}", "paramsSchema: {required: [x]}", ""),
 ])
@@ -443,7 +496,8 @@ def test_shared_and_own_params_hold_against_the_schema_together(shared: str, own
 
 def test_a_param_that_is_no_time_or_span_is_told_when_it_is_declared_as_one() -> None:
     spec = (
-        "  params: {grace: soon, deep: {at: [noon]}}\n  paramsSchema:\n    properties:\n      grace: {type: string, format: duration}\n"
+        "  params: {grace: soon, deep: {at: [noon]}}\n  paramsSchema:\n    properties:\n"
+        "      grace: {type: string, format: duration}\n"
         "      deep: {type: object, properties: {at: {type: array, items: {type: string, format: date-time}}}}\n"
         "  filter:\n  - {name: x, expression: 'true'}\n"
     )

@@ -9,7 +9,9 @@ from koordpolicy.engine.compile.sorting import sort_key
 from koordpolicy.engine.documents import SortOrder
 from koordpolicy.engine.points import Slot, environment
 
-ROWS = [{"podInfo": {"name": name, "priority": priority}} for name, priority in [("b", 1), ("a", 2), ("c", 2), ("a", 1)]]
+ROWS = [
+    {"podInfo": {"name": name, "priority": priority}} for name, priority in [("b", 1), ("a", 2), ("c", 2), ("a", 1)]
+]
 
 
 def program(text: str, order: SortOrder) -> SortProgram:

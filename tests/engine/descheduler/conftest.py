@@ -23,7 +23,9 @@ def node(name: str, cpu: int = 10, *, ready: str = "True", **spec: Any) -> dict[
     return {"kind": "Node", "metadata": {"name": name, "labels": {"name": name}}, "spec": spec, "status": status}
 
 
-def pod(name: str, on: str, cpu: str = "1", namespace: str = "d", phase: str = "Running", **extra: Any) -> dict[str, Any]:
+def pod(
+    name: str, on: str, cpu: str = "1", namespace: str = "d", phase: str = "Running", **extra: Any,
+) -> dict[str, Any]:
     """A pod of a replica set; `extra` goes into its spec, but `metadata` into its metadata."""
     metadata = {
         "name": name, "namespace": namespace, "creationTimestamp": "2026-01-01T10:00:00Z",
@@ -58,7 +60,8 @@ def cycle() -> Callable[..., CycleResult]:
     """Runs one cycle of documents (texts) and named built-ins over objects; `spec` is the profile's."""
 
     def run(
-        objects: list[dict[str, Any]], *texts: str, spec: ProfileSpec | None = None, specs: list[ProfileSpec] | None = None,
+        objects: list[dict[str, Any]], *texts: str, spec: ProfileSpec | None = None,
+        specs: list[ProfileSpec] | None = None,
         cycles: int = 1, **given: Any,
     ) -> CycleResult:
         documents = load([Source(f"{number}.yaml", text) for number, text in enumerate(texts)])

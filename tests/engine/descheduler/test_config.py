@@ -63,7 +63,8 @@ def test_plugins_are_merged_into_the_defaults(given, names):
 
 
 @pytest.mark.parametrize(("given", "address"), [
-    ("':8080'", "0.0.0.0:8080"), ("127.0.0.1", "127.0.0.1:10251"), ("'::1'", "[::1]:10251"), ("localhost:1", "localhost:1"),
+    ("':8080'", "0.0.0.0:8080"), ("127.0.0.1", "127.0.0.1:10251"), ("'::1'", "[::1]:10251"),
+    ("localhost:1", "localhost:1"),
 ])
 def test_addresses_are_completed(given, address):
     assert read(f"healthzBindAddress: {given}\n").plain["healthzBindAddress"] == address
@@ -104,9 +105,16 @@ def test_what_the_schema_cannot_say_has_its_place_too():
         "- name: a\n"
         "- {}\n"
     )) == [
-        "c.yaml:3:1: error: healthzBindAddress: Invalid value: `1.2.3.4:5:6`: must be a valid socket address (host:port)",
-        "c.yaml:4:18: error: leaderElection.leaseDuration: Invalid value: LeaseDuration must be greater than RenewDeadline",
-        ("c.yaml:10:23: error: profiles[0].pluginConfig[0].args.lowThresholds.cpu: the threshold of `cpu` must not be above"
+        (
+            "c.yaml:3:1: error: healthzBindAddress: Invalid value: `1.2.3.4:5:6`: must be a valid socket address "
+            "(host:port)"
+        ),
+        (
+            "c.yaml:4:18: error: leaderElection.leaseDuration: Invalid value: LeaseDuration must be greater than "
+            "RenewDeadline"
+        ),
+        ("c.yaml:10:23: error: profiles[0].pluginConfig[0].args.lowThresholds.cpu: the threshold of `cpu` must not be "
+         "above"
          " the 70 of `highThresholds`"),
         ("c.yaml:13:65: error: profiles[0].pluginConfig[0].args.nodePools[0].anomalyCondition.consecutiveNormalities:"
          " anomalyDetectionThresholds: consecutiveNormalities must be greater than 0"),
@@ -116,8 +124,14 @@ def test_what_the_schema_cannot_say_has_its_place_too():
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("apiVersion: descheduler/v1\nkind: DeschedulerConfiguration\n", "no kind `DeschedulerConfiguration` is registered"),
-    ("apiVersion: descheduler/v1alpha2\nkind: Other\n", "couldn't decode as `DeschedulerConfiguration`, got kind `Other`"),
+    (
+        "apiVersion: descheduler/v1\nkind: DeschedulerConfiguration\n",
+        "no kind `DeschedulerConfiguration` is registered",
+    ),
+    (
+        "apiVersion: descheduler/v1alpha2\nkind: Other\n",
+        "couldn't decode as `DeschedulerConfiguration`, got kind `Other`",
+    ),
     ("a: 1\n", "this is no `DeschedulerConfiguration`"),
     (HEAD + "---\n" + HEAD, "holds one document, not 2"),
     (HEAD + "dryRun: true\ndryRun: false\n", "dryRun"),

@@ -51,7 +51,8 @@ def hot(*pods: dict, used: dict[str, str], targets: dict[str, int] | None = None
 
 def test_the_least_important_and_largest_pods_leave_until_the_node_is_cool(cycle):
     objects = hot(
-        pod("a", "hot", priority=9000), pod("b", "hot", priority=5000), pod("c", "hot", priority=5000), pod("idle", "hot"),
+        pod("a", "hot", priority=9000), pod("b", "hot", priority=5000), pod("c", "hot", priority=5000),
+        pod("idle", "hot"),
         used={"a": "3000m", "b": "2000m", "c": "3900m", "idle": "50m"},
     )
     result = cycle(objects, drain())
@@ -70,7 +71,9 @@ def test_a_target_that_filled_up_takes_no_more(cycle):
 
 
 def test_a_pod_that_no_target_takes_stays(cycle):
-    objects = hot(pod("a", "hot", cpu="11"), pod("b", "hot", nodeSelector={"disk": "ssd"}), used={"a": "5000m", "b": "3000m"})
+    objects = hot(
+        pod("a", "hot", cpu="11"), pod("b", "hot", nodeSelector={"disk": "ssd"}), used={"a": "5000m", "b": "3000m"},
+    )
     assert kept(cycle(objects, drain())) == {"a": ("drain", "nodes.target"), "b": ("drain", "nodes.target")}
 
 
@@ -89,7 +92,9 @@ def test_facts_of_the_whole_are_of_the_nodes_that_the_document_is_about(cycle):
     text = drain("""match: {nodes: {names: [hot, cool]}}
   aggregates: [{name: mean, over: nodes, function: avg, expression: usage.cpu}]""")
     text = text.replace(SOURCE, "aggregates.mean == 5000.0 && usage.cpu > 5000")
-    assert [(each.node, each.role) for each in cycle(objects, text).node_notes] == [("hot", "source"), ("cool", "target")]
+    assert [(each.node, each.role) for each in cycle(objects, text).node_notes] == [
+        ("hot", "source"), ("cool", "target"),
+    ]
 
 
 def test_a_node_for_which_an_expression_fails_is_no_source_and_is_told(cycle):
@@ -192,20 +197,32 @@ def test_what_another_plugin_evicted_relieves_the_node_already(cycle):
 
 @pytest.mark.parametrize(("failed", "gone"), [("2026-01-01T10:00:00Z", ["x"]), ("2026-01-01T11:30:00Z", [])])
 def test_the_shipped_policy_removes_failed_pods_after_an_hour(cycle, failed, gone):
-    objects = [node("a"), node("b"), pod("x", "a", phase="Failed", metadata={"creationTimestamp": failed}), pod("y", "a")]
+    objects = [
+        node("a"), node("b"), pod("x", "a", phase="Failed", metadata={"creationTimestamp": failed}), pod("y", "a"),
+    ]
     assert evicted(cycle(objects, (POLICIES / "remove-failed-pods.yaml").read_text())) == gone
 
 
 @pytest.mark.parametrize(("kept_pod", "rule"), [
     (pod("a", "hot", namespace="kube-system"), "not-of-the-system"),
     (pod("a", "hot", priority=2_000_000_000), "not-critical"),
-    (pod("a", "hot", metadata={"ownerReferences": [{"kind": "DaemonSet", "name": "d", "uid": "d"}]}), "not-of-a-daemon-set"),
-    (pod("a", "hot", metadata={"annotations": {"descheduler.alpha.kubernetes.io/prefer-no-eviction": ""}}), "not-pinned"),
+    (
+        pod("a", "hot", metadata={"ownerReferences": [{"kind": "DaemonSet", "name": "d", "uid": "d"}]}),
+        "not-of-a-daemon-set",
+    ),
+    (
+        pod("a", "hot", metadata={"annotations": {"descheduler.alpha.kubernetes.io/prefer-no-eviction": ""}}),
+        "not-pinned",
+    ),
 ])
 def test_the_shipped_veto_keeps_pods_of_the_system(cycle, kept_pod, rule):
     objects = hot(kept_pod, pod("b", "hot"), used={"a": "3000m", "b": "6000m"})
-    text = drain().replace("podUsage.cpu > 100", "true").replace(", messageExpression: \"'uses ' + string(podUsage.cpu)\"", "")
-    text = text.replace("sort: [{expression: podInfo.priority}, {expression: podUsage.cpu, order: Descending}]", "order: 1")
+    text = drain().replace("podUsage.cpu > 100", "true").replace(
+        ", messageExpression: \"'uses ' + string(podUsage.cpu)\"", "",
+    )
+    text = text.replace(
+        "sort: [{expression: podInfo.priority}, {expression: podUsage.cpu, order: Descending}]", "order: 1",
+    )
     result = cycle(objects, text.replace("<= 70", "<= 10"), (POLICIES / "protect-system-pods.yaml").read_text())
     assert (evicted(result), kept(result)) == (["b"], {"a": ("protect-system-pods", rule)})
 

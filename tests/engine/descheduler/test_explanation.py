@@ -35,7 +35,9 @@ def metric(name, cpu):
     }}
 
 
-OBJECTS = [node("hot"), node("cool"), metric("hot", "3600m"), metric("cool", "400m"), pod("web", "hot"), pod("other", "cool")]
+OBJECTS = [
+    node("hot"), node("cool"), metric("hot", "3600m"), metric("cool", "400m"), pod("web", "hot"), pod("other", "cool"),
+]
 SPEC = {
     "type": "Balance", "params": {"high": 80},
     "nodes": {"source": "usage.cpu * 100 / allocatable.cpu > params.high", "target": "usage.cpu < 1000"},
@@ -43,17 +45,25 @@ SPEC = {
 }
 
 
-def told(objects=OBJECTS, name="shop/web", cycles=1, limits=None, selector=None, profile=None, args=None, documents=(), **changes):
+def told(
+    objects=OBJECTS, name="shop/web", cycles=1, limits=None, selector=None, profile=None, args=None, documents=(),
+    **changes,
+):
     """Return whether the pod is evicted, and the lines about the one profile's plugins and filters."""
     texts = [("drain", {**SPEC, **changes}), *documents]
     plugins = compile_documents(load([Source(f"{each}.yaml", json.dumps({
-        "apiVersion": "policy.koordinator.sh/v1alpha2", "kind": "DeschedulerPlugin", "metadata": {"name": each}, "spec": spec,
+        "apiVersion": "policy.koordinator.sh/v1alpha2", "kind": "DeschedulerPlugin", "metadata": {"name": each},
+        "spec": spec,
     })) for each, spec in texts]))
     cluster = Cluster(objects)
     snapshot = cluster.snapshot(NOW)
-    profiles = build_profiles([profile or ProfileSpec("p")], Registry.of((*builtins(), *plugins), generation=1), dry_run=True,
-                              snapshot=lambda: snapshot, memory=Memory())
-    evicted, found = explain_eviction(Question(cluster.pod(name), profiles, snapshot, limits or Limits(), selector, cycles))
+    profiles = build_profiles(
+        [profile or ProfileSpec("p")], Registry.of((*builtins(), *plugins), generation=1), dry_run=True,
+        snapshot=lambda: snapshot, memory=Memory(),
+    )
+    evicted, found = explain_eviction(
+        Question(cluster.pod(name), profiles, snapshot, limits or Limits(), selector, cycles),
+    )
     json.dumps(found.to_json())
     return evicted, found.as_text().splitlines()
 
@@ -100,7 +110,9 @@ def test_an_anomaly_says_how_often_it_must_be_seen():
 
 
 def test_limits_targets_and_until_are_told():
-    assert told(limits=Limits(total=0))[1][4] == "  limit       drain: chosen by small, but at most 0 pods per cycle (limits)"
+    assert told(limits=Limits(total=0))[1][
+        4
+    ] == "  limit       drain: chosen by small, but at most 0 pods per cycle (limits)"
     nowhere = told(nodes={"source": SPEC["nodes"]["source"], "target": "false"})[1]
     assert nowhere[4] == "  stays       drain: chosen by small, but no target node takes it"
     done = told(until="true")[1]
@@ -127,7 +139,9 @@ def test_nodes_that_no_cycle_looks_at_are_told():
     assert told(down)[1][4] == "  not seen    its node hot is not ready"
     selected = ProfileSpec("p", node_selector={"matchLabels": {"pool": "a"}})
     assert told(profile=selected)[1][4] == "  not seen    the node selector of profile p leaves its node out"
-    assert told(match={"nodes": {"names": ["cool"]}})[1][4] == "  not source  drain: `match.nodes` does not take its node"
+    assert told(
+        match={"nodes": {"names": ["cool"]}},
+    )[1][4] == "  not source  drain: `match.nodes` does not take its node"
 
 
 def test_an_audited_document_says_what_it_would_do():
@@ -168,9 +182,13 @@ def test_what_fails_in_one_document_is_not_told_of_another():
 def test_a_pod_whose_like_went_first_says_so():
     objects = [*OBJECTS, pod("also", "hot")]
     objects[2] = {**metric("hot", "3600m"), "status": {**metric("hot", "3600m")["status"], "podsMetric": [
-        {"namespace": "shop", "name": name, "podUsage": {"resources": {"cpu": "1", "memory": "1Gi"}}} for name in ("web", "also")
+        {"namespace": "shop", "name": name, "podUsage": {"resources": {"cpu": "1", "memory": "1Gi"}}}
+        for name in ("web", "also")
     ]}}
-    lines = [told(objects, name, until="usage.cpu * 100 / allocatable.cpu <= 80")[1][4] for name in ("shop/web", "shop/also")]
+    lines = [
+        told(objects, name, until="usage.cpu * 100 / allocatable.cpu <= 80")[1][4] for name in ("shop/web", "shop/also")
+    ]
     assert sorted(lines) == [
-        "  evicts      drain: small", "  stays       drain: chosen by small, but node `hot` needs to give up no more pods",
+        "  evicts      drain: small",
+        "  stays       drain: chosen by small, but node `hot` needs to give up no more pods",
     ]

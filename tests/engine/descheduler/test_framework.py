@@ -57,7 +57,8 @@ class KeepsWeb:
 
 
 REGISTRY = Registry.of([
-    *PLUGINS, python_plugin("Everyone", Framework.DESCHEDULER, Everyone), python_plugin("Second", Framework.DESCHEDULER, Everyone),
+    *PLUGINS, python_plugin("Everyone", Framework.DESCHEDULER, Everyone),
+    python_plugin("Second", Framework.DESCHEDULER, Everyone),
     python_plugin("KeepsWeb", Framework.DESCHEDULER, KeepsWeb, points=[Point.EVICTION_FILTER]),
 ], generation=7)
 OBJECTS = [node("a"), node("b"), pod("web", "a"), pod("x", "a"), pod("y", "a"), pod("z", "b", namespace="e")]
@@ -76,16 +77,26 @@ def test_every_candidate_says_what_would_evict_it_or_what_stopped_it():
     assert result.to_json() == {
         "generation": 7, "dryRun": True, "nodes": 2,
         "evicted": [
-            {"pod": "d/x", "node": "a", "profile": "p", "plugin": "Everyone", "evicted": True, "rule": "all", "reason": "because"},
-            {"pod": "e/z", "node": "b", "profile": "p", "plugin": "Everyone", "evicted": True, "rule": "all", "reason": "because"},
+            {
+                "pod": "d/x", "node": "a", "profile": "p", "plugin": "Everyone", "evicted": True, "rule": "all",
+                "reason": "because",
+            },
+            {
+                "pod": "e/z", "node": "b", "profile": "p", "plugin": "Everyone", "evicted": True, "rule": "all",
+                "reason": "because",
+            },
         ],
         "kept": [
-            {"pod": "d/web", "node": "a", "profile": "p", "plugin": "Everyone", "evicted": False, "stoppedBy": "KeepsWeb",
-             "stoppedRule": "web", "message": "web stays"},
+            {
+                "pod": "d/web", "node": "a", "profile": "p", "plugin": "Everyone", "evicted": False,
+                "stoppedBy": "KeepsWeb", "stoppedRule": "web", "message": "web stays",
+            },
             {"pod": "d/y", "node": "a", "profile": "p", "plugin": "Everyone", "evicted": False, "rule": "all",
              "stoppedBy": "limits", "message": "at most 1 pods of one node per cycle"},
-            {"pod": "d/broken", "node": "b", "profile": "p", "plugin": "Everyone", "evicted": False, "stoppedBy": "KeepsWeb",
-             "stoppedRule": "error", "message": "cannot tell"},
+            {
+                "pod": "d/broken", "node": "b", "profile": "p", "plugin": "Everyone", "evicted": False,
+                "stoppedBy": "KeepsWeb", "stoppedRule": "error", "message": "cannot tell",
+            },
         ],
         "failures": [{"profile": "p", "plugin": "KeepsWeb", "subject": "d/broken", "message": "cannot tell"}],
         "nodeNotes": [],
@@ -141,15 +152,23 @@ def test_limits_count_nodes_namespaces_and_all():
 def test_every_fault_of_every_profile_is_told_at_once():
     with pytest.raises(PolicyError) as caught:
         build_profiles([
-            ProfileSpec("p", balance=("LowNodeLoda", "KeepsWeb"), deschedule=("Everyone", "Everyone"),
-                        disabled=frozenset({"Secnd", "*", "Second"}), args={"LowNodeLoda": {}, "Everone": {}, "Second": {}}),
-            ProfileSpec("p", evict=("MigrationController",), args={"LowNodeLoad": {"numberOfNodes": -1}}, balance=("LowNodeLoad",)),
+            ProfileSpec(
+                "p", balance=("LowNodeLoda", "KeepsWeb"), deschedule=("Everyone", "Everyone"),
+                disabled=frozenset({"Secnd", "*", "Second"}), args={"LowNodeLoda": {}, "Everone": {}, "Second": {}},
+            ),
+            ProfileSpec(
+                "p", evict=("MigrationController",), args={"LowNodeLoad": {"numberOfNodes": -1}},
+                balance=("LowNodeLoad",),
+            ),
             ProfileSpec("", evict=("MigrationController", "DefaultEvictor")),
         ], REGISTRY, dry_run=False)
     assert [(problem.message, problem.help) for problem in caught.value.problems] == [
         ("descheduler name is needed", "give each profile a `name`"),
         ("duplicate profile with descheduler name `p`", ""),
-        ("profile ``: plugin `DefaultEvictor` does not extend EvictPlugin plugin", "evictions are not available yet, but dry runs are"),
+        (
+            "profile ``: plugin `DefaultEvictor` does not extend EvictPlugin plugin",
+            "evictions are not available yet, but dry runs are",
+        ),
         ("profile ``: plugin `MigrationController` does not extend EvictPlugin plugin",
          "evictions are not available yet, but dry runs are"),
         ("profile `p`: BalancePlugin `LowNodeLoda` does not exist", "did you mean `LowNodeLoad`?"),

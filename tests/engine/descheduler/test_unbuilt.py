@@ -30,7 +30,9 @@ def test_every_field_of_a_descheduler_configuration_is_built_or_reported() -> No
 def test_every_field_of_a_scheduler_configuration_is_built_or_reported() -> None:
     declared = schema(configuration.KIND)["properties"]
     assert set(declared) == configuration.BUILT | configuration.IGNORED.keys()
-    assert set(declared["profiles"]["items"]["properties"]) - configuration.IGNORED.keys() == configuration.BUILT_OF_PROFILE
+    assert set(
+        declared["profiles"]["items"]["properties"],
+    ) - configuration.IGNORED.keys() == configuration.BUILT_OF_PROFILE
 
 
 class Recording(dict[str, Any]):
@@ -47,7 +49,10 @@ class Recording(dict[str, Any]):
 
 def test_the_arguments_that_count_as_built_are_those_that_are_read() -> None:
     args = Recording()
-    owned = {"metadata": {"name": "p", "ownerReferences": [{"kind": "ReplicaSet", "name": "r", "uid": "u"}]}, "spec": {"containers": [{"name": "c"}]}}
+    owned = {
+        "metadata": {"name": "p", "ownerReferences": [{"kind": "ReplicaSet", "name": "r", "uid": "u"}]},
+        "spec": {"containers": [{"name": "c"}]},
+    }
     bare = {"metadata": {"name": "q"}, "spec": {"containers": [{"name": "c"}]}}
     for pod in (owned, bare):
         EvictorFilter(args).eviction_filter(PodInfo.of(pod), Cluster().snapshot())
@@ -69,7 +74,10 @@ def test_a_misspelt_argument_is_reported_where_it_stands() -> None:
 
 @pytest.mark.parametrize(("text", "wanted"), [
     ("metricsBindAddress: ':8080'", ["d.yaml:3:1: metricsBindAddress has no effect: the descheduler serves nothing"]),
-    ("leaderElection: {leaderElect: true}", ["d.yaml:3:1: leaderElection has no effect: no lease is held: one process decides"]),
+    (
+        "leaderElection: {leaderElect: true}",
+        ["d.yaml:3:1: leaderElection has no effect: no lease is held: one process decides"],
+    ),
     ("leaderElection: {leaderElect: false}", []), ("enableProfiling: false", []), ("maxNoOfPodsToEvictTotal: 5", []),
 ])
 def test_a_field_without_effect_is_reported_unless_it_turns_something_off(text: str, wanted: list[str]) -> None:

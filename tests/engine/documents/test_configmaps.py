@@ -27,8 +27,12 @@ OTHERS = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: koord-scheduler
 
 
 def manifest(**keys: str) -> Source:
-    held = "".join(f"  {key}: |\n" + "".join(f"    {line}\n" for line in text.splitlines()) for key, text in keys.items())
-    return Source("config.yaml", f"{OTHERS}apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: koord-config}}\ndata:\n{held}")
+    held = "".join(
+        f"  {key}: |\n" + "".join(f"    {line}\n" for line in text.splitlines()) for key, text in keys.items()
+    )
+    return Source(
+        "config.yaml", f"{OTHERS}apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: koord-config}}\ndata:\n{held}",
+    )
 
 
 def registry() -> Registry:
@@ -65,7 +69,10 @@ def test_a_manifest_without_such_a_configuration_and_one_with_two_are_refused():
     for source, message in (
         (manifest(config=DESCHEDULER), "no key of this ConfigMap holds a `KubeSchedulerConfiguration`"),
         (manifest(), "no key of this ConfigMap holds a `KubeSchedulerConfiguration`"),
-        (manifest(a=SCHEDULER, b=SCHEDULER), "several keys of this manifest hold a `KubeSchedulerConfiguration`: `a`, `b`"),
+        (
+            manifest(a=SCHEDULER, b=SCHEDULER),
+            "several keys of this manifest hold a `KubeSchedulerConfiguration`: `a`, `b`",
+        ),
     ):
         with pytest.raises(PolicyError, match=message):
             configuration_in(source, "KubeSchedulerConfiguration")

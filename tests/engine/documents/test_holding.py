@@ -22,15 +22,22 @@ values = st.recursive(
 )
 schemas = st.recursive(
     st.booleans() | st.fixed_dictionaries({}, optional={
-        "type": st.sampled_from(["string", "integer", "number", "boolean", "array", "object", "null", ["string", "null"]]),
-        "enum": st.sampled_from([["a", "b"], [1, "a"]]), "const": st.sampled_from(["a", 1]), "pattern": st.sampled_from(["^a", "^[0-9]+s$"]),
-        "minLength": st.integers(0, 2), "maxLength": st.integers(0, 2), "minimum": st.integers(-1, 2), "maximum": st.integers(-1, 2),
+        "type": st.sampled_from(
+            ["string", "integer", "number", "boolean", "array", "object", "null", ["string", "null"]],
+        ),
+        "enum": st.sampled_from([["a", "b"], [1, "a"]]), "const": st.sampled_from(["a", 1]),
+        "pattern": st.sampled_from(["^a", "^[0-9]+s$"]),
+        "minLength": st.integers(0, 2), "maxLength": st.integers(0, 2), "minimum": st.integers(-1, 2),
+        "maximum": st.integers(-1, 2),
         "minItems": st.integers(0, 2), "maxItems": st.integers(0, 2), "uniqueItems": st.booleans(),
-        "minProperties": st.integers(0, 2), "maxProperties": st.integers(0, 2), "required": st.lists(st.sampled_from("abc"), max_size=2, unique=True),
+        "minProperties": st.integers(0, 2), "maxProperties": st.integers(0, 2),
+        "required": st.lists(st.sampled_from("abc"), max_size=2, unique=True),
     }),
     lambda below: st.fixed_dictionaries({}, optional={
-        "properties": st.dictionaries(st.sampled_from("abc"), below, max_size=3), "additionalProperties": below, "items": below,
-        "anyOf": st.lists(below, min_size=1, max_size=2), "allOf": st.lists(below, min_size=1, max_size=2), "oneOf": st.lists(below, min_size=1, max_size=2),
+        "properties": st.dictionaries(st.sampled_from("abc"), below, max_size=3), "additionalProperties": below,
+        "items": below,
+        "anyOf": st.lists(below, min_size=1, max_size=2), "allOf": st.lists(below, min_size=1, max_size=2),
+        "oneOf": st.lists(below, min_size=1, max_size=2),
         "not": below, "then": below, "else": below,
         "if": st.just({"properties": {"a": {"enum": ["a", "b"]}}, "required": ["a"]}) | below,
     }),

@@ -26,9 +26,11 @@ VALUES = st.recursive(
 COUNTS = st.integers(0, 2)
 LEAVES = st.booleans() | st.fixed_dictionaries({}, optional={
     "type": st.sampled_from(["string", "integer", "number", "boolean", "array", "object", "null", ["string", "null"]]),
-    "enum": st.sampled_from([["a", "b"], [1, "a", True], [[1], {"a": 1}]]), "const": st.sampled_from(["a", 1, True, [1, "a"]]),
+    "enum": st.sampled_from([["a", "b"], [1, "a", True], [[1], {"a": 1}]]),
+    "const": st.sampled_from(["a", 1, True, [1, "a"]]),
     "pattern": st.sampled_from(["^a", "^[0-9]+s$"]), "minimum": st.integers(-1, 2), "maximum": st.integers(-1, 2),
-    "exclusiveMinimum": st.integers(-1, 2), "exclusiveMaximum": st.integers(-1, 2), "multipleOf": st.sampled_from([1, 2, 0.5]),
+    "exclusiveMinimum": st.integers(-1, 2), "exclusiveMaximum": st.integers(-1, 2),
+    "multipleOf": st.sampled_from([1, 2, 0.5]),
     "minLength": COUNTS, "maxLength": COUNTS, "minItems": COUNTS, "maxItems": COUNTS, "uniqueItems": st.booleans(),
     "minProperties": COUNTS, "maxProperties": COUNTS, "required": st.lists(NAMES, max_size=2, unique=True),
     "dependentRequired": st.dictionaries(NAMES, st.lists(NAMES, max_size=2, unique=True), max_size=2),
@@ -58,7 +60,12 @@ def schemas(draw: st.DrawFn) -> Any:
     if isinstance(whole, bool):
         return whole
     anchored = draw(INNER)
-    return {**whole, "$defs": {"d": draw(INNER), "e": {"$anchor": "e", **anchored} if isinstance(anchored, dict) else {"$anchor": "e"}}}
+    return {
+        **whole,
+        "$defs": {
+            "d": draw(INNER), "e": {"$anchor": "e", **anchored} if isinstance(anchored, dict) else {"$anchor": "e"},
+        },
+    }
 
 
 @settings(max_examples=200, deadline=None)
@@ -71,8 +78,14 @@ def test_data_holds_where_jsonschema_says_that_it_holds(declared: Any, data: Any
 ODD = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "abc", "#", "string"]),
     lambda below: st.lists(below, max_size=2) | st.dictionaries(
-        st.sampled_from(["type", "properties", "items", "allOf", "required", "enum", "minimum", "minLength", "pattern", "multipleOf", "$ref",
-                         "dependentRequired", "$defs", "x", "uniqueItems", "if", "format", "title"]), below, max_size=3),
+        st.sampled_from(
+            [
+                "type", "properties", "items", "allOf", "required", "enum", "minimum", "minLength", "pattern",
+                "multipleOf", "$ref", "dependentRequired", "$defs", "x", "uniqueItems", "if", "format", "title",
+            ],
+        ),
+        below, max_size=3,
+    ),
     max_leaves=6,
 )
 
@@ -88,13 +101,18 @@ def test_whatever_stands_where_a_schema_should_is_understood_or_refused(declared
     found.faults(data, Steps.for_values(100))
 
 
-@pytest.mark.parametrize("path", sorted((Path(__file__).parents[3] / "schemas").glob("v1alpha2/*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parents[3] / "schemas").glob("v1alpha2/*.json")), ids=lambda path: path.stem,
+)
 def test_every_schema_of_the_project_is_one(path: Path) -> None:
     if path.stem != "definitions":
         JsonSchema(schema(path.stem))
 
 
-HEAD = "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {name: x}\nspec:\n  filter:\n  - {name: f, expression: 'true'}\n"
+HEAD = (
+    "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {name: x}\nspec:\n  filter:\n"
+    "  - {name: f, expression: 'true'}\n"
+)
 
 
 def complaints(params: str, declared: str) -> list[str]:
@@ -118,35 +136,73 @@ def test_nothing_is_fetched() -> None:
 
 
 @pytest.mark.parametrize("reference", [
-    "http://127.0.0.1:9/x", "https://json-schema.org/draft/2020-12/schema", "file:///etc/passwd", "/etc/passwd", "other.json#/a", "ftp://x", "urn:x:y", "",
+    "http://127.0.0.1:9/x", "https://json-schema.org/draft/2020-12/schema", "file:///etc/passwd", "/etc/passwd",
+    "other.json#/a", "ftp://x", "urn:x:y", "",
     "//host/x", "data:,{}", "http:", "?x", "x#",
 ])
 @pytest.mark.parametrize("keyword", ["$ref", "$dynamicRef"])
 def test_a_reference_to_another_place_is_refused_where_it_stands(keyword: str, reference: str) -> None:
     assert complaints("{a: 1}", f"{{properties: {{a: {{'{keyword}': '{reference}'}}}}}}") == [(
-        f"a.yaml:8:{39 + len(keyword)}: not a JSON Schema: `properties.a.{keyword}` refers to `{reference}`, which is outside of this "
+        f"a.yaml:8:{39 + len(keyword)}: not a JSON Schema: `properties.a.{keyword}` refers to `{reference}`, which is "
+        "outside of this "
         "schema: only references that begin with `#` are followed"
     )]
 
 
 @pytest.mark.parametrize(("declared", "complaint"), [
-    ("{$schema: 'http://json-schema.org/draft-07/schema#'}",
-     "a.yaml:8:27: not a JSON Schema: `$schema` is another dialect: write `https://json-schema.org/draft/2020-12/schema`, or leave it out"),
-    ("{properties: {a: {$schema: 'file:///x'}}}",
-     "a.yaml:8:44: not a JSON Schema: `properties.a.$schema` is another dialect: write `https://json-schema.org/draft/2020-12/schema`, or leave it out"),
-    ("{$id: 'https://example.com/x'}", "a.yaml:8:23: not a JSON Schema: `$id` is not local: remove it, references begin with `#`"),
-    ("{$recursiveRef: '#'}", "a.yaml:8:33: not a JSON Schema: `$recursiveRef` is not part of JSON Schema 2020-12: write `$ref: '#'`"),
-    ("{$ref: '#/$defs/none'}", "a.yaml:8:24: not a JSON Schema: `$ref` refers to `#/$defs/none`, which is not in this schema"),
+    (
+        "{$schema: 'http://json-schema.org/draft-07/schema#'}",
+        (
+            "a.yaml:8:27: not a JSON Schema: `$schema` is another dialect: write "
+            "`https://json-schema.org/draft/2020-12/schema`, or leave it out"
+        ),
+    ),
+    (
+        "{properties: {a: {$schema: 'file:///x'}}}",
+        (
+            "a.yaml:8:44: not a JSON Schema: `properties.a.$schema` is another dialect: write "
+            "`https://json-schema.org/draft/2020-12/schema`, or leave it out"
+        ),
+    ),
+    (
+        "{$id: 'https://example.com/x'}",
+        "a.yaml:8:23: not a JSON Schema: `$id` is not local: remove it, references begin with `#`",
+    ),
+    (
+        "{$recursiveRef: '#'}",
+        "a.yaml:8:33: not a JSON Schema: `$recursiveRef` is not part of JSON Schema 2020-12: write `$ref: '#'`",
+    ),
+    (
+        "{$ref: '#/$defs/none'}",
+        "a.yaml:8:24: not a JSON Schema: `$ref` refers to `#/$defs/none`, which is not in this schema",
+    ),
     ("{$ref: '#anchor'}", "a.yaml:8:24: not a JSON Schema: `$ref` refers to `#anchor`, which is not in this schema"),
     ("{properties: abc}", "a.yaml:8:30: not a JSON Schema: `properties` is not a mapping from names to schemas"),
     ("abc", "a.yaml:8:17: `spec.paramsSchema` is the text `abc`, not a mapping or `true` or `false`"),
-    ("{type: [string, text]}", "a.yaml:8:24: not a JSON Schema: `type` is not one or several of array, boolean, integer, null, number, object, string"),
+    (
+        "{type: [string, text]}",
+        (
+            "a.yaml:8:24: not a JSON Schema: `type` is not one or several of array, boolean, integer, null, number, "
+            "object, string"
+        ),
+    ),
     ("{format: [x]}", "a.yaml:8:26: not a JSON Schema: `format` is not a text"),
     ("{multipleOf: 0}", "a.yaml:8:30: not a JSON Schema: `multipleOf` is not a finite number above 0"),
     ("{minimum: .nan}", "a.yaml:8:27: not a JSON Schema: `minimum` is not a finite number"),
-    ("{pattern: '(?=a)'}", "a.yaml:8:27: not a JSON Schema: `pattern` is not a pattern that RE2 knows: error parsing regexp: invalid perl operator: (?=: `(?=a)`"),
-    ("{patternProperties: {'(': {}}}",
-     "a.yaml:8:43: not a JSON Schema: `patternProperties.(` is not a pattern that RE2 knows: error parsing regexp: missing ): (: `(`"),
+    (
+        "{pattern: '(?=a)'}",
+        (
+            "a.yaml:8:27: not a JSON Schema: `pattern` is not a pattern that RE2 knows: error parsing regexp: invalid "
+            "perl " "operator: (?=: `(?=a)`"
+        ),
+    ),
+    (
+        "{patternProperties: {'(': {}}}",
+        (
+            "a.yaml:8:43: not a JSON Schema: `patternProperties.(` is not a pattern that RE2 knows: error parsing "
+            "regexp: " "missing ): (: `(`"
+        ),
+    ),
     ("{$ref: '#'}", "a.yaml:8:17: not a JSON Schema: `the schema` leads back to itself without a step into the value"),
     ("{$defs: {a: {anyOf: [{$ref: '#/$defs/b'}]}, b: {not: {$ref: '#/$defs/a'}}}}",
      "a.yaml:8:38: not a JSON Schema: `$defs.a.anyOf[0]` leads back to itself without a step into the value"),
@@ -156,7 +212,9 @@ def test_what_is_no_schema_is_refused_where_it_stands(declared: str, complaint: 
 
 
 def branching(depth: int) -> str:
-    rules = ", ".join(f"d{n}: {{allOf: [{{$ref: '#/$defs/d{n + 1}'}}, {{$ref: '#/$defs/d{n + 1}'}}]}}" for n in range(depth))
+    rules = ", ".join(
+        f"d{n}: {{allOf: [{{$ref: '#/$defs/d{n + 1}'}}, {{$ref: '#/$defs/d{n + 1}'}}]}}" for n in range(depth)
+    )
     return f"{{$defs: {{{rules}, d{depth}: {{type: object}}}}, $ref: '#/$defs/d0'}}"
 
 
@@ -168,9 +226,18 @@ def nested(keyword: str, depth: int) -> str:
 LONG = "[" + ", ".join(f"{{k: {n}, v: [{n}, '{n}']}}" for n in range(1500)) + "]"
 HOSTILE = {
     "pattern": ("{a: '" + "a" * 5000 + "!'}", "{properties: {a: {pattern: '^(a+)+$'}}}"),
-    "pattern-properties": ("{" + "a" * 5000 + "!: 1}", "{patternProperties: {'^(a+)+$': {}}, additionalProperties: {pattern: '(a*)*b'}}"),
-    "huge-patterns": ("{a: x}", "{properties: {a: {allOf: [" + ", ".join(f"{{pattern: '(\\pL{{{n}}}){{{n}}}'}}" for n in range(1, 300)) + "]}}}"),
-    "large-patterns": ("{a: é}", "{properties: {a: {allOf: [" + ", ".join(f"{{pattern: '\\pL{{200}}x{n}'}}" for n in range(1000)) + "]}}}"),
+    "pattern-properties": (
+        "{" + "a" * 5000 + "!: 1}", "{patternProperties: {'^(a+)+$': {}}, additionalProperties: {pattern: '(a*)*b'}}",
+    ),
+    "huge-patterns": (
+        "{a: x}",
+        "{properties: {a: {allOf: [" + ", ".join(f"{{pattern: '(\\pL{{{n}}}){{{n}}}'}}" for n in range(1, 300))
+        + "]}}}",
+    ),
+    "large-patterns": (
+        "{a: é}",
+        "{properties: {a: {allOf: [" + ", ".join(f"{{pattern: '\\pL{{200}}x{n}'}}" for n in range(1000)) + "]}}}",
+    ),
     "messages": ("{a: {" + ", ".join(f"k{n}: 1" for n in range(20_000)) + "}}", "{$defs: {" + ", ".join(
         f"d{n}: {{allOf: [" + ", ".join([f"{{$ref: '#/$defs/d{n + 1}'}}"] * 30) + "]}" for n in range(3)
     ) + ", d3: {not: true}}, properties: {a: {$ref: '#/$defs/d0'}}}"),
@@ -178,15 +245,37 @@ HOSTILE = {
     "branching-any": ("{a: 1}", branching(20).replace("allOf", "anyOf").replace("type: object", "type: string")),
     "branching-one": ("{a: 1}", branching(20).replace("allOf", "oneOf")),
     "branching-unevaluated": ("{a: 1}", branching(20).replace("{allOf", "{unevaluatedProperties: true, allOf")),
-    "chain": ("{a: 1}", "{$defs: {" + ", ".join(f"d{n}: {{$ref: '#/$defs/d{n + 1}'}}" for n in range(3000)) + ", d3000: {}}, $ref: '#/$defs/d0'}"),
-    "self-reference-through-items": (f"{{a: {'[' * 50}1{']' * 50}}}", "{properties: {a: {$ref: '#/$defs/l'}}, $defs: {l: {anyOf: [{type: string}, {items: {$ref: '#/$defs/l'}}, {items: {$ref: '#/$defs/l'}}]}}}"),
+    "chain": (
+        "{a: 1}",
+        "{$defs: {" + ", ".join(f"d{n}: {{$ref: '#/$defs/d{n + 1}'}}" for n in range(3000))
+        + ", d3000: {}}, $ref: '#/$defs/d0'}",
+    ),
+    "self-reference-through-items": (
+        f"{{a: {'[' * 50}1{']' * 50}}}",
+        (
+            "{properties: {a: {$ref: '#/$defs/l'}}, $defs: {l: {anyOf: [{type: string}, {items: {$ref: '#/$defs/l'}}, "
+            "{items: {$ref: '#/$defs/l'}}]}}}"
+        ),
+    ),
     "unique": (f"{{a: {LONG}}}", "{properties: {a: {uniqueItems: true}}}"),
-    "unique-many-times": (f"{{a: {LONG}}}", "{properties: {a: {allOf: [" + ", ".join(["{uniqueItems: true}"] * 500) + "]}}}"),
+    "unique-many-times": (
+        f"{{a: {LONG}}}", "{properties: {a: {allOf: [" + ", ".join(["{uniqueItems: true}"] * 500) + "]}}}",
+    ),
     "enum": (f"{{a: {LONG}, b: 7}}", f"{{properties: {{a: {{items: {{enum: {LONG}}}}}, b: {{enum: {LONG}}}}}}}"),
     "const": (f"{{a: {LONG}}}", f"{{properties: {{a: {{items: {{const: {LONG}}}}}}}}}"),
-    "contains": (f"{{a: {LONG}}}", "{properties: {a: {contains: {contains: {contains: false}}, unevaluatedItems: {allOf: [{unevaluatedItems: false}]}}}}"),
-    "required": (f"{{a: {LONG}}}", "{properties: {a: {items: {required: [" + ", ".join(f"r{n}" for n in range(3000)) + "]}}}}"),
-    "any-of-messages": (f"{{a: {LONG}}}", "{properties: {a: {anyOf: [" + ", ".join(["{items: {type: string}}"] * 200) + "]}}}"),
+    "contains": (
+        f"{{a: {LONG}}}",
+        (
+            "{properties: {a: {contains: {contains: {contains: false}}, unevaluatedItems: {allOf: [{unevaluatedItems: "
+            "false}]}}}}"
+        ),
+    ),
+    "required": (
+        f"{{a: {LONG}}}", "{properties: {a: {items: {required: [" + ", ".join(f"r{n}" for n in range(3000)) + "]}}}}",
+    ),
+    "any-of-messages": (
+        f"{{a: {LONG}}}", "{properties: {a: {anyOf: [" + ", ".join(["{items: {type: string}}"] * 200) + "]}}}",
+    ),
     "deep-not": ("{a: 1}", nested("not", 50)),
     "deep-all": ("{a: 1}", nested("allOf", 25)),
     "defaults": ("{}", "{$defs: " + branching(14)[len("{$defs: "):].split(", $ref")[0] + ", properties: {" + ", ".join(
@@ -221,7 +310,10 @@ def test_each_property_that_is_taken_over_holds_against_the_schema_of_its_own_do
         "apiVersion: policy.koordinator.sh/v1alpha2\nkind: PolicyParams\nmetadata: {name: p}\nspec:\n  params: {a: 1}\n"
         "  paramsSchema: {$defs: {d: {maximum: 5}}, properties: {a: {$ref: '#/$defs/d'}}}\n---\n"
     )
-    own = f"{HEAD}  paramsFrom: [{{name: p}}]\n  params: {{a: 7}}\n  paramsSchema: {{$defs: {{d: {{maximum: 9}}}}, properties: {{b: {{$ref: '#/$defs/d'}}}}}}\n"
+    own = (
+        f"{HEAD}  paramsFrom: [{{name: p}}]\n  params: {{a: 7}}\n"
+        f"  paramsSchema: {{$defs: {{d: {{maximum: 9}}}}, properties: {{b: {{$ref: '#/$defs/d'}}}}}}\n"
+    )
     problems = Problems()
     compile_documents(load([Source("a.yaml", shared + own)]), problems)
     assert [f"{each.span}: {each.message}" for each in problems.found] == [
@@ -247,5 +339,8 @@ def test_a_choice_is_explained_whatever_its_branches_are(branches: str, complain
 
 def test_a_text_that_is_too_long_for_a_pattern_is_a_complaint() -> None:
     assert complaints("{a: " + "é" * 300 + "}", "{properties: {a: {pattern: '(?i)\\pL{190}'}}}") == [
-        "a.yaml:7:3: `the document`: a text of 300 characters is too long for the pattern `(?i)\\pL{190}`: simplify the schema",
+        (
+            "a.yaml:7:3: `the document`: a text of 300 characters is too long for the pattern `(?i)\\pL{190}`: "
+            "simplify " "the schema"
+        ),
     ]

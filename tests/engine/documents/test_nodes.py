@@ -36,7 +36,9 @@ def test_scalars_mean_what_yaml_1_2_says() -> None:
 
 
 SCALARS = st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(
-    st.characters(codec="utf-8", exclude_characters="\x7f\ufeff\ufffe\uffff", exclude_categories=["Cc", "Cs"]), max_size=20)
+    st.characters(codec="utf-8", exclude_characters="\x7f\ufeff\ufffe\uffff", exclude_categories=["Cc", "Cs"]),
+    max_size=20,
+)
 
 
 def containers(below: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
@@ -51,7 +53,9 @@ def test_json_is_read_as_json_means_it(value: object) -> None:
 
 
 def test_aliases_stand_for_what_they_name() -> None:
-    assert plain("a: &x {b: [1]}\nc: *x\nd: [*x, *x]") == {"a": {"b": [1]}, "c": {"b": [1]}, "d": [{"b": [1]}, {"b": [1]}]}
+    assert plain("a: &x {b: [1]}\nc: *x\nd: [*x, *x]") == {
+        "a": {"b": [1]}, "c": {"b": [1]}, "d": [{"b": [1]}, {"b": [1]}],
+    }
 
 
 def test_an_alias_bomb_is_refused_at_once() -> None:
@@ -121,7 +125,9 @@ def test_reading_goes_on_after_a_syntax_error_at_the_next_document() -> None:
 
 @pytest.mark.parametrize("cut", range(0, 200, 7))
 def test_a_truncated_file_is_read_or_refused_but_never_fails_otherwise(cut: int) -> None:
-    text = "a: &x\n  b: 'it''s'\n  c: \"d\\u0041\"\nlist:\n- {f: [1, 2], g: *x}\n- |2\n   h\n- >-\n  i\n\n  j\n---\nk: l\n"
+    text = (
+        "a: &x\n  b: 'it''s'\n  c: \"d\\u0041\"\nlist:\n- {f: [1, 2], g: *x}\n- |2\n   h\n- >-\n  i\n\n  j\n---\nk: l\n"
+    )
     problems = Problems()
     read(Source("a.yaml", text[:cut]), problems)
     assert all(problem.span is not None for problem in problems.found)
@@ -147,7 +153,9 @@ def test_a_path_leads_to_a_node_and_its_place() -> None:
     assert node.at("spec", 0) is None
 
 
-@pytest.mark.parametrize("text", ["a: &x word", "a: !!str word", "a: &x !!str 'word'", "a: !!str &x # why\n  word", "a: &x |\n  word"])
+@pytest.mark.parametrize(
+    "text", ["a: &x word", "a: !!str word", "a: &x !!str 'word'", "a: !!str &x # why\n  word", "a: &x |\n  word"],
+)
 def test_the_characters_of_a_scalar_stand_behind_its_anchor_and_tag(text: str) -> None:
     (node,) = read(Source("a.yaml", text))
     part = node.fields["a"].part

@@ -17,7 +17,9 @@ lines = st.lists(st.one_of(st.just(""), words), min_size=1, max_size=6)
 def whole(style: str, pieces: list[str], indent: int, header: str) -> str:
     blank = " " * indent
     if style in ("|", ">"):
-        return f"a:\n  k: {style}{header}\n" + "".join(f"{blank if each else ''}{each}\n" for each in pieces) + "  z: 1\n"
+        return f"a:\n  k: {style}{header}\n" + "".join(
+            f"{blank if each else ''}{each}\n" for each in pieces
+        ) + "  z: 1\n"
     inner = f"\n{blank}".join(pieces)
     if style == "'":
         inner = "'" + inner.replace("'", "''") + "'"
@@ -44,7 +46,10 @@ def check(text: str) -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.sampled_from(["", "'", '"', "|", ">"]), lines, st.integers(4, 8), st.sampled_from(["", "-", "+", "2", "4", "2-", "+4"]))
+@given(
+    st.sampled_from(["", "'", '"', "|", ">"]), lines, st.integers(4, 8),
+    st.sampled_from(["", "-", "+", "2", "4", "2-", "+4"]),
+)
 @example(">", ["a", "  b", "", "c", "", ""], 4, "+")
 @example("|", ["  a", "b"], 4, "2")
 def test_every_character_of_a_scalar_knows_its_place(style: str, pieces: list[str], indent: int, header: str) -> None:
@@ -52,8 +57,17 @@ def test_every_character_of_a_scalar_knows_its_place(style: str, pieces: list[st
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.sampled_from(["a", " ", "\t", "\\n", "\\t", "\\x41", "\\u00e9", "\\U0001F600", "\\\n  ", "\n  ", "\n", "'", '\\"',
-                                 "\\\\", "\r\n  ", "\u2028", "\x85"]), max_size=14))
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "a", " ", "\t", "\\n", "\\t", "\\x41", "\\u00e9", "\\U0001F600", "\\\n  ", "\n  ", "\n", "'", '\\"',
+                "\\\\", "\r\n  ", "\u2028", "\x85",
+            ],
+        ),
+        max_size=14,
+    ),
+)
 def test_escapes_and_folds_of_double_quotes_are_followed(pieces: list[str]) -> None:
     check('k: "' + "".join(pieces) + '"\n')
 

@@ -69,10 +69,14 @@ def test_another_value_another_input_is_another_experiment():
 
 
 @pytest.mark.parametrize("line", [
-    "[" * 100_000, '{"a":' * 50_000, '{"key": 5, "figures": {}, "curves": {}, "seconds": 1}', '{"key": [], "figures": {}, "curves": {}, "seconds": 1}',
-    '{"key": "x", "figures": [], "curves": {}, "seconds": 1}', '{"key": "x", "figures": {"a": "b"}, "curves": {}, "seconds": 1}',
-    '{"key": "x", "figures": {}, "curves": {"a": 5}, "seconds": 1}', '{"key": "x", "figures": {}, "curves": {"a": [{}]}, "seconds": 1}',
-    '{"key": "x", "figures": {}, "curves": {}, "seconds": "1"}', '{"key": "x", "figures": {"a": 1' + "0" * 400 + '}, "curves": {}, "seconds": 1}',
+    "[" * 100_000, '{"a":' * 50_000, '{"key": 5, "figures": {}, "curves": {}, "seconds": 1}',
+    '{"key": [], "figures": {}, "curves": {}, "seconds": 1}',
+    '{"key": "x", "figures": [], "curves": {}, "seconds": 1}',
+    '{"key": "x", "figures": {"a": "b"}, "curves": {}, "seconds": 1}',
+    '{"key": "x", "figures": {}, "curves": {"a": 5}, "seconds": 1}',
+    '{"key": "x", "figures": {}, "curves": {"a": [{}]}, "seconds": 1}',
+    '{"key": "x", "figures": {}, "curves": {}, "seconds": "1"}',
+    '{"key": "x", "figures": {"a": 1' + "0" * 400 + '}, "curves": {}, "seconds": 1}',
     '{"key": "x", "figures": {"a": NaN}, "curves": {}, "seconds": 1}', "\ud800", "null", "x" * (17 * 1024 * 1024),
 ])
 def test_a_line_of_other_types_or_depth_is_left_out(tmp_path, line):

@@ -65,7 +65,9 @@ def test_documents_that_differ_have_other_digests_and_the_originals_stay_as_they
 def test_a_param_that_nobody_has_is_refused_with_the_word_that_was_meant():
     with pytest.raises(ValueError, match=r"^no policy has the param `percnt`: did you mean `percent`\?$"):
         varied(percnt=1)
-    with pytest.raises(ValueError, match=r"^no policy has the param `zzz`: there are `limit`, `nested`, `percent`, `weight`$"):
+    with pytest.raises(
+        ValueError, match=r"^no policy has the param `zzz`: there are `limit`, `nested`, `percent`, `weight`$",
+    ):
         varied(zzz=1)
 
 

@@ -30,7 +30,9 @@ PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n" + "".join(
 def folder(tmp_path):
     (tmp_path / "openb_node_list_gpu_node.csv").write_text(NODES)
     for name in ("default", "other"):
-        (tmp_path / f"openb_pod_list_{name}.csv").write_text(PODS if name == "default" else PODS.replace(",500\n", ",600\n"))
+        (tmp_path / f"openb_pod_list_{name}.csv").write_text(
+            PODS if name == "default" else PODS.replace(",500\n", ",600\n"),
+        )
     return tmp_path
 
 
@@ -44,7 +46,9 @@ def outcomes(found):
 
 def test_axes_that_are_not_named_have_one_value_and_the_six_policies_of_the_study(folder):
     assert {axis.name: axis.values for axis in space(folder).axes} == {
-        "workload": ("default",), "policy": ("Random", "DotProd", "GpuClustering", "GpuPacking", "BestFit", "FGD"), "seed": (42,)}
+        "workload": ("default",), "policy": ("Random", "DotProd", "GpuClustering", "GpuPacking", "BestFit", "FGD"),
+        "seed": (42,),
+    }
     assert [axis.name for axis in space(folder, "seed=1", "policy=FGD").axes] == ["workload", "seed", "policy"]
 
 
@@ -62,7 +66,10 @@ def test_an_experiment_comes_to_what_the_replay_itself_comes_to(folder, name):
     registry = replays.registry_of(policy.texts, builtins)
     profile = trace_profile(policy.profile, typical, registry.of_framework(Framework.SCHEDULER))
     settings = replays.Settings((profile,), seed=7)
-    result = simulate(traces.generate(trace, seed=7, tune=1.1), Live(registry), settings, clock=itertools.count().__next__, typical=typical)
+    result = simulate(
+        traces.generate(trace, seed=7, tune=1.1), Live(registry), settings, clock=itertools.count().__next__,
+        typical=typical,
+    )
     assert outcome.figures["failed"] == result.failed
     assert outcome.figures["gpu_alloc_pct"] == result.allocation(result.highest_load).gpu
     assert outcome.figures["frag_ratio_pct"] == round(result.fragmentation(result.highest_load)[1], 4)
@@ -118,8 +125,13 @@ def test_a_fingerprint_is_the_same_in_every_process(folder):
         "point = {'workload': 'default', 'policy': 'FGD', 'seed': 42}\n"
         "print(Replays([], Path(sys.argv[1]), builtins=builtins).inputs(point))"
     )
-    found = {subprocess.run([sys.executable, "-c", program, folder], env={**os.environ, "PYTHONHASHSEED": seed}, check=True,
-                            capture_output=True).stdout for seed in ("1", "2")}
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program, folder], env={**os.environ, "PYTHONHASHSEED": seed}, check=True,
+            capture_output=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
     assert len(found) == 1
 
 

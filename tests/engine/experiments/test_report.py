@@ -16,8 +16,10 @@ AXES = (Axis("workload", ("default", "cpu<0>")), Axis("policy", ("BestFit", "FGD
 def outcome(point):
     best = 95.0 if point["policy"] == "FGD" else 93.0
     curve = [min(float(x), best + (point["seed"] - 42.5)) for x in range(131)]
-    return Outcome({"gpu_alloc_pct": curve[-1], "frag_amount_pct": 5.0, "frag_ratio_pct": 99.0, "failed": 2500 + point["seed"]},
-                   {"gpu_alloc_pct": curve, "frag_amount_pct": [None] * 131, "frag_ratio_pct": curve})
+    return Outcome(
+        {"gpu_alloc_pct": curve[-1], "frag_amount_pct": 5.0, "frag_ratio_pct": 99.0, "failed": 2500 + point["seed"]},
+        {"gpu_alloc_pct": curve, "frag_amount_pct": [None] * 131, "frag_ratio_pct": curve},
+    )
 
 
 SWEPT = Swept(tuple(Finished(point, outcome(point)) for point in points(AXES)), (), 0)
@@ -42,12 +44,16 @@ def test_a_line_is_the_mean_over_seeds_and_each_workload_has_its_own_panels():
         50.0, 0.0, 93.0, math.sqrt(0.5))
     overview = drawn[""]
     assert all(isinstance(each, Groups) for each in overview)
-    assert overview[0].values == (("BestFit", (93.0, 93.0), (math.sqrt(0.5),) * 2), ("FGD", (95.0, 95.0), (math.sqrt(0.5),) * 2))
+    assert overview[0].values == (
+        ("BestFit", (93.0, 93.0), (math.sqrt(0.5),) * 2), ("FGD", (95.0, 95.0), (math.sqrt(0.5),) * 2),
+    )
 
 
 def test_figures_are_drawn_over_the_axis_that_is_a_number():
     axes = (Axis("params.cpuPercent", (55, 60, 65)), Axis("policy", ("a", "b")))
-    finished = [Finished(point, Outcome({"pending": point["params.cpuPercent"], "hot": None})) for point in points(axes)]
+    finished = [
+        Finished(point, Outcome({"pending": point["params.cpuPercent"], "hot": None})) for point in points(axes)
+    ]
     (panels,) = shown.panels(finished, shown.SNAPSHOTS).values()
     assert [(each.y, each.x, [(line.label, line.x, line.mean) for line in each.lines]) for each in panels] == [
         ("pending", "params.cpuPercent", [(label, (55.0, 60.0, 65.0), (55.0, 60.0, 65.0)) for label in "ab"])]

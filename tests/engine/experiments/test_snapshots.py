@@ -56,9 +56,13 @@ spec:
 """)
     objects = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {},
                 "status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "10"}}}]
-    objects += [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "shop"},
-                 "spec": {"schedulerName": name, "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
-                for name in ("default-scheduler", "gpu-scheduler")]
+    objects += [
+        {
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "shop"},
+            "spec": {"schedulerName": name, "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
+        }
+        for name in ("default-scheduler", "gpu-scheduler")
+    ]
     found = Snapshots([parse("params.open=true,false")], objects, now=NOW, builtins=builtins, policies=[str(tmp_path)])
     assert [snapshots.run(found.task(point)).figures["pending"] for point in points(found.axes)] == [0, 1]
 

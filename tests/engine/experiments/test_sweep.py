@@ -43,7 +43,9 @@ def test_experiments_come_back_in_the_order_of_their_points_whatever_the_order_o
 
     done = []
     found = sweep(POINTS, Space(), Counting(), runner=Backwards(), version="1", progress=done.append)
-    assert [(each.point, each.outcome.figures) for each in found.finished] == [(point, {"seed": point["seed"]}) for point in POINTS]
+    assert [(each.point, each.outcome.figures) for each in found.finished] == [
+        (point, {"seed": point["seed"]}) for point in POINTS
+    ]
     assert (found.failed, found.kept, done) == ((), 0, [0, 1, 2, 3, 4])
 
 

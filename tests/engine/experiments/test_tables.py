@@ -15,7 +15,9 @@ from koordpolicy.engine.experiments.tables import (
 
 
 def finished(policy, seed, gpu=1.0, curve=(0.0, 0.5, 1.0, None, 2.0)):
-    return Finished({"policy": policy, "seed": seed, "tune": 1.3}, Outcome({"failed": seed, "gpu": gpu}, {"gpu": curve}, 0.25))
+    return Finished(
+        {"policy": policy, "seed": seed, "tune": 1.3}, Outcome({"failed": seed, "gpu": gpu}, {"gpu": curve}, 0.25),
+    )
 
 
 ROWS = rows_of([finished("a", 1), finished("b", 2, None)], step=2)

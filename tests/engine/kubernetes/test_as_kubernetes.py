@@ -50,10 +50,12 @@ def cost(text: str) -> int:
 
 
 @pytest.mark.parametrize(("text", "expected"), [
-    ("500m", 500 * 1e-3), ("1.1", 11 * (1e0 / 1e1)), ("3n", 3 * (1.0 / 1e9)), ("9223372036854775807", 9223372036854775807e9 * (1.0 / 1e9)),
+    ("500m", 500 * 1e-3), ("1.1", 11 * (1e0 / 1e1)), ("3n", 3 * (1.0 / 1e9)),
+    ("9223372036854775807", 9223372036854775807e9 * (1.0 / 1e9)),
     ("12345678901234567890123", float(12345678901234567890123 * 10**9) * 1e-9),
     ("0.12345678901234567890123", float(123456790) * 1e-9), ("1e305", 1e32 ** 0 * 1e288 * 1e17),
-    ("1.234567890123456789e300", math.inf), ("-1.234567890123456789e300", -math.inf), ("123456789012345678Gi", 9223372036854775807.0),
+    ("1.234567890123456789e300", math.inf), ("-1.234567890123456789e300", -math.inf),
+    ("123456789012345678Gi", 9223372036854775807.0),
     ("0", 0.0), ("00000000000000000000000", 0.0),
 ])  # fmt: skip
 def test_the_double_of_a_quantity_is_its_digits_times_a_power_of_ten(text: str, expected: float) -> None:
@@ -96,11 +98,14 @@ def test_values_of_two_libraries_have_no_equality() -> None:
 
 
 @pytest.mark.parametrize(("items", "expected"), [
-    ("dyn(1), dyn('a')", True), ("dyn('a'), dyn(1)", True), ("dyn(2), dyn('a'), dyn(1)", True), ("dyn(2), dyn(1), dyn('a')", False),
-    ("dyn(1), dyn(1.5), dyn(2u)", True), ("dyn(true), dyn(1), dyn(false)", True), ("dyn(0.0 / 0.0), dyn(1.0), dyn(0.5)", False),
+    ("dyn(1), dyn('a')", True), ("dyn('a'), dyn(1)", True), ("dyn(2), dyn('a'), dyn(1)", True),
+    ("dyn(2), dyn(1), dyn('a')", False),
+    ("dyn(1), dyn(1.5), dyn(2u)", True), ("dyn(true), dyn(1), dyn(false)", True),
+    ("dyn(0.0 / 0.0), dyn(1.0), dyn(0.5)", False),
     ("dyn(2.0), dyn(0.0 / 0.0), dyn(1.0)", True), ("dyn(timestamp(0)), dyn(duration('1s'))", True),
     ("dyn([1]), dyn(1)", "error: no such overload"), ("dyn(1), dyn(null)", "error: no such overload"),
-    ("dyn({'a': 1})", "error: no such overload"), ("dyn(2), dyn(1), dyn(null)", False), ("dyn(quantity('1'))", "error: no such overload"),
+    ("dyn({'a': 1})", "error: no such overload"), ("dyn(2), dyn(1), dyn(null)", False),
+    ("dyn(quantity('1'))", "error: no such overload"),
 ])  # fmt: skip
 def test_a_list_is_sorted_where_no_pair_is_found_that_is_not(items: str, expected: object) -> None:
     assert value(f"dyn([{items}]).isSorted()") == expected
@@ -108,7 +113,8 @@ def test_a_list_is_sorted_where_no_pair_is_found_that_is_not(items: str, expecte
 
 @pytest.mark.parametrize(("call", "expected"), [
     ("dyn([dyn(2), dyn('a'), dyn(1)]).min()", 1), ("dyn([dyn('a'), dyn(2), dyn(1)]).max()", "a"),
-    ("[1.0, 0.0 / 0.0, 0.5].min()", 0.5), ("[1.0, 0.0 / 0.0, 2.5].max()", 2.5), ("dyn([dyn(1), dyn(null)]).min()", "error: no such overload"),
+    ("[1.0, 0.0 / 0.0, 0.5].min()", 0.5), ("[1.0, 0.0 / 0.0, 2.5].max()", 2.5),
+    ("dyn([dyn(1), dyn(null)]).min()", "error: no such overload"),
 ])  # fmt: skip
 def test_what_has_no_order_is_passed_over_by_extremes(call: str, expected: object) -> None:
     assert value(call) == expected
@@ -121,7 +127,9 @@ def test_an_extreme_that_begins_at_no_number_stays_there() -> None:
 # --- costs -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("made", ["ip('1.2.3.4')", "ip('::1')", "cidr('10.0.0.0/8')", "cidr('2001:db8::/64')", "quantity('1')"])
+@pytest.mark.parametrize(
+    "made", ["ip('1.2.3.4')", "ip('::1')", "cidr('10.0.0.0/8')", "cidr('2001:db8::/64')", "quantity('1')"],
+)
 def test_equality_of_a_librarys_values_costs_one(made: str) -> None:
     assert cost(f"{made} == {made}") == 2 * cost(made) + 1
 
@@ -132,7 +140,8 @@ def test_inequality_of_addresses_costs_by_their_size() -> None:
 
 @pytest.mark.parametrize(("text", "expected"), [
     # A key that is read counts a step for each field of it, and none for where its reading begins.
-    ("m['a']", 2), ("xs[0]", 2), ("xs[xs[0]]", 3), ("m[m['a']]", 3), ("xs[xs[xs[0]]]", 4), ("m[string(m.a)]", 5), ("m[m.a]", 3),
+    ("m['a']", 2), ("xs[0]", 2), ("xs[xs[0]]", 3), ("m[m['a']]", 3), ("xs[xs[xs[0]]]", 4), ("m[string(m.a)]", 5),
+    ("m[m.a]", 3),
     ("m[?m.a].hasValue()", 4),
     ("m.all(k, m[k] != 'z')", 1 + 1 + 2 * (3 + 2 + 1)), ("xs.map(i, xs[i])", 1 + 1 + 3 * (12 + 2)),
     ("{'a': 1, 'b': 2}.all(k, {'a': 1, 'b': 2}[k] > 0)", 1 + 2 * (3 + 2 + 1)),
@@ -177,26 +186,44 @@ PRECISION = f"{BAD}error while parsing precision: "
     ("'%'.format([1])", 11, "unexpected end of string"), ("'%'.format([])", 11, "index 0 out of range"),
     ("'%.'.format([1])", 12, f"{PRECISION}could not find end of precision specifier"),
     ("'%.12'.format([1])", 14, f"{PRECISION}could not find end of precision specifier"),
-    ("'%.s'.format([1])", 13, f'{PRECISION}error while converting precision to integer: strconv.Atoi: parsing "": invalid syntax'),
+    (
+        "'%.s'.format([1])", 13,
+        f'{PRECISION}error while converting precision to integer: strconv.Atoi: parsing "": invalid syntax',
+    ),
     ("'%s %s'.format([1])", 15, "index 1 out of range"), ("'%q %s'.format([])", 15, "index 0 out of range"),
     ("'%s'.format([1, 2])", 12, "too many arguments supplied to string.format (expected 1, got 2)"),
-    ("'%d'.format(['a'])", 14, "error during formatting: decimal clause can only be used on integers, was given string"),
-    ("'%s %d'.format([1, 2.5])", 20, "error during formatting: decimal clause can only be used on integers, was given double"),
+    (
+        "'%d'.format(['a'])", 14,
+        "error during formatting: decimal clause can only be used on integers, was given string",
+    ),
+    (
+        "'%s %d'.format([1, 2.5])", 20,
+        "error during formatting: decimal clause can only be used on integers, was given double",
+    ),
     ("'%f'.format([1])", 14, "error during formatting: fixed-point clause can only be used on doubles, was given int"),
-    ("'%e'.format([true])", 14, "error during formatting: scientific clause can only be used on doubles, was given bool"),
-    ("'%b'.format([1.5])", 14, "error during formatting: only integers and bools can be formatted as binary, was given double"),
+    (
+        "'%e'.format([true])", 14,
+        "error during formatting: scientific clause can only be used on doubles, was given bool",
+    ),
+    (
+        "'%b'.format([1.5])", 14,
+        "error during formatting: only integers and bools can be formatted as binary, was given double",
+    ),
     ("'%o'.format(['7'])", 14, "error during formatting: octal clause can only be used on integers, was given string"),
     ("'%X'.format([1.5])", 14, (
         "error during formatting: only integers, byte buffers, and strings can be formatted as hex, was given double"
     )),
 ])  # fmt: skip
-def test_a_bad_clause_is_said_in_kubernetes_words_where_kubernetes_says_it(text: str, column: int, message: str) -> None:
+def test_a_bad_clause_is_said_in_kubernetes_words_where_kubernetes_says_it(
+    text: str, column: int, message: str,
+) -> None:
     assert refusal(text) == (column, message)
 
 
 @pytest.mark.parametrize(("template", "values", "expected"), [
     ("%q", "[1]", f'{BAD}unrecognized formatting clause "q"'), ("%", "[1]", "unexpected end of string"),
-    ("%s%s", "[1]", "index 1 out of range"), ("%d", "['a']", "error during formatting: decimal clause can only be used on integers, was given string"),
+    ("%s%s", "[1]", "index 1 out of range"),
+    ("%d", "['a']", "error during formatting: decimal clause can only be used on integers, was given string"),
 ])  # fmt: skip
 def test_a_template_that_is_computed_fails_in_the_same_words(template: str, values: str, expected: str) -> None:
     assert value(f"('' + '{template}').format({values})") == f"error: {expected}"
@@ -219,7 +246,9 @@ def test_names_are_escaped_in_declared_objects_only() -> None:
     assert value("has(d.metadata.__namespace__)") is False
 
 
-@pytest.mark.parametrize("text", ["duration(5)", "duration(-5)", "duration(0)", "duration(1 + 1)", "duration(5u)", "duration(1.5)"])
+@pytest.mark.parametrize(
+    "text", ["duration(5)", "duration(-5)", "duration(0)", "duration(1 + 1)", "duration(5u)", "duration(1.5)"],
+)
 def test_a_number_is_no_duration(text: str) -> None:
     assert refusal(text)[1].startswith("no overload of `duration` takes (")
 
@@ -231,10 +260,14 @@ def test_a_number_of_unknown_type_is_so_many_nanoseconds() -> None:
 
 
 NO_NUMBERS = {
-    "int": ["1_0", " 1", "1 ", "0x10", "\u0661", "1.0", "1e3", "", "+", "9223372036854775808", "--1", "\u22121", "0b1", "1l"],
+    "int": [
+        "1_0", " 1", "1 ", "0x10", "\u0661", "1.0", "1e3", "", "+", "9223372036854775808", "--1", "\u22121", "0b1",
+        "1l",
+    ],
     "uint": ["1_0", "+5", "-1", " 1", "0x10", "\u0661", "18446744073709551616", "1u"],
     "double": [
-        "1_0", "1_0.5", "1.0_0", "1e1_0", "0x_1p-2", "0x1", "0x1.8", " 1", "1 ", "1\\n", "\u0661", "1,5", "1e400", "infin", "-nan", "+nan",
+        "1_0", "1_0.5", "1.0_0", "1e1_0", "0x_1p-2", "0x1", "0x1.8", " 1", "1 ", "1\\n", "\u0661", "1,5", "1e400",
+        "infin", "-nan", "+nan",
         "nan(1)", "snan", "1.5f", "", ".", "e5", "1e", "0b1", "1d",
     ],
     "bool": ["yes", "TrUe", "tRUE", " true", "", "2", "on"],
@@ -250,7 +283,8 @@ def test_a_text_that_go_does_not_read_is_refused(kind: str, text: str) -> None:
 
 @pytest.mark.parametrize(("text", "expected"), [
     ("int('+5')", 5), ("int('-007')", -7), ("double('.5')", 0.5), ("double('5.')", 5.0), ("double('+Inf')", math.inf),
-    ("double('-infinity')", -math.inf), ("double('0x1p-2')", 0.25), ("double('0X1.8P+1')", 3.0), ("double('1e-400')", 0.0),
+    ("double('-infinity')", -math.inf), ("double('0x1p-2')", 0.25), ("double('0X1.8P+1')", 3.0),
+    ("double('1e-400')", 0.0),
     ("double('iNF')", math.inf), ("uint('007') == 7u", True), ("bool('T')", True),
 ])  # fmt: skip
 def test_a_text_that_go_reads_is_read(text: str, expected: object) -> None:

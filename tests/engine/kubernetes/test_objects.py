@@ -27,14 +27,23 @@ def fault(item, kind="Pod"):
     ("Pod", {"metadata": {"labels": ["a"]}}, "`metadata.labels` must be an object, not a list"),
     ("Pod", {"metadata": {"labels": {"a": None}}}, "`metadata.labels.a` must be a text, not null"),
     ("Pod", {"metadata": {"name": "\ud800"}}, "`metadata.name` holds half of a character (a lone surrogate)"),
-    ("Pod", {"metadata": {"creationTimestamp": "x"}}, "`metadata.creationTimestamp`: `x` is not a time like 2026-01-31T12:00:00Z"),
+    (
+        "Pod", {"metadata": {"creationTimestamp": "x"}},
+        "`metadata.creationTimestamp`: `x` is not a time like 2026-01-31T12:00:00Z",
+    ),
     ("Pod", {"spec": {"containers": [{"resources": {"requests": {"cpu": []}}}]}},
      "`spec.containers[0].resources.requests.cpu` must be a quantity, not a list"),
-    ("Pod", {"spec": {"overhead": {"cpu": "1e999999999"}}}, "`spec.overhead.cpu`: `1e999999999` is not a quantity: its exponent is out of range"),
+    (
+        "Pod", {"spec": {"overhead": {"cpu": "1e999999999"}}},
+        "`spec.overhead.cpu`: `1e999999999` is not a quantity: its exponent is out of range",
+    ),
     ("Pod", {"spec": {"overhead": {"cpu": "-1"}}}, "`spec.overhead.cpu` is `-1`: it must not be negative"),
     ("ElasticQuota", {"spec": {"max": {"memory": "8Ei"}}}, None),
     ("ElasticQuota", {"spec": {"max": {"memory": "9e30"}}}, "`spec.max.memory`: the amount does not fit into 64 bits"),
-    ("Reservation", {"spec": {"ttl": "soon"}}, "`spec.ttl`: `soon` is not a duration: write it as 1h30m, 1.5s or 250ms"),
+    (
+        "Reservation", {"spec": {"ttl": "soon"}},
+        "`spec.ttl`: `soon` is not a duration: write it as 1h30m, 1.5s or 250ms",
+    ),
     ("PodDisruptionBudget", {"spec": {"minAvailable": []}}, "`spec.minAvailable` must be a number, not a list"),
     ("StorageClass", {"allowedTopologies": [{"matchLabelExpressions": {}}]},
      "`allowedTopologies[0].matchLabelExpressions` must be a list, not an object"),
@@ -54,11 +63,16 @@ def test_every_kind_that_is_read_is_declared():
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["metadata", "spec", "status", "labels", "containers", "name", "template"]), inner, max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+        st.sampled_from(["metadata", "spec", "status", "labels", "containers", "name", "template"]), inner, max_size=4,
+    ),
     max_leaves=12)
 
 
-@given(st.sampled_from([*_KINDS, "Widget"]), st.dictionaries(st.sampled_from(["metadata", "spec", "status", "value"]), JSON))
+@given(
+    st.sampled_from([*_KINDS, "Widget"]),
+    st.dictionaries(st.sampled_from(["metadata", "spec", "status", "value"]), JSON),
+)
 def test_any_json_is_taken_or_named_with_its_path(kind, item):
     found = ""
     try:
@@ -68,7 +82,12 @@ def test_any_json_is_taken_or_named_with_its_path(kind, item):
     assert found[:1] in ("", "`")
 
 
-@pytest.mark.parametrize(("text", "ns"), [
-    ("1970-01-01T00:00:01Z", 10**9), ("0001-01-01T00:00:00Z", -LATEST), ("9999-12-31T23:59:59.999999+00:00", LATEST), ("2026-01-01T01:00:00+01:00", 1_767_225_600 * 10**9)])
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        ("1970-01-01T00:00:01Z", 10**9), ("0001-01-01T00:00:00Z", -LATEST),
+        ("9999-12-31T23:59:59.999999+00:00", LATEST), ("2026-01-01T01:00:00+01:00", 1_767_225_600 * 10**9),
+    ],
+)
 def test_times_saturate(text, ns):
     assert nanoseconds(text, "") == ns

@@ -79,7 +79,9 @@ def test_a_field_that_must_be_there_says_so():
 
 
 def test_a_declaration_is_read_whole():
-    content = {"types": {"x.T": {"doc": "a thing", "fields": {"f": {"type": "list(int)", "doc": "d", "required": True}}}}}
+    content = {
+        "types": {"x.T": {"doc": "a thing", "fields": {"f": {"type": "list(int)", "doc": "d", "required": True}}}},
+    }
     (of,) = read(content).values()
     assert (of.name, of.doc, of.index, of.absent, dict(of.fields)) == (
         "x.T", "a thing", None, None, {"f": Field(list_of(INT), "d", required=True)})

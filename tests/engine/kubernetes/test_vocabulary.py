@@ -20,7 +20,8 @@ def pod(*, labels=None, priority=None, kubernetes="Burstable"):
 
 def containers(*resources, init=(), own=None):
     return {"spec": {
-        "containers": [{"resources": each} for each in resources], "initContainers": [{"resources": each} for each in init],
+        "containers": [{"resources": each} for each in resources],
+        "initContainers": [{"resources": each} for each in init],
         **({"resources": own} if own else {}),
     }}
 
@@ -85,9 +86,17 @@ FULL = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1000m", "m
         ({"spec": {"containers": None}, "status": None}, "BestEffort"),
         (containers({}), "BestEffort"),
         (containers({"requests": {"cpu": "0", "memory": 0}}), "BestEffort"),
-        (containers({"requests": {"kubernetes.io/batch-cpu": "1000"}, "limits": {"kubernetes.io/batch-cpu": "1000"}}), "BestEffort"),
+        (
+            containers(
+                {"requests": {"kubernetes.io/batch-cpu": "1000"}, "limits": {"kubernetes.io/batch-cpu": "1000"}},
+            ),
+            "BestEffort",
+        ),
         (containers(FULL), "Guaranteed"),
-        (containers({"requests": {"cpu": 1, "memory": "1Gi"}, "limits": {"cpu": 1, "memory": 1073741824}}), "Guaranteed"),
+        (
+            containers({"requests": {"cpu": 1, "memory": "1Gi"}, "limits": {"cpu": 1, "memory": 1073741824}}),
+            "Guaranteed",
+        ),
         (containers(FULL, FULL), "Guaranteed"),
         (containers(FULL, {}), "Burstable"),
         (containers(FULL, init=[{}]), "Burstable"),

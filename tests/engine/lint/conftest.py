@@ -13,7 +13,10 @@ from koordpolicy.engine.source import Source
 
 Check = Callable[..., tuple[Finding, ...]]
 
-HEAD = "apiVersion: policy.koordinator.sh/v1alpha2\nkind: {kind}\nmetadata: {{name: {name}, annotations: {{policy.koordinator.sh/description: About.}}}}\nspec:\n"
+HEAD = (
+    "apiVersion: policy.koordinator.sh/v1alpha2\nkind: {kind}\n"
+    "metadata: {{name: {name}, annotations: {{policy.koordinator.sh/description: About.}}}}\nspec:\n"
+)
 
 
 def findings(text: str, configuration: str = "", settings: Configuration | None = None) -> tuple[Finding, ...]:

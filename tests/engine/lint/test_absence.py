@@ -109,7 +109,10 @@ def test_a_read_that_nothing_guards_is_found(expression: str):
     "variables.has && node.metadata.labels['pool'] != 'x'",
     "variables.has && variables.pool != 'x'",
     "'pool' in variables.labels && node.metadata.labels['pool'] != 'x'",
-    "('a' in node.metadata.labels && 'b' in node.metadata.labels) && node.metadata.labels['a'] == node.metadata.labels['b']",
+    (
+        "('a' in node.metadata.labels && 'b' in node.metadata.labels) && node.metadata.labels['a'] == "
+        "node.metadata.labels['b']"
+    ),
     "'a' in node.metadata.labels && (nodeInfo.pods > 1 || node.metadata.labels['a'] == 'x')",
     "!(!('a' in node.metadata.labels) || nodeInfo.pods > 3) && node.metadata.labels['a'] == 'x'",
     "params.label in node.metadata.labels && node.metadata.labels[params.label] == 'x'",
@@ -123,7 +126,10 @@ def test_a_read_that_nothing_guards_is_found(expression: str):
     "nodeInfo.zone in {'a': 1} && {'a': 1}[nodeInfo.zone] < nodeInfo.pods",
     "node.status.allocatable['cpu'] != '1'",
     "pod.spec.containers.all(c, has(c.resources.requests.cpu) && c.resources.requests.cpu != '1' && nodeInfo.pods > 1)",
-    "pod.spec.containers.all(c, 'cpu' in c.resources.requests && c.resources.requests['cpu'] != '1' && nodeInfo.pods > 1)",
+    (
+        "pod.spec.containers.all(c, 'cpu' in c.resources.requests && c.resources.requests['cpu'] != '1' && "
+        "nodeInfo.pods > " "1)"
+    ),
     "pod.spec.?nodeSelector[?'pool'].optMap(p, p == nodeInfo.zone).orValue(true)",
 ])
 def test_a_read_that_something_guards_is_not_found(expression: str):

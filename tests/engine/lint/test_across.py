@@ -53,20 +53,25 @@ def test_watermarks_of_other_resources_pods_and_nodes_do_not_meet():
          "match: {nodes: {labelSelector: {matchExpressions: [{key: pool, operator: In, values: [b, c]}]}}}\n"),
         ("enforcement: Audit\n", ""),
     ):
-        assert rules(scheduler_policy(one + hot, "place") + "---\n" + descheduler_policy(other + DRAIN % 80, "d")) == set()
+        assert rules(
+            scheduler_policy(one + hot, "place") + "---\n" + descheduler_policy(other + DRAIN % 80, "d"),
+        ) == set()
 
 
 def test_suppression_concerns_best_effort_pods_only():
     hot = BELOW % "usage.cpu * 100 / allocatable.cpu < 85"
     assert rules(scheduler_policy(hot, "place") + SUPPRESS) == {"KP030"}
-    assert rules(scheduler_policy(f"match: {{pods: {{priorityClasses: [koord-prod]}}}}\n{hot}", "place") + SUPPRESS) == set()
+    assert rules(
+        scheduler_policy(f"match: {{pods: {{priorityClasses: [koord-prod]}}}}\n{hot}", "place") + SUPPRESS,
+    ) == set()
 
 
 def test_a_finding_names_the_other_place():
     place = scheduler_policy(BELOW % "usage.cpu * 100 / allocatable.cpu < 85", "place")
     (finding,) = findings(place + "---\n" + descheduler_policy(DRAIN % 80, "drain"))
     assert finding.found.message == (
-        "pods are placed on nodes of up to 85 % cpu, but `drain` drains nodes from 80 %: a pod may be evicted and placed"
+        "pods are placed on nodes of up to 85 % cpu, but `drain` drains nodes from 80 %: a pod may be evicted and "
+        "placed"
         " back for ever"
     )
     assert [span.place[1] for span in finding.found.related] == [14]
@@ -127,5 +132,7 @@ def test_scores_that_prefer_the_opposite_fight_where_they_meet():
     emptiest = "score:\n- {name: it, expression: requested.cpu, normalize: MaxReverse}"
     both = scheduler_policy(fullest, "pack"), scheduler_policy(emptiest, "spread")
     assert rules("---\n".join(both)) == {"KP032"}
-    apart = scheduler_policy(f"profiles: [a]\n{fullest}", "pack"), scheduler_policy(f"profiles: [b]\n{emptiest}", "spread")
+    apart = scheduler_policy(f"profiles: [a]\n{fullest}", "pack"), scheduler_policy(
+        f"profiles: [b]\n{emptiest}", "spread",
+    )
     assert rules("---\n".join(apart)) == set()

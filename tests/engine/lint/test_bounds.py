@@ -45,11 +45,15 @@ def test_a_list_of_more_than_a_thousand_items_is_refused_by_its_bound(name: str)
 def test_more_than_five_hundred_params_are_refused_by_their_bound() -> None:
     params = "".join(f"    p{each}: 1\n" for each in range(501))
     source = Source("a.yaml", f"{SCHEDULER}  filter: [{{name: f, expression: 'true'}}]\n  params:\n{params}")
-    assert [f"{each.span}: {each.message}" for each in load([source]).problems] == ["a.yaml:6:3: `spec.params` has more than 500 fields"]
+    assert [f"{each.span}: {each.message}" for each in load([source]).problems] == [
+        "a.yaml:6:3: `spec.params` has more than 500 fields",
+    ]
 
 
 def documents(number: int, spec: str, kind: str = "SchedulerPlugin") -> str:
-    return "---\n".join(HEAD.format(kind=kind, name=f"d{each}") + spec.replace("%", str(each)) for each in range(number))
+    return "---\n".join(
+        HEAD.format(kind=kind, name=f"d{each}") + spec.replace("%", str(each)) for each in range(number)
+    )
 
 
 DRAINS = (
@@ -58,16 +62,22 @@ DRAINS = (
 )
 WHOLE = {
     "one list of rules": SCHEDULER + listed("filter", LISTS["filter"], 1000),
-    "one list of variables": f"{SCHEDULER}  filter: [{{name: f, expression: 'true'}}]\n" + listed("variables", LISTS["variables"], 1000),
-    "a chain of variables": f"{SCHEDULER}  filter: [{{name: f, expression: 'true'}}]\n  variables:\n" + "".join(f"  - {{name: v{each}, expression: '1'}}\n" for each in range(100)) + "".join(
+    "one list of variables": f"{SCHEDULER}  filter: [{{name: f, expression: 'true'}}]\n"
+    + listed("variables", LISTS["variables"], 1000),
+    "a chain of variables": f"{SCHEDULER}  filter: [{{name: f, expression: 'true'}}]\n  variables:\n"
+    + "".join(f"  - {{name: v{each}, expression: '1'}}\n" for each in range(100)) + "".join(
         f"  - {{name: v{each}, expression: 'variables.v{each - 100} + 1'}}\n" for each in range(100, 1000)),
     "names that are unknown": SCHEDULER + listed("filter", "{name: r%, expression: 'variables.v% < usage.cpx%'}", 1000),
-    "params that nobody reads": f"{SCHEDULER}  filter: [{{name: f, expression: 'params.p0 == 1'}}]\n  params:\n" + "".join(
+    "params that nobody reads": f"{SCHEDULER}  filter: [{{name: f, expression: 'params.p0 == 1'}}]\n  params:\n"
+    + "".join(
         f"    p{each}: 1\n" for each in range(500)),
     "documents with params of one": HEAD.format(kind="PolicyParams", name="p") + "  params:\n" + "".join(
-        f"    p{each}: 1\n" for each in range(500)) + "---\n" + documents(1000, "  paramsFrom: [{name: p}]\n  filter: [{name: f, expression: 'params.p1 == %'}]\n"),
+        f"    p{each}: 1\n" for each in range(500)
+    ) + "---\n" + documents(1000, "  paramsFrom: [{name: p}]\n  filter: [{name: f, expression: 'params.p1 == %'}]\n"),
     "pools": documents(1500, DRAINS, "DeschedulerPlugin"),
-    "pools that meet": documents(600, DRAINS.replace("  match: {nodes: {names: [n%]}}\n", "").replace("60", "6%"), "DeschedulerPlugin"),
+    "pools that meet": documents(
+        600, DRAINS.replace("  match: {nodes: {names: [n%]}}\n", "").replace("60", "6%"), "DeschedulerPlugin",
+    ),
 }
 
 

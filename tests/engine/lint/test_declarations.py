@@ -49,8 +49,10 @@ def test_a_key_that_is_nearly_one_of_kubernetes_is_found_wherever_it_stands(key:
 
 
 @pytest.mark.parametrize("key", [
-    *sorted(well_known.LABELS), "topology.kubernetes.io/rack", "topology.kubernetes.io/row", "node-role.kubernetes.io/gpu",
-    "example.com/zone", "zone", "pool", "kubernetes.io/hosts", "topology.ebs.csi.aws.com/zone", "node.kubernetes.io/lifecycle",
+    *sorted(well_known.LABELS), "topology.kubernetes.io/rack", "topology.kubernetes.io/row",
+    "node-role.kubernetes.io/gpu",
+    "example.com/zone", "zone", "pool", "kubernetes.io/hosts", "topology.ebs.csi.aws.com/zone",
+    "node.kubernetes.io/lifecycle",
     "karpenter.sh/nodepool", "cloud.google.com/gke-nodepool", "app.kubernetes.io/owner", "topology.example.io/zone",
 ])
 def test_a_key_of_kubernetes_and_a_key_of_ones_own_are_not_found(key: str):
@@ -64,7 +66,8 @@ def test_no_known_key_is_taken_for_another_one():
 
 def test_misspelt_annotations_taints_resources_and_params_are_found():
     assert [each[1:] for each in found("KP020", scheduler_policy(
-        "params: {key: topology.kubernetes.io/zoen, keys: [{label: kubernetes.io/hostnam}], note: 'see https://a.b/c'}\n"
+        "params: {key: topology.kubernetes.io/zoen, keys: [{label: kubernetes.io/hostnam}], note: 'see "
+        "https://a.b/c'}\n"
         "filter:\n"
         "- {name: a, expression: \"'cluster-autoscaler.kubernetes.io/safe-to-evct' in pod.metadata.annotations "
         "|| nodeInfo.pods < 4\"}\n"
@@ -77,7 +80,10 @@ def test_misspelt_annotations_taints_resources_and_params_are_found():
          "did you mean `cluster-autoscaler.kubernetes.io/safe-to-evict`?"),
         ("Kubernetes knows no `node.kubernetes.io/unreachabel` among taints",
          "did you mean `node.kubernetes.io/unreachable`?"),
-        ("Kubernetes knows no `node.kubernetes.io/not-redy` among taints", "did you mean `node.kubernetes.io/not-ready`?"),
+        (
+            "Kubernetes knows no `node.kubernetes.io/not-redy` among taints",
+            "did you mean `node.kubernetes.io/not-ready`?",
+        ),
         ("Kubernetes knows no `memroy` among resources", "did you mean `memory`?"),
         ("Kubernetes knows no `topology.kubernetes.io/zoen` among labels, annotations and taints",
          "did you mean `topology.kubernetes.io/zone`?"),

@@ -24,14 +24,17 @@ FILTER = "  filter:\n  - {name: fits, expression: requests.cpu <= variables.free
     (  # a whole item with its comment behind it; comments around it stay
         "  variables:\n  # free first\n  - {name: free, expression: allocatable.cpu - requested.cpu}\n"
         "  - name: gone   # why\n    expression: >-\n      requested.cpu\n      + 1\n  # end\n" + FILTER,
-        "  variables:\n  # free first\n  - {name: free, expression: allocatable.cpu - requested.cpu}\n  # end\n" + FILTER,
+        "  variables:\n  # free first\n  - {name: free, expression: allocatable.cpu - requested.cpu}\n  # end\n"
+        + FILTER,
     ),
     (
-        "  variables: [{name: gone, expression: '1'}, {name: free, expression: allocatable.cpu - requested.cpu}]\n" + FILTER,
+        "  variables: [{name: gone, expression: '1'}, {name: free, expression: allocatable.cpu - requested.cpu}]\n"
+        + FILTER,
         "  variables: [{name: free, expression: allocatable.cpu - requested.cpu}]\n" + FILTER,
     ),
     (
-        "  variables: [{name: free, expression: allocatable.cpu - requested.cpu}, {name: gone, expression: '1'}]\n" + FILTER,
+        "  variables: [{name: free, expression: allocatable.cpu - requested.cpu}, {name: gone, expression: '1'}]\n"
+        + FILTER,
         "  variables: [{name: free, expression: allocatable.cpu - requested.cpu}]\n" + FILTER,
     ),
     (  # the last one takes its key along
@@ -45,8 +48,14 @@ FILTER = "  filter:\n  - {name: fits, expression: requests.cpu <= variables.free
         "  filter:\n  - {name: fits, expression: requests.cpu <= allocatable.cpu}\n"),
     ),
     (
-        "  filter:\n  - name: fits\n    expression: >-\n      !has(pod.spec.serviceAccount)\n      || nodeInfo.pods < 5\n",
-        "  filter:\n  - name: fits\n    expression: >-\n      !has(pod.spec.serviceAccountName)\n      || nodeInfo.pods < 5\n",
+        (
+            "  filter:\n  - name: fits\n    expression: >-\n      !has(pod.spec.serviceAccount)\n"
+            "      || nodeInfo.pods < 5\n"
+        ),
+        (
+            "  filter:\n  - name: fits\n    expression: >-\n      !has(pod.spec.serviceAccountName)\n"
+            "      || nodeInfo.pods < 5\n"
+        ),
     ),
     (
         ("  filter:\n  # koord-policy: ignore KP010 because of old times\n  - name: fits\n"

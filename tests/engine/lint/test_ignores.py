@@ -27,7 +27,8 @@ def test_an_ignore_with_a_reason_silences_its_line_by_id_or_name():
 
 def test_an_ignore_alone_on_its_line_is_about_the_next_line_that_says_something():
     text = with_comment().replace(
-        "    expression", "    # koord-policy: ignore KP010 because it is an example\n    # and so on\n\n    expression",
+        "    expression",
+        "    # koord-policy: ignore KP010 because it is an example\n    # and so on\n\n    expression",
     )
     assert told(text) == []
 

@@ -190,13 +190,18 @@ def test_no_row_gives_a_number_outside_of_the_range(text: str):
 def definitions(first: str, step: str, levels: int = 28) -> str:
     lines = []
     for level in range(levels):
-        lines += [f"- name: v{level}", f"  expression: \"{first if not level else step.replace('Y', f'variables.v{level - 1}')}\""]
+        lines += [
+            f"- name: v{level}",
+            f"  expression: \"{first if not level else step.replace('Y', f'variables.v{level - 1}')}\"",
+        ]
     return "variables:\n" + "\n".join(lines) + "\n"
 
 
 @pytest.mark.parametrize(("first", "step", "text"), [
-    ("[1]", "[Y, Y]", "Y == Y"), ("[1]", "[Y, Y]", "[Y, Y].distinct().size() == 1"), ("[1]", "[Y, Y]", "[Y].indexOf(Y) == 0"),
-    ("[1]", "[Y, Y]", "'%s'.format([Y]) == ''"), ("[1]", "[Y, Y]", "Y in [Y]"), ("[1]", "[Y, Y]", "sets.contains([Y], [Y])"),
+    ("[1]", "[Y, Y]", "Y == Y"), ("[1]", "[Y, Y]", "[Y, Y].distinct().size() == 1"),
+    ("[1]", "[Y, Y]", "[Y].indexOf(Y) == 0"),
+    ("[1]", "[Y, Y]", "'%s'.format([Y]) == ''"), ("[1]", "[Y, Y]", "Y in [Y]"),
+    ("[1]", "[Y, Y]", "sets.contains([Y], [Y])"),
     ("'a'", "Y + Y", "Y == ''"), ("'aa'", "Y.replace('a', Y)", "Y == ''"), ("'a'", "'%s%s'.format([Y, Y])", "Y == ''"),
     ("[1]", "[Y, Y].flatten()", "Y.size() == 0"),
 ])  # fmt: skip

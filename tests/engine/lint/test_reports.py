@@ -11,7 +11,10 @@ from koordpolicy.engine.source import Problem, Severity, Source
 SOURCE = Source("a b/zone.yaml", "first: 1\nsecond: '\U0001f600 x'\n")
 REPORT = Report(
     (
-        Entry(Problem("100 % is\nwrong", SOURCE.span(20, 23), "mend, it", Severity.ERROR, "KP033"), (SOURCE.span(0, 5),), True),
+        Entry(
+            Problem("100 % is\nwrong", SOURCE.span(20, 23), "mend, it", Severity.ERROR, "KP033"), (SOURCE.span(0, 5),),
+            True,
+        ),
         Entry(Problem("no file `gone`", None, "", Severity.WARNING, "unreadable")),
         Entry(Problem("says nothing", SOURCE.span(0, 5), "", Severity.NOTE, "KP005")),
     ),
@@ -34,7 +37,8 @@ def test_json_holds_everything():
         "errors": 1, "warnings": 1, "notes": 1, "documents": 3, "files": 2,
     }
     assert found["problems"][0] == {
-        "severity": "error", "code": "KP033", "rule": "off-by-a-hundred", "message": "100 % is\nwrong", "help": "mend, it",
+        "severity": "error", "code": "KP033", "rule": "off-by-a-hundred", "message": "100 % is\nwrong",
+        "help": "mend, it",
         "file": "a b/zone.yaml", "line": 2, "column": 12, "endLine": 3, "endColumn": 1, "fixable": True,
         "related": [{"file": "a b/zone.yaml", "line": 1, "column": 1}],
     }
@@ -86,6 +90,8 @@ def test_lsp_counts_utf16_from_zero_and_clears_files_without_findings():
     first, other, nowhere = json.loads(FORMATS["lsp-json"](REPORT))
     assert first["uri"].startswith("file:///")
     assert first["uri"].endswith("/a%20b/zone.yaml")
-    assert first["diagnostics"][0]["range"] == {"start": {"line": 1, "character": 12}, "end": {"line": 2, "character": 0}}
+    assert first["diagnostics"][0]["range"] == {
+        "start": {"line": 1, "character": 12}, "end": {"line": 2, "character": 0},
+    }
     assert (first["diagnostics"][0]["severity"], first["diagnostics"][0]["code"]) == (1, "KP033")
     assert (other["diagnostics"], len(nowhere["diagnostics"])) == ([], 1)

@@ -112,7 +112,10 @@ def test_what_mixes_units_or_compares_with_an_absurd_number_is_found(expression:
     "(percent(usage.cpu, allocatable.cpu) + percent(usage.memory, allocatable.memory)) / 2 < 70",
     "(double(usage.cpu) / double(allocatable.cpu) + double(usage.memory) / double(allocatable.memory)) / 2.0 < 0.7",
     "(double(usage.cpu) / double(allocatable.cpu) + double(usage.memory) / double(allocatable.memory)) * 50.0 < 70.0",
-    "(double(usage.cpu) / double(allocatable.cpu) + double(usage.memory) / double(allocatable.memory)) / 2.0 * 100.0 < 70.0",
+    (
+        "(double(usage.cpu) / double(allocatable.cpu) + double(usage.memory) / double(allocatable.memory)) / 2.0 * "
+        "100.0 < " "70.0"
+    ),
     "percent(usage.cpu, allocatable.cpu) - percent(usage.memory, allocatable.memory) < 20",
     "double(usage.cpu) / double(allocatable.cpu) - double(usage.memory) / double(allocatable.memory) < 0.2",
     "math.abs(percent(usage.cpu, allocatable.cpu) - percent(usage.memory, allocatable.memory)) < 20",
@@ -165,7 +168,10 @@ def test_what_mixes_units_or_compares_with_an_absurd_number_is_found(expression:
     "quantity(node.status.allocatable['memory']).isGreaterThan(quantity('16Gi'))",
     "quantity(node.status.allocatable['cpu']).isGreaterThan(quantity('16'))",
     "double(usage.cpu) / 1000.0 < quantity(node.status.allocatable['cpu']).asApproximateFloat()",
-    "pod.spec.containers.all(c, quantity(c.resources.requests['cpu']).isLessThan(quantity(node.status.allocatable['cpu'])))",
+    (
+        "pod.spec.containers.all(c, "
+        "quantity(c.resources.requests['cpu']).isLessThan(quantity(node.status.allocatable['cpu'])))"
+    ),
     "(usage.cpu * 100 + allocatable.cpu - 1) / allocatable.cpu < 80",
     "(usage.cpu * 100 + allocatable.cpu / 2) / allocatable.cpu < 80",
     "(requests.cpu + 999) / 1000 <= allocatable.cpu / 1000",

@@ -21,7 +21,9 @@ NODE = {
 def pod(name: str, qos: str, **annotations: str) -> dict[str, object]:
     return {
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "d", "labels": {"koordinator.sh/qosClass": qos}, "annotations": annotations},
+        "metadata": {
+            "name": name, "namespace": "d", "labels": {"koordinator.sh/qosClass": qos}, "annotations": annotations,
+        },
         "spec": {"nodeName": "n", "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
     }
 

@@ -61,7 +61,8 @@ def load_of(*cores: int) -> list[tuple[float, int, dict[str, int]]]:
 def test_a_threshold_holds_after_its_time_without_a_break(registry, recording):
     rounds = list(replay(recording(*load_of(6000, 6000, 4000, 6000, 6000, 6000, 6000)), registry(squeeze())))
     assert [[(state.true, state.holds) for state in each.thresholds] for each in rounds] == [
-        [(True, False)], [(True, False)], [(False, False)], [(False, False)], [(True, False)], [(True, False)], [(True, True)],
+        [(True, False)], [(True, False)], [(False, False)], [(False, False)], [(True, False)], [(True, False)],
+        [(True, True)],
     ]
 
 
@@ -108,7 +109,9 @@ def test_an_eviction_takes_the_largest_candidates_until_enough_is_released_and_n
 
 
 def test_a_document_about_pods_is_asked_for_each_of_them(registry, recording):
-    text = EVICT.replace("interval: 1s", "interval: 1s\n  forEach: pod").replace("usage.cpu > 4000", "podUsage.cpu > 1000")
+    text = EVICT.replace("interval: 1s", "interval: 1s\n  forEach: pod").replace(
+        "usage.cpu > 4000", "podUsage.cpu > 1000",
+    )
     text = text.replace("      release: {resource: cpu, amount: \"usage.cpu - 4000\"}\n", "")
     pods = (pod("small", "BE"), pod("large", "BE"))
     rounds = list(replay(recording((0, 6000, {"small": 500, "large": 1500}), pods=pods), registry(text)))

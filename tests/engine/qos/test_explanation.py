@@ -105,8 +105,14 @@ def test_gates_matches_and_enforcement_are_told(recording):
     assert "audited did nothing at 0s [audit only: what it would do is not done]" in lines
     assert "  not meant   `match.nodes` does not take this node" in lines
     assert lines[lines.index("not in force") + 1:][:2] in (
-        ["  BECPUSuppress: it is not active by itself, and not enabled by name", "  gated: its feature gate BECPUEvict is off"],
-        ["  gated: its feature gate BECPUEvict is off", "  BECPUSuppress: it is not active by itself, and not enabled by name"],
+        [
+            "  BECPUSuppress: it is not active by itself, and not enabled by name",
+            "  gated: its feature gate BECPUEvict is off",
+        ],
+        [
+            "  gated: its feature gate BECPUEvict is off",
+            "  BECPUSuppress: it is not active by itself, and not enabled by name",
+        ],
     )
 
 
@@ -116,7 +122,9 @@ def test_a_built_in_strategy_says_its_numbers_also_where_it_does_nothing(recordi
     lines = told(explain_round(recording({0: "2"}, slo), Registry.of(builtins(), generation=1), "n",
                                enable=["BECPUSuppress"]))
     assert lines[3] == "  disabled in the NodeSLO: `resourceUsedThresholdWithBE.enable` is false"
-    lines = told(explain_round(recording({0: "2"}), Registry.of(builtins(), generation=1), "n", enable=["BECPUSuppress"]))
+    lines = told(
+        explain_round(recording({0: "2"}), Registry.of(builtins(), generation=1), "n", enable=["BECPUSuppress"]),
+    )
     assert lines[2:4] == ["BECPUSuppress failed at 0s", "  failed      node `n` has no NodeSLO"]
 
 
@@ -135,7 +143,9 @@ def test_pods_that_may_not_be_evicted_are_told_and_what_was_done_only_once(recor
     recorded = recording(dict.fromkeys(range(2), "3500m"), kept)
     evicting = {"featureGate": "BEMemoryEvict", "forEach": "node", "actions": [{"name": "out", "evict": {
         "criteria": [{"name": "best-effort", "expression": "podInfo.qosClass == 'BE'"}]}}]}
-    found = explain_round(recorded, Registry.of(document(**evicting), generation=1), "n", at=0, gates={"BEMemoryEvict": True})
+    found = explain_round(
+        recorded, Registry.of(document(**evicting), generation=1), "n", at=0, gates={"BEMemoryEvict": True},
+    )
     assert told(found) == [
         "n at 0s",
         "",
@@ -161,4 +171,6 @@ def test_of_many_pods_the_first_are_told_and_how_many_more_there_are(recording):
         for name in ("web", "batch", "more-0", "more-1", "more-2")
     ]
     assert lines[-1] == "              and 95 more pods"
-    assert [each.to_json() for each in found.find("more")] == [{"kind": "more", "text": "and 95 more pods", "leftOut": 95}]
+    assert [each.to_json() for each in found.find("more")] == [
+        {"kind": "more", "text": "and 95 more pods", "leftOut": 95},
+    ]

@@ -34,7 +34,9 @@ def test_what_is_only_watched_from_now_on_is_recovered_first_and_adjusts_nothing
 def test_two_plugins_that_write_one_file_are_told_once_of_each_node(registry, recording):
     other = STEADY.replace("name: squeeze", "name: press").replace("8000 -", "7000 -")
     rounds = list(replay(recording(*load_of(*[6000] * 4)), registry(STEADY, other)))
-    message = "`press` writes `besteffort/cpu.cfs_quota_us` too, and each undoes what the other does: turn one of them off"
+    message = (
+        "`press` writes `besteffort/cpu.cfs_quota_us` too, and each undoes what the other does: turn one of them off"
+    )
     assert [(each.elapsed, each.plugin, error) for each in rounds for error in each.errors] == [
         (0, "squeeze", RoundError("bound", "n", message, "Conflict")),
     ]
@@ -68,7 +70,9 @@ def test_a_feature_gate_turns_a_document_off(registry, recording):
 
 def test_a_gate_that_nobody_knows_is_refused(registry, recording):
     own = STEADY.replace("interval: 1s", "interval: 1s\n  featureGate: OurOwn")
-    with pytest.raises(PolicyError, match="there is no feature gate `OurOwm`, and no document names it\n  = did you mean"):
+    with pytest.raises(
+        PolicyError, match="there is no feature gate `OurOwm`, and no document names it\n  = did you mean",
+    ):
         replay(recording(*load_of(1)), registry(own), gates={"OurOwm": True})
     assert list(replay(recording(*load_of(1)), registry(own), gates={"OurOwn": False, "CPUEvict": True})) == []
 

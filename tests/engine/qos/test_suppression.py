@@ -27,7 +27,9 @@ def test_a_cpu_list_reads_back_as_it_was_written(cpus):
     assert parse_cpuset(format_cpuset(cpus)) == cpus
 
 
-@pytest.mark.parametrize("text", ["0-99999999999", "70000", "0-x", "5-2", "-1", "1-", "a", "0-1-2", "\N{ARABIC-INDIC DIGIT ONE}"])
+@pytest.mark.parametrize(
+    "text", ["0-99999999999", "70000", "0-x", "5-2", "-1", "1-", "a", "0-1-2", "\N{ARABIC-INDIC DIGIT ONE}"],
+)
 def test_a_text_that_is_no_cpu_list_is_refused_and_costs_nothing(text):
     with pytest.raises(ValueError, match=f"`{text}` is no CPU and no range of CPUs from 0 to 65535"):
         parse_cpuset(f"0,{text}")

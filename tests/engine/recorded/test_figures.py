@@ -33,7 +33,9 @@ def test_a_series_is_cut_anywhere_between_the_steps():
         Span(30, 40, 50.0, 50.0, 0.0, 2.0, 3.0, 3, 1), Span(40, 50, 50.0, 50.0, 0.0, 2.0, 3.0, 3, 1),
     )
     halves = found.series(2)
-    assert [(each.start, each.cpu, each.pending, each.most_pending) for each in halves] == [(10, 75.0, 1.5, 3), (30, 50.0, 3.0, 3)]
+    assert [(each.start, each.cpu, each.pending, each.most_pending) for each in halves] == [
+        (10, 75.0, 1.5, 3), (30, 50.0, 3.0, 3),
+    ]
 
 
 def test_after_the_last_step_everything_stays_as_it_is():
@@ -55,8 +57,14 @@ def test_the_figures_as_plain_data():
         "neverRan": [],
         "use": {"mean": {"cpu": 62.5, "memory": 40.0, "gpu": 0.0}, "most": {"cpu": 100.0, "memory": 50.0, "gpu": 0.0}},
         "mostPending": 3, "cycles": 0,
-        "evictions": [{"time": 30.0, "pod": "p", "node": "n", "plugin": "x", "rule": "r", "reason": "why", "again": 2.5}],
-        "series": [{"start": 10.0, "end": 50.0, "cpu": 62.5, "memory": 40.0, "gpu": 0.0, "running": 1.75, "pending": 2.25,
-                    "mostPending": 3, "evicted": 1}],
+        "evictions": [
+            {"time": 30.0, "pod": "p", "node": "n", "plugin": "x", "rule": "r", "reason": "why", "again": 2.5},
+        ],
+        "series": [
+            {
+                "start": 10.0, "end": 50.0, "cpu": 62.5, "memory": 40.0, "gpu": 0.0, "running": 1.75, "pending": 2.25,
+                "mostPending": 3, "evicted": 1,
+            },
+        ],
         "errors": [], "deschedulerErrors": [], "decisions": 0, "seconds": 0.0,
     }

@@ -52,7 +52,9 @@ def test_a_pod_waits_until_another_one_has_left():
         Step(0, Amounts(4000), 1, 0), Step(10 * S, Amounts(4000), 1, 1), Step(100 * S, Amounts(3000), 1, 0),
         Step(300 * S, Amounts(), 0, 0),
     ]
-    assert (result.arrivals, result.never_ran, result.evictions, result.end, result.decisions) == (2, (), (), 300 * S, 3)
+    assert (
+        result.arrivals, result.never_ran, result.evictions, result.end, result.decisions,
+    ) == (2, (), (), 300 * S, 3)
 
 
 def test_a_pod_that_failed_twice_backs_off_for_two_seconds():
@@ -105,14 +107,18 @@ def test_whom_the_descheduler_evicts_goes_back_to_the_queue():
     assert result.descheduler_errors == ()
     assert result.evictions == (Eviction(60.0, "first", "a", "move-along", "chosen", "chosen", 0.0),)
     assert pending(result) == [(0, 1, 0), (10, 1, 1), (60, 2, 0), (300, 1, 0), (400, 0, 0)]
-    assert (result.waits, result.waits_again) == (Waits(2, 25.0, 0.0, 50.0, 50.0, 50.0, 50.0), Waits(1, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
+    assert (result.waits, result.waits_again) == (
+        Waits(2, 25.0, 0.0, 50.0, 50.0, 50.0, 50.0), Waits(1, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+    )
     assert result.cycles == 7
 
 
 def test_what_keeps_the_descheduler_from_its_work_is_told_once():
     result = run(stay("first", 2, 0, 400), text=EVICT, descheduling=Descheduling(default(), 60))
     assert (result.cycles, result.evictions) == (7, ())
-    assert result.descheduler_errors == ("the cluster size is 0 or 1 meaning eviction causes service disruption or degradation",)
+    assert result.descheduler_errors == (
+        "the cluster size is 0 or 1 meaning eviction causes service disruption or degradation",
+    )
 
 
 def test_who_is_evicted_may_wait_for_long():
@@ -134,7 +140,9 @@ def test_who_comes_back_has_devices_of_his_own_and_gives_them_back():
     result = run(*stays, nodes=nodes, text=EVICT, descheduling=Descheduling(default(), 60))
     assert [each.again for each in result.evictions] == [0.0]
     assert (result.waits, result.never_ran) == (Waits(3, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), ())
-    assert [(step.time / S, step.used.gpu) for step in result.steps] == [(0, 600), (70, 1200), (80, 1600), (90, 1000), (100, 400), (120, 0)]
+    assert [(step.time / S, step.used.gpu) for step in result.steps] == [
+        (0, 600), (70, 1200), (80, 1600), (90, 1000), (100, 400), (120, 0),
+    ]
 
 
 def test_the_qos_class_of_the_list_is_a_label_of_the_pod():

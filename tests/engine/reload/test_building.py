@@ -66,7 +66,9 @@ def test_errors_are_kept_and_told_again_all_of_them_with_those_of_loading() -> N
     for _ in range(2):
         with pytest.raises(PolicyError) as caught:
             build(texts)
-        assert [problem.span.name for problem in caught.value.problems if problem.span] == ["a.yaml", "c.yaml", "d.yaml"]
+        assert [problem.span.name for problem in caught.value.problems if problem.span] == [
+            "a.yaml", "c.yaml", "d.yaml",
+        ]
     assert compiler.asked == [["a"], ["b"], ["d"]]
 
 
@@ -99,7 +101,9 @@ def test_what_is_to_be_said_about_files_that_build_is_kept_with_its_place() -> N
     build = Builder(compiler)
     texts = sources(a=policy("a"), p=shared("p", 1))
     build(texts)
-    assert [(str(each.span), each.message) for each in build.warnings(texts)] == [("a.yaml:5:38", "it could be shorter")]
+    assert [(str(each.span), each.message) for each in build.warnings(texts)] == [
+        ("a.yaml:5:38", "it could be shorter"),
+    ]
     assert compiler.asked == [["a"]]
 
 

@@ -28,7 +28,9 @@ class Noted:
 
 
 def plugin(name: str, life: list[str], digest: str = "1") -> Plugin:
-    return Plugin(name, Framework.SCHEDULER, (Point.FILTER,), lambda args, handle: Noted(name, args, life), "test", digest)
+    return Plugin(
+        name, Framework.SCHEDULER, (Point.FILTER,), lambda args, handle: Noted(name, args, life), "test", digest,
+    )
 
 
 def registry(generation: int, *plugins: Plugin) -> Registry:

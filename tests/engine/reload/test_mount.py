@@ -212,8 +212,10 @@ def test_every_reading_during_swaps_by_another_thread_is_of_one_version(tmp_path
 
 def test_commands_and_reloading_find_the_same_files(tmp_path: Path) -> None:
     policies = tmp_path / "p"
-    for name in ("a.yaml", "b.yml", "c.json", "d.txt", "e.yaml.swp", "f.YAML", "g", ".h.yaml", ".git/i.yaml", "deep/j.yaml",
-                 "deep/..data/k.yaml", "n.yaml/l.yaml", "m.tar.yaml", "yaml"):
+    for name in (
+        "a.yaml", "b.yml", "c.json", "d.txt", "e.yaml.swp", "f.YAML", "g", ".h.yaml", ".git/i.yaml", "deep/j.yaml",
+        "deep/..data/k.yaml", "n.yaml/l.yaml", "m.tar.yaml", "yaml",
+    ):
         (policies / name).parent.mkdir(parents=True, exist_ok=True)
         (policies / name).write_text("")
     (policies / "linked").symlink_to(policies / "deep")
@@ -222,4 +224,6 @@ def test_commands_and_reloading_find_the_same_files(tmp_path: Path) -> None:
     assert version is not None
     found = [str(file.relative_to(policies)) for file in files_of(policies, problems)]
     assert (sorted(found), problems) == (sorted(version.hashes), [])
-    assert sorted(found) == ["a.yaml", "b.yml", "c.json", "deep/j.yaml", "linked/j.yaml", "m.tar.yaml", "n.yaml/l.yaml", "o.yaml"]
+    assert sorted(found) == [
+        "a.yaml", "b.yml", "c.json", "deep/j.yaml", "linked/j.yaml", "m.tar.yaml", "n.yaml/l.yaml", "o.yaml",
+    ]

@@ -91,8 +91,10 @@ def test_a_source_that_is_emptied_stays_in_force_unless_it_may_be_empty(
 
 
 @pytest.mark.parametrize("text", [
-    "--- # none", "---\n...\n", "~", "null", "--- null # none\n--- ~\n", "%YAML 1.2\n---\n", "--- !!null", "&nothing", "\ufeff# none",
-    'kind: "PolicyTest"', "kind: PolicyTest # of one", "--- \n'kind' : PolicyTest\nspec:\n- kind: Pod\n", '{"kind": "PolicyTest"}',
+    "--- # none", "---\n...\n", "~", "null", "--- null # none\n--- ~\n", "%YAML 1.2\n---\n", "--- !!null", "&nothing",
+    "\ufeff# none",
+    'kind: "PolicyTest"', "kind: PolicyTest # of one", "--- \n'kind' : PolicyTest\nspec:\n- kind: Pod\n",
+    '{"kind": "PolicyTest"}',
     "kind: PolicyTest\nspec: {object: {kind: SchedulerPlugin}}\n---\nkind: PolicyTest\n",
 ])
 def test_a_file_that_says_nothing_of_policies_empties_its_source_however_it_is_written(
@@ -106,7 +108,8 @@ def test_a_file_that_says_nothing_of_policies_empties_its_source_however_it_is_w
 
 
 @pytest.mark.parametrize("text", [
-    "kind: PolicyTest\n---\nkind: QoSPlugin\n", "kind: PolicyParams", '{"kind": "SchedulerPlugin"}', "{}", "null: x", "# one\nx", "-~",
+    "kind: PolicyTest\n---\nkind: QoSPlugin\n", "kind: PolicyParams", '{"kind": "SchedulerPlugin"}', "{}", "null: x",
+    "# one\nx", "-~",
 ])
 def test_a_file_that_says_anything_else_is_left_to_the_compiler(tmp_path: Path, time: Time, text: str) -> None:
     policies = write(tmp_path / "p", a="plugin SchedulerPlugin-one")
@@ -352,9 +355,14 @@ def test_what_cannot_be_prepared_again_is_not_gone_back_to(tmp_path: Path, time:
          "be put in force again: `odd-one` is odd"),)
 
 
-def test_what_is_to_be_said_about_the_files_in_force_stands_in_the_status(tmp_path: Path, time: Time, live: Live) -> None:
+def test_what_is_to_be_said_about_the_files_in_force_stands_in_the_status(
+    tmp_path: Path, time: Time, live: Live,
+) -> None:
     def warn(sources: Sequence[Source]) -> list[Problem]:
-        return [Problem("it is long", source.span(0, 6), "cut it", Severity.WARNING) for source in sources if "long" in source.text]
+        return [
+            Problem("it is long", source.span(0, 6), "cut it", Severity.WARNING)
+            for source in sources if "long" in source.text
+        ]
 
     one, two = write(tmp_path / "1", a="plugin long-one"), write(tmp_path / "2", a="plugin two")
     reloader = begun(live, time, one, two, warnings=warn)
@@ -597,7 +605,9 @@ def test_an_empty_directory_at_start_is_a_wish_after_two_looks_too(
     reloader = begun(live, time, one, two, **settings)
     first, second = reloader.status().sources
     assert names(live) == ["one", "three"]
-    assert (first.last_good, first.since, first.warnings) == (True, 3.0, (f"`{one}` holds no policy files; looking again",))
+    assert (first.last_good, first.since, first.warnings) == (
+        True, 3.0, (f"`{one}` holds no policy files; looking again",),
+    )
     assert (second.last_good, second.digest) == (False, digest_of(two))
     time.run(reloader, 1.2)
     assert (names(live), reloader.status().healthy) == (["three"], True)
@@ -718,7 +728,9 @@ def test_with_files_as_the_unit_files_that_belong_together_move_together(
     tmp_path: Path, time: Time, live: Live,
 ) -> None:
     def groups(sources):
-        declared = {line.split()[1]: s.name for s in sources for line in s.text.splitlines() if line.startswith("plugin")}
+        declared = {
+            line.split()[1]: s.name for s in sources for line in s.text.splitlines() if line.startswith("plugin")
+        }
         for source in sources:
             for line in source.text.splitlines():
                 if line.startswith("needs"):
@@ -803,7 +815,9 @@ def test_a_generation_that_has_proven_itself_is_not_rolled_back_any_more(
     assert "plugin two" in (tmp_path / "state/last-good.json").read_text()
 
 
-def test_what_was_rolled_back_may_be_published_again_after_something_else(tmp_path: Path, time: Time, live: Live) -> None:
+def test_what_was_rolled_back_may_be_published_again_after_something_else(
+    tmp_path: Path, time: Time, live: Live,
+) -> None:
     policies = write(tmp_path / "p", a="plugin one")
     reloader = begun(live, time, policies, max_error_rate=0.0, first_decisions=10)
     write(policies, a="plugin two")
@@ -1134,7 +1148,9 @@ def test_a_blamed_content_stays_out_over_a_restart(tmp_path: Path, time: Time, l
     assert names(again) == ["fast"]
 
 
-def test_what_could_not_be_checked_for_no_fault_of_its_own_is_tried_again(tmp_path: Path, time: Time, live: Live) -> None:
+def test_what_could_not_be_checked_for_no_fault_of_its_own_is_tried_again(
+    tmp_path: Path, time: Time, live: Live,
+) -> None:
     policies, worker = write(tmp_path / "p", a="plugin one"), [True]
 
     def build(sources: Sequence[Source]) -> list[Plugin]:
@@ -1172,7 +1188,9 @@ def test_a_build_that_does_not_end_can_be_seen_from_other_threads(tmp_path: Path
     assert (at_work > 0, reloader.seconds_at_work) == (True, 0)
 
 
-def test_a_change_that_follows_an_event_is_found_soon_although_its_own_event_is_late(tmp_path: Path, live: Live) -> None:
+def test_a_change_that_follows_an_event_is_found_soon_although_its_own_event_is_late(
+    tmp_path: Path, live: Live,
+) -> None:
     policies, told, swapped = tmp_path / "p", [], threading.Event()
     write(policies, a="plugin one")
 

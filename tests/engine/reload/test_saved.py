@@ -21,7 +21,9 @@ DIGEST = hashlib.sha256(TEXT.encode()).hexdigest()
 
 
 def saved(mount: Mount) -> Saved:
-    return Saved(Version.of({"a.yaml": Source(mount.name_of("a.yaml"), TEXT)}, {"a.yaml": DIGEST}), 5.0, projected=False)
+    return Saved(
+        Version.of({"a.yaml": Source(mount.name_of("a.yaml"), TEXT)}, {"a.yaml": DIGEST}), 5.0, projected=False,
+    )
 
 
 def sealed(body: bytes) -> bytes:
@@ -62,7 +64,10 @@ def test_a_link_where_the_temporary_file_was_wont_to_be_is_not_followed(tmp_path
     assert (victim.read_bytes(), store.path.is_symlink()) == (b"theirs", False)
 
 
-GOOD: dict[str, Any] = {"digest": "", "since": 5.0, "projected": False, "rejected": "", "files": {"a.yaml": {"sha256": DIGEST, "text": TEXT}}}
+GOOD: dict[str, Any] = {
+    "digest": "", "since": 5.0, "projected": False, "rejected": "",
+    "files": {"a.yaml": {"sha256": DIGEST, "text": TEXT}},
+}
 
 
 @pytest.mark.parametrize("body", [
@@ -76,8 +81,10 @@ def test_a_body_that_is_no_set_is_refused(tmp_path: Path, mount: Mount, body: by
 
 @pytest.mark.parametrize("change", [
     {"files": []}, {"files": None}, {"files": {"a.yaml": "x"}}, {"files": {"a.yaml": {"sha256": 5, "text": TEXT}}},
-    {"files": {"a.yaml": {"sha256": DIGEST, "text": ["x"]}}}, {"files": {"a.yaml": {"text": TEXT}}}, {"since": "5"}, {"since": None}, {"since": float("nan")},
-    {"since": float("inf")}, {"since": -1}, {"since": 10**400}, {"since": True}, {"projected": "no"}, {"rejected": {}}, {"digest": "other"}, {"digest": []},
+    {"files": {"a.yaml": {"sha256": DIGEST, "text": ["x"]}}}, {"files": {"a.yaml": {"text": TEXT}}}, {"since": "5"},
+    {"since": None}, {"since": float("nan")},
+    {"since": float("inf")}, {"since": -1}, {"since": 10**400}, {"since": True}, {"projected": "no"}, {"rejected": {}},
+    {"digest": "other"}, {"digest": []},
 ])
 def test_a_set_with_a_value_of_another_type_is_refused(tmp_path: Path, mount: Mount, change: dict[str, Any]) -> None:
     store = Store(tmp_path)
@@ -92,9 +99,13 @@ def test_a_set_with_a_value_of_another_type_is_refused(tmp_path: Path, mount: Mo
 @given(data=st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda below: st.lists(below, max_size=3) | st.dictionaries(
-        st.sampled_from(["files", "since", "projected", "digest", "a.yaml", "text", "sha256"]), below, max_size=4), max_leaves=10,
+        st.sampled_from(["files", "since", "projected", "digest", "a.yaml", "text", "sha256"]), below, max_size=4,
+    ),
+    max_leaves=10,
 ))
-def test_whatever_stands_in_the_file_is_refused_with_a_message(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
+def test_whatever_stands_in_the_file_is_refused_with_a_message(
+    tmp_path_factory: pytest.TempPathFactory, data: Any,
+) -> None:
     directory = tmp_path_factory.mktemp("state")
     store, mount = Store(directory), Mount(str(directory))
     store.path.write_bytes(sealed(json.dumps({mount.path: data}).encode()))
@@ -105,4 +116,6 @@ def test_a_set_that_is_too_large_is_refused_without_reading_it_all(tmp_path: Pat
     store = Store(tmp_path)
     with store.path.open("wb") as file:
         file.truncate(LARGEST * 100)  # a hole: no disk is needed
-    assert refusal(store, mount) == f"the last good set `{store.path}` cannot be read: it has more than {LARGEST:,} bytes"
+    assert refusal(
+        store, mount,
+    ) == f"the last good set `{store.path}` cannot be read: it has more than {LARGEST:,} bytes"

@@ -81,7 +81,9 @@ def test_problems_are_those_of_compiling_in_this_process_with_the_same_places(ve
 
 
 def test_groups_are_those_of_the_builder(vetter):
-    sources = [file("a", text=GOOD.replace("spec:", "spec:\n  paramsFrom: [{name: p}]")), file("p", text=PARAMS), file("b")]
+    sources = [
+        file("a", text=GOOD.replace("spec:", "spec:\n  paramsFrom: [{name: p}]")), file("p", text=PARAMS), file("b"),
+    ]
     assert vetter.groups(sources) == list(Builder().groups(sources))
 
 
@@ -98,7 +100,9 @@ def test_problems_are_the_same_after_they_were_plain_data(found):
 def test_a_file_that_does_not_end_is_refused_by_name_and_the_next_set_has_a_new_worker(odd, do):
     odd.vet([file("a")])
     before = odd.pid
-    assert refusal(odd, file("a"), file("b", do=do)) == [("checking `b.yaml` took longer than 1 s", "b.yaml:1:1", "vetting")]
+    assert refusal(odd, file("a"), file("b", do=do)) == [
+        ("checking `b.yaml` took longer than 1 s", "b.yaml:1:1", "vetting"),
+    ]
     assert odd.pid not in (None, before)
     odd.vet([file("a"), file("b")])
 

@@ -30,10 +30,12 @@ def test_the_page_tells_use_and_waits_over_time_as_the_json_output_does(taken_to
     page, told = taken_to_pieces(recording_page("a recording", "by hand", result, 9, seconds)), result.to_json(9)
     assert page.tiles == {
         "pods came": "3", "never ran": "1", "waited, on average": "40s", "waited longest": "80s",
-        "cpu taken, on average": f"{told['use']['mean']['cpu']:.2f} %", "memory taken": f"{told['use']['mean']['memory']:.2f} %",
+        "cpu taken, on average": f"{told['use']['mean']['cpu']:.2f} %",
+        "memory taken": f"{told['use']['mean']['memory']:.2f} %",
         "GPU taken": f"{told['use']['mean']['gpu']:.2f} %"}
     assert page.data["taken"]["series"] == [
-        [label, [f"{span[name]:.2f}" for span in told["series"]]] for label, name in (("GPU", "gpu"), ("cpu", "cpu"), ("memory", "memory"))]
+        [label, [f"{span[name]:.2f}" for span in told["series"]]]
+        for label, name in (("GPU", "gpu"), ("cpu", "cpu"), ("memory", "memory"))]
     assert page.data["waiting"]["series"] == [
         ["on average", [f"{span['pending']:.2f}" for span in told["series"]]],
         ["most at once", [f"{span['mostPending']:.2f}" for span in told["series"]]]]
@@ -52,5 +54,7 @@ def test_a_recording_needs_nothing_but_its_page_and_hostile_names_are_text(taken
 
 def test_an_empty_recording_and_one_without_gpus_have_a_page(taken_to_pieces):
     assert taken_to_pieces(recording_page("nothing", "", replayed(stays=()), 5, seconds)).tiles["pods came"] == "0"
-    page = taken_to_pieces(recording_page("no GPU", "", replayed((TraceNode("a", 4000, 8192, 0),), STAYS[1:]), 5, seconds))
+    page = taken_to_pieces(
+        recording_page("no GPU", "", replayed((TraceNode("a", 4000, 8192, 0),), STAYS[1:]), 5, seconds),
+    )
     assert [label for label, _ in page.data["taken"]["series"]] == ["cpu", "memory"]

@@ -21,9 +21,14 @@ from koordpolicy.engine.source import Problems, Source
 
 HOSTILE = "<script>alert(1)</script>\"'&amp;</style>\u2028${title}"
 HOSTILE_NAME = HOSTILE.replace("/", "|")  # no object's name holds a slash
-NODES = (TraceNode("0000-a", 8000, 16384, 2, "T4"), TraceNode("0001-b", 8000, 16384, 1, "P100"), TraceNode("0002-c", 4000, 8192, 0))
-PODS = (*(TracePod(f"p{number}", 1000, 1024, 1, 500) for number in range(8)), TracePod("cpu", 4000, 1024), TracePod("more", 6000, 1024),
-        TracePod("last", 3000, 1024), TracePod("huge", 99000, 1024))
+NODES = (
+    TraceNode("0000-a", 8000, 16384, 2, "T4"), TraceNode("0001-b", 8000, 16384, 1, "P100"),
+    TraceNode("0002-c", 4000, 8192, 0),
+)
+PODS = (
+    *(TracePod(f"p{number}", 1000, 1024, 1, 500) for number in range(8)), TracePod("cpu", 4000, 1024),
+    TracePod("more", 6000, 1024), TracePod("last", 3000, 1024), TracePod("huge", 99000, 1024),
+)
 POLICY = """
 apiVersion: policy.koordinator.sh/v1alpha2
 kind: SchedulerPlugin
@@ -55,9 +60,15 @@ def test_the_page_tells_the_figures_of_the_json_output(taken_to_pieces):
         "memory allocated": f"{told['final']['memory']:.2f} %", "GPU allocated": f"{told['final']['gpu']:.2f} %",
         "GPU requests arrived": "133.3 %", "GPU fragmented": f"{found.result.fragmentation(133)[0]:.2f} %",
         "pods/s, while measuring": "12"}
-    assert {row["load"].removesuffix(" %"): {name: float(row[shown]) for name, shown in (("cpu", "cpu"), ("memory", "memory"), ("gpu", "GPU"))}
-            for row in page.table("load")} == told["allocation"]
-    assert {row["load"].removesuffix(" %"): (row["GPU fragmented"], row["of the idle GPU"]) for row in page.table("load")} == {
+    assert {
+        row["load"].removesuffix(" %"): {
+            name: float(row[shown]) for name, shown in (("cpu", "cpu"), ("memory", "memory"), ("gpu", "GPU"))
+        }
+        for row in page.table("load")
+    } == told["allocation"]
+    assert {
+        row["load"].removesuffix(" %"): (row["GPU fragmented"], row["of the idle GPU"]) for row in page.table("load")
+    } == {
         load: (f"{each['amount']:.2f}", f"{each['ratio']:.2f}") for load, each in told["fragmentation"].items()}
     curves = page.data["allocation"]
     assert [name for name, _ in curves["series"]] == ["GPU", "cpu", "memory"]
@@ -77,7 +88,9 @@ def test_every_pod_that_found_no_node_is_counted_once_among_the_rules_that_refus
 
 def test_a_node_has_its_name_and_numbers_before_and_after(taken_to_pieces):
     nodes = taken_to_pieces(simulation_page(replayed())).data["nodes"]
-    assert nodes["kinds"] == [["2 x T4, 8 cores, 16 GiB", [8000, 16384, 2000]], ["1 x P100, 8 cores, 16 GiB", [8000, 16384, 1000]],
+    assert nodes[
+        "kinds"
+    ] == [["2 x T4, 8 cores, 16 GiB", [8000, 16384, 2000]], ["1 x P100, 8 cores, 16 GiB", [8000, 16384, 1000]],
                               ["4 cores, 8 GiB", [4000, 8192, 0]]]
     assert nodes["nodes"] == [
         ["0000-a", 0, [0, 0, 0], [4000, 4096, 2000], [8000, 5120, 2000]],
@@ -92,11 +105,15 @@ def test_plugins_and_expressions_have_their_time_and_calls(taken_to_pieces):
     plugins = {row[0]: row for row in next(table for table in page.tables if table[0][1] == "calls")[1:]}
     assert plugins["keep-c-free"][1] == "filter 9, score 5"
     assert plugins["keep-c-free"][5] == "2", "for those pods without GPU for which there was room"
-    assert plugins["keep-c-free"][6] == str(sum("keep-c-free" in {blame.plugin for blame in each.nodes} for each in found.measured.unplaced))
+    assert plugins["keep-c-free"][6] == str(
+        sum("keep-c-free" in {blame.plugin for blame in each.nodes} for each in found.measured.unplaced),
+    )
     expressions = {row["rule"]: row for row in page.table("document")}
     assert set(expressions) == {"filter.not-c", "score.fullest"}
     assert expressions["score.fullest"]["expression"] == "requested.cpu * 100 / allocatable.cpu"
-    assert all(float(row["seconds"]) > 0 and int(row["evaluations"]) >= int(row["passes"]) > 0 for row in expressions.values())
+    assert all(
+        float(row["seconds"]) > 0 and int(row["evaluations"]) >= int(row["passes"]) > 0 for row in expressions.values()
+    )
 
 
 def test_measuring_changes_no_decision():
@@ -133,7 +150,8 @@ def test_an_empty_trace_has_a_page_too(taken_to_pieces, nodes, pods):
     page = taken_to_pieces(simulation_page(replayed(nodes, pods)))
     assert page.tiles["pods arrived"] == str(len(pods))
     assert page.headings[1:] == [
-        "Allocation" if not pods else "Allocation by arrivals", *(["Nodes"] if nodes else []), "Refused pods", "Time by plugin",
+        "Allocation" if not pods else "Allocation by arrivals", *(["Nodes"] if nodes else []), "Refused pods",
+        "Time by plugin",
         *(["Slowest expressions"] if pods else [])]
 
 
@@ -144,5 +162,10 @@ def test_a_trace_without_gpus_goes_by_arrivals(taken_to_pieces):
         ["cpu", ["25.00", "50.00", "75.00", *["100.00"] * 4]], ["memory", ["12.50", "25.00", "37.50", *["50.00"] * 4]]]
     assert [each[0] for each in page.data["nodes"]["resources"]] == ["cpu", "memory"]
     assert not any("GPU" in name for name in page.tiles)
-    assert [row["reason"] for row in (dict(zip(table[0], row, strict=True)) for table in page.tables if "reason" in table[0] for row in table[1:])] == [
+    assert [
+        row["reason"]
+        for row in (
+            dict(zip(table[0], row, strict=True)) for table in page.tables if "reason" in table[0] for row in table[1:]
+        )
+    ] == [
         "Insufficient cpu"]

@@ -10,7 +10,10 @@ from koordpolicy.engine.registry import Live, Plugin, Registry
 
 
 def make_node(name, cpu="4", memory="8Gi", pods="110", **rest):
-    return {"kind": "Node", "metadata": {"name": name}, "spec": {}, "status": {"allocatable": {"cpu": cpu, "memory": memory, "pods": pods}}, **rest}
+    return {
+        "kind": "Node", "metadata": {"name": name}, "spec": {},
+        "status": {"allocatable": {"cpu": cpu, "memory": memory, "pods": pods}}, **rest,
+    }
 
 
 def make_pod(name="p", cpu="1", memory="1Gi", **spec):
@@ -49,7 +52,10 @@ POINTS = {
 def make_plugin(name, instance, **rest):
     points = tuple(dict.fromkeys(point for method, point in POINTS.items() if hasattr(instance, method)))
     make = instance if callable(instance) and not hasattr(instance, "filter") else lambda args, handle: instance
-    return Plugin(name, Framework.SCHEDULER, rest.pop("points", points), make, f"origin of {name}", rest.pop("digest", name), **rest)
+    return Plugin(
+        name, Framework.SCHEDULER, rest.pop("points", points), make, f"origin of {name}", rest.pop("digest", name),
+        **rest,
+    )
 
 
 @pytest.fixture

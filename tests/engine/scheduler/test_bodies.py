@@ -51,11 +51,17 @@ def test_whatever_is_sent_is_read_or_refused(body):
 
 
 @pytest.mark.parametrize(("body", "reason"), [
-    (b'{"a":[' + b"{}," * (10 * MEBIBYTE // 3) + b"0]}", "the body has up to 3495254 elements, at most 3145728 are read"),
+    (
+        b'{"a":[' + b"{}," * (10 * MEBIBYTE // 3) + b"0]}",
+        "the body has up to 3495254 elements, at most 3145728 are read",
+    ),
     (b'{"Pod":[' + b"0," * 300_000 + b"0]}", "the body has up to 300002 elements, at most 200000 are read"),
     (b'{"NodeNames":[' + b'"",' * 200_000 + b'""]}', "`NodeNames` has up to 200002 elements, at most 100000 are read"),
-    (f'{{"Pod":{POD},"Nodes":{{"items":['.encode() + b'{"metadata":{"name":"a"}},' * 20_000 + b'{"metadata":{"name":"a"}}]}}',
-     "`Nodes` has 20001 items, at most 20000 are read"),
+    (
+        f'{{"Pod":{POD},"Nodes":{{"items":['.encode() + b'{"metadata":{"name":"a"}},' * 20_000
+        + b'{"metadata":{"name":"a"}}]}}',
+        "`Nodes` has 20001 items, at most 20000 are read",
+    ),
     (b'{"Pod":{"x":"' + b"x" * (8 * MEBIBYTE) + b'"}}', "the object has 8388616 bytes, at most 8388608 are read"),
     (b'{"Pod":' + b'{"a":' * 200 + b"1" + b"}" * 201, "the body is nested too deeply"),
     (b'{"Pod":' + b"[" * 101 + b"]" * 101 + b"}", "the body is nested too deeply"),
@@ -67,8 +73,13 @@ def test_more_than_is_read_is_refused_by_the_bound_that_it_exceeds(body, reason)
     assert (str(caught.value), isinstance(caught.value, ExcessiveError)) == (reason, "nested" not in reason)
 
 
-@pytest.mark.parametrize("item", [b"{},", b"[],", b'{"a":0},', b'"",', b"0,", b"[[]],", b'{"metadata":{"name":"a"}},', b"[" * 99 + b"]" * 99 + b","])
-@pytest.mark.parametrize("where", [b'{"Pod":[%b0]}', b'{"Nodes":{"items":[%b0]}}', b'{"NodeNames":[%b0]}', b'{"x":[%b0]}', b"[%b0]"])
+@pytest.mark.parametrize(
+    "item",
+    [b"{},", b"[],", b'{"a":0},', b'"",', b"0,", b"[[]],", b'{"metadata":{"name":"a"}},', b"[" * 99 + b"]" * 99 + b","],
+)
+@pytest.mark.parametrize(
+    "where", [b'{"Pod":[%b0]}', b'{"Nodes":{"items":[%b0]}}', b'{"NodeNames":[%b0]}', b'{"x":[%b0]}', b"[%b0]"],
+)
 def test_no_body_takes_much_more_memory_than_it_has_bytes(item, where):
     body = where % (item * (4 * MEBIBYTE // len(item)))
     tracemalloc.start()
@@ -82,7 +93,9 @@ def test_no_body_takes_much_more_memory_than_it_has_bytes(item, where):
     assert peak < 160 * MEBIBYTE, item
 
 
-@pytest.mark.parametrize("within", [b"{%b}", b'{"pod":{},%b}', b'{"Pod":{%b}}', b'{"Nodes":{%b}}', b'{"Nodes":{"items":[{%b}]}}'])
+@pytest.mark.parametrize(
+    "within", [b"{%b}", b'{"pod":{},%b}', b'{"Pod":{%b}}', b'{"Nodes":{%b}}', b'{"Nodes":{"items":[{%b}]}}'],
+)
 def test_members_beyond_all_bounds_take_no_memory(within):
     body = within % b",".join(b'"%d":0' % number for number in range(1_000_000))
     tracemalloc.start()
@@ -97,9 +110,15 @@ def test_members_beyond_all_bounds_take_no_memory(within):
 
 
 def test_a_list_of_nodes_may_say_its_kind_and_then_have_as_many_elements_as_any():
-    kind = ({"kind": "NodeList"}, {"apiVersion": "v1"}, {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}})
+    kind = (
+        {"kind": "NodeList"}, {"apiVersion": "v1"},
+        {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}},
+    )
     node = {"metadata": {"name": "a"}, "images": [""] * bodies.MOST_OBJECT_ELEMENTS}
-    sent = [read_envelope(json.dumps({"Pod": json.loads(POD), "Nodes": {**each, "items": [node]}}).encode()) for each in kind]
+    sent = [
+        read_envelope(json.dumps({"Pod": json.loads(POD), "Nodes": {**each, "items": [node]}}).encode())
+        for each in kind
+    ]
     assert [[each.name for each in envelope.nodes] for envelope in sent] == [["a"]] * 3
 
 
@@ -114,7 +133,9 @@ def test_whole_nodes_stay_the_bytes_that_came():
     text = '{"metadata": {"name": "a", "uid": "u", "resourceVersion":"5" }, "x": 1.50, "x": "\\u00e9"}'
     envelope = read_envelope(f'{{"pod":{POD},"nodes":{{"ITEMS":[ {text} ]}}}}'.encode())
     assert envelope.names is None
-    assert [(each.name, each.uid, each.version, bytes(each.raw)) for each in envelope.nodes] == [("a", "u", "5", text.encode())]
+    assert [(each.name, each.uid, each.version, bytes(each.raw)) for each in envelope.nodes] == [
+        ("a", "u", "5", text.encode()),
+    ]
 
 
 def test_a_pod_is_read_from_a_body_of_its_own_and_from_a_question():

@@ -20,7 +20,10 @@ SECOND = 1_000_000_000
 
 
 def node(name, **labels):
-    return {"kind": "Node", "metadata": {"name": name, "labels": labels}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}}}
+    return {
+        "kind": "Node", "metadata": {"name": name, "labels": labels},
+        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}},
+    }
 
 
 def pod(name, priority=0, uid="", **spec):
@@ -30,7 +33,10 @@ def pod(name, priority=0, uid="", **spec):
 
 
 def plugin(name, make, *points, **rest):
-    return Plugin(name, Framework.SCHEDULER, points, lambda args, handle: make(handle) if isinstance(make, type) else make, name, name, **rest)
+    return Plugin(
+        name, Framework.SCHEDULER, points, lambda args, handle: make(handle) if isinstance(make, type) else make, name,
+        name, **rest,
+    )
 
 
 def documents(text):
@@ -38,7 +44,10 @@ def documents(text):
 
 
 def policy(name, spec):
-    return f"apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {{name: {name}}}\nspec:\n{spec}\n"
+    return (
+        f"apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {{name: {name}}}\nspec:\n"
+        f"{spec}\n"
+    )
 
 
 @pytest.fixture
@@ -50,7 +59,9 @@ def clock():
 def start(clock):
     def start(*plugins, objects=(), **rest):
         told = []
-        loop = SchedulingLoop(Cluster(objects), Live(Registry.of(plugins, generation=1)), clock=clock, concluded=told.append, **rest)
+        loop = SchedulingLoop(
+            Cluster(objects), Live(Registry.of(plugins, generation=1)), clock=clock, concluded=told.append, **rest,
+        )
         loop.told = told
         return loop
 
@@ -90,12 +101,18 @@ class Reserves:
 ODD = (True, 7, "text", object(), {"a": 1}, [None])
 METHODS = {
     "pre_filter": Point.PRE_FILTER, "before_pre_filter": Point.PRE_FILTER, "after_pre_filter": Point.PRE_FILTER,
-    "find_one_node": Point.PRE_FILTER, "prefer_nodes": Point.PRE_FILTER, "before_filter": Point.FILTER, "after_filter": Point.FILTER,
-    "filter": Point.FILTER, "filter_node": Point.FILTER, "score": Point.SCORE, "score_node": Point.SCORE, "pre_score": Point.PRE_SCORE,
-    "before_score": Point.SCORE, "nominate_reservation": Point.PERMIT, "permit": Point.PERMIT, "pre_bind": Point.PRE_BIND,
+    "find_one_node": Point.PRE_FILTER, "prefer_nodes": Point.PRE_FILTER, "before_filter": Point.FILTER,
+    "after_filter": Point.FILTER,
+    "filter": Point.FILTER, "filter_node": Point.FILTER, "score": Point.SCORE, "score_node": Point.SCORE,
+    "pre_score": Point.PRE_SCORE,
+    "before_score": Point.SCORE, "nominate_reservation": Point.PERMIT, "permit": Point.PERMIT,
+    "pre_bind": Point.PRE_BIND,
     "apply_patch": Point.PRE_BIND, "bind": Point.BIND, "post_filter": Point.POST_FILTER,
 }
-CARRIER = {Point.PRE_FILTER: "pre_filter", Point.FILTER: "filter_node", Point.SCORE: "score_node", Point.PERMIT: "permit", Point.PRE_BIND: "pre_bind"}
+CARRIER = {
+    Point.PRE_FILTER: "pre_filter", Point.FILTER: "filter_node", Point.SCORE: "score_node", Point.PERMIT: "permit",
+    Point.PRE_BIND: "pre_bind",
+}
 """What a plugin must have to be active at a point, beside the capability that is tried."""
 
 
@@ -111,7 +128,10 @@ class Ends(BaseException):
     """Derives from no `Exception`."""
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), Ends("over"), RecursionError("deep"), MemoryError()], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyboardInterrupt(), Ends("over"), RecursionError("deep"), MemoryError()],
+    ids=lambda error: type(error).__name__,
+)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_plugin_that_raises_what_ends_programs_has_failed_and_ends_nothing(start, method, error):
     point = METHODS[method]
@@ -121,10 +141,14 @@ def test_a_plugin_that_raises_what_ends_programs_has_failed_and_ends_nothing(sta
     verdict = loop.schedule_one()
     assert says.calls
     assert verdict.pod.name == "p"
-    assert any(type(error).__name__ in failure.message for failure in verdict.errors()) or "Odd" in verdict.summary() or verdict.node is None
+    assert any(
+        type(error).__name__ in failure.message for failure in verdict.errors()
+    ) or "Odd" in verdict.summary() or verdict.node is None
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), Ends("over")], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyboardInterrupt(), Ends("over")], ids=lambda error: type(error).__name__,
+)
 def test_a_plugin_that_ends_programs_while_it_is_made_is_the_one_that_is_blamed(start, error):
     def make(args, handle):
         raise error
@@ -137,9 +161,14 @@ def test_a_plugin_that_ends_programs_while_it_is_made_is_the_one_that_is_blamed(
 @pytest.mark.parametrize("method", METHODS)
 def test_an_answer_of_an_odd_type_is_the_plugins_failure_and_the_pod_waits(start, method):
     point = METHODS[method]
-    for odd in (*ODD, RuntimeError("broken"), OnlyNodes(None), OnlyNodes(frozenset((7,))), Wait(None), Plan(None), Changed(pod=7), Changed(snapshot=7), Nomination(7), Nomination("a", (7,))):
+    for odd in (
+        *ODD, RuntimeError("broken"), OnlyNodes(None), OnlyNodes(frozenset((7,))), Wait(None), Plan(None),
+        Changed(pod=7), Changed(snapshot=7), Nomination(7), Nomination("a", (7,)),
+    ):
         says = WithCarrier(method, odd, CARRIER.get(point, method))
-        others = (plugin("No", Says("filter_node", Refusal("", "no")), Point.FILTER),) if method == "post_filter" else ()
+        others = (
+            plugin("No", Says("filter_node", Refusal("", "no")), Point.FILTER),
+        ) if method == "post_filter" else ()
         loop = start(plugin("Odd", says, point), *others, objects=[node("a"), node("b"), pod("p")])
         verdict = loop.schedule_one()
         assert says.calls
@@ -147,7 +176,9 @@ def test_an_answer_of_an_odd_type_is_the_plugins_failure_and_the_pod_waits(start
         assert isinstance(verdict.summary(), str)
         assert isinstance(verdict.to_json(), dict)
         if verdict.node is None:
-            assert (len(loop.queue), loop.scheduler.cluster.snapshot(0).pod_count.tolist()) == (1, [0, 0]), (method, odd)
+            assert (
+                len(loop.queue), loop.scheduler.cluster.snapshot(0).pod_count.tolist(),
+            ) == (1, [0, 0]), (method, odd)
             assert method == "post_filter" or verdict.errors() or verdict.refusal is not None, (method, odd)
         else:
             assert (len(loop.queue), loop.scheduler.cluster.snapshot(0).pod_count.sum()) == (0, 1), (method, odd)
@@ -172,7 +203,10 @@ def test_a_filter_that_cannot_say_why_it_refused_is_told_and_the_pod_waits(start
         raise RuntimeError("broken")
 
     answer = Answer(np.zeros(1, np.bool_), broken, reasons=broken, codes=broken, rules=broken, brief=broken)
-    loop = start(plugin("F", Says("filter", answer), Point.FILTER), plugin("P", Says("post_filter", None), Point.POST_FILTER), objects=[node("a"), pod("p")])
+    loop = start(
+        plugin("F", Says("filter", answer), Point.FILTER), plugin("P", Says("post_filter", None), Point.POST_FILTER),
+        objects=[node("a"), pod("p")],
+    )
     verdict = loop.schedule_one()
     assert (verdict.reasons(), len(loop.queue)) == ({"why is not known: RuntimeError: broken": 1}, 1)
 
@@ -189,8 +223,10 @@ class Refuses:
 
 
 @pytest.mark.parametrize(("odd", "told"), [
-    ("full", "the answer must be a refusal or None, not str"), (None, "the answer must be a refusal or None, not NoneType"),
-    (Refusal(5, "full"), "the rule of a refusal must be a text, not int"), (Refusal("full", None), "the message of a refusal must be a text, not NoneType"),
+    ("full", "the answer must be a refusal or None, not str"),
+    (None, "the answer must be a refusal or None, not NoneType"),
+    (Refusal(5, "full"), "the rule of a refusal must be a text, not int"),
+    (Refusal("full", None), "the message of a refusal must be a text, not NoneType"),
     (Refusal("full", "full", "Error"), "the code of a refusal must be one of `Code`, not str"),
 ])
 def test_what_is_no_refusal_is_told_and_can_be_read_whoever_gives_it(kit, odd, told):
@@ -210,8 +246,13 @@ def test_what_is_no_refusal_is_told_and_can_be_read_whoever_gives_it(kit, odd, t
         if odd is None and not isinstance(made, AtOnce):
             continue
         verdict = Scheduler(Cluster([node("a")]), kit.live(plugin("Odd", made, point))).decide(kit.pod())
-        texts = [verdict.summary(), *(each.message for each in verdict.errors()), *(each.reason for each in verdict.refusals())]
-        known = told if not isinstance(made, Before) or isinstance(odd, Refusal) else "the answer must be what the protocol of `preFilter` says, not 'full'"
+        texts = [
+            verdict.summary(), *(each.message for each in verdict.errors()),
+            *(each.reason for each in verdict.refusals()),
+        ]
+        known = told if not isinstance(made, Before) or isinstance(
+            odd, Refusal,
+        ) else "the answer must be what the protocol of `preFilter` says, not 'full'"
         assert (verdict.node, any(known in text for text in texts)) == (None, True)
 
 
@@ -219,7 +260,10 @@ def test_a_plugin_that_fails_to_say_what_may_help_keeps_no_pod_from_being_tried_
     def broken(*arguments):
         raise RuntimeError("broken")
 
-    for methods in ({"may_help": broken}, {"depends_on": broken}, {"depends_on": lambda rules: 7}, {"depends_on": lambda rules: {(7,)}}):
+    for methods in (
+        {"may_help": broken}, {"depends_on": broken}, {"depends_on": lambda rules: 7},
+        {"depends_on": lambda rules: {(7,)}},
+    ):
         loop = start(plugin("F", Refuses(**methods), Point.FILTER), objects=[node("a"), pod("p")])
         assert [verdict.node for verdict in loop.schedule_all()] == [None]
         clock.advance(60)
@@ -228,7 +272,10 @@ def test_a_plugin_that_fails_to_say_what_may_help_keeps_no_pod_from_being_tried_
 
 
 def test_what_a_plugin_that_answers_by_node_says_of_events_is_heard(start, clock):
-    loop = start(plugin("F", Refuses(may_help=lambda event, pod: event.kind == "Lease"), Point.FILTER), objects=[node("a"), pod("p")])
+    loop = start(
+        plugin("F", Refuses(may_help=lambda event, pod: event.kind == "Lease"), Point.FILTER),
+        objects=[node("a"), pod("p")],
+    )
     assert len(list(loop.schedule_all())) == 1
     clock.advance(60)
     loop.scheduler.cluster.upsert(node("a", new="label"))
@@ -247,7 +294,9 @@ def test_a_queue_sort_that_fails_or_cannot_be_compared_loses_no_pod(start):
                 raise answer
             return answer
 
-    loop = start(plugin("Sorts", Sorts(), Point.QUEUE_SORT), objects=[node("a"), *(pod(f"p{number}") for number in range(8))])
+    loop = start(
+        plugin("Sorts", Sorts(), Point.QUEUE_SORT), objects=[node("a"), *(pod(f"p{number}") for number in range(8))],
+    )
     assert sorted(verdict.pod.name for verdict in loop.schedule_all()) == [f"p{number}" for number in range(8)]
     assert [failure.message for failure in loop.failures] == ["RuntimeError: broken"]
 
@@ -271,7 +320,9 @@ def test_a_victim_that_cannot_be_deleted_ends_the_attempt_and_nothing_is_promise
     plugins = [plugin("F", Refuses(), Point.FILTER), plugin("Preempts", Preempts(), Point.POST_FILTER)]
     loop = start(*plugins, objects=[node("a"), running, pod("high", 9)], client=Api())
     verdict = loop.schedule_one()
-    assert (verdict.nomination, verdict.no_room[0][1].message, len(loop.queue)) == (None, "OSError: 500: etcd is gone", 1)
+    assert (verdict.nomination, verdict.no_room[0][1].message, len(loop.queue)) == (
+        None, "OSError: 500: etcd is gone", 1,
+    )
     assert loop.scheduler.nominations.nominated("a") == ()
 
 
@@ -310,7 +361,10 @@ def holding(start, *objects, **rest):
         made.append(Holds(handle))
         return made[-1]
 
-    loop = start(Plugin("Holds", Framework.SCHEDULER, (Point.RESERVE, Point.PERMIT, Point.POST_BIND), make, "Holds", "Holds"), objects=objects, **rest)
+    loop = start(
+        Plugin("Holds", Framework.SCHEDULER, (Point.RESERVE, Point.PERMIT, Point.POST_BIND), make, "Holds", "Holds"),
+        objects=objects, **rest,
+    )
     return loop, made[0]
 
 
@@ -319,7 +373,9 @@ def test_a_pod_that_is_deleted_while_it_waits_gives_back_what_it_has_and_never_c
     assert loop.schedule_one().waiting
     loop.scheduler.cluster.delete("Pod", "default/p")
     assert list(loop.schedule_all()) == []
-    assert (holds.log, loop.told[0].node, len(loop.queue), loop.scheduler.waiting.keys()) == ([("unreserve", "p", 0), ("forget", "p")], None, 0, ())
+    assert (holds.log, loop.told[0].node, len(loop.queue), loop.scheduler.waiting.keys()) == (
+        [("unreserve", "p", 0), ("forget", "p")], None, 0, (),
+    )
     clock.advance(3600)
     assert (list(loop.schedule_all()), loop.next_time()) == ([], None)
 
@@ -364,7 +420,10 @@ def test_what_happens_while_a_pod_waits_counts_when_it_loses_its_node(start, clo
         made.append(Hints(handle))
         return made[-1]
 
-    loop = start(Plugin("Holds", Framework.SCHEDULER, (Point.RESERVE, Point.PERMIT), make, "Holds", "Holds"), objects=[node("a"), pod("p")])
+    loop = start(
+        Plugin("Holds", Framework.SCHEDULER, (Point.RESERVE, Point.PERMIT), make, "Holds", "Holds"),
+        objects=[node("a"), pod("p")],
+    )
     assert loop.schedule_one().waiting
     loop.scheduler.cluster.upsert(node("b"))
     clock.advance(30)
@@ -383,10 +442,13 @@ def test_the_promise_to_a_pod_that_is_deleted_holds_no_more_and_others_try_again
 
     big = pod("big", 9)
     big["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "4"
-    loop = start(plugin("Fits", Fits(), Point.FILTER), objects=[node("a"), {**big, "status": {"nominatedNodeName": "a"}}])
+    loop = start(
+        plugin("Fits", Fits(), Point.FILTER), objects=[node("a"), {**big, "status": {"nominatedNodeName": "a"}}],
+    )
     loop.queue.pop()
     loop.scheduler.cluster.upsert(pod("small"))
-    assert [verdict.node for verdict in loop.schedule_all()] == [None]  # the node was promised before this scheduler began
+    # the node was promised before this scheduler began
+    assert [verdict.node for verdict in loop.schedule_all()] == [None]
     loop.scheduler.cluster.delete("Pod", "default/big")
     assert loop.scheduler.nominations.nominated("a") == ()
     clock.advance(60)
@@ -421,7 +483,9 @@ def test_neither_activating_nor_other_policies_let_a_gated_pod_in_that_its_plugi
     loop = SchedulingLoop(Cluster([node("a"), pod("p")]), live, clock=FakeClock(1000 * SECOND))
     loop.queue.activate(["default/p"])
     assert (list(loop.schedule_all()), loop.queue.counts()["gated"], gate.asked) == ([], 1, 2)
-    live.replace(lambda: [plugin("Gate", gate, Point.PRE_ENQUEUE), plugin("F", Says("filter_node", None), Point.FILTER)])
+    live.replace(
+        lambda: [plugin("Gate", gate, Point.PRE_ENQUEUE), plugin("F", Says("filter_node", None), Point.FILTER)],
+    )
     assert (list(loop.schedule_all()), loop.queue.counts()["gated"], gate.asked) == ([], 1, 3)
     gate.closed = False
     loop.queue.activate(["default/p"])
@@ -429,7 +493,11 @@ def test_neither_activating_nor_other_policies_let_a_gated_pod_in_that_its_plugi
 
 
 def test_the_plugin_that_says_which_pod_is_next_does_not_open_its_gate(start):
-    loop = start(plugin("Gate", Gate(), Point.PRE_ENQUEUE), plugin("Next", WithCarrier("next_pod", "default/p", "pre_filter"), Point.PRE_FILTER), objects=[node("a"), pod("p")])
+    loop = start(
+        plugin("Gate", Gate(), Point.PRE_ENQUEUE),
+        plugin("Next", WithCarrier("next_pod", "default/p", "pre_filter"), Point.PRE_FILTER),
+        objects=[node("a"), pod("p")],
+    )
     assert (loop.schedule_one(), loop.queue.counts()["gated"]) == (None, 1)
 
 
@@ -448,14 +516,19 @@ def test_a_pod_that_is_activated_by_whoever_is_asked_for_the_next_one_is_tried_a
                 gate.closed = False
                 self.handle.queue.activate(["default/p"])
 
-    loop = start(plugin("Gate", gate, Point.PRE_ENQUEUE), plugin("Next", Next, Point.PRE_FILTER), objects=[node("a"), pod("p")])
+    loop = start(
+        plugin("Gate", gate, Point.PRE_ENQUEUE), plugin("Next", Next, Point.PRE_FILTER), objects=[node("a"), pod("p")],
+    )
     assert [verdict.node for verdict in loop.schedule_all()] == ["a"]
 
 
 def test_whoever_is_told_after_a_failure_is_told_though_somebody_handled_it(start):
     after = WithCarrier("after_error", False, "pre_filter")
     before = WithCarrier("before_error", True, "pre_filter")
-    loop = start(plugin("Before", before, Point.PRE_FILTER), plugin("After", after, Point.PRE_FILTER), plugin("F", Refuses(), Point.FILTER), objects=[node("a"), pod("p")])
+    loop = start(
+        plugin("Before", before, Point.PRE_FILTER), plugin("After", after, Point.PRE_FILTER),
+        plugin("F", Refuses(), Point.FILTER), objects=[node("a"), pod("p")],
+    )
     loop.schedule_one()
     assert (before.calls, after.calls, len(loop.queue)) == (1, 1, 0)
 
@@ -482,7 +555,9 @@ def test_a_reload_in_the_middle_of_a_decision_is_seen_by_the_next_one_only(clock
             return True
 
     gate = plugin("Gate", Opens(), Point.PRE_ENQUEUE)
-    watches = Plugin("W", Framework.SCHEDULER, (Point.RESERVE, Point.PERMIT), lambda args, handle: Watches(handle), "W", "W")
+    watches = Plugin(
+        "W", Framework.SCHEDULER, (Point.RESERVE, Point.PERMIT), lambda args, handle: Watches(handle), "W", "W",
+    )
     live = Live(Registry.of([watches, gate], generation=1))
     loop = SchedulingLoop(Cluster([node("a"), pod("gated")]), live, clock=clock)
     scheduler = loop.scheduler
@@ -550,7 +625,13 @@ def test_a_plugin_that_is_closed_while_it_is_told_what_there_is_hears_no_more(ki
 
 
 def test_a_document_is_asked_about_the_view_that_it_is_shown(start, clock):
-    [room] = documents(policy("room", "  preFilter: [{name: known, expression: 'true'}]\n  filter: [{name: room, expression: 'requested.cpu + requests.cpu <= 4000'}]"))
+    [room] = documents(
+        policy(
+            "room",
+            "  preFilter: [{name: known, expression: 'true'}]\n"
+            "  filter: [{name: room, expression: 'requested.cpu + requests.cpu <= 4000'}]",
+        ),
+    )
 
     class Preempts:
         def post_filter(self, state, pod, snapshot, refused):
@@ -573,7 +654,13 @@ def test_a_document_sees_the_pod_that_a_transformer_made(kit):
         def before_filter(self, state, pod, snapshot, rows):
             return Changed(pod=other)
 
-    [room] = documents(policy("room", "  preFilter: [{name: known, expression: 'true'}]\n  filter: [{name: room, expression: 'requests.cpu < 4000'}]"))
+    [room] = documents(
+        policy(
+            "room",
+            "  preFilter: [{name: known, expression: 'true'}]\n"
+            "  filter: [{name: room, expression: 'requests.cpu < 4000'}]",
+        ),
+    )
     scheduler = Scheduler(kit.cluster("a"), kit.live(plugin("Before", Before(), Point.FILTER), room))
     assert scheduler.decide(kit.pod("p", cpu="1")).node is None
 
@@ -603,7 +690,10 @@ class Keeps:
 
 def test_kept_answers_of_other_plugins_are_kept_apart(kit):
     points = (Point.PRE_FILTER, Point.FILTER)
-    plugins = [plugin("A", Keeps(0, skips="q"), *points), plugin("B", Keeps(1, skips="p"), *points), plugin("C", Keeps(2, kept=False), Point.FILTER)]
+    plugins = [
+        plugin("A", Keeps(0, skips="q"), *points), plugin("B", Keeps(1, skips="p"), *points),
+        plugin("C", Keeps(2, kept=False), Point.FILTER),
+    ]
     cluster = Cluster((node(f"n{number:02}") for number in range(NODES)), standing_from=0)
     scheduler = Scheduler(cluster, kit.live(*plugins))
     assert set(scheduler.decide(kit.pod("p")).passed.tolist()) == set(range(NODES)) - {0, 2}

@@ -17,7 +17,10 @@ def check(args):
 
 
 def plugin(name, *points, default=None, order=0, **rest):
-    return Plugin(name, Framework.SCHEDULER, points, lambda args, handle: None, "built-in", name, order=order, default_weight=default, check_args=check, **rest)
+    return Plugin(
+        name, Framework.SCHEDULER, points, lambda args, handle: None, "built-in", name, order=order,
+        default_weight=default, check_args=check, **rest,
+    )
 
 
 PLUGINS = (
@@ -42,7 +45,10 @@ def at(profile, point):
 def faults(text, head=HEAD):
     with pytest.raises(PolicyError) as error:
         configured(text, head)
-    return [("{}:{}".format(*each.span.source.position(each.span.start)), each.message, each.help) for each in error.value.problems]
+    return [
+        ("{}:{}".format(*each.span.source.position(each.span.start)), each.message, each.help)
+        for each in error.value.problems
+    ]
 
 
 def test_without_profiles_there_is_one_with_the_default_plugins_at_all_their_points():
@@ -68,7 +74,9 @@ profiles:
 
 def test_a_default_that_a_point_names_again_comes_first_there_with_the_points_weight():
     profile = configured("profiles: [{plugins: {score: {enabled: [{name: Fit, weight: 9}]}}}]").profiles[0]
-    assert (at(profile, Point.SCORE), at(profile, Point.FILTER)) == ([("Fit", 9), ("Taints", 3)], [("Taints", 3), ("Fit", 1)])
+    assert (at(profile, Point.SCORE), at(profile, Point.FILTER)) == (
+        [("Fit", 9), ("Taints", 3)], [("Taints", 3), ("Fit", 1)],
+    )
 
 
 def test_defaults_are_disabled_one_by_one_at_a_point_or_all_of_them():
@@ -105,26 +113,78 @@ profiles:
 
 @pytest.mark.parametrize(("text", "expected"), [
     ("profile: []", [("3:1", "unknown field `profile`", "did you mean `profiles`?")]),
-    ("profiles: [{plugins: {scores: {}}}]", [("3:23", "unknown field `scores` in `profiles[0].plugins`", "did you mean `score`?")]),
-    ("profiles: [{plugins: {score: {enabled: [{name: Fitt}]}}}]", [("3:48", "plugins.score.enabled: there is no plugin `Fitt`", "did you mean `Fit`?")]),
-    ("profiles: [{plugins: {score: {enabled: [{name: Sort}]}}}]", [("3:41", "plugins.score.enabled: the plugin `Sort` does not extend `score`", "it extends `queueSort`")]),
-    ("profiles: [{plugins: {score: {enabled: [{name: Fit}, {name: Fit}]}}}]", [("3:54", "plugins.score.enabled: the plugin `Fit` is enabled twice", "name it once")]),
-    ("profiles: [{schedulerName: a}, {schedulerName: a}]", [("3:33", "schedulerName: the name `a` is an earlier profile's too", "give each profile its own name")]),
-    ("profiles: [{pluginConfig: [{name: Fit, args: {kind: LoadArgs}}]}]", [("3:47", "pluginConfig[0].args.kind: `LoadArgs` are not the arguments of `Fit`", "write `FitArgs`")]),
-    ("profiles: [{pluginConfig: [{name: Fit, args: {apiVersion: v1beta3}}]}]", [("3:47", "pluginConfig[0].args.apiVersion: only `kubescheduler.config.k8s.io/v1` is known, not `v1beta3`", "write `kubescheduler.config.k8s.io/v1`")]),
-    ("profiles: [{pluginConfig: [{name: Fit}, {name: Fit}]}]", [("3:41", "pluginConfig[1]: `Fit` is configured twice in this profile", "configure it once")]),
-    ("profiles: [{plugins: {queueSort: {enabled: [{name: OtherSort}]}}}]", [("3:12", "queueSort: only one plugin can sort the queue, not Sort, OtherSort", "disable all but one")]),
-    ("profiles: [{schedulerName: a}, {schedulerName: b, plugins: {queueSort: {disabled: [{name: Sort}], enabled: [{name: OtherSort}]}}}]",
-     [("3:32", "queueSort: different queue sort plugins: OtherSort here, Sort in the first profile", "all profiles share one queue: enable the same")]),
-    ("podInitialBackoffSeconds: 20", [("3:1", "podMaxBackoffSeconds: must be at least podInitialBackoffSeconds (20), not 10", "")]),
+    (
+        "profiles: [{plugins: {scores: {}}}]",
+        [("3:23", "unknown field `scores` in `profiles[0].plugins`", "did you mean `score`?")],
+    ),
+    (
+        "profiles: [{plugins: {score: {enabled: [{name: Fitt}]}}}]",
+        [("3:48", "plugins.score.enabled: there is no plugin `Fitt`", "did you mean `Fit`?")],
+    ),
+    (
+        "profiles: [{plugins: {score: {enabled: [{name: Sort}]}}}]",
+        [("3:41", "plugins.score.enabled: the plugin `Sort` does not extend `score`", "it extends `queueSort`")],
+    ),
+    (
+        "profiles: [{plugins: {score: {enabled: [{name: Fit}, {name: Fit}]}}}]",
+        [("3:54", "plugins.score.enabled: the plugin `Fit` is enabled twice", "name it once")],
+    ),
+    (
+        "profiles: [{schedulerName: a}, {schedulerName: a}]",
+        [("3:33", "schedulerName: the name `a` is an earlier profile's too", "give each profile its own name")],
+    ),
+    (
+        "profiles: [{pluginConfig: [{name: Fit, args: {kind: LoadArgs}}]}]",
+        [("3:47", "pluginConfig[0].args.kind: `LoadArgs` are not the arguments of `Fit`", "write `FitArgs`")],
+    ),
+    (
+        "profiles: [{pluginConfig: [{name: Fit, args: {apiVersion: v1beta3}}]}]",
+        [
+            (
+                "3:47",
+                "pluginConfig[0].args.apiVersion: only `kubescheduler.config.k8s.io/v1` is known, not `v1beta3`",
+                "write `kubescheduler.config.k8s.io/v1`",
+            ),
+        ],
+    ),
+    (
+        "profiles: [{pluginConfig: [{name: Fit}, {name: Fit}]}]",
+        [("3:41", "pluginConfig[1]: `Fit` is configured twice in this profile", "configure it once")],
+    ),
+    (
+        "profiles: [{plugins: {queueSort: {enabled: [{name: OtherSort}]}}}]",
+        [("3:12", "queueSort: only one plugin can sort the queue, not Sort, OtherSort", "disable all but one")],
+    ),
+    (
+        (
+            "profiles: [{schedulerName: a}, {schedulerName: b, plugins: {queueSort: {disabled: [{name: Sort}], "
+            "enabled: " "" "[{name: OtherSort}]}}}]"
+        ),
+        [
+            (
+                "3:32", "queueSort: different queue sort plugins: OtherSort here, Sort in the first profile",
+                "all profiles share one queue: enable the same",
+            ),
+        ],
+    ),
+    (
+        "podInitialBackoffSeconds: 20",
+        [("3:1", "podMaxBackoffSeconds: must be at least podInitialBackoffSeconds (20), not 10", "")],
+    ),
 ])
 def test_every_fault_has_its_place_and_says_what_to_do(text, expected):
     assert faults(text) == expected
 
 
 @pytest.mark.parametrize(("head", "message"), [
-    ("kind: KubeSchedulerConfiguration\n", "this is no `KubeSchedulerConfiguration`: it does not say `apiVersion` and `kind`"),
-    (HEAD.replace("/v1", "/v1beta3"), "no kind `KubeSchedulerConfiguration` is registered for version `kubescheduler.config.k8s.io/v1beta3`"),
+    (
+        "kind: KubeSchedulerConfiguration\n",
+        "this is no `KubeSchedulerConfiguration`: it does not say `apiVersion` and `kind`",
+    ),
+    (
+        HEAD.replace("/v1", "/v1beta3"),
+        "no kind `KubeSchedulerConfiguration` is registered for version `kubescheduler.config.k8s.io/v1beta3`",
+    ),
     (HEAD.replace("KubeS", "S"), "couldn't decode as `KubeSchedulerConfiguration`, got kind `SchedulerConfiguration`"),
 ])
 def test_another_kind_or_version_is_refused(head, message):
@@ -132,7 +192,9 @@ def test_another_kind_or_version_is_refused(head, message):
 
 
 def test_what_kube_scheduler_has_and_this_one_does_not_is_a_warning():
-    found = configured("percentageOfNodesToScore: 10\nprofiles: [{plugins: {filter: {enabled: [{name: DynamicResources}]}}}]")
+    found = configured(
+        "percentageOfNodesToScore: 10\nprofiles: [{plugins: {filter: {enabled: [{name: DynamicResources}]}}}]",
+    )
     assert [(each.span.source.position(each.span.start)[0], each.message) for each in found.warnings] == [
         (4, "plugins.filter.enabled: the plugin `DynamicResources` is not built here and does nothing"),
         (3, "percentageOfNodesToScore has no effect: all nodes are filtered and scored"),
@@ -140,7 +202,8 @@ def test_what_kube_scheduler_has_and_this_one_does_not_is_a_warning():
 
 
 @pytest.mark.parametrize("text", [
-    "profiles: null", "profiles: []", "profiles: [null]", "profiles: [{plugins: null, pluginConfig: null}]", "podMaxBackoffSeconds: null",
+    "profiles: null", "profiles: []", "profiles: [null]", "profiles: [{plugins: null, pluginConfig: null}]",
+    "podMaxBackoffSeconds: null",
     "profiles: [{plugins: {score: null, filter: {enabled: null, disabled: null}}}]",
 ])
 def test_a_field_that_is_null_is_as_if_it_were_not_there(text):
@@ -168,4 +231,6 @@ def test_a_weight_has_32_bits():
 def test_a_profile_that_sorts_by_nothing_is_warned_about():
     text = "profiles: [{plugins: {multiPoint: {disabled: [{name: '*'}]}}}]"
     found = configured(text).warnings
-    assert [warning.message.partition(",")[0] for warning in found][-1:] == ["queueSort: no queue sort plugin is enabled"]
+    assert [warning.message.partition(",")[0] for warning in found][-1:] == [
+        "queueSort: no queue sort plugin is enabled",
+    ]

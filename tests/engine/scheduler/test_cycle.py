@@ -181,7 +181,9 @@ def test_plugins_that_answer_per_node_are_asked_row_by_row(kit):
     verdict = schedule(kit, [kit.plugin("P", PerNode())], *"abcd")
     assert (verdict.node, verdict.best()) == ("c", [("c", 20), ("d", 0)])
     assert verdict.reasons() == {"RuntimeError: broken": 1, "first never": 1}
-    assert [(failure.point, failure.nodes) for failure in verdict.errors()] == [(Point.FILTER, ("b",)), (Point.SCORE, ("d",))]
+    assert [(failure.point, failure.nodes) for failure in verdict.errors()] == [
+        (Point.FILTER, ("b",)), (Point.SCORE, ("d",)),
+    ]
 
 
 def test_what_is_not_enforced_is_reported_and_does_not_count(kit):
@@ -191,7 +193,9 @@ def test_what_is_not_enforced_is_reported_and_does_not_count(kit):
     ]
     verdict = schedule(kit, plugins)
     assert (verdict.node, verdict.reasons(), verdict.why_not("a")) == ("a", {}, ())
-    assert [(each.plugin, each.nodes, each.enforcement) for each in verdict.refusals()] == [("F", ("a",), Enforcement.AUDIT)]
+    assert [(each.plugin, each.nodes, each.enforcement) for each in verdict.refusals()] == [
+        ("F", ("a",), Enforcement.AUDIT),
+    ]
     assert verdict.score_of("b") == {"S": 100}
 
 
@@ -223,7 +227,10 @@ def test_a_placed_pod_is_assumed_on_the_cluster(kit):
 @pytest.mark.parametrize("refusal", [Refusal("full", "it is gone"), RuntimeError("it is gone")])
 def test_a_refusal_to_reserve_gives_everything_back_and_leaves_the_cluster_alone(kit, refusal):
     cluster, log = kit.cluster("a"), []
-    plugins = [kit.plugin("1", Reserves(log, "1")), kit.plugin("2", Reserves(log, "2", refusal)), kit.plugin("3", Reserves(log, "3"))]
+    plugins = [
+        kit.plugin("1", Reserves(log, "1")), kit.plugin("2", Reserves(log, "2", refusal)),
+        kit.plugin("3", Reserves(log, "3")),
+    ]
     verdict = Scheduler(cluster, kit.live(*plugins)).schedule(kit.pod())
     assert log == ["1 takes a", "2 takes a", "3 gives back", "2 gives back", "1 gives back"]
     assert verdict.node is None
@@ -273,7 +280,9 @@ def test_plugins_are_prepared_in_another_thread_and_taken_over_by_the_next_decis
     reload = threading.Thread(name="reload", target=lambda: live.replace(lambda: [plugin("T", b=1)], scheduler.prepare))
     reload.start()
     reload.join()
-    assert (log, scheduler.profiles[0].plugins()) == ([f"started in {threading.current_thread().name}", "started in reload"], ("T",))
+    assert (log, scheduler.profiles[0].plugins()) == (
+        [f"started in {threading.current_thread().name}", "started in reload"], ("T",),
+    )
     verdict = scheduler.decide(kit.pod())
     assert (verdict.node, verdict.generation, log[2:]) == ("b", 2, ["closed"])
 

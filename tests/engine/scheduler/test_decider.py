@@ -87,4 +87,6 @@ def test_a_report_that_fails_does_not_end_the_thread(caplog):
     decider.submit(lambda: Deadline.current().stop(Source("a.yaml", "true"))).result(10)
     assert decider.submit(lambda: "next").result(10) == "next"
     decider.shutdown()
-    assert [record.getMessage() for record in caplog.records] == ["what was stopped in `<lambda>` could not be reported"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "what was stopped in `<lambda>` could not be reported",
+    ]

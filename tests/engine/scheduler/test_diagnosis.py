@@ -22,7 +22,10 @@ def plugin(name, answer, point):
 
 
 def test_a_pod_that_no_node_takes_is_diagnosed_by_plugin_and_reason(kit):
-    scheduler = Scheduler(kit.cluster("a", "b"), kit.live(kit.plugin("F", kit.refuses("a", message="hot")), kit.plugin("G", kit.refuses("b"))))
+    scheduler = Scheduler(
+        kit.cluster("a", "b"),
+        kit.live(kit.plugin("F", kit.refuses("a", message="hot")), kit.plugin("G", kit.refuses("b"))),
+    )
     assert diagnosis_of(scheduler.decide(kit.pod("p")), 0) == {
         "timestamp": "1970-01-01T00:00:00Z", "questionedKey": "default/p", "nominatedNode": "", "preFilterMessage": "",
         "topologyKeyToExplain": "", "isRootCausePod": True,
@@ -39,7 +42,9 @@ def test_a_pod_that_no_node_takes_is_diagnosed_by_plugin_and_reason(kit):
 
 def test_a_pod_that_is_refused_before_any_node_says_so_of_all(kit):
     refusal = Refusal("", "no quota", Code.UNRESOLVABLE)
-    found = diagnosis_of(Scheduler(kit.cluster("a", "b"), kit.live(plugin("Q", refusal, Point.PRE_FILTER))).decide(kit.pod("p")), 0)
+    found = diagnosis_of(
+        Scheduler(kit.cluster("a", "b"), kit.live(plugin("Q", refusal, Point.PRE_FILTER))).decide(kit.pod("p")), 0,
+    )
     assert (found["preFilterMessage"], found["scheduleDiagnosis"]["nodeFailedDetails"]) == (
         "no quota", [{"failedPlugin": "Q", "reason": "no quota", "preemptMightHelp": False, "failedNodes": ["a", "b"]}],
     )
@@ -50,7 +55,8 @@ def test_a_pod_for_which_others_leave_waits_for_them(kit):
     plugins = [kit.plugin("F", kit.refuses("a")), plugin("P", Nomination("a", (victim,)), Point.POST_FILTER)]
     found = diagnosis_of(Scheduler(kit.cluster("a"), kit.live(*plugins)).decide(kit.pod("p")), 0)
     assert (found["nominatedNode"], found["preemptionDiagnosis"], found["suggestion"]) == (
-        "a", {"node": "a", "victims": ["default/low"], "failures": []}, {"type": "WaitingVictimReleased", "message": "wait for default/low to leave a"},
+        "a", {"node": "a", "victims": ["default/low"], "failures": []},
+        {"type": "WaitingVictimReleased", "message": "wait for default/low to leave a"},
     )
 
 

@@ -43,7 +43,9 @@ def looked_into(objects, *entries, asked=None, own=True):
     cluster = Cluster(objects)
     registry = Registry.of((*(builtins() if own else ()), *entries), generation=1)
     asked = asked or pod()
-    return look_into(Scheduler(cluster, Live(registry), clock=lambda: NOW).profile_of(asked), asked, cluster.snapshot(NOW))
+    return look_into(
+        Scheduler(cluster, Live(registry), clock=lambda: NOW).profile_of(asked), asked, cluster.snapshot(NOW),
+    )
 
 
 def test_items_are_shown_before_and_after_normalisation_with_their_weights():
@@ -72,7 +74,11 @@ def test_equal_nodes_say_how_one_was_taken():
 
 
 def test_nodes_of_one_rule_are_told_together_with_the_nearest_of_them():
-    entries = plugins(filter=[{"name": "small", "expression": "allocatable.cpu <= 1000", "messageExpression": "string(allocatable.cpu)"}])
+    entries = plugins(
+        filter=[
+            {"name": "small", "expression": "allocatable.cpu <= 1000", "messageExpression": "string(allocatable.cpu)"},
+        ],
+    )
     nodes = [node(f"n{number:02}", str(20 - number)) for number in range(8)]
     refusal = next(explain_decision(looked_into(nodes, *entries), trials=0).find("refusal"))
     assert refusal.as_text() == (
@@ -94,7 +100,10 @@ def test_a_pod_that_is_refused_as_a_whole_says_why_and_what_would_help():
     entries = plugins(preFilter=[{"name": "small", "expression": "requests.cpu <= 500", "message": "too large"}])
     assert explain_decision(looked_into([node("a"), node("b")], *entries)).as_text().splitlines()[1:] == [
         "no node fits shop/p: 0 of 2 nodes pass",
-        "  0/2 nodes are available: too large. preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod.",
+        (
+            "  0/2 nodes are available: too large. preemption: 0/2 nodes are available: 2 No preemption victims found "
+            "for " "incoming pod."
+        ),
         "",
         "2 of 2 nodes refused",
         "  rules (small) refuses the pod at preFilter: too large",
@@ -156,13 +165,17 @@ def test_what_a_plugin_says_cannot_break_an_explanation(kit, plugin):
 
 
 OPERAND = st.sampled_from([
-    "usage.cpu", "requests.cpu", "allocatable.memory", "node.metadata.labels['a']", "pod.metadata.labels", "1.5", "0u", "'x'", "[1]",
-    "nodeInfo.images", "metricAge", "now", "null", "size(node.metadata.labels)", "usage.p90.cpu", "allocatable['nvidia.com/gpu']",
+    "usage.cpu", "requests.cpu", "allocatable.memory", "node.metadata.labels['a']", "pod.metadata.labels", "1.5", "0u",
+    "'x'", "[1]",
+    "nodeInfo.images", "metricAge", "now", "null", "size(node.metadata.labels)", "usage.p90.cpu",
+    "allocatable['nvidia.com/gpu']",
 ])
 LEAF = st.builds("dyn({}) {} dyn({})".format, OPERAND, st.sampled_from(["<", "==", "!=", ">=", "in"]), OPERAND)
 EXPRESSION = st.recursive(LEAF, lambda inner: st.one_of(
-    st.builds("({}) && ({})".format, inner, inner), st.builds("({}) || ({})".format, inner, inner), st.builds("!({})".format, inner),
-    st.builds("({}) ? ({}) : ({})".format, inner, inner, inner), st.builds("[1, 2].exists(x, x > 1 && ({}))".format, inner),
+    st.builds("({}) && ({})".format, inner, inner), st.builds("({}) || ({})".format, inner, inner),
+    st.builds("!({})".format, inner),
+    st.builds("({}) ? ({}) : ({})".format, inner, inner, inner),
+    st.builds("[1, 2].exists(x, x > 1 && ({}))".format, inner),
 ), max_leaves=5)
 
 

@@ -25,7 +25,9 @@ class Timer:
 
 
 def body(names=None, nodes=None, uid="u1", pod=None, **rest):
-    pod = pod or {"metadata": {"name": "p", "namespace": "shop", "uid": uid}, "spec": {"containers": [{"name": "main"}]}}
+    pod = pod or {
+        "metadata": {"name": "p", "namespace": "shop", "uid": uid}, "spec": {"containers": [{"name": "main"}]},
+    }
     return json.dumps({"Pod": pod, "Nodes": nodes, "NodeNames": names, **rest}).encode()
 
 
@@ -40,7 +42,10 @@ def ask(extender, verb, *args, **options):
 
 
 def result(names=None, nodes=None, failed=None, unresolvable=None, error=""):
-    return {"Nodes": nodes, "NodeNames": names, "FailedNodes": failed or {}, "FailedAndUnresolvableNodes": unresolvable or {}, "Error": error}
+    return {
+        "Nodes": nodes, "NodeNames": names, "FailedNodes": failed or {},
+        "FailedAndUnresolvableNodes": unresolvable or {}, "Error": error,
+    }
 
 
 def documents(*texts):
@@ -101,7 +106,12 @@ def test_unknown_nodes_fail_with_a_reason_and_the_others_are_answered(kit):
 def test_without_any_state_every_name_is_unknown(kit):
     extender = asking(kit, cluster=Cluster())
     assert ask(extender, Verb.FILTER, ["a"]) == result(
-        [], failed={"a": "koord-policy: node `a` is not known, as no node is: it needs `--cluster`, or `nodeCacheCapable: false` in kube-scheduler"})
+        [],
+        failed={
+            "a": "koord-policy: node `a` is not known, as no node is: it needs `--cluster`, or `nodeCacheCapable: "
+                 "false` in kube-scheduler",
+        },
+    )
 
 
 def test_a_name_that_is_asked_twice_is_answered_twice(kit):
@@ -166,7 +176,8 @@ spec:
     assert got["NodeNames"] == []
     assert got["FailedNodes"].pop("z").startswith("small: PolicyError: ")
     assert got["FailedNodes"] == {
-        name: f"small: only {name}" if number < 100 else "small: `allocatable.cpu > 9000` is false" for number, name in enumerate(names)}
+        name: f"small: only {name}" if number < 100 else "small: `allocatable.cpu > 9000` is false"
+        for number, name in enumerate(names)}
 
 
 def test_audited_refusals_are_reported_and_do_not_count(kit):
@@ -174,7 +185,9 @@ def test_audited_refusals_are_reported_and_do_not_count(kit):
     assert ask(extender, Verb.FILTER, ["a", "c"]) == result(["a", "c"])
     record = extender.recent[-1]
     assert (record.refused_by, record.unenforced) == ({}, (("F", Enforcement.AUDIT, 1),))
-    assert [(told.plugin, told.reason, told.enforcement) for told in record.refusals] == [("F", "no a", Enforcement.AUDIT)]
+    assert [(told.plugin, told.reason, told.enforcement) for told in record.refusals] == [
+        ("F", "no a", Enforcement.AUDIT),
+    ]
 
 
 # The generation of a pod's two calls
@@ -186,11 +199,15 @@ def test_a_pod_meets_one_generation_in_both_calls_whatever_is_reloaded_between_t
     ask(extender, Verb.FILTER, ["a", "b"], uid="before")
     live.replace(lambda: [kit.plugin("S", kit.gives(a=0, b=1), digest="2")])
     ask(extender, Verb.FILTER, ["a", "b"], uid="after")
-    old, new = [{"Host": "a", "Score": 10}, {"Host": "b", "Score": 0}], [{"Host": "a", "Score": 0}, {"Host": "b", "Score": 10}]
+    old, new = [{"Host": "a", "Score": 10}, {"Host": "b", "Score": 0}], [
+        {"Host": "a", "Score": 0}, {"Host": "b", "Score": 10},
+    ]
     assert ask(extender, Verb.PRIORITIZE, ["a", "b"], uid="after") == new
     assert ask(extender, Verb.PRIORITIZE, ["a", "b"], uid="before") == old
     assert ask(extender, Verb.PRIORITIZE, ["a", "b"], uid="before") == new
-    assert [(each.generation, each.pinned) for each in extender.recent] == [(1, False), (2, False), (2, True), (1, True), (2, False)]
+    assert [(each.generation, each.pinned) for each in extender.recent] == [
+        (1, False), (2, False), (2, True), (1, True), (2, False),
+    ]
 
 
 class Closing:
@@ -377,17 +394,30 @@ POD = '{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c"}]}}'
     (b"{}", "`Pod` is missing"),
     (b'{"Pod":[]}', "`Pod` must be an object, not a list"),
     (b'{"Pod":{}}', "`Pod`: `metadata` is missing"),
-    (b'{"Pod":{"metadata":{"name":"p"},"spec":{}}}', "`Pod`: `spec.containers` is missing or empty: a pod has at least one container"),
+    (
+        b'{"Pod":{"metadata":{"name":"p"},"spec":{}}}',
+        "`Pod`: `spec.containers` is missing or empty: a pod has at least one container",
+    ),
     (f'{{"Pod":{POD}}}'.encode(), "`Nodes` and `NodeNames` are both missing: there is nothing to choose from"),
-    (f'{{"Pod":{POD},"NodeNames":[],"Nodes":{{}}}}'.encode(), "both `Nodes` and `NodeNames` are given: kube-scheduler sends one of them"),
+    (
+        f'{{"Pod":{POD},"NodeNames":[],"Nodes":{{}}}}'.encode(),
+        "both `Nodes` and `NodeNames` are given: kube-scheduler sends one of them",
+    ),
     (f'{{"Pod":{POD},"NodeNames":"a"}}'.encode(), "`NodeNames` must be a list of texts, not a text"),
     (f'{{"Pod":{POD},"NodeNames":["a",1]}}'.encode(), "`NodeNames[1]` must be a text, not a number"),
     (f'{{"Pod":{POD},"Nodes":[]}}'.encode(), "`Nodes` must be a list of nodes, not a list"),
     (f'{{"Pod":{POD},"Nodes":{{"items":{{}}}}}}'.encode(), "`Nodes.items` must be a list, not an object"),
     (f'{{"Pod":{POD},"Nodes":{{"items":[1]}}}}'.encode(), "`Nodes.items[0]` must be an object, not a number"),
-    (f'{{"Pod":{POD},"Nodes":{{"items":[{{"metadata":{{}}}}]}}}}'.encode(), "`Nodes.items[0].metadata.name` is missing"),
-    (f'{{"Pod":{POD.replace("c", "d" * 300, 0)},"NodeNames":[]}}'.replace('"name":"p"', f'"name":"p","uid":"{"u" * 257}"').encode(),
-     "`Pod`: its name or `metadata.uid` is longer than 256 characters"),
+    (
+        f'{{"Pod":{POD},"Nodes":{{"items":[{{"metadata":{{}}}}]}}}}'.encode(),
+        "`Nodes.items[0].metadata.name` is missing",
+    ),
+    (
+        f'{{"Pod":{POD.replace("c", "d" * 300, 0)},"NodeNames":[]}}'.replace(
+            '"name":"p"', f'"name":"p","uid":"{"u" * 257}"',
+        ).encode(),
+        "`Pod`: its name or `metadata.uid` is longer than 256 characters",
+    ),
 ])
 def test_a_malformed_body_is_refused_with_a_reason(text, reason):
     with pytest.raises(Malformed) as caught:
@@ -442,7 +472,8 @@ class Speechless:
 
 
 @pytest.mark.parametrize(("why", "told"), [
-    ((), "refused, and the plugin does not say why"), ((lambda row: {}[row],), "PolicyError: why is not known: KeyError: 0"),
+    ((), "refused, and the plugin does not say why"),
+    ((lambda row: {}[row],), "PolicyError: why is not known: KeyError: 0"),
 ])
 def test_a_refusal_stands_without_its_reason(kit, why, told):
     extender = asking(kit, kit.plugin("F", Speechless(*why)))
@@ -499,7 +530,9 @@ def test_what_a_record_leaves_out_is_counted(kit):
     told = extender.recent[-1].to_json()
     assert (len(told["refusals"]), told["refusalsLeftOut"], told["refusals"][0]) == (20, 10, {
         "plugin": "F", "reason": "no n00", "count": 1, "nodes": ["n00"], "enforcement": "Enforce"})
-    extender = asking(kit, kit.plugin("F", kit.refuses(*names[:8])), kit.plugin("S", kit.gives(n00=1)), cluster=kit.cluster(*names))
+    extender = asking(
+        kit, kit.plugin("F", kit.refuses(*names[:8])), kit.plugin("S", kit.gives(n00=1)), cluster=kit.cluster(*names),
+    )
     ask(extender, Verb.FILTER, names[:8])
     ask(extender, Verb.PRIORITIZE, names)
     refused, scored = (each.to_json() for each in extender.recent[-2:])

@@ -38,7 +38,9 @@ def test_the_commonest_shapes_that_cover_95_percent_are_typical():
     pods += [TracePod(f"b{n}", 2000, 1) for n in range(36)]
     pods += [TracePod("c", 3000, 1, 2, 1000, ("T4", "P100")), TracePod("d", 3000, 1, 2, 1000, ("P100", "T4"))]
     pods += [TracePod("e", 1, 1), TracePod("f", 2, 1)]
-    assert typical_pods(pods) == (typical(1000, 500, 1, probability=0.6 / 0.96), typical(2000, 0, 0, probability=0.36 / 0.96))
+    assert typical_pods(pods) == (
+        typical(1000, 500, 1, probability=0.6 / 0.96), typical(2000, 0, 0, probability=0.36 / 0.96),
+    )
 
 
 def test_where_every_shape_is_needed_the_probabilities_are_the_shares():

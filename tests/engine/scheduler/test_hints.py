@@ -75,7 +75,9 @@ spec:
 
 
 def documents(picked):
-    text = "---".join(DOCUMENT.format(number=number, head=head, rule=rule) for number, (head, rule) in enumerate(picked))
+    text = "---".join(
+        DOCUMENT.format(number=number, head=head, rule=rule) for number, (head, rule) in enumerate(picked)
+    )
     return compile_documents(load([Source("policies.yaml", text)]))
 
 
@@ -86,26 +88,49 @@ def stamp(now):
 
 
 def node(random, name):
-    labels = random.choice([{}, {"zone": "z1", "topology.kubernetes.io/zone": "z1"}, {"zone": "z2", "node.koordinator.sh/gpu-model": "A10"}])
-    allocatable = {"cpu": random.choice(["2", "4"]), "memory": random.choice(["1Gi", "8Gi"]), "pods": "10", **random.choice([{}, {"nvidia.com/gpu": "2"}])}
+    labels = random.choice(
+        [
+            {}, {"zone": "z1", "topology.kubernetes.io/zone": "z1"},
+            {"zone": "z2", "node.koordinator.sh/gpu-model": "A10"},
+        ],
+    )
+    allocatable = {
+        "cpu": random.choice(["2", "4"]), "memory": random.choice(["1Gi", "8Gi"]), "pods": "10",
+        **random.choice([{}, {"nvidia.com/gpu": "2"}]),
+    }
     images = random.choice([[], [{"names": ["web"], "sizeBytes": 7}]])
-    return {"kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": random.choice([{}, {"unschedulable": True}]), "status": {"allocatable": allocatable, "images": images}}
+    return {
+        "kind": "Node", "metadata": {"name": name, "labels": labels},
+        "spec": random.choice([{}, {"unschedulable": True}]), "status": {"allocatable": allocatable, "images": images},
+    }
 
 
 def metric(random, name, now):
     usage = {"cpu": random.choice(["100m", "1", "3"]), "memory": "1Gi"}
-    return {"kind": "NodeMetric", "metadata": {"name": name}, "status": {"updateTime": stamp(now - random.choice([0, 100]) * SECOND), "nodeMetric": {"nodeUsage": {"resources": usage}}}}
+    return {
+        "kind": "NodeMetric", "metadata": {"name": name},
+        "status": {
+            "updateTime": stamp(now - random.choice([0, 100]) * SECOND),
+            "nodeMetric": {"nodeUsage": {"resources": usage}},
+        },
+    }
 
 
 def device(random, name):
-    gpus = [{"type": "gpu", "minor": minor, "health": True, "resources": {"koordinator.sh/gpu-core": "100"}} for minor in range(random.choice([0, 1, 2]))]
+    gpus = [
+        {"type": "gpu", "minor": minor, "health": True, "resources": {"koordinator.sh/gpu-core": "100"}}
+        for minor in range(random.choice([0, 1, 2]))
+    ]
     labels = random.choice([{}, {"node.koordinator.sh/gpu-model": "A10"}])
     return {"kind": "Device", "metadata": {"name": name, "labels": labels}, "spec": {"devices": gpus}}
 
 
 def pod(name, **spec):
     container = {"name": "main", "resources": {"requests": {"cpu": "1", "memory": "1Gi", **spec.pop("gpu", {})}}}
-    return {"kind": "Pod", "metadata": {"name": name, "namespace": "shop", "labels": spec.pop("labels", {"app": "web"})}, "spec": {"containers": [container], **spec}}
+    return {
+        "kind": "Pod", "metadata": {"name": name, "namespace": "shop", "labels": spec.pop("labels", {"app": "web"})},
+        "spec": {"containers": [container], **spec},
+    }
 
 
 def change(cluster, random, now):
@@ -121,19 +146,30 @@ def change(cluster, random, now):
         case 4:
             cluster.upsert(device(random, name))
         case 5:
-            cluster.upsert(pod(f"r{random.randrange(3)}", nodeName=random.choice(["n0", "n1"]), labels=random.choice([{"app": "web"}, {}]), gpu=random.choice([{}, {"nvidia.com/gpu": "1"}])))
+            cluster.upsert(
+                pod(
+                    f"r{random.randrange(3)}", nodeName=random.choice(["n0", "n1"]),
+                    labels=random.choice([{"app": "web"}, {}]), gpu=random.choice([{}, {"nvidia.com/gpu": "1"}]),
+                ),
+            )
         case 6:
             cluster.delete("Pod", f"shop/r{random.randrange(3)}")
         case _:
-            cluster.upsert({"kind": "Namespace", "metadata": {"name": "shop", "labels": random.choice([{}, {"team": "a"}])}})
+            cluster.upsert(
+                {"kind": "Namespace", "metadata": {"name": "shop", "labels": random.choice([{}, {"team": "a"}])}},
+            )
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(HEADS), st.sampled_from(RULES)), min_size=1, max_size=3), st.integers(0, 2**32))
+@given(
+    st.lists(st.tuples(st.sampled_from(HEADS), st.sampled_from(RULES)), min_size=1, max_size=3), st.integers(0, 2**32),
+)
 def test_an_event_that_would_let_a_pod_pass_is_never_missed(picked, seed):
     random, time = Random(seed), [START]
     labels = random.choice([{"zone": "z1", "approved": "no"}, {"zone": "z2", "approved": "yes"}])
-    objects = [node(random, name) for name in ("n0", "n1")] + [metric(random, "n0", START), device(random, "n1"), pod("p", labels=labels)]
+    objects = [node(random, name) for name in ("n0", "n1")] + [
+        metric(random, "n0", START), device(random, "n1"), pod("p", labels=labels),
+    ]
     cluster = Cluster(objects)
     loop = SchedulingLoop(cluster, Live(Registry.of(documents(picked), generation=1)), clock=lambda: time[0])
     verdict = loop.schedule_one()
@@ -165,16 +201,37 @@ def test_an_event_that_would_let_a_pod_pass_is_never_missed(picked, seed):
 
 
 @pytest.mark.parametrize(("spec", "helps"), [
-    ("  match: {pods: {namespaceSelector: {matchLabels: {team: a}}}}\n  filter: [{name: r, expression: 'false'}]", {"kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": "b"}}}),
-    ("  filter: [{name: r, expression: \"nodeInfo.gpuModel == 'A10'\"}]", {"kind": "Node", "metadata": {"name": "n0", "labels": {"node.koordinator.sh/gpu-model": "A10"}}, "status": {"allocatable": {"cpu": "4"}}}),
-    ("  filter: [{name: r, expression: nodeInfo.gpuFree > 0}]", {"kind": "Node", "metadata": {"name": "n0"}, "status": {"allocatable": {"cpu": "4", "nvidia.com/gpu": "1"}}}),
-    ("  filter: [{name: r, expression: \"nodeInfo.gpuModel == 'A10'\"}]", {"kind": "Device", "metadata": {"name": "n0", "labels": {"node.koordinator.sh/gpu-model": "A10"}}, "spec": {"devices": []}}),
+    (
+        "  match: {pods: {namespaceSelector: {matchLabels: {team: a}}}}\n  filter: [{name: r, expression: 'false'}]",
+        {"kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": "b"}}},
+    ),
+    (
+        "  filter: [{name: r, expression: \"nodeInfo.gpuModel == 'A10'\"}]",
+        {
+            "kind": "Node", "metadata": {"name": "n0", "labels": {"node.koordinator.sh/gpu-model": "A10"}},
+            "status": {"allocatable": {"cpu": "4"}},
+        },
+    ),
+    (
+        "  filter: [{name: r, expression: nodeInfo.gpuFree > 0}]",
+        {"kind": "Node", "metadata": {"name": "n0"}, "status": {"allocatable": {"cpu": "4", "nvidia.com/gpu": "1"}}},
+    ),
+    (
+        "  filter: [{name: r, expression: \"nodeInfo.gpuModel == 'A10'\"}]",
+        {
+            "kind": "Device", "metadata": {"name": "n0", "labels": {"node.koordinator.sh/gpu-model": "A10"}},
+            "spec": {"devices": []},
+        },
+    ),
 ])
 def test_a_refused_pod_is_tried_again_when_what_helps_it_comes(spec, helps):
     text = f"apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {{name: d}}\nspec:\n{spec}\n"
     compiled = compile_documents(load([Source("policies.yaml", text)]))
     time = [START]
-    first = [{"kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": "a"}}}, {"kind": "Node", "metadata": {"name": "n0"}, "status": {"allocatable": {"cpu": "4"}}}]
+    first = [
+        {"kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": "a"}}},
+        {"kind": "Node", "metadata": {"name": "n0"}, "status": {"allocatable": {"cpu": "4"}}},
+    ]
     loop = SchedulingLoop(Cluster([*first, pod("p")]), Live(Registry.of(compiled, generation=1)), clock=lambda: time[0])
     assert loop.schedule_one().node is None
     time[0] += 60 * SECOND
@@ -183,7 +240,10 @@ def test_a_refused_pod_is_tried_again_when_what_helps_it_comes(spec, helps):
     assert PodInfo.of(pod("p")).key == "shop/p"
 
 
-@pytest.mark.parametrize(("head", "rule"), [("  failurePolicy: Ignore\n", "usage.cpu < 100"), ("", "!nodeInfo.measured"), ("", "usage.cpu < aggregates.mean")])
+@pytest.mark.parametrize(
+    ("head", "rule"),
+    [("  failurePolicy: Ignore\n", "usage.cpu < 100"), ("", "!nodeInfo.measured"), ("", "usage.cpu < aggregates.mean")],
+)
 def test_what_a_metric_that_expires_may_change_is_tried_again_in_time(head, rule):
     random = Random(0)
     cluster = Cluster([node(random, "n0"), metric(random, "n0", START), pod("p")])

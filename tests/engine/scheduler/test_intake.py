@@ -56,9 +56,18 @@ def test_a_body_is_held_until_its_block_ends():
 
 @pytest.mark.parametrize(("request_of", "chunks", "status", "reason"), [
     (lambda: Request(101), [], 413, "the body has 101 bytes, at most 100 are taken (`--max-body`)"),
-    (Request, [b"x" * 60, b"x" * 41], 413, "the body has more than 100 bytes, which is all that is taken (`--max-body`)"),
-    (lambda: Request(Content_Encoding="gzip"), [], 415, "the body is encoded as `gzip`: send it as it is, since a few bytes may decompress to any number"),
-    (lambda: Request(Content_Encoding="br"), [], 415, "the body is encoded as `br`: send it as it is, since a few bytes may decompress to any number"),
+    (
+        Request, [b"x" * 60, b"x" * 41], 413,
+        "the body has more than 100 bytes, which is all that is taken (`--max-body`)",
+    ),
+    (
+        lambda: Request(Content_Encoding="gzip"), [], 415,
+        "the body is encoded as `gzip`: send it as it is, since a few bytes may decompress to any number",
+    ),
+    (
+        lambda: Request(Content_Encoding="br"), [], 415,
+        "the body is encoded as `br`: send it as it is, since a few bytes may decompress to any number",
+    ),
 ])
 def test_a_body_that_is_not_taken_is_declined_with_a_reason(request_of, chunks, status, reason):
     async def course():
@@ -107,7 +116,9 @@ def test_when_all_together_are_too_much_the_slowest_makes_room():
         slow.send(b"")
         return got, held, [await task for task in tasks][1], len(await tasks[0]), intake.bytes
 
-    assert run(course) == (b"y" * 50, 70, (503, "too many bodies arrive at the same time, and this one is the slowest"), 70, 0)
+    assert run(course) == (
+        b"y" * 50, 70, (503, "too many bodies arrive at the same time, and this one is the slowest"), 70, 0,
+    )
 
 
 def test_bodies_that_wait_for_a_decision_are_not_dropped():

@@ -16,7 +16,10 @@ SECOND = 1_000_000_000
 
 
 def node(name):
-    return {"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}}}
+    return {
+        "kind": "Node", "metadata": {"name": name},
+        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}},
+    }
 
 
 def pod(name, uid, **spec):

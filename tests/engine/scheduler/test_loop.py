@@ -35,7 +35,10 @@ spec:
 
 
 def node(name, **labels):
-    return {"kind": "Node", "metadata": {"name": name, "labels": labels}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}}}
+    return {
+        "kind": "Node", "metadata": {"name": name, "labels": labels},
+        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}},
+    }
 
 
 def pod(name, priority=0, **labels):
@@ -44,7 +47,10 @@ def pod(name, priority=0, **labels):
 
 
 def plugin(name, instance, *points, **rest):
-    return Plugin(name, Framework.SCHEDULER, points, lambda args, handle: instance(handle) if isinstance(instance, type) else instance, name, name, **rest)
+    return Plugin(
+        name, Framework.SCHEDULER, points,
+        lambda args, handle: instance(handle) if isinstance(instance, type) else instance, name, name, **rest,
+    )
 
 
 def documents(text):
@@ -60,7 +66,10 @@ def clock():
 def start(clock):
     def start(*plugins, objects=(), settings=None):
         concluded = []
-        loop = SchedulingLoop(Cluster(objects), Live(Registry.of(plugins, generation=1)), settings, clock=clock, concluded=concluded.append)
+        loop = SchedulingLoop(
+            Cluster(objects), Live(Registry.of(plugins, generation=1)), settings, clock=clock,
+            concluded=concluded.append,
+        )
         loop.told = concluded
         return loop
 
@@ -156,7 +165,10 @@ def gang_of(start, count):
         return made[-1]
 
     points = (Point.RESERVE, Point.PERMIT, Point.POST_BIND)
-    loop = start(Plugin("Gang", Framework.SCHEDULER, points, make, "Gang", "Gang"), objects=[node("a"), *(pod(f"p{number}") for number in range(count))])
+    loop = start(
+        Plugin("Gang", Framework.SCHEDULER, points, make, "Gang", "Gang"),
+        objects=[node("a"), *(pod(f"p{number}") for number in range(count))],
+    )
     return loop, made[0]
 
 
@@ -165,7 +177,9 @@ def test_a_permit_holds_pods_until_the_last_of_them_lets_all_go(start):
     verdicts = list(loop.schedule_all())
     assert [(verdict.node, verdict.waiting) for verdict in verdicts] == [("a", True), ("a", True), ("a", False)]
     assert gang.log == [("bound", "p2", "a"), ("bound", "p0", "a"), ("bound", "p1", "a")]
-    assert [(verdict.pod.name, verdict.node, verdict.waiting) for verdict in loop.told] == [("p0", "a", False), ("p1", "a", False)]
+    assert [(verdict.pod.name, verdict.node, verdict.waiting) for verdict in loop.told] == [
+        ("p0", "a", False), ("p1", "a", False),
+    ]
 
 
 def test_a_pod_that_waits_for_too_long_gives_its_node_back_and_tries_again(start, clock):
@@ -204,10 +218,21 @@ class Fits:
 
 
 def test_a_pod_without_a_node_may_take_the_place_of_lesser_ones(start, clock):
-    running = {**pod("low", 1), "spec": {**pod("low", 1)["spec"], "nodeName": "a", "containers": [{"name": "m", "resources": {"requests": {"cpu": "4"}}}]}}
-    loop = start(plugin("Fits", Fits(), Point.FILTER), plugin("Preempts", Preempts, Point.POST_FILTER), objects=[node("a"), running, pod("high", 9), pod("other", 5)])
+    running = {
+        **pod("low", 1),
+        "spec": {
+            **pod("low", 1)["spec"], "nodeName": "a",
+            "containers": [{"name": "m", "resources": {"requests": {"cpu": "4"}}}],
+        },
+    }
+    loop = start(
+        plugin("Fits", Fits(), Point.FILTER), plugin("Preempts", Preempts, Point.POST_FILTER),
+        objects=[node("a"), running, pod("high", 9), pod("other", 5)],
+    )
     first, second = loop.schedule_one(), loop.schedule_one()
-    assert (first.pod.name, first.node, first.nomination.node, [each.name for each in first.nomination.victims]) == ("high", None, "a", ["low"])
+    assert (first.pod.name, first.node, first.nomination.node, [each.name for each in first.nomination.victims]) == (
+        "high", None, "a", ["low"],
+    )
     assert loop.scheduler.client.evicted == [("default/low", "preempted by default/high on a")]
     assert first.to_json()["nomination"] == {"node": "a", "victims": ["default/low"]}
     assert (second.pod.name, second.node) == ("other", "a")  # there is room beside the one that was promised the node
@@ -302,11 +327,13 @@ class Chain:
 
 
 _ALL = (
-    Point.PRE_FILTER, Point.FILTER, Point.POST_FILTER, Point.PRE_SCORE, Point.SCORE, Point.RESERVE, Point.PERMIT, Point.PRE_BIND,
+    Point.PRE_FILTER, Point.FILTER, Point.POST_FILTER, Point.PRE_SCORE, Point.SCORE, Point.RESERVE, Point.PERMIT,
+    Point.PRE_BIND,
     Point.BIND, Point.POST_BIND,
 )
 _SCORED = [
-    "beforePreFilter", "preFilter", "afterPreFilter", "beforeFilter", "filter", "afterFilter", "preScore", "beforeScore", "score",
+    "beforePreFilter", "preFilter", "afterPreFilter", "beforeFilter", "filter", "afterFilter", "preScore",
+    "beforeScore", "score",
     "nominateReservation",
 ]
 _RESERVED = [*_SCORED, "reserve", "forgetNomination", "permit"]
@@ -367,10 +394,14 @@ def test_a_plugin_that_raises_anywhere_ends_the_cycle_with_its_failure(kit):
                 raise RuntimeError("broken")
             return default
 
-    for at in ("beforePreFilter", "afterPreFilter", "preScore", "nominateReservation", "reserve", "permit", "preBind", "bind"):
+    for at in (
+        "beforePreFilter", "afterPreFilter", "preScore", "nominateReservation", "reserve", "permit", "preBind", "bind",
+    ):
         cluster = kit.cluster("a", "b")
         verdict = Scheduler(cluster, kit.live(plugin("Chain", Broken({"at": at}), *_ALL))).schedule(kit.pod())
-        assert (verdict.node, verdict.refusal[2].code, verdict.failures[0].message) == (None, Code.ERROR, "RuntimeError: broken"), at
+        assert (verdict.node, verdict.refusal[2].code, verdict.failures[0].message) == (
+            None, Code.ERROR, "RuntimeError: broken",
+        ), at
         assert cluster.snapshot(0).pod_count.tolist() == [0, 0]
 
 
@@ -405,14 +436,19 @@ def test_plugins_hear_of_what_there_is_and_of_what_changes(kit):
     class Listens(Chain):
         def __init__(self, handle):
             super().__init__()
-            handle.events.on(["Node", "Pod"], lambda event: heard.append((event.kind, event.key, event.old is None, event.assumed)))
+            handle.events.on(
+                ["Node", "Pod"], lambda event: heard.append((event.kind, event.key, event.old is None, event.assumed)),
+            )
 
     cluster = kit.cluster("a")
     scheduler = Scheduler(cluster, kit.live(plugin("Listens", Listens, Point.PRE_FILTER)))
     scheduler.schedule(kit.pod("p"))
     cluster.upsert(kit.node("b"))
     cluster.delete("Pod", "default/p")
-    assert heard == [("Node", "a", True, False), ("Pod", "default/p", True, True), ("Node", "b", True, False), ("Pod", "default/p", True, False)]
+    assert heard == [
+        ("Node", "a", True, False), ("Pod", "default/p", True, True), ("Node", "b", True, False),
+        ("Pod", "default/p", True, False),
+    ]
 
 
 def test_a_plugin_of_an_earlier_generation_hears_no_more(kit):
@@ -443,7 +479,9 @@ def test_plugins_find_each_other_by_what_they_can_do(kit):
         def pre_filter(self, state, pod, snapshot):
             found.append([each is self for each in self.handle.peers(ForgetPod)] + [len(self.handle.peers(Permit))])
 
-    Scheduler(kit.cluster("a"), kit.live(plugin("Asks", Asks, Point.PRE_FILTER), plugin("Gang", Gang, Point.PERMIT))).decide(kit.pod())
+    Scheduler(
+        kit.cluster("a"), kit.live(plugin("Asks", Asks, Point.PRE_FILTER), plugin("Gang", Gang, Point.PERMIT)),
+    ).decide(kit.pod())
     assert found == [[True, False, 2]]
 
 
@@ -453,11 +491,16 @@ def test_the_log_shows_the_best_nodes_and_who_refused_the_others_where_that_is_s
     scheduler.debug.top_scores, scheduler.debug.filters = 1, True
     with caplog.at_level("INFO", "koordpolicy.scheduler"):
         scheduler.schedule(kit.pod("p"))
-    assert caplog.messages == ["filter: pod=default/p plugin=F reason='no c' nodes=c", "score: pod=default/p node=b total=20 S=20"]
+    assert caplog.messages == [
+        "filter: pod=default/p plugin=F reason='no c' nodes=c", "score: pod=default/p node=b total=20 S=20",
+    ]
 
 
 def test_a_pod_that_is_being_deleted_or_was_handed_to_another_scheduler_is_not_bound(kit):
-    for change, message in (({"metadata": {"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z"}}, "pod is being deleted"), ({"spec": {"schedulerName": "other", "containers": [{"name": "m"}]}}, "schedulerName unmatched")):
+    for change, message in (
+        ({"metadata": {"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z"}}, "pod is being deleted"),
+        ({"spec": {"schedulerName": "other", "containers": [{"name": "m"}]}}, "schedulerName unmatched"),
+    ):
         cluster = kit.cluster("a")
         waiting = kit.pod("p")
         cluster.upsert({**waiting.object, **change})

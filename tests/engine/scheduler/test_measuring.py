@@ -17,7 +17,10 @@ def meter():
 
 
 def test_calls_and_seconds_are_those_of_decisions(kit):
-    scheduler = Scheduler(kit.cluster("a", "b", "c"), kit.live(kit.plugin("Refuses", kit.refuses("c")), kit.plugin("Gives", kit.gives(a=5))))
+    scheduler = Scheduler(
+        kit.cluster("a", "b", "c"),
+        kit.live(kit.plugin("Refuses", kit.refuses("c")), kit.plugin("Gives", kit.gives(a=5))),
+    )
     measuring = meter()
     assert [measuring.schedule(scheduler, kit.pod(name)).node for name in ("p", "q")] == ["a", "a"]
     found = measuring.measured()
@@ -38,7 +41,9 @@ def test_reading_why_a_pod_was_refused_costs_no_decision_anything(kit):
 def test_who_refused_is_told_by_rule_and_reason_with_the_nodes(kit):
     class Both:
         def filter(self, state, pod, snapshot, rows):
-            reasons = {0: Refusal("left", "too far left"), 1: Refusal("", "too far right"), 2: Refusal("left", "too far left")}
+            reasons = {
+                0: Refusal("left", "too far left"), 1: Refusal("", "too far right"), 2: Refusal("left", "too far left"),
+            }
             return Answer(np.zeros(snapshot.size, np.bool_), reasons.__getitem__)
 
     scheduler = Scheduler(kit.cluster("a", "b", "c"), kit.live(kit.plugin("Both", Both())))
@@ -83,7 +88,10 @@ def test_kept_answers_tell_who_refused_too(kit):
             return Question("same", frozenset())
 
         def filter(self, state, pod, snapshot, rows):
-            return Answer(np.zeros(snapshot.size, np.bool_), lambda row: Refusal("even" if row % 2 == 0 else "odd", "no"[: 1 + row % 2]))
+            return Answer(
+                np.zeros(snapshot.size, np.bool_),
+                lambda row: Refusal("even" if row % 2 == 0 else "odd", "no"[: 1 + row % 2]),
+            )
 
     cluster = kit.cluster(*(f"n{number:03}" for number in range(100)))
     cluster.standing_from = 0
@@ -101,4 +109,6 @@ def test_a_plugin_with_a_reason_per_node_does_not_fill_the_memory(kit):
     measuring = meter()
     measuring.schedule(scheduler, kit.pod())
     (unplaced,) = measuring.measured().unplaced
-    assert (len(unplaced.nodes), unplaced.nodes[Blame("Refuses", "", OTHER_REASONS)], sum(unplaced.nodes.values())) == (51, 20, 70)
+    assert (
+        len(unplaced.nodes), unplaced.nodes[Blame("Refuses", "", OTHER_REASONS)], sum(unplaced.nodes.values()),
+    ) == (51, 20, 70)

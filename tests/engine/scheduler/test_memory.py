@@ -31,7 +31,10 @@ def test_sets_of_policies_that_were_replaced_leave_nothing_behind():
     scheduler = Scheduler(Cluster([node("a"), node("b")]), live)
 
     def publish(publication):
-        sources = [Source(f"{NAME}-{number}.yaml", DOCUMENT.format(number=number, publication=publication)) for number in range(DOCUMENTS)]
+        sources = [
+            Source(f"{NAME}-{number}.yaml", DOCUMENT.format(number=number, publication=publication))
+            for number in range(DOCUMENTS)
+        ]
         problems = Problems()
         compiled = compile_documents(load(sources).documents, problems)
         problems.raise_errors()

@@ -32,7 +32,9 @@ def decide(kit, *plugins, nodes="abc"):
 
 def test_reasons_are_sorted_as_texts_with_their_numbers():
     reasons = {"Too many pods": 2, "Insufficient memory": 1, "Insufficient cpu": 10}
-    assert unavailable(12, reasons) == "0/12 nodes are available: 1 Insufficient memory, 10 Insufficient cpu, 2 Too many pods."
+    assert unavailable(
+        12, reasons,
+    ) == "0/12 nodes are available: 1 Insufficient memory, 10 Insufficient cpu, 2 Too many pods."
 
 
 def test_a_message_without_reasons_ends_where_they_would_begin():
@@ -81,7 +83,9 @@ def test_a_node_counts_under_the_first_filter_that_refuses_it_whether_all_were_a
 
 def test_a_filter_that_is_only_watched_says_nothing(kit):
     watched = kit.plugin("W", kit.refuses("a"), enforcement=Enforcement.WARN)
-    assert decide(kit, watched, kit.plugin("F", kit.refuses("a")), nodes="a").message() == "0/1 nodes are available: 1 no a."
+    assert decide(
+        kit, watched, kit.plugin("F", kit.refuses("a")), nodes="a",
+    ).message() == "0/1 nodes are available: 1 no a."
 
 
 def test_without_nodes_nothing_else_is_said(kit):
@@ -90,20 +94,31 @@ def test_without_nodes_nothing_else_is_said(kit):
 
 
 def test_preemption_that_finds_a_node_is_not_mentioned(kit):
-    plugins = [kit.plugin("F", kit.refuses("a", "b")), says(kit, "X", Refusal("", "nothing to do")), says(kit, "Y", Nomination("a"))]
+    plugins = [
+        kit.plugin("F", kit.refuses("a", "b")), says(kit, "X", Refusal("", "nothing to do")),
+        says(kit, "Y", Nomination("a")),
+    ]
     assert decide(kit, *plugins, nodes="ab").message() == "0/2 nodes are available: 1 no a, 1 no b."
     plugins[2] = says(kit, "Y", Refusal("", "preemption: no"))
-    assert decide(kit, *plugins, nodes="ab").message() == "0/2 nodes are available: 1 no a, 1 no b. nothing to do, preemption: no"
+    assert decide(
+        kit, *plugins, nodes="ab",
+    ).message() == "0/2 nodes are available: 1 no a, 1 no b. nothing to do, preemption: no"
 
 
 def test_a_post_filter_that_says_that_nothing_resolves_it_ends_the_asking(kit):
-    plugins = [kit.plugin("F", kit.refuses("a")), says(kit, "X", Refusal("", "never", Code.UNRESOLVABLE)), says(kit, "Y", Nomination("a"))]
+    plugins = [
+        kit.plugin("F", kit.refuses("a")), says(kit, "X", Refusal("", "never", Code.UNRESOLVABLE)),
+        says(kit, "Y", Nomination("a")),
+    ]
     verdict = decide(kit, *plugins, nodes="a")
     assert (verdict.nomination, verdict.message()) == (None, "0/1 nodes are available: 1 no a. never")
 
 
 def test_nodes_that_several_plugins_leave_out_have_all_of_them_as_their_reason(kit):
-    plugins = [at(kit, name, Point.PRE_FILTER, "pre_filter", OnlyNodes(frozenset(names))) for name, names in (("P", "abx"), ("Q", "bc"))]
+    plugins = [
+        at(kit, name, Point.PRE_FILTER, "pre_filter", OnlyNodes(frozenset(names)))
+        for name, names in (("P", "abx"), ("Q", "bc"))
+    ]
     plugins.append(kit.plugin("F", kit.refuses("b")))
     assert decide(kit, *plugins, nodes="abcd").message() == (
         "0/4 nodes are available: 1 no b, 3 node(s) didn't satisfy plugin(s) [P Q].")
@@ -116,7 +131,10 @@ def test_nodes_that_several_plugins_leave_out_have_all_of_them_as_their_reason(k
     ("x", "x", "0/2 nodes are available: 2 node(s) didn't satisfy plugin(s) [P Q]."),
 ])
 def test_plugins_that_together_leave_no_node_are_named(kit, left, right, message):
-    plugins = [at(kit, name, Point.PRE_FILTER, "pre_filter", OnlyNodes(frozenset(names))) for name, names in (("P", left), ("Q", right))]
+    plugins = [
+        at(kit, name, Point.PRE_FILTER, "pre_filter", OnlyNodes(frozenset(names)))
+        for name, names in (("P", left), ("Q", right))
+    ]
     assert decide(kit, *plugins, nodes="ab").message() == message
 
 
@@ -124,7 +142,10 @@ def test_a_message_that_is_kept_does_not_change_with_the_cluster(kit):
     class Names(kit.refuses):
         def filter(self, state, pod, snapshot, rows):
             cluster = snapshot.cluster
-            return Answer(super().filter(state, pod, snapshot, rows).passed, lambda row: Refusal("", f"{len(cluster.names)} nodes"))
+            return Answer(
+                super().filter(state, pod, snapshot, rows).passed,
+                lambda row: Refusal("", f"{len(cluster.names)} nodes"),
+            )
 
     scheduler = Scheduler(kit.cluster("a"), kit.live(kit.plugin("F", Names("a"))))
     verdict = scheduler.decide(kit.pod()).explained()
@@ -133,6 +154,8 @@ def test_a_message_that_is_kept_does_not_change_with_the_cluster(kit):
 
 
 def test_a_verdict_shows_the_message_of_a_pod_without_a_node_only(kit):
-    assert decide(kit, kit.plugin("F", kit.refuses("a")), nodes="a").to_json()["message"] == "0/1 nodes are available: 1 no a."
+    assert decide(
+        kit, kit.plugin("F", kit.refuses("a")), nodes="a",
+    ).to_json()["message"] == "0/1 nodes are available: 1 no a."
     placed = decide(kit, kit.plugin("F", kit.refuses("a")), nodes="ab")
     assert (placed.message(), "message" in placed.to_json()) == ("", False)

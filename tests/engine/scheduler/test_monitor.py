@@ -16,7 +16,9 @@ class Timer:
 @pytest.fixture
 def watching():
     timer, counted = Timer(), []
-    return timer, counted, Monitor(timer, timeout=30, count=lambda name, amount=1, **labels: counted.append((name, labels)))
+    return timer, counted, Monitor(
+        timer, timeout=30, count=lambda name, amount=1, **labels: counted.append((name, labels)),
+    )
 
 
 def test_an_attempt_that_hangs_is_told_once_while_it_hangs(watching, caplog):
@@ -25,9 +27,13 @@ def test_an_attempt_that_hangs_is_told_once_while_it_hangs(watching, caplog):
     timer.now = 30
     assert (monitor.check(), counted) == ({}, [])
     timer.now = 31
-    assert (monitor.check(), monitor.check(), counted) == ({"shop/p": 31}, {"shop/p": 31}, [("scheduling_timeout", {"schedulerName": "batch"})])
+    assert (monitor.check(), monitor.check(), counted) == (
+        {"shop/p": 31}, {"shop/p": 31}, [("scheduling_timeout", {"schedulerName": "batch"})],
+    )
     monitor.complete("shop/p")
-    assert (monitor.check(), len(counted), caplog.messages) == ({}, 1, ["the decision about shop/p takes 31.0 s, more than 30.0 s"])
+    assert (monitor.check(), len(counted), caplog.messages) == (
+        {}, 1, ["the decision about shop/p takes 31.0 s, more than 30.0 s"],
+    )
 
 
 def test_an_attempt_that_nobody_checked_is_told_when_it_ends(watching):
@@ -53,4 +59,6 @@ def test_a_cycle_state_is_read_by_kind_and_cloned_value_by_value():
     other[Taken].amounts["gpu"] = 2
     kept = state.of(Taken)
     assert kept is not None
-    assert (kept.amounts, other["other"], state.of(Timer), CycleState({Taken: 7}).of(Taken)) == ({"gpu": 1}, 7, None, None)
+    assert (kept.amounts, other["other"], state.of(Timer), CycleState({Taken: 7}).of(Taken)) == (
+        {"gpu": 1}, 7, None, None,
+    )

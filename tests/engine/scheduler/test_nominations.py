@@ -19,7 +19,10 @@ from koordpolicy.testing import FakeClock
 
 
 def node(name):
-    return {"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}}}
+    return {
+        "kind": "Node", "metadata": {"name": name},
+        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}},
+    }
 
 
 def pod(name="p", named="", priority=0, cpu="1", **spec):
@@ -124,7 +127,9 @@ def test_preemption_that_finds_no_node_takes_the_nomination_back():
     loop.schedule_one()
     assert (nominated(loop), loop.scheduler.nominations.node_of(PodInfo.of(pod(named="a")))) == ([], None)
     # The status still says so until somebody writes it: what has not changed is no news.
-    loop.scheduler.cluster.upsert({**pod(named="a", cpu="9"), "metadata": {"name": "p", "uid": "uid-p", "labels": {"new": "label"}}})
+    loop.scheduler.cluster.upsert(
+        {**pod(named="a", cpu="9"), "metadata": {"name": "p", "uid": "uid-p", "labels": {"new": "label"}}},
+    )
     assert nominated(loop) == []
     loop.scheduler.cluster.upsert(pod(named="b", cpu="9"))
     assert nominated(loop, "b") == ["p"]
@@ -201,8 +206,10 @@ def test_where_no_pre_filter_has_to_do_with_the_pod_all_promises_are_looked_at_o
             return super().filter(state, pod, snapshot, rows)
 
     counts = Counts()
-    verdict = decide_beside(kit, plugin("Skips", Skips(), Point.PRE_FILTER, Point.FILTER), plugin("Counts", counts, Point.FILTER),
-                            pod=kit.pod("new", cpu="4"))
+    verdict = decide_beside(
+        kit, plugin("Skips", Skips(), Point.PRE_FILTER, Point.FILTER), plugin("Counts", counts, Point.FILTER),
+        pod=kit.pod("new", cpu="4"),
+    )
     assert ([verdict.names[row] for row in verdict.passed], counts.views) == (["c"], 1)
 
 
@@ -220,10 +227,17 @@ def test_who_skipped_the_pod_is_not_asked_again_in_a_what_if(kit):
     class Looks:
         def post_filter(self, state, pod, snapshot, refused):
             view = snapshot.overlay({"a": NodeChange(remove=["default/low"])})
-            return Refusal("", f"{refused.why_not(view, 0)} {refused.why_not(snapshot, 0)} {refused.passes(view, np.array([0])).tolist()}")
+            return Refusal(
+                "",
+                f"{refused.why_not(view, 0)} {refused.why_not(snapshot, 0)} "
+                f"{refused.passes(view, np.array([0])).tolist()}",
+            )
 
     skips = Skips()
-    plugins = [plugin("Skips", skips, Point.PRE_FILTER, Point.FILTER), plugin("Fits", Fits(), Point.FILTER), plugin("Looks", Looks(), Point.POST_FILTER)]
+    plugins = [
+        plugin("Skips", skips, Point.PRE_FILTER, Point.FILTER), plugin("Fits", Fits(), Point.FILTER),
+        plugin("Looks", Looks(), Point.POST_FILTER),
+    ]
     running = kit.pod("low", cpu="4", nodeName="a").object
     scheduler = Scheduler(Cluster([node("a"), running]), kit.live(*plugins))
     assert scheduler.decide(kit.pod()).no_room == (("Looks", Refusal("", "() ('Insufficient cpu',) [0]")),)

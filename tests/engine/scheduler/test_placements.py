@@ -42,13 +42,21 @@ class Timer:
 
 
 def node(name, cpu="16"):
-    return {"kind": "Node", "metadata": {"name": name}, "spec": {}, "status": {"allocatable": {"cpu": cpu, "memory": "64Gi", "pods": "110"}}}
+    return {
+        "kind": "Node", "metadata": {"name": name}, "spec": {},
+        "status": {"allocatable": {"cpu": cpu, "memory": "64Gi", "pods": "110"}},
+    }
 
 
 def pod(name, cpu="100m", where="", uid=None, version="1", phase="Pending"):
-    spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]} | ({"nodeName": where} if where else {})
-    return {"kind": "Pod", "metadata": {"name": name, "uid": uid or f"uid-{name}", "namespace": "default", "resourceVersion": version},
-            "spec": spec, "status": {"phase": phase}}
+    spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]} | (
+        {"nodeName": where} if where else {}
+    )
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "uid": uid or f"uid-{name}", "namespace": "default", "resourceVersion": version},
+        "spec": spec, "status": {"phase": phase},
+    }
 
 
 class World:
@@ -80,11 +88,18 @@ class World:
 
     def own_score(self, name):
         """Return what kube-scheduler's own plugins, which see every placement, make of a node: 0..200."""
-        return max(0, 200 - 4 * sum(1 for each in self.objects.values() if each["kind"] == "Pod" and each["spec"].get("nodeName") == name))
+        return max(
+            0,
+            200 - 4 * sum(
+                1 for each in self.objects.values() if each["kind"] == "Pod" and each["spec"].get("nodeName") == name
+            ),
+        )
 
     def bind(self, item, where):
         metadata = {**item["metadata"], "resourceVersion": "2"}
-        self.objects["Pod", metadata["name"]] = {**item, "metadata": metadata, "spec": {**item["spec"], "nodeName": where}}
+        self.objects["Pod", metadata["name"]] = {
+            **item, "metadata": metadata, "spec": {**item["spec"], "nodeName": where},
+        }
 
     def list(self):
         since = self.timer()
@@ -99,7 +114,9 @@ class World:
             self.timer.now += 0.01
             if listed_every and number % listed_every == listed_every - 1:
                 self.list()
-        return Counter(each["spec"]["nodeName"] for each in self.objects.values() if each["metadata"]["name"].startswith("p"))
+        return Counter(
+            each["spec"]["nodeName"] for each in self.objects.values() if each["metadata"]["name"].startswith("p")
+        )
 
     def requested(self):
         return self.cluster.snapshot().requested("cpu").tolist()
@@ -138,7 +155,10 @@ def test_a_listing_replaces_what_was_assumed_and_counts_no_pod_twice():
     assert sum(world.placements.dropped.values()) == 40
 
 
-@given(st.lists(st.sampled_from(["place", "elsewhere", "fail", "delete", "recreate", "list", "time"]), max_size=30), st.integers(0, 99))
+@given(
+    st.lists(st.sampled_from(["place", "elsewhere", "fail", "delete", "recreate", "list", "time"]), max_size=30),
+    st.integers(0, 99),
+)
 def test_once_a_listing_has_come_after_all_only_the_listing_counts(course, seed):
     world = half_full(seed=seed)
     for number, step in enumerate(course):

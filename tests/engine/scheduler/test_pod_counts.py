@@ -95,7 +95,9 @@ def test_domains_follow_the_labels_of_nodes():
     assert (zones.codes.tolist(), zones.complete, zones.in_use().tolist()) == ([0, 1, 1], True, [True, True])
     cluster.upsert(node("a", zone="y"))
     assert domains(cluster.snapshot(), "zone").in_use().tolist() == [False, True]
-    assert [domains(cluster.snapshot(), "zone").number(np.array(rows, np.intp)) for rows in ([0, 1, 2], [0, 2], [1], [])] == [1, 1, 1, 0]
+    assert [
+        domains(cluster.snapshot(), "zone").number(np.array(rows, np.intp)) for rows in ([0, 1, 2], [0, 2], [1], [])
+    ] == [1, 1, 1, 0]
 
 
 def test_sums_per_domain_are_made_anew_when_a_node_moves_to_another():

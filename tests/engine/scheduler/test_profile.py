@@ -30,8 +30,10 @@ def names(active):
 
 def test_all_plugins_are_active_by_order_and_name_unless_they_say_otherwise(kit, build):
     plugins = [
-        kit.plugin("b", kit.gives()), kit.plugin("a", kit.gives(), weight=3), kit.plugin("first", kit.gives(), order=-1),
-        kit.plugin("waiting", kit.gives(), enabled=False), kit.plugin("elsewhere", kit.gives(), profiles=frozenset({"x"})),
+        kit.plugin("b", kit.gives()), kit.plugin("a", kit.gives(), weight=3),
+        kit.plugin("first", kit.gives(), order=-1),
+        kit.plugin("waiting", kit.gives(), enabled=False),
+        kit.plugin("elsewhere", kit.gives(), profiles=frozenset({"x"})),
         kit.plugin("here", kit.gives(), profiles=frozenset({"default-scheduler"})),
     ]
     profile = build(ProfileSpec(), *plugins)
@@ -41,7 +43,10 @@ def test_all_plugins_are_active_by_order_and_name_unless_they_say_otherwise(kit,
 
 def test_what_a_profile_enables_comes_first_with_its_weight_and_whatever_is_disabled(kit, build):
     spec = ProfileSpec(enabled=(Choice("waiting", 5), Choice("b", 0)), disabled={None: frozenset({"*"})})
-    profile = build(spec, kit.plugin("a", kit.gives()), kit.plugin("b", kit.gives(), weight=2), kit.plugin("waiting", kit.gives(), enabled=False))
+    profile = build(
+        spec, kit.plugin("a", kit.gives()), kit.plugin("b", kit.gives(), weight=2),
+        kit.plugin("waiting", kit.gives(), enabled=False),
+    )
     assert names(profile.scores) == [("waiting", 5), ("b", 2)]
 
 
@@ -54,7 +59,10 @@ def test_plugins_are_disabled_and_enabled_per_point(kit, build):
     plugin = kit.plugin("p", Both())
     profile = build(ProfileSpec(disabled={Point.SCORE: frozenset({"p"})}), plugin)
     assert (names(profile.filters), names(profile.scores)) == ([("p", 1)], [])
-    profile = build(ProfileSpec(enabled=(Choice("p", 9, points=frozenset({Point.SCORE})),), disabled={None: frozenset({"p"})}), plugin)
+    profile = build(
+        ProfileSpec(enabled=(Choice("p", 9, points=frozenset({Point.SCORE})),), disabled={None: frozenset({"p"})}),
+        plugin,
+    )
     assert (names(profile.filters), names(profile.scores)) == ([], [("p", 9)])
 
 
@@ -86,7 +94,8 @@ def test_all_that_is_wrong_with_a_profile_is_told_at_once(kit, build):
     assert str(caught.value) == (
         "error: profile `mine` enables the plugin `Score` twice\n  = name it once\n"
         "error: profile `mine` enables the plugin `Scorr`, which does not exist\n  = did you mean `Score`?\n"
-        "error: the scheduler plugin `Liar` says that it answers at `filter` and does not\n  = it comes from origin of Liar"
+        "error: the scheduler plugin `Liar` says that it answers at `filter` and does not\n"
+        "  = it comes from origin of Liar"
     )
 
 
@@ -110,7 +119,8 @@ def test_what_a_profile_asks_for_can_be_checked_without_making_anything(kit):
 
 def test_names_that_say_something_about_no_plugin_are_told(kit, build):
     spec = ProfileSpec(
-        "mine", disabled={None: frozenset({"Scor", "*"}), Point.SCORE: frozenset({"Scor", "Score"})}, args={"Socre": {"x": 1}, "Score": {}},
+        "mine", disabled={None: frozenset({"Scor", "*"}), Point.SCORE: frozenset({"Scor", "Score"})},
+        args={"Socre": {"x": 1}, "Score": {}},
     )
     with pytest.raises(PolicyError) as caught:
         build(spec, kit.plugin("Score", kit.gives()))

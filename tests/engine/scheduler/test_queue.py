@@ -157,7 +157,9 @@ def test_plugins_may_activate_pods_wherever_they_wait(queue):
     queue.failed(queue.pop(), [LABELS])
     queue.activate(["default/gated", "default/refused", "default/unknown"])
     assert (popped(queue), popped(queue)) == ("refused", None)
-    assert ([each.name for each in queue.reconsidered()], queue.reconsidered(), queue.counts()["gated"]) == (["gated"], (), 1)
+    assert (
+        [each.name for each in queue.reconsidered()], queue.reconsidered(), queue.counts()["gated"],
+    ) == (["gated"], (), 1)
 
 
 def test_a_hint_that_many_pods_share_is_asked_once_per_event(queue):
@@ -181,7 +183,12 @@ def test_a_pod_may_be_taken_out_of_turn(queue):
     assert (queue.pop("default/b").pod.name, popped(queue), popped(queue)) == ("b", "a", None)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["add", "pop", "fail", "wake", "gate", "remove", "time"]), st.integers(0, 3)), max_size=40))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["add", "pop", "fail", "wake", "gate", "remove", "time"]), st.integers(0, 3)),
+        max_size=40,
+    ),
+)
 def test_no_pod_is_lost_or_doubled_whatever_happens(steps):
     clock = FakeClock(1000 * SECOND)
     queue = SchedulingQueue(clock)

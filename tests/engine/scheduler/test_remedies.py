@@ -27,7 +27,8 @@ def document(*filters, name="rules", **spec):
     if filters:
         spec["filter"] = [{"name": f"r{place}", "expression": text} for place, text in enumerate(filters)]
     return json.dumps({
-        "apiVersion": "policy.koordinator.sh/v1alpha2", "kind": "SchedulerPlugin", "metadata": {"name": name}, "spec": spec,
+        "apiVersion": "policy.koordinator.sh/v1alpha2", "kind": "SchedulerPlugin", "metadata": {"name": name},
+        "spec": spec,
     })
 
 
@@ -45,8 +46,13 @@ def node(name="n", cpu="4", labels=None, pods="10", **spec):
 
 def pod(name="p", cpu="1", on="", labels=None, resources=None, **spec):
     requests = {"cpu": cpu, "memory": "1Gi", **(resources or {})}
-    return {"kind": "Pod", "metadata": {"name": name, "namespace": "shop", "labels": labels or {}},
-            "spec": {"containers": [{"name": "c", "resources": {"requests": requests}}], **({"nodeName": on} if on else {}), **spec}}
+    return {
+        "kind": "Pod", "metadata": {"name": name, "namespace": "shop", "labels": labels or {}},
+        "spec": {
+            "containers": [{"name": "c", "resources": {"requests": requests}}], **({"nodeName": on} if on else {}),
+            **spec,
+        },
+    }
 
 
 def metric(name="n", cpu="3", memory="1Gi"):
@@ -165,7 +171,8 @@ def test_a_pod_that_is_refused_as_a_whole_is_changed_until_some_node_takes_it():
 
 
 @pytest.mark.parametrize("text", [
-    "metricAge < 10", "node.metadata.name == 'other'", "pod.metadata.namespace == 'x'", "false", "now < timestamp('2020-01-01T00:00:00Z')",
+    "metricAge < 10", "node.metadata.name == 'other'", "pod.metadata.namespace == 'x'", "false",
+    "now < timestamp('2020-01-01T00:00:00Z')",
     "node.metadata.labels['a'].matches('^x+$')", "usage.cpu < 1 && usage.cpu > 2",
 ])
 def test_what_cannot_be_changed_or_has_no_solution_is_not_told(text):
@@ -203,7 +210,10 @@ def test_advice_that_fails_is_no_advice(kit):
 
 AMOUNT = st.integers(min_value=0, max_value=8000)
 COMPARISON = st.one_of(
-    st.builds("usage.cpu * {} / allocatable.cpu {} {}".format, st.sampled_from([1, 100]), st.sampled_from(["<", "<=", ">"]), st.integers(0, 120)),
+    st.builds(
+        "usage.cpu * {} / allocatable.cpu {} {}".format, st.sampled_from([1, 100]), st.sampled_from(["<", "<=", ">"]),
+        st.integers(0, 120),
+    ),
     st.builds("requests.cpu {} {}".format, st.sampled_from(["<", "<=", ">=", "=="]), AMOUNT),
     st.builds("requests.cpu + requested.cpu {} {}".format, st.sampled_from(["<", "<="]), AMOUNT),
     st.builds("requested.cpu * 2 - {} < usage.cpu".format, AMOUNT),

@@ -150,7 +150,8 @@ def test_what_consumers_use_is_taken_off_the_pod_that_holds_the_place():
     cluster = Cluster([node("a"), reservation(status={"phase": "Available", "nodeName": "a"})])
     follow(cluster)
     consumer = {
-        "kind": "Pod", "metadata": {"name": "c", "annotations": {PREFIX + "reservation-allocated": '{"name": "r", "uid": "u"}'}},
+        "kind": "Pod",
+        "metadata": {"name": "c", "annotations": {PREFIX + "reservation-allocated": '{"name": "r", "uid": "u"}'}},
         "spec": {"nodeName": "a", "containers": [container(cpu="3", memory="1Gi")]},
     }
     cluster.upsert(consumer)

@@ -34,12 +34,18 @@ PLUGINS = compile_documents(load([Source("policy.yaml", POLICY)]))
 
 
 def node(name, cpu=4, version="1", pool="open"):
-    return {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": version, "labels": {"pool": pool}},
-            "spec": {}, "status": {"allocatable": {"cpu": str(cpu), "memory": "8Gi", "pods": "110"}}}
+    return {
+        "kind": "Node", "apiVersion": "v1",
+        "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": version, "labels": {"pool": pool}},
+        "spec": {}, "status": {"allocatable": {"cpu": str(cpu), "memory": "8Gi", "pods": "110"}},
+    }
 
 
 def running(name, where, cpu=3):
-    return {"kind": "Pod", "metadata": {"name": name}, "spec": {"nodeName": where, "containers": [{"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}]}}
+    return {
+        "kind": "Pod", "metadata": {"name": name},
+        "spec": {"nodeName": where, "containers": [{"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}]},
+    }
 
 
 def source():
@@ -47,7 +53,10 @@ def source():
 
 
 def extending(objects=()):
-    return Extender(Scheduler(Cluster(objects), Live(Registry.of(PLUGINS, generation=1))), clock=lambda: 7_000_000_000, timer=lambda: 0.0)
+    return Extender(
+        Scheduler(Cluster(objects), Live(Registry.of(PLUGINS, generation=1))), clock=lambda: 7_000_000_000,
+        timer=lambda: 0.0,
+    )
 
 
 def ask(extender, verb, *, nodes=None, names=None):
@@ -74,7 +83,9 @@ def test_nodes_of_a_request_decide_that_request_and_leave_the_cluster_as_it_is()
     assert ask(extender, Verb.PRIORITIZE, nodes=lie[2:]) == [{"Host": "c", "Score": 10}, {"Host": "new", "Score": 0}]
     assert state(extender) == before
     assert passing(ask(extender, Verb.FILTER, names=["a", "b", "c"])) == ["a", "b", "c"]
-    assert ask(extender, Verb.FILTER, names=["new"])["FailedNodes"] == {"new": "koord-policy: node `new` is not among the nodes that are known"}
+    assert ask(extender, Verb.FILTER, names=["new"])["FailedNodes"] == {
+        "new": "koord-policy: node `new` is not among the nodes that are known",
+    }
 
 
 def test_pods_that_are_known_count_on_the_nodes_of_a_request():
@@ -104,11 +115,15 @@ def test_a_malformed_node_is_refused_alone_each_time_whether_it_is_known_or_not(
     for _ in range(2):
         got = ask(extender, Verb.FILTER, nodes=[node("a", "12Zi", "2"), node("b", 8, "2"), node("new", "12Zi")])
         assert passing(got) == ["b"]
-        assert {name: why.partition(":")[0] for name, why in got["FailedNodes"].items()} == {"a": "koord-policy", "new": "koord-policy"}
+        assert {name: why.partition(":")[0] for name, why in got["FailedNodes"].items()} == {
+            "a": "koord-policy", "new": "koord-policy",
+        }
         assert got["FailedNodes"]["new"].startswith("koord-policy: Node `new`: `status.allocatable.cpu`: ")
 
 
-nodes = st.builds(node, st.sampled_from("abcdef"), st.integers(0, 9), st.sampled_from("123"), st.sampled_from(["open", "closed"]))
+nodes = st.builds(
+    node, st.sampled_from("abcdef"), st.integers(0, 9), st.sampled_from("123"), st.sampled_from(["open", "closed"]),
+)
 requests = st.lists(st.lists(nodes, unique_by=lambda each: each["metadata"]["name"]), min_size=1, max_size=4)
 
 
@@ -173,7 +188,9 @@ def test_many_nodes_are_deleted_as_one_by_one():
     one.delete("Node", "a")
     one.delete("Node", "b")
     many.delete_nodes(["a", "b", "x"])
-    assert (many.names, many.objects("Node"), told) == (one.names, one.objects("Node"), [("Node", "a", None), ("Node", "b", None)])
+    assert (many.names, many.objects("Node"), told) == (
+        one.names, one.objects("Node"), [("Node", "a", None), ("Node", "b", None)],
+    )
     for cluster in (one, many):
         cluster.upsert(node("b", 8))
     assert many.snapshot().requested("cpu").tolist() == one.snapshot().requested("cpu").tolist() == [3000, 0]

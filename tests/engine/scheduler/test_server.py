@@ -102,7 +102,9 @@ def test_the_server_ends_while_a_listing_does_not_return():
     def load():
         reloader = SimpleNamespace(close=lambda: None)
         scheduler = SimpleNamespace(close=lambda: None)
-        extender = SimpleNamespace(cluster=Cluster(), placements=SimpleNamespace(now=0.0), close=lambda: None, scheduler=scheduler)
+        extender = SimpleNamespace(
+            cluster=Cluster(), placements=SimpleNamespace(now=0.0), close=lambda: None, scheduler=scheduler,
+        )
         return Loaded(extender, reloader, refresh=Refresh(relist, Listing(), 0.001))
 
     server = Server(load)

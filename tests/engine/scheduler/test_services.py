@@ -13,7 +13,9 @@ class Tells:
         return None
 
     def endpoints(self):
-        return {"gangs": lambda: {"a": 1}, "gang/{namespace}/{name}": self.gang, "quotas": lambda tree="": {"tree": tree}}
+        return {
+            "gangs": lambda: {"a": 1}, "gang/{namespace}/{name}": self.gang, "quotas": lambda tree="": {"tree": tree},
+        }
 
     def gang(self, namespace, name):
         return None if name == "gone" else f"{namespace}/{name}"
@@ -44,7 +46,8 @@ def test_plugins_answer_at_their_paths_with_the_parts_and_the_parameters(schedul
 def test_a_node_is_told_as_the_scheduler_sees_it(scheduler):
     node = answer(scheduler, "/apis/v1/nodes/a", {})
     assert (node["requested"], node["pods"], node["metricUpdated"]) == (
-        {"cpu": 1000, "memory": 2**30}, [{"namespace": "default", "name": "p", "requests": {"cpu": 1000, "memory": 2**30}}], None,
+        {"cpu": 1000, "memory": 2**30},
+        [{"namespace": "default", "name": "p", "requests": {"cpu": 1000, "memory": 2**30}}], None,
     )
 
 
@@ -73,13 +76,17 @@ def test_a_plugin_that_fails_to_say_what_it_answers_keeps_no_other_from_answerin
 
 
 def test_a_parameter_that_a_path_does_not_take_is_refused(scheduler):
-    with pytest.raises(ValueError, match="`tre` is no parameter of `/apis/v1/plugins/Tells/quotas`: did you mean `tree`"):
+    with pytest.raises(
+        ValueError, match="`tre` is no parameter of `/apis/v1/plugins/Tells/quotas`: did you mean `tree`",
+    ):
         answer(scheduler, "/apis/v1/plugins/Tells/quotas", {"tre": "x"})
 
 
 def test_flags_are_switched_one_by_one():
     debug = switched(Debug(), "s", "20")
-    assert (debug, switched(debug, "f", "TRUE"), switched(debug, "t", "1"), switched(debug, "d", "1")) == (Debug(20), Debug(20, filters=True), Debug(20, trace=True), Debug(20, diagnosis=True))
+    assert (debug, switched(debug, "f", "TRUE"), switched(debug, "t", "1"), switched(debug, "d", "1")) == (
+        Debug(20), Debug(20, filters=True), Debug(20, trace=True), Debug(20, diagnosis=True),
+    )
 
 
 @pytest.mark.parametrize(("letter", "text", "message"), [

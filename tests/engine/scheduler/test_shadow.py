@@ -213,7 +213,9 @@ def test_a_node_that_is_refused_anyway_makes_no_difference(kit):
     server = Server(kit, [kit.plugin("A", kit.refuses("b"), enforcement=Enforcement.AUDIT),
                           kit.plugin("F", kit.refuses("b"))], None)
     server.ask(Verb.FILTER)
-    assert [(tally.count(Result.SAME), tally.count(Result.DIFFERS)) for *_, tally in server.extender.audits.read()] == [(1, 0)]
+    assert [
+        (tally.count(Result.SAME), tally.count(Result.DIFFERS)) for *_, tally in server.extender.audits.read()
+    ] == [(1, 0)]
 
 
 def test_examples_and_nodes_that_are_not_shown_are_counted():

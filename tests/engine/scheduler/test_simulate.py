@@ -15,7 +15,9 @@ from koordpolicy.engine.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.fragmentation import TypicalPod
 from koordpolicy.engine.scheduler.simulate import Allocation, Failed, Record, simulate
 
-NODES = (TraceNode("0-a", 10_000, 1000, 2, "T4"), TraceNode("1-b", 10_000, 1000, 2, "P100"), TraceNode("2-c", 4000, 500, 0))
+NODES = (
+    TraceNode("0-a", 10_000, 1000, 2, "T4"), TraceNode("1-b", 10_000, 1000, 2, "P100"), TraceNode("2-c", 4000, 500, 0),
+)
 
 
 class Fullest:
@@ -45,7 +47,10 @@ def test_pods_are_placed_one_after_the_other_and_failed_ones_are_gone():
     assert (result.arrivals, result.failed, result.capacity) == (6, 2, Record(5500, 24_000, 2500, 4000))
     assert result.failed_shapes == (
         Failed(1000, 100, 2, 1000, (), 1, "p3", {"Insufficient GPU": 2, "node(s) had no GPU": 1}),
-        Failed(1000, 100, 1, 500, ("A10",), 1, "p5", {"node(s) had no GPU of a model that the pod accepts": 2, "node(s) had no GPU": 1}),
+        Failed(
+            1000, 100, 1, 500, ("A10",), 1, "p5",
+            {"node(s) had no GPU of a model that the pod accepts": 2, "node(s) had no GPU": 1},
+        ),
     )
     assert result.reasons == {
         "node(s) had no GPU": 2, "Insufficient GPU": 1, "node(s) had no GPU of a model that the pod accepts": 1}
@@ -67,7 +72,9 @@ def test_the_mean_of_all_arrivals_at_a_load_counts():
 
 
 def test_a_result_as_json_has_the_figures_by_ten_percent_of_load():
-    result = replay(TracePod("p0", 1000, 100, 1, 400), TracePod("p1", 1000, 100, 1, 1000), TracePod("p2", 1, 1, 3, 1000))
+    result = replay(
+        TracePod("p0", 1000, 100, 1, 400), TracePod("p1", 1000, 100, 1, 1000), TracePod("p2", 1, 1, 3, 1000),
+    )
     content = json.loads(json.dumps(result.to_json()))
     assert content["allocation"] == {
         "10": {"cpu": 4.17, "memory": 4.0, "gpu": 10.0},
@@ -75,7 +82,9 @@ def test_a_result_as_json_has_the_figures_by_ten_percent_of_load():
         "110": {"cpu": 8.33, "memory": 8.0, "gpu": 35.0},
     }
     assert {key: content[key] for key in ("arrivals", "failed", "podsPerSecond", "final", "errors")} == {
-        "arrivals": 3, "failed": 1, "podsPerSecond": 3.0, "final": {"cpu": 8.33, "memory": 8.0, "gpu": 35.0}, "errors": []}
+        "arrivals": 3, "failed": 1, "podsPerSecond": 3.0, "final": {"cpu": 8.33, "memory": 8.0, "gpu": 35.0},
+        "errors": [],
+    }
     assert content["failedPods"][0]["first"] == "p2"
 
 
@@ -129,7 +138,10 @@ def test_pods_of_one_shape_are_read_as_their_own_objects_say():
             return Scores(np.zeros(snapshot.size, np.int64))
 
     watching = Plugin("Watching", Framework.SCHEDULER, (Point.SCORE,), lambda args, handle: Watching(), "test", "1")
-    pods = (TracePod("a", 1000, 10, 1, 500, ("T4", "P100")), TracePod("b", 1000, 10, 1, 500, ("T4", "P100")), TracePod("c", 2000, 10))
+    pods = (
+        TracePod("a", 1000, 10, 1, 500, ("T4", "P100")), TracePod("b", 1000, 10, 1, 500, ("T4", "P100")),
+        TracePod("c", 2000, 10),
+    )
     live = Live(Registry.of([*PLUGINS, watching], generation=1))
     simulate(Workload(NODES, pods), live, clock=itertools.count().__next__)
     for pod, info in zip(pods, seen, strict=True):

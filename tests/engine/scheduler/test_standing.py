@@ -131,19 +131,31 @@ PODS = frozenset({("nodeInfo", "pods")})
 
 def node(number, random):
     labels = {"pool": random.choice(["general", "batch"]), "topology.kubernetes.io/zone": f"z{number % 3}"}
-    spec = random.choice([{}, {}, {"unschedulable": True}, {"taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]}])
+    spec = random.choice(
+        [{}, {}, {"unschedulable": True}, {"taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]}],
+    )
     allocatable = {"cpu": random.choice(["4", "8"]), "memory": "16Gi", "pods": "12"}
-    return {"kind": "Node", "metadata": {"name": f"n{number:02}", "labels": labels}, "spec": spec, "status": {"allocatable": allocatable}}
+    return {
+        "kind": "Node", "metadata": {"name": f"n{number:02}", "labels": labels}, "spec": spec,
+        "status": {"allocatable": allocatable},
+    }
 
 
 def metric(number, random, now):
     usage = {"cpu": f"{random.randrange(6000)}m", "memory": f"{random.randrange(12)}Gi"}
     stamp = np.datetime64(now // SECOND - random.randrange(200), "s").astype(str)
-    return {"kind": "NodeMetric", "metadata": {"name": f"n{number:02}"}, "status": {"updateTime": f"{stamp}Z", "nodeMetric": {"nodeUsage": {"resources": usage}}}}
+    return {
+        "kind": "NodeMetric", "metadata": {"name": f"n{number:02}"},
+        "status": {"updateTime": f"{stamp}Z", "nodeMetric": {"nodeUsage": {"resources": usage}}},
+    }
 
 
 def pod(name, random):
-    spec = {"containers": [{"name": "main", "resources": {"requests": {"cpu": random.choice(["100m", "1", "2"]), "memory": "1Gi"}}}]}
+    spec = {
+        "containers": [
+            {"name": "main", "resources": {"requests": {"cpu": random.choice(["100m", "1", "2"]), "memory": "1Gi"}}},
+        ],
+    }
     if random.random() < 0.3:
         spec["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
     if random.random() < 0.3:
@@ -173,8 +185,15 @@ def change(cluster, random, now, number):
 
 def facts(verdict):
     """Everything that a verdict says."""
-    refused = {name: [(plugin, refusal.rule, refusal.message, refusal.code) for plugin, refusal in verdict.why_not(name)] for name in verdict.names}
-    errors = sorted((each.plugin, each.point.value, each.rule, each.message, node) for each in verdict.errors() for node in each.nodes)
+    refused = {
+        name: [(plugin, refusal.rule, refusal.message, refusal.code) for plugin, refusal in verdict.why_not(name)]
+        for name in verdict.names
+    }
+    errors = sorted(
+        (each.plugin, each.point.value, each.rule, each.message, node)
+        for each in verdict.errors()
+        for node in each.nodes
+    )
     return [verdict.names[row] for row in verdict.passed], refused, errors
 
 
@@ -242,15 +261,27 @@ spec:
         score_nodes(scheduler.profiles[0], pod(f"q{number}", Random(1)), cluster.snapshot())
         scheduler.schedule(pod(f"p{number}", Random(1)))
     profile = scheduler.profiles[0]
-    counted = {each.rule: (each.asked, each.failed) for document in (profile.filters[0].ask, profile.scores[0].ask) for each in document.evaluations.values()}
+    counted = {
+        each.rule: (each.asked, each.failed)
+        for document in (profile.filters[0].ask, profile.scores[0].ask)
+        for each in document.evaluations.values()
+    }
     assert counted == {"large": (NODES + 1, 0), "empty": (large + 1, 0), "pods": (NODES + 1 + 2 * large, 0)}
 
 
 def test_variables_that_are_read_by_several_others_are_computed_once():
     variables = [{"name": "v0", "expression": "allocatable.cpu - requested.cpu"}]
-    variables += [{"name": f"v{number}", "expression": f"variables.v{number - 1} - variables.v{number - 1} / 2"} for number in range(1, 24)]
+    variables += [
+        {"name": f"v{number}", "expression": f"variables.v{number - 1} - variables.v{number - 1} / 2"}
+        for number in range(1, 24)
+    ]
     spec = {"variables": variables, "filter": [{"name": "some", "expression": "variables.v23 >= 0"}]}
-    text = json.dumps({"apiVersion": "policy.koordinator.sh/v1alpha2", "kind": "SchedulerPlugin", "metadata": {"name": "chain"}, "spec": spec})
+    text = json.dumps(
+        {
+            "apiVersion": "policy.koordinator.sh/v1alpha2", "kind": "SchedulerPlugin", "metadata": {"name": "chain"},
+            "spec": spec,
+        },
+    )
     compiled = compile_documents(load([Source("chain.yaml", text)]))
     cluster = Cluster((node(number, Random(number)) for number in range(NODES)), standing_from=0)
     scheduler = Scheduler(cluster, Live(Registry.of(compiled, generation=1)))
@@ -292,7 +323,10 @@ class Counts:
 def counting(count=NODES, standing_from=0):
     plugin = Counts()
     cluster = Cluster((node(number, Random(number)) for number in range(count)), standing_from=standing_from)
-    registry = Registry.of([Plugin("Counts", Framework.SCHEDULER, (Point.FILTER,), lambda args, handle: plugin, "here", "1")], generation=1)
+    registry = Registry.of(
+        [Plugin("Counts", Framework.SCHEDULER, (Point.FILTER,), lambda args, handle: plugin, "here", "1")],
+        generation=1,
+    )
     return plugin, cluster, Scheduler(cluster, Live(registry))
 
 
@@ -325,7 +359,9 @@ def test_other_questions_are_kept_apart():
 
 
 @pytest.mark.parametrize("odd", [
-    SimpleNamespace(key="key", paths=frozenset(), epoch=None), Question(["a list"], frozenset()), Question("key", {("nodeInfo", "pods")}), Question("key", frozenset(), lambda _: np.arange(2)), "no question", ("key", frozenset(), None),
+    SimpleNamespace(key="key", paths=frozenset(), epoch=None), Question(["a list"], frozenset()),
+    Question("key", {("nodeInfo", "pods")}), Question("key", frozenset(), lambda _: np.arange(2)), "no question",
+    ("key", frozenset(), None),
 ])
 def test_a_plugin_that_says_it_in_another_shape_is_asked_every_time_and_that_is_told_once(odd, caplog):
     plugin, _, scheduler = counting()
@@ -352,21 +388,30 @@ class Evil:
 def test_what_cannot_be_compared_is_the_plugins_fault_and_ends_nothing(evil, what, caplog):
     plugin, cluster, scheduler = counting()
     key = evil if what == "its question" else lambda: None
-    plugin.question = lambda point, pod, snapshot: Question(key(), PODS, None if what == "its question" else lambda _: evil())
+    plugin.question = lambda point, pod, snapshot: Question(
+        key(), PODS, None if what == "its question" else lambda _: evil(),
+    )
     placed = []
     for number in range(4):
         placed.append(scheduler.schedule(pod(f"p{number}", Random(1))).node)
         if number == 1:
             cluster.upsert(node(NODES, Random(1)))  # what was told stays told
     told = [each.getMessage() for each in caplog.records]
-    assert (placed, told) == (["n00", "n01", "n02", "n03"], [f"the plugin `Counts` at `filter`: {what} is of no use: RuntimeError: evil"])
+    assert (placed, told) == (
+        ["n00", "n01", "n02", "n03"], [f"the plugin `Counts` at `filter`: {what} is of no use: RuntimeError: evil"],
+    )
 
 
 def test_an_answer_that_the_plugin_does_not_give_is_called_that():
     plugin, _, scheduler = counting()
-    plugin.question = lambda point, pod, snapshot: Question(None, PODS, answer=lambda snapshot, rows: np.zeros(len(rows), np.bool_))
+    plugin.question = lambda point, pod, snapshot: Question(
+        None, PODS, answer=lambda snapshot, rows: np.zeros(len(rows), np.bool_),
+    )
     ((_, refusal),) = scheduler.decide(pod("p", Random(1))).why_not("n00")
-    assert refusal.message == "refused by an answer that stands, and not by the plugin now: its `question` does not say all that its answers hang on, or says another answer"
+    assert refusal.message == (
+        "refused by an answer that stands, and not by the plugin now: its `question` does not say all that its answers "
+        "hang on, or says another answer"
+    )
 
 
 def test_a_question_that_says_its_answer_spares_the_plugin_but_for_the_reasons():
@@ -387,10 +432,42 @@ def test_a_question_that_says_its_answer_spares_the_plugin_but_for_the_reasons()
 
 @pytest.mark.parametrize(("said", "told"), [
     (lambda rows: None, []),
-    (lambda rows: np.ones(NODES + 1, np.bool_), ["the plugin `Counts` at `filter`: the answer of its question is of no use: TypeError: it must be 90 values of bool, not bool of shape (91,)"]),
-    (lambda rows: np.ones(len(rows), np.int64), ["the plugin `Counts` at `filter`: the answer of its question is of no use: TypeError: it must be 90 values of bool, not int64 of shape (90,)"]),
-    (lambda rows: [True] * len(rows), ["the plugin `Counts` at `filter`: the answer of its question is of no use: AttributeError: 'list' object has no attribute 'dtype'"]),
-    (lambda rows: 1 / 0, ["the plugin `Counts` at `filter`: the answer of its question is of no use: ZeroDivisionError: division by zero"]),
+    (
+        lambda rows: np.ones(NODES + 1, np.bool_),
+        [
+            (
+                "the plugin `Counts` at `filter`: the answer of its question is of no use: TypeError: it must be 90 values "
+                "of bool, not bool of shape (91,)"
+            ),
+        ],
+    ),
+    (
+        lambda rows: np.ones(len(rows), np.int64),
+        [
+            (
+                "the plugin `Counts` at `filter`: the answer of its question is of no use: TypeError: it must be 90 "
+                "values " "of bool, not int64 of shape (90,)"
+            ),
+        ],
+    ),
+    (
+        lambda rows: [True] * len(rows),
+        [
+            (
+                "the plugin `Counts` at `filter`: the answer of its question is of no use: AttributeError: 'list' "
+                "object " "has no attribute 'dtype'"
+            ),
+        ],
+    ),
+    (
+        lambda rows: 1 / 0,
+        [
+            (
+                "the plugin `Counts` at `filter`: the answer of its question is of no use: ZeroDivisionError: division "
+                "by " "zero"
+            ),
+        ],
+    ),
 ])
 def test_where_a_question_says_nothing_that_makes_sense_the_plugin_is_asked(said, told, caplog):
     plugin, _, scheduler = counting()
@@ -403,7 +480,9 @@ def test_where_a_question_says_nothing_that_makes_sense_the_plugin_is_asked(said
 @pytest.mark.parametrize(("said", "asked"), [(100, 0), (101, 1), (-1, 1)])
 def test_scores_beyond_their_range_are_left_to_the_plugin_to_tell(said, asked):
     plugin = Few()
-    plugin.question = lambda point, pod, snapshot: Question(None, PODS, answer=lambda snapshot, rows: np.full(len(rows), said))
+    plugin.question = lambda point, pod, snapshot: Question(
+        None, PODS, answer=lambda snapshot, rows: np.full(len(rows), said),
+    )
     plugin.scored = 0
     cluster = Cluster((node(number, Random(number)) for number in range(NODES)), standing_from=0)
     made = Plugin("Few", Framework.SCHEDULER, (Point.SCORE,), lambda args, handle: plugin, "here", "1")
@@ -431,12 +510,16 @@ def test_answers_of_another_epoch_are_asked_for_also_where_there_was_none_before
     plugin, _, scheduler = counting()
     for number, (epoch, first) in enumerate([(None, 0), (1, 30), (1, 30), (None, 0)]):
         plugin.question = lambda point, pod, snapshot, epoch=epoch: Question(None, frozenset(), lambda _: epoch)
-        plugin.filter = lambda state, pod, snapshot, rows, first=first: Answer(np.arange(snapshot.size) >= first, lambda _: Refusal("", "early"))
+        plugin.filter = lambda state, pod, snapshot, rows, first=first: Answer(
+            np.arange(snapshot.size) >= first, lambda _: Refusal("", "early"),
+        )
         assert scheduler.decide(pod(f"p{number}", Random(1))).node == f"n{first:02}"
 
 
 def test_views_and_single_nodes_that_are_looked_at_leave_nothing_behind_in_a_cluster_at_rest():
-    scheduler = Scheduler(Cluster(node(number, Random(number)) for number in range(NODES)), Live(Registry.of(PLUGINS, generation=1)))
+    scheduler = Scheduler(
+        Cluster(node(number, Random(number)) for number in range(NODES)), Live(Registry.of(PLUGINS, generation=1)),
+    )
     profile, snapshot = scheduler.profiles[0], scheduler.cluster.snapshot(START)
     for number in range(100):
         filter_nodes(profile, pod("q", Random(1)), snapshot, among=np.array([number % NODES], np.intp))
@@ -454,12 +537,19 @@ def test_two_sets_of_questions_share_a_plugin_whose_epoch_comes_and_goes():
     other = Few()
     other.question = lambda point, pod, snapshot: Question(pod.namespace, PODS)
     plugin.question = lambda point, pod, snapshot: Question(None, frozenset(), lambda _: epochs[pod.namespace])
-    plugin.filter = lambda state, pod, snapshot, rows: Answer(np.full(len(rows), epochs[pod.namespace] is None), lambda _: Refusal("", "early"))
+    plugin.filter = lambda state, pod, snapshot, rows: Answer(
+        np.full(len(rows), epochs[pod.namespace] is None), lambda _: Refusal("", "early"),
+    )
     made = [("Counts", plugin), ("Few", other)]
-    plugins = [Plugin(name, Framework.SCHEDULER, (Point.FILTER,), lambda args, handle, it=it: it, "here", "1") for name, it in made]
+    plugins = [
+        Plugin(name, Framework.SCHEDULER, (Point.FILTER,), lambda args, handle, it=it: it, "here", "1")
+        for name, it in made
+    ]
     cluster = Cluster((node(number, Random(number)) for number in range(NODES)), standing_from=0)
     scheduler = Scheduler(cluster, Live(Registry.of(plugins, generation=1)))
-    asked = {name: PodInfo.of({**pod("q", Random(1)).object, "metadata": {"name": "q", "namespace": name}}) for name in "ab"}
+    asked = {
+        name: PodInfo.of({**pod("q", Random(1)).object, "metadata": {"name": "q", "namespace": name}}) for name in "ab"
+    }
     for number in range(2 * NODES):
         cluster.assume(pod(f"p{number}", Random(1)), f"n{number % NODES:02}")
     assert scheduler.decide(asked["a"]).reasons() == {"two pods": NODES}
@@ -483,11 +573,20 @@ def test_load_aware_scheduling_notices_that_the_clock_goes_back_before_a_metric_
     for each in measured:
         each["status"]["updateTime"] = f"{stamp}Z"
         each["status"]["nodeMetric"]["nodeUsage"]["resources"] = {"cpu": "1", "memory": "1Gi"}
-    plain = [{"kind": "Node", "metadata": {"name": f"n{number:02}"}, "status": {"allocatable": {"cpu": "8", "memory": "16Gi", "pods": "9"}}} for number in range(NODES)]
+    plain = [
+        {
+            "kind": "Node", "metadata": {"name": f"n{number:02}"},
+            "status": {"allocatable": {"cpu": "8", "memory": "16Gi", "pods": "9"}},
+        }
+        for number in range(NODES)
+    ]
     settings = Settings(read(Source("scheduler.yaml", CONFIGURATION), registry).profiles)
     scheduler = Scheduler(Cluster([*plain, *measured], standing_from=0), Live(registry), settings)
     profile, asked = scheduler.profiles[0], pod("p", Random(7))
-    passed = [len(filter_nodes(profile, asked, scheduler.cluster.snapshot(now)).passed) for now in (START, START + 75 * SECOND, START)]
+    passed = [
+        len(filter_nodes(profile, asked, scheduler.cluster.snapshot(now)).passed)
+        for now in (START, START + 75 * SECOND, START)
+    ]
     assert passed == [NODES, 0, NODES]
 
 
@@ -528,7 +627,10 @@ class Few:
 def two_plugins():
     counts, few = Counts(), Few()
     made = [("Counts", (Point.FILTER,), counts), ("Few", (Point.FILTER, Point.SCORE), few)]
-    plugins = [Plugin(name, Framework.SCHEDULER, points, lambda args, handle, it=it: it, "here", "1") for name, points, it in made]
+    plugins = [
+        Plugin(name, Framework.SCHEDULER, points, lambda args, handle, it=it: it, "here", "1")
+        for name, points, it in made
+    ]
     cluster = Cluster((node(number, Random(number)) for number in range(NODES)), standing_from=0)
     return counts, few, cluster, Scheduler(cluster, Live(Registry.of(plugins, generation=1)))
 

@@ -30,10 +30,20 @@ def test_masks_come_by_size_and_then_by_node():
     ("Restricted", [{"cpu": [hint(1, score=5), hint(2, score=9)]}], (hint(2, score=9), [])),
     ("Restricted", [{"cpu": [hint(1), hint(2)], "gpu": [hint(2)]}], (hint(2), [])),
     # No common set: both are named.
-    ("Restricted", [{"cpu": [hint(1)]}, {"gpu": [hint(2)]}], (
-        hint(3, preferred=False), ["Unaligned NUMA Hint cause cpu prefer [01] among [01] & gpu prefer [10] among [10]"])),
-    ("SingleNUMANode", [{"cpu": [hint(1)]}, {"gpu": [hint(2)]}], (
-        TopologyHint(None, False), ["Unaligned NUMA Hint cause cpu prefer [01] among [01],gpu prefer [10] among [10]"])),
+    (
+        "Restricted", [{"cpu": [hint(1)]}, {"gpu": [hint(2)]}],
+        (
+            hint(3, preferred=False),
+            ["Unaligned NUMA Hint cause cpu prefer [01] among [01] & gpu prefer [10] among [10]"],
+        ),
+    ),
+    (
+        "SingleNUMANode", [{"cpu": [hint(1)]}, {"gpu": [hint(2)]}],
+        (
+            TopologyHint(None, False),
+            ["Unaligned NUMA Hint cause cpu prefer [01] among [01],gpu prefer [10] among [10]"],
+        ),
+    ),
     ("BestEffort", [{"cpu": [hint(1)]}, {"gpu": [hint(2)]}], (hint(3, preferred=False), [])),
     # Wide sets are no single node.
     ("SingleNUMANode", [{"cpu": [hint(3)]}], (
@@ -51,7 +61,8 @@ def test_one_set_of_numa_nodes_is_chosen_by_policy(policy, hints, expected):
 
 
 @pytest.mark.parametrize(("states", "exclusive", "admitted"), [
-    ({0: NumaState.SHARED}, "Required", False), ({0: NumaState.SHARED}, "", True), ({0: NumaState.SINGLE}, "Required", True),
+    ({0: NumaState.SHARED}, "Required", False), ({0: NumaState.SHARED}, "", True),
+    ({0: NumaState.SINGLE}, "Required", True),
 ])
 def test_a_pod_that_must_not_share_avoids_numa_nodes_of_pods_that_span_several(states, exclusive, admitted):
     _, reasons = merge([{"cpu": [hint(1)]}], Demand([0, 1], "Restricted", exclusive, states))

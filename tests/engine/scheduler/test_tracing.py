@@ -43,7 +43,8 @@ def test_questions_are_told_in_their_order_with_what_they_came_to(kit):
     scheduler = Scheduler(cluster, kit.live(*plugins))
     told, found = of(scheduler.profile_of(kit.pod()), kit.pod(), cluster.snapshot(0))
     assert told == [
-        ("Skips", "pre_filter", "skipped"), ("Refuses", "filter", "2 of 3 nodes pass"), ("Gives", "score", "5 to 70 over 2 nodes"),
+        ("Skips", "pre_filter", "skipped"), ("Refuses", "filter", "2 of 3 nodes pass"),
+        ("Gives", "score", "5 to 70 over 2 nodes"),
     ]
     assert found[0].to_json() == {"plugin": "Skips", "method": "pre_filter", "result": "skipped", "microseconds": 1.0}
 
@@ -80,7 +81,9 @@ def test_answers_are_told_in_a_few_words(kit, answer, words):
             return answer
 
     cluster, found = kit.cluster("a"), []
-    scheduler = Scheduler(cluster, kit.live(Plugin("P", Framework.SCHEDULER, (Point.PERMIT,), lambda args, handle: Permits(), "", "1")))
+    scheduler = Scheduler(
+        cluster, kit.live(Plugin("P", Framework.SCHEDULER, (Point.PERMIT,), lambda args, handle: Permits(), "", "1")),
+    )
     profile = traced(scheduler.profile_of(kit.pod()), found.append, timer=Timer())
     assert profile.at[Point.PERMIT][0].ask.permit(None, None, None, 0) == answer
     assert found == [Asked("P", "permit", words, pytest.approx(1e-6))]

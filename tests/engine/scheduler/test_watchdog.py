@@ -98,8 +98,13 @@ def test_the_innermost_plugin_is_blamed_on_behalf_of_the_outermost_pod():
     inner, outer = Active(plugin("inner"), 1, None), Active(plugin("outer"), 1, None)
     ours, other = a_pod("ours"), a_pod("other")
     task = Task("filter", 1.0, 3.0, Deadline())
-    found = blamed(task, [frame(other=other), frame(active=inner, point=Point.SCORE), frame(active=outer, point=Point.FILTER),
-                          frame(pod=ours, profile=profile)])
+    found = blamed(
+        task,
+        [
+            frame(other=other), frame(active=inner, point=Point.SCORE), frame(active=outer, point=Point.FILTER),
+            frame(pod=ours, profile=profile),
+        ],
+    )
     assert (found.plugin.name, found.point, found.pod, found.profile, found.shadow, found.document) == (
         "inner", Point.SCORE, ours, profile, False, "")
     assert found.describe(5.0) == (

@@ -76,7 +76,8 @@ def test_what_comes_out_otherwise_is_told(misses):
         - {name: unknown, beside: [gard], evicts: []}
     """, head=HEAD, policies=POLICIES) == {
         "order": [
-            ("evictions: b, c | c, b (a is stopped by drain/limits; pinned is stopped by drain/limits; bare is stopped by"
+            ("evictions: b, c | c, b (a is stopped by drain/limits; pinned is stopped by drain/limits; bare is stopped "
+             "by"
             " drain/limits; other/d is stopped by drain/limits)"),
         ],
         "number": ["number of evictions: 3 | 2"],

@@ -35,7 +35,8 @@ def test_a_pod_is_an_object_as_the_api_serves_it():
             "name": "web", "namespace": "shop", "uid": "shop/web", "creationTimestamp": "2025-12-31T22:00:00Z",
             "labels": {"app": "web", "koordinator.sh/qosClass": "LS"},
             "ownerReferences": [{
-                "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "ReplicaSet/web", "controller": True,
+                "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "ReplicaSet/web",
+                "controller": True,
             }],
         },
         "spec": {

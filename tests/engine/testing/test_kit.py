@@ -70,7 +70,10 @@ def test_a_whole_decision_and_what_is_said_of_it():
 @pytest.mark.parametrize(("check", "message"), [
     (lambda verdict: assert_placed(verdict, "b"), "default/pod is placed on c, not on b"),
     (lambda verdict: assert_refused(verdict, "b"), "b was refused by nobody"),
-    (lambda verdict: assert_refused(verdict, "a", by="Other"), r"a was refused by \[\('NotOnA', 'not-a', 'not on a'\)\]"),
+    (
+        lambda verdict: assert_refused(verdict, "a", by="Other"),
+        r"a was refused by \[\('NotOnA', 'not-a', 'not on a'\)\]",
+    ),
     (lambda verdict: assert_scored(verdict, "NotOnA", c=5), r"`NotOnA` gave {'c': 100}, not {'c': 5}"),
     (lambda verdict: assert_scored(verdict, "NotOnA"), "no node is named that `NotOnA` should have scored"),
 ])
@@ -93,7 +96,9 @@ kind: SchedulerPlugin
 metadata: {name: cool}
 spec: {filter: [{name: cool, expression: usage.cpu < 2000}]}
 """)
-    verdict = schedule(pod(), node("b"), node("c"), node_metric("b"), node_metric("c", cpu="3"), plugins=PLUGINS, policies=[policy])
+    verdict = schedule(
+        pod(), node("b"), node("c"), node_metric("b"), node_metric("c", cpu="3"), plugins=PLUGINS, policies=[policy],
+    )
     assert_placed(verdict, "b")
     assert_refused(verdict, "c", by="cool")
 
@@ -105,7 +110,9 @@ def test_a_fake_framework_tells_plugins_what_happens(framework):
     fake.assume(fake.pod("p"), "b")
     fake.delete("Pod", "default/p")
     assert plugin.heard == ["a", "default/p", "b", "default/p", "default/p"]
-    assert (fake.counted, plugin.handle.peers(ForgetPod), fake.snapshot().names, fake.row("b")) == ({"made": 1}, (plugin,), ["a", "b"], 1)
+    assert (fake.counted, plugin.handle.peers(ForgetPod), fake.snapshot().names, fake.row("b")) == (
+        {"made": 1}, (plugin,), ["a", "b"], 1,
+    )
 
 
 def test_time_stands_still_until_it_is_moved(clock, framework):
@@ -118,7 +125,10 @@ def test_time_stands_still_until_it_is_moved(clock, framework):
 
 def test_the_fakes_are_what_plugins_are_given():
     fake = FakeFramework(node("a"))
-    for part, protocol in ((fake, Events), (fake.waiting, WaitingPods), (fake.queue, Queue), (fake.nominator, Nominator), (fake.client, Client), (FakeEvictor(), Evictor), (FakeReadings(node()), Readings)):
+    for part, protocol in (
+        (fake, Events), (fake.waiting, WaitingPods), (fake.queue, Queue), (fake.nominator, Nominator),
+        (fake.client, Client), (FakeEvictor(), Evictor), (FakeReadings(node()), Readings),
+    ):
         missing = [name for name in dir(protocol) if not name.startswith("_") and not hasattr(part, name)]
         assert missing == [], protocol
 
@@ -136,7 +146,10 @@ def test_the_client_notes_what_is_written_and_fails_as_often_as_it_is_told():
 def test_what_nobody_measured_is_an_error_and_not_zero():
     readings = FakeReadings(node(), usage={"cpu": "1500m"}, pod_usage={"d/p": {"memory": "1Ki"}})
     assert (readings.node_usage("cpu"), readings.pod_usage("d/p", "memory")) == (1500, 1024)
-    for ask in (lambda: readings.node_usage("memory"), lambda: readings.pod_usage("d/q", "cpu"), lambda: readings.application_usage("nginx", "cpu")):
+    for ask in (
+        lambda: readings.node_usage("memory"), lambda: readings.pod_usage("d/q", "cpu"),
+        lambda: readings.application_usage("nginx", "cpu"),
+    ):
         with pytest.raises(EvaluationError, match="nobody measured"):
             ask()
 
@@ -145,5 +158,8 @@ def test_an_evictor_notes_everything():
     evictor = FakeEvictor({"default/a": "stays"}, limit=1)
     first, second = PodInfo.of(pod("a")), PodInfo.of(pod("b"))
     assert (evictor.filter(first).message, evictor.filter(second)) == ("stays", None)
-    assert (evictor.evict(second, "why"), evictor.evict(first, "why"), evictor.is_leaving(second), evictor.node_limit_exceeded("n")) == (True, False, True, True)
+    assert (
+        evictor.evict(second, "why"), evictor.evict(first, "why"), evictor.is_leaving(second),
+        evictor.node_limit_exceeded("n"),
+    ) == (True, False, True, True)
     assert evictor.evicted == {"default/b": "why"}

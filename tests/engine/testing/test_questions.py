@@ -25,7 +25,10 @@ class Empty:
         return Scores(100 - snapshot.pod_count[rows])
 
     def question(self, point, pod, snapshot):
-        said = {Point.FILTER: lambda snapshot, rows: snapshot.pod_count[rows] == 0, Point.SCORE: lambda snapshot, rows: 100 - snapshot.pod_count[rows]}
+        said = {
+            Point.FILTER: lambda snapshot, rows: snapshot.pod_count[rows] == 0,
+            Point.SCORE: lambda snapshot, rows: 100 - snapshot.pod_count[rows],
+        }
         given = {"key": None, "paths": PODS, "answer": said[point], "lasts": True}
         changes = self.change if point is Point.FILTER else {}
         return Question(**(given | {name: make() if name == "key" else make for name, make in changes.items()}))
@@ -45,13 +48,37 @@ def test_a_question_that_holds_passes():
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"paths": frozenset()}, "what stands for the question of default/q at `filter` is True on b, and the plugin says False"),
-    ({"answer": lambda snapshot, rows: np.ones(len(rows), np.bool_)}, "the answer of the question of default/q at `filter` is True on b, and the plugin says False"),
-    ({"answer": lambda snapshot, rows: np.zeros(len(rows), np.bool_)}, r"the answer of the question of default/p at `filter` is False on a, and the plugin says True \(and so on 1 more nodes\)"),
-    ({"answer": lambda snapshot, rows: np.ones(1)}, r"the answer of the question of default/p at `filter` is float64\[1\], not bool\[2\]"),
-    ({"answer": lambda snapshot, rows: snapshot.pod_count[:len(rows)] == 0}, "the answer of the question of default/q at `filter` is True on b, and the plugin says False"),
-    ({"answer": lambda snapshot, rows: [True] * len(rows)}, r"the answer of the question of default/p at `filter` is list\[2\], not bool\[2\]"),
-    ({"key": count().__next__}, "the question of default/q at `filter` does not last: it is 1, and was 0 for a pod of the same shape"),
+    (
+        {"paths": frozenset()},
+        "what stands for the question of default/q at `filter` is True on b, and the plugin says False",
+    ),
+    (
+        {"answer": lambda snapshot, rows: np.ones(len(rows), np.bool_)},
+        "the answer of the question of default/q at `filter` is True on b, and the plugin says False",
+    ),
+    (
+        {"answer": lambda snapshot, rows: np.zeros(len(rows), np.bool_)},
+        (
+            r"the answer of the question of default/p at `filter` is False on a, and the plugin says True \(and so on "
+            r"1 " r"more nodes\)"
+        ),
+    ),
+    (
+        {"answer": lambda snapshot, rows: np.ones(1)},
+        r"the answer of the question of default/p at `filter` is float64\[1\], not bool\[2\]",
+    ),
+    (
+        {"answer": lambda snapshot, rows: snapshot.pod_count[:len(rows)] == 0},
+        "the answer of the question of default/q at `filter` is True on b, and the plugin says False",
+    ),
+    (
+        {"answer": lambda snapshot, rows: [True] * len(rows)},
+        r"the answer of the question of default/p at `filter` is list\[2\], not bool\[2\]",
+    ),
+    (
+        {"key": count().__next__},
+        "the question of default/q at `filter` does not last: it is 1, and was 0 for a pod of the same shape",
+    ),
 ])
 def test_one_that_does_not_hold_is_told_with_the_node(change, message):
     with pytest.raises(AssertionError, match=message):
@@ -95,9 +122,18 @@ class Fickle(Empty):
 @pytest.mark.parametrize(("plugin", "message"), [
     (Buffered(), "what stands for the question of default/q at `filter` is True on a, and the plugin says False"),
     (Normalized(), "what the plugin says of some nodes, at the question of default/q at `score`, is "),
-    (Fickle(p=Question(None, PODS, lasts=True), q=None), "the question of default/q at `filter` does not last: it is none, and was None"),
-    (Fickle(p=Question(1, PODS, lasts=True), q=Question(2, PODS)), "the question of default/q at `filter` does not last: it is 2, and was 1"),
-    (Fickle(p=Question(1, PODS), q=Question(1, frozenset())), "the question of default/q at `filter` names other paths than one before with the key 1"),
+    (
+        Fickle(p=Question(None, PODS, lasts=True), q=None),
+        "the question of default/q at `filter` does not last: it is none, and was None",
+    ),
+    (
+        Fickle(p=Question(1, PODS, lasts=True), q=Question(2, PODS)),
+        "the question of default/q at `filter` does not last: it is 2, and was 1",
+    ),
+    (
+        Fickle(p=Question(1, PODS), q=Question(1, frozenset())),
+        "the question of default/q at `filter` names other paths than one before with the key 1",
+    ),
 ])
 def test_what_would_decide_wrongly_does_not_pass(plugin, message):
     steps = (pod("p"), pod("old", node="b"), pod("older", node="b"), pod("oldest", node="a"), pod("q"))
@@ -124,7 +160,10 @@ def test_a_step_may_be_anything_that_changes_the_cluster_or_the_time():
     clock = FakeClock()
     it = FakeFramework(node("a"), node("b"), pod("old", node="b"), clock=clock)
     later = Empty(paths=frozenset(), epoch=lambda snapshot: snapshot.now)
-    assert_question(Empty(), it, pod("p"), lambda: it.delete("Pod", "default/old"), pod("q"), lambda: it.delete("Node", "a"), pod("r"))
+    assert_question(
+        Empty(), it, pod("p"), lambda: it.delete("Pod", "default/old"), pod("q"), lambda: it.delete("Node", "a"),
+        pod("r"),
+    )
     assert_question(later, it, pod("p"), lambda: clock.advance(1), pod("q"))
 
 
@@ -138,8 +177,14 @@ def test_what_is_asked_again_after_a_change_of_what_it_names_may_be_answered_oth
 
 @pytest.mark.parametrize(("plugin", "steps", "message"), [
     (Empty(), [node("c")], "nobody asked a question: name pods that wait among the steps"),
-    (type("Odd", (Empty,), {"question": lambda self, point, pod, snapshot: "what?"})(), STEPS, "default/p asks no `Question`: 'what\\?'"),
-    (type("Silent", (Empty,), {"question": lambda self, point, pod, snapshot: None})(), STEPS, "nobody asked a question"),
+    (
+        type("Odd", (Empty,), {"question": lambda self, point, pod, snapshot: "what?"})(), STEPS,
+        "default/p asks no `Question`: 'what\\?'",
+    ),
+    (
+        type("Silent", (Empty,), {"question": lambda self, point, pod, snapshot: None})(), STEPS,
+        "nobody asked a question",
+    ),
 ])
 def test_what_asks_nothing_is_no_success(plugin, steps, message):
     with pytest.raises(AssertionError, match=message):

@@ -63,7 +63,10 @@ def test_a_false_check_an_error_and_what_nobody_asked_are_never_taken_for_each_o
             "filter of `cool`: skip | pass",
             "filter of `warm`: error of `below` | pass",
             "filter of `hot`: fail of `open` | fail of `below`: cpu at 90",
-            "filter of `blind`: fail of `below` | error of `below` (NoMetric): no metric of the node, or an expired one",
+            (
+                "filter of `blind`: fail of `below` | error of `below` (NoMetric): no metric of the node, or an "
+                "expired " "one"
+            ),
         ],
         "not its business": ["filter of `cool`: pass | skip"],
     }

@@ -48,10 +48,16 @@ def test_a_suite_is_about_the_policy_whose_name_it_has_those_in_its_file_or_thos
     ({"x.yaml": SUITE % ("x", "policies: [y.yaml]")}, "the suite `x` names the policies `y.yaml`, which are not there"),
     ({"x.yaml": POLICY % "p" + "---\n" + SUITE % ("x", "") + "---\n" + SUITE % ("x", "")}, "two suites are named `x`"),
     ({"x.yaml": POLICY % "p" + "---\n" + SUITE % ("x", "plugn: p")}, "unknown field `plugn` in `spec`"),
-    ({"x.yaml": (POLICY % "p").replace("measured", "measurd") + "---\n" + SUITE % ("x", "")}, "no such field `measurd`"),
+    (
+        {"x.yaml": (POLICY % "p").replace("measured", "measurd") + "---\n" + SUITE % ("x", "")},
+        "no such field `measurd`",
+    ),
     ({"x.yaml": POLICY % "p" + "---\n" + (SUITE % ("x", "")).replace("filter: pass", "filtr: pass")},
      "unknown field `filtr` in `spec.cases[0]`"),
-    ({"x.yaml": POLICY % "p" + "---\n" + (SUITE % ("x", "")).replace(", filter: pass", "")}, "the case `one` expects nothing"),
+    (
+        {"x.yaml": POLICY % "p" + "---\n" + (SUITE % ("x", "")).replace(", filter: pass", "")},
+        "the case `one` expects nothing",
+    ),
     ({"x.yaml": POLICY % "p" + "---\n" + (SUITE % ("x", "")).replace(", pod: {}", "")},
      "the case `one` has no `pod` that `filter` could be about"),
 ])

@@ -18,11 +18,21 @@ def worth(pods: object, cpu: int, free: list[int], model: str = "G2") -> object:
 
 
 @pytest.mark.parametrize(("pods", "cpu", "free", "wanted"), [
-    pytest.param([WHOLE, HALF, NO_GPU], 32_000, [1000, 1000], 0.5 * 2000 + 2000, id="enough of all: what is free, by either measure"),
-    pytest.param([WHOLE, HALF, NO_GPU], 12_000, [1000, 1000], 0.5 * 2000 + 0.5 * 1500 + 0.5 * 2000, id="cpu for one and a half"),
-    pytest.param([WHOLE, HALF, NO_GPU], 4000, [1000, 1000], 0.25 * 2000 + 0.5 * 500 + 0.5 * 1000, id="too little cpu for the first pod"),
+    pytest.param(
+        [WHOLE, HALF, NO_GPU], 32_000, [1000, 1000], 0.5 * 2000 + 2000,
+        id="enough of all: what is free, by either measure",
+    ),
+    pytest.param(
+        [WHOLE, HALF, NO_GPU], 12_000, [1000, 1000], 0.5 * 2000 + 0.5 * 1500 + 0.5 * 2000, id="cpu for one and a half",
+    ),
+    pytest.param(
+        [WHOLE, HALF, NO_GPU], 4000, [1000, 1000], 0.25 * 2000 + 0.5 * 500 + 0.5 * 1000,
+        id="too little cpu for the first pod",
+    ),
     pytest.param([WHOLE], 8000, [999, 500], 0, id="devices too small"),
-    pytest.param([HALF], 8000, [999, 500], 0.25 * 1499 + 1000, id="what is left over of a device counts for the next pod alone"),
+    pytest.param(
+        [HALF], 8000, [999, 500], 0.25 * 1499 + 1000, id="what is left over of a device counts for the next pod alone",
+    ),
     pytest.param([FOUR], 0, [1000] * 7, 7000 + 4000, id="pods of several devices, and none of cpu"),
     pytest.param([FOUR], 0, [1000] * 3, 0, id="too few devices"),
     pytest.param([OF_MODEL], 8000, [1000], 0, id="another model"),
@@ -31,7 +41,9 @@ def worth(pods: object, cpu: int, free: list[int], model: str = "G2") -> object:
     pytest.param([WHOLE, HALF], 8000, [], 0, id="no device"),
     pytest.param([WHOLE, HALF], -1, [1000], 0, id="cpu overcommitted"),
 ])
-def test_free_gpu_is_worth_what_the_next_pods_can_do_with_it(pods: object, cpu: int, free: list[int], wanted: float) -> None:
+def test_free_gpu_is_worth_what_the_next_pods_can_do_with_it(
+    pods: object, cpu: int, free: list[int], wanted: float,
+) -> None:
     assert worth(pods, cpu, free) == wanted
 
 
@@ -47,7 +59,9 @@ def test_the_order_of_devices_makes_no_difference_and_neither_does_who_asked_bef
 
 def test_workloads_are_kept_apart_however_many_there_are() -> None:
     workloads = [[{**HALF, "probability": number / 64}] for number in range(64)]
-    assert [worth(pods, 8000, [1000]) for pods in workloads] == [1000 * number / 64 + 1000 * (number > 0) for number in range(64)]
+    assert [worth(pods, 8000, [1000]) for pods in workloads] == [
+        1000 * number / 64 + 1000 * (number > 0) for number in range(64)
+    ]
 
 
 @pytest.mark.parametrize(("pod", "message"), [
