@@ -1,4 +1,4 @@
-"""What comes after a pod has its node: permits that hold it, and the binding cycle."""
+"""The binding cycle of a pod that has its node, and the pods that wait for a permit."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from .verdict import Failure, PodRejection, Verdict
 
 
 @dataclass(slots=True)
-class Bound:
-    """A pod that is on its way from its node to being bound, and what stopped it."""
+class BindingCycle:
+    """A pod that has its node and is not bound yet: its cycle state, failures and rejection."""
 
     profile: Profile
     state: CycleState
@@ -52,86 +52,86 @@ class Bound:
 
 
 @dataclass(slots=True)
-class Parked:
-    """A pod that permits hold: by whom, and until when (nanoseconds since the epoch)."""
+class WaitingPod:
+    """A pod that waits for permits: of which plugins, and until when (nanoseconds since the epoch)."""
 
     pod: PodInfo
-    held: Bound
+    binding: BindingCycle
     waits: dict[str, int]
     lease: Lease
 
     @property
     def deadline(self) -> int:
-        """When the pod loses its node: the longest time that a plugin asked for."""
+        """When the pod loses its node: the longest timeout of the plugins."""
         return max(self.waits.values(), default=0)
 
 
-class WaitingRoom:
-    """The pods that permits hold (fulfils `plugins.WaitingPods`); for the thread that decides.
+class WaitingPodsMap:
+    """The pods that wait for a permit (fulfils `plugins.WaitingPods`); for the thread that decides.
 
     What plugins say of a pod takes effect when `take` is asked next: never within the plugin that said it.
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
-        self._parked: dict[str, Parked] = {}
-        self._deadlines: list[tuple[int, int, Parked]] = []
+        self._pods: dict[str, WaitingPod] = {}
+        self._deadlines: list[tuple[int, int, WaitingPod]] = []
         """A heap of deadlines, each with a number; what has left, or left out a plugin, is found out when it is met."""
         self._numbers = itertools.count()
-        self._leaving: deque[Parked] = deque()
+        self._leaving: deque[WaitingPod] = deque()
 
     def keys(self) -> tuple[str, ...]:
         """Return the keys of the pods that wait, in the order in which they came."""
-        return tuple(self._parked)
+        return tuple(self._pods)
 
     def __contains__(self, key: str) -> bool:
         """Whether a pod waits."""
-        return key in self._parked
+        return key in self._pods
 
-    def parked(self, key: str) -> Parked | None:
+    def get(self, key: str) -> WaitingPod | None:
         """Return a pod that waits, or None."""
-        return self._parked.get(key)
+        return self._pods.get(key)
 
     def next_time(self) -> int | None:
         """Return when the next pod has waited for too long; None where none waits."""
-        while self._deadlines and self._parked.get(self._deadlines[0][2].pod.key) is not self._deadlines[0][2]:
+        while self._deadlines and self._pods.get(self._deadlines[0][2].pod.key) is not self._deadlines[0][2]:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
-    def add(self, parked: Parked) -> None:
-        """Let a pod wait."""
-        self._parked[parked.pod.key] = parked
-        heapq.heappush(self._deadlines, (parked.deadline, next(self._numbers), parked))
+    def add(self, waiting: WaitingPod) -> None:
+        """Add a pod."""
+        self._pods[waiting.pod.key] = waiting
+        heapq.heappush(self._deadlines, (waiting.deadline, next(self._numbers), waiting))
 
     def allow(self, key: str, plugin: str) -> bool:
-        """Let the pod go on as far as this plugin goes; return whether it was waiting."""
-        parked = self._parked.get(key)
-        if parked is None:
+        """Record this plugin's permit; return whether the pod was waiting."""
+        waiting = self._pods.get(key)
+        if waiting is None:
             return False
-        parked.waits.pop(plugin, None)
-        if not parked.waits:
-            self._leaving.append(self._parked.pop(key))
+        waiting.waits.pop(plugin, None)
+        if not waiting.waits:
+            self._leaving.append(self._pods.pop(key))
         else:
-            heapq.heappush(self._deadlines, (parked.deadline, next(self._numbers), parked))
+            heapq.heappush(self._deadlines, (waiting.deadline, next(self._numbers), waiting))
         return True
 
     def reject(self, key: str, plugin: str, message: str) -> bool:
-        """Take the pod's node back; return whether it was waiting."""
-        parked = self._parked.pop(key, None)
-        if parked is None:
+        """Reject the pod; return whether it was waiting."""
+        waiting = self._pods.pop(key, None)
+        if waiting is None:
             return False
-        parked.held.refuse(plugin, Point.PERMIT, Refusal("", message))
-        self._leaving.append(parked)
+        waiting.binding.refuse(plugin, Point.PERMIT, Refusal("", message))
+        self._leaving.append(waiting)
         return True
 
-    def take(self) -> Parked | None:
+    def take(self) -> WaitingPod | None:
         """Return a pod that waits no more: allowed, rejected, or waiting for too long; None where there is none."""
-        if not self._leaving and self._parked:
+        if not self._leaving and self._pods:
             now = self._clock()
             while (moment := self.next_time()) is not None and moment <= now:
-                parked = heapq.heappop(self._deadlines)[2]
-                slowest = max(parked.waits, key=lambda name: parked.waits[name])
-                self.reject(parked.pod.key, slowest, "timeout after waiting for other pods")
+                waiting = heapq.heappop(self._deadlines)[2]
+                slowest = max(waiting.waits, key=lambda name: waiting.waits[name])
+                self.reject(waiting.pod.key, slowest, "timeout after waiting for other pods")
         return self._leaving.popleft() if self._leaving else None
 
 
@@ -140,34 +140,34 @@ def same_pod(one: PodInfo, other: PodInfo) -> bool:
     return not one.uid or not other.uid or one.uid == other.uid
 
 
-def bind(held: Bound, pod: PodInfo, cluster: Cluster, client: Client, feature_gates: Collection[str]) -> None:
-    """Run the binding cycle of a pod that was assumed; what stops it is noted in `held`."""
-    node = held.verdict.node
+def bind(binding: BindingCycle, pod: PodInfo, cluster: Cluster, client: Client, feature_gates: Collection[str]) -> None:
+    """Run the binding cycle of a pod that was assumed; what stops it is noted in `binding`."""
+    node = binding.verdict.node
     assert node is not None
-    profile = held.profile
+    profile = binding.profile
     reservation = reservation_of(pod) if is_reserve_pod(pod) else None
     if reservation is None and "DynamicSchedulerCheck" in feature_gates:
         fault = _fault_of(pod, cluster.object("Pod", pod.key), profile.name)
         if fault:
-            held.refuse("DynamicSchedulerCheck", Point.PRE_BIND, Refusal("", fault, Code.ERROR))
+            binding.refuse("DynamicSchedulerCheck", Point.PRE_BIND, Refusal("", fault, Code.ERROR))
             return
     if node not in cluster.index:
-        held.refuse("bind", Point.PRE_BIND, Refusal("", f"the node `{node}` is gone", Code.ERROR))
+        binding.refuse("bind", Point.PRE_BIND, Refusal("", f"the node `{node}` is gone", Code.ERROR))
         return
     if profile.at[Point.PRE_BIND]:
         original = pod.object if reservation is None else cluster.object("Reservation", reservation)
         if original is None:
             message = f"the reservation `{reservation}` is gone"
-            held.refuse("Reservation", Point.PRE_BIND, Refusal("", message, Code.ERROR))
+            binding.refuse("Reservation", Point.PRE_BIND, Refusal("", message, Code.ERROR))
             return
         # Where nobody writes into the draft there is nothing to send: then it is not even made.
         if reservation is not None or profile.having(PreBind):
-            _prepare(held, pod, original, node, reserves=reservation is not None)
-    if held.refusal is None:
-        _bind(held, pod, node, client)
-    if held.refusal is None:
+            _prepare(binding, pod, original, node, reserves=reservation is not None)
+    if binding.refusal is None:
+        _bind(binding, pod, node, client)
+    if binding.refusal is None:
         for active in profile.at[Point.POST_BIND]:
-            guarded(held.failures, active, Point.POST_BIND, active.ask.post_bind, held.state, pod, node)
+            guarded(binding.failures, active, Point.POST_BIND, active.ask.post_bind, binding.state, pod, node)
 
 
 def _fault_of(pod: PodInfo, current: Mapping[str, Any] | None, profile: str) -> str:
@@ -183,44 +183,44 @@ def _fault_of(pod: PodInfo, current: Mapping[str, Any] | None, profile: str) -> 
     return ""
 
 
-def _prepare(held: Bound, pod: PodInfo, original: Mapping[str, Any], node: str, *, reserves: bool) -> None:
+def _prepare(binding: BindingCycle, pod: PodInfo, original: Mapping[str, Any], node: str, *, reserves: bool) -> None:
     draft: dict[str, Any] = copy.deepcopy(dict(original))
     if reserves:
         draft.setdefault("status", {})["nodeName"] = node
-        for active in held.profile.having(PreBindReservation):
-            if _stopped(held, active, active.ask.pre_bind_reservation, held.state, draft, node):
+        for active in binding.profile.having(PreBindReservation):
+            if _stopped(binding, active, active.ask.pre_bind_reservation, binding.state, draft, node):
                 return
     else:
-        for active in held.profile.having(PreBind):
-            if _stopped(held, active, active.ask.pre_bind, held.state, pod, draft, node):
+        for active in binding.profile.having(PreBind):
+            if _stopped(binding, active, active.ask.pre_bind, binding.state, pod, draft, node):
                 return
-    for active in held.profile.having(ApplyPatch):
-        answer = guarded(held.failures, active, Point.PRE_BIND, active.ask.apply_patch, held.state, original, draft,
-                         kinds=(Skip,))
+    for active in binding.profile.having(ApplyPatch):
+        answer = guarded(binding.failures, active, Point.PRE_BIND, active.ask.apply_patch,
+                         binding.state, original, draft, kinds=(Skip,))
         if isinstance(answer, Skip):
             continue
         if answer is not None:
-            held.refuse(active.name, Point.PRE_BIND, answer)
+            binding.refuse(active.name, Point.PRE_BIND, answer)
         return
 
 
-def _stopped(held: Bound, active: Active, ask: Callable[..., Refusal | None], *arguments: object) -> bool:
-    refusal = guarded(held.failures, active, Point.PRE_BIND, ask, *arguments, kinds=())
+def _stopped(binding: BindingCycle, active: Active, ask: Callable[..., Refusal | None], *arguments: object) -> bool:
+    refusal = guarded(binding.failures, active, Point.PRE_BIND, ask, *arguments, kinds=())
     if refusal is not None:
-        held.refuse(active.name, Point.PRE_BIND, refusal)
+        binding.refuse(active.name, Point.PRE_BIND, refusal)
     return refusal is not None
 
 
-def _bind(held: Bound, pod: PodInfo, node: str, client: Client) -> None:
-    for active in held.profile.at[Point.BIND]:
-        answer = guarded(held.failures, active, Point.BIND, active.ask.bind, held.state, pod, node, kinds=(Skip,))
+def _bind(binding: BindingCycle, pod: PodInfo, node: str, client: Client) -> None:
+    for active in binding.profile.at[Point.BIND]:
+        answer = guarded(binding.failures, active, Point.BIND, active.ask.bind, binding.state, pod, node, kinds=(Skip,))
         if isinstance(answer, Skip):
             continue
         if answer is not None:
-            held.refuse(active.name, Point.BIND, answer)
+            binding.refuse(active.name, Point.BIND, answer)
         return
     # A profile without a plugin that binds leaves that to the framework: there is only one way.
     try:
         client.bind(pod, node)
     except Exception as error:  # the API server, or what stands for it
-        held.refuse("bind", Point.BIND, Refusal("", describe(error), Code.ERROR, EvaluationError(describe(error))))
+        binding.refuse("bind", Point.BIND, Refusal("", describe(error), Code.ERROR, EvaluationError(describe(error))))

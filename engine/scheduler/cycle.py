@@ -43,7 +43,7 @@ from ..registry import Live, Registry
 from ..reload.instances import Adoption, Instances, Lease
 from ..source import PolicyError
 from .asking import Phase, PluginRunner, RefusedNodes, guarded, odd_answer
-from .binding import Bound, Parked, WaitingRoom, bind, same_pod
+from .binding import BindingCycle, WaitingPod, WaitingPodsMap, bind, same_pod
 from .diagnosis import diagnosis_of
 from .events import EventHub, Subscriber
 from .nominations import Nominations
@@ -293,7 +293,7 @@ class Scheduler:
         """Where it is given, pods are placed by what it returns for their profile: see `measuring`."""
         self.nominations = Nominations()
         self.client: Client = OwnCluster(cluster) if client is None else client
-        self.waiting = WaitingRoom(clock)
+        self.waiting = WaitingPodsMap(clock)
         self._queue = queue
         self._concluded = concluded
         self._live = live
@@ -373,32 +373,32 @@ class Scheduler:
             verdict = verdict.explained()
         if verdict.node is None:
             return self._make_room(verdict)
-        held = Bound(profile, state, verdict)
-        pod = self._resized(held, pod, snapshot)
-        if held.refusal is None:
-            self._reserve(held, pod, snapshot)
-        if held.refusal is not None:
-            return held.outcome()
+        binding = BindingCycle(profile, state, verdict)
+        pod = self._resized(binding, pod, snapshot)
+        if binding.refusal is None:
+            self._reserve(binding, pod, snapshot)
+        if binding.refusal is not None:
+            return binding.outcome()
         devices: tuple[int, ...] = state.get(ReservedDevices, ())
         if verdict.node not in self.cluster.index:  # a plugin that reserves may write to the cluster
-            held.refuse("assume", Point.RESERVE, Refusal("", f"the node `{verdict.node}` is gone", Code.ERROR))
-            self._undo(held, pod)
-            return held.outcome()
+            binding.refuse("assume", Point.RESERVE, Refusal("", f"the node `{verdict.node}` is gone", Code.ERROR))
+            self._undo(binding, pod)
+            return binding.outcome()
         self.cluster.assume(pod, verdict.node, devices)
-        held.verdict = replace(verdict, devices=devices) if devices else verdict
+        binding.verdict = replace(verdict, devices=devices) if devices else verdict
         self.nominations.withdraw(pod)
         if profile.at[Point.PERMIT]:
-            waits = self._permit(held, pod)
-            if held.refusal is None and waits:
-                self.waiting.add(Parked(pod, held, waits, self._lease()))
+            waits = self._permit(binding, pod)
+            if binding.refusal is None and waits:
+                self.waiting.add(WaitingPod(pod, binding, waits, self._lease()))
                 self.settle()  # this pod may have been the last one that others waited for, or itself be let go
-                return replace(held.verdict, waiting=pod.key in self.waiting)
-        if held.refusal is None:
-            bind(held, pod, self.cluster, self.client, self.feature_gates)
-        if held.refusal is not None:
-            self._undo(held, pod)
+                return replace(binding.verdict, waiting=pod.key in self.waiting)
+        if binding.refusal is None:
+            bind(binding, pod, self.cluster, self.client, self.feature_gates)
+        if binding.refusal is not None:
+            self._undo(binding, pod)
         self.settle()
-        return held.outcome()
+        return binding.outcome()
 
     def watched(self, profile: Profile, pod: PodInfo) -> Profile:
         """Return the profile as it is asked about a pod: with `debug.trace`, one that writes down what it is asked."""
@@ -416,35 +416,35 @@ class Scheduler:
         """Carry out what has become of waiting pods, and tell plugins of changes that they have not heard of yet."""
         self._events.settle()
         while True:
-            parked = self.waiting.take()
-            if parked is None:
+            waiting = self.waiting.take()
+            if waiting is None:
                 return
-            held, pod = parked.held, parked.pod
-            if held.refusal is None:
-                bind(held, pod, self.cluster, self.client, self.feature_gates)
-            if held.refusal is not None:
-                self._undo(held, pod)
-            parked.lease.release()
-            self._concluded(held.outcome())
+            binding, pod = waiting.binding, waiting.pod
+            if binding.refusal is None:
+                bind(binding, pod, self.cluster, self.client, self.feature_gates)
+            if binding.refusal is not None:
+                self._undo(binding, pod)
+            waiting.lease.release()
+            self._concluded(binding.outcome())
 
     def _note(self, event: Event) -> None:
-        """A pod that a permit holds and that is gone, another one, or bound by somebody else, is let go."""
+        """A pod that waits for a permit and that is gone, another one, or bound by somebody else, is let go."""
         if event.kind == "Node" and event.new is None:
             for key in tuple(self.waiting.keys()):
-                parked = self.waiting.parked(key)
-                if parked is not None and parked.held.verdict.node == event.key:
+                waiting = self.waiting.get(key)
+                if waiting is not None and waiting.binding.verdict.node == event.key:
                     self.waiting.reject(key, "waiting", f"the node `{event.key}` is gone")
         if event.kind != "Pod" or event.assumed:
             return
-        parked = self.waiting.parked(event.key)
-        if parked is None:
+        waiting = self.waiting.get(event.key)
+        if waiting is None:
             return
         pod = event.new_pod
         if pod is None:
             self.waiting.reject(event.key, "waiting", "the pod was deleted")
-        elif not same_pod(parked.pod, pod):
+        elif not same_pod(waiting.pod, pod):
             self.waiting.reject(event.key, "waiting", "the pod was made anew")
-        elif pod.node_name != parked.held.verdict.node:
+        elif pod.node_name != waiting.binding.verdict.node:
             self.waiting.reject(event.key, "waiting", f"the pod was bound to `{pod.node_name}` by somebody else")
 
     def _make_room(self, verdict: Verdict) -> Verdict:
@@ -469,75 +469,75 @@ class Scheduler:
                 return replace(verdict, nomination=None, no_room=(*verdict.no_room, ("preemption", refusal)))
         return verdict
 
-    def _resized(self, held: Bound, pod: PodInfo, snapshot: Snapshot) -> PodInfo:
+    def _resized(self, binding: BindingCycle, pod: PodInfo, snapshot: Snapshot) -> PodInfo:
         if "ResizePod" not in self.feature_gates:
             return pod
-        for active in held.profile.having(ResizePod):
+        for active in binding.profile.having(ResizePod):
             answer = guarded(
-                held.failures, active, Point.RESERVE, active.ask.resize_pod,
-                held.state, pod, snapshot, held.verdict.row, kinds=(PodInfo,),
+                binding.failures, active, Point.RESERVE, active.ask.resize_pod,
+                binding.state, pod, snapshot, binding.verdict.row, kinds=(PodInfo,),
             )
             if isinstance(answer, Refusal):
-                held.refuse(active.name, Point.RESERVE, answer)
-                self._unreserve(held, pod, snapshot)
+                binding.refuse(active.name, Point.RESERVE, answer)
+                self._unreserve(binding, pod, snapshot)
                 break
             pod = answer or pod
         return pod
 
-    def _reserve(self, held: Bound, pod: PodInfo, snapshot: Snapshot) -> None:
+    def _reserve(self, binding: BindingCycle, pod: PodInfo, snapshot: Snapshot) -> None:
         # The pod is assumed only after this: the snapshot that the plugins are shown holds until the cluster changes.
-        held.state[Phase] = Point.RESERVE
-        for active in held.profile.reserves:
+        binding.state[Phase] = Point.RESERVE
+        for active in binding.profile.reserves:
             refusal = guarded(
-                held.failures, active, Point.RESERVE, active.ask.reserve, held.state, pod, snapshot, held.verdict.row,
-                kinds=(),
+                binding.failures, active, Point.RESERVE, active.ask.reserve,
+                binding.state, pod, snapshot, binding.verdict.row, kinds=(),
             )
             if refusal is not None:
-                held.refuse(active.name, Point.RESERVE, refusal)
-                self._give_back(held, pod, snapshot)
+                binding.refuse(active.name, Point.RESERVE, refusal)
+                self._give_back(binding, pod, snapshot)
                 break
-        for active in held.profile.having(ReservationNominator):
-            guarded(held.failures, active, Point.RESERVE, active.ask.forget_nomination, pod)
+        for active in binding.profile.having(ReservationNominator):
+            guarded(binding.failures, active, Point.RESERVE, active.ask.forget_nomination, pod)
 
-    def _unreserve(self, held: Bound, pod: PodInfo, snapshot: Snapshot) -> None:
-        row = snapshot.index.get(held.verdict.names[held.verdict.row], -1)
-        for active in reversed(held.profile.reserves):
+    def _unreserve(self, binding: BindingCycle, pod: PodInfo, snapshot: Snapshot) -> None:
+        row = snapshot.index.get(binding.verdict.names[binding.verdict.row], -1)
+        for active in reversed(binding.profile.reserves):
             try:
-                active.ask.unreserve(held.state, pod, snapshot, row)
+                active.ask.unreserve(binding.state, pod, snapshot, row)
             except BaseException as error:  # whoever fails to give back must not keep the others from it
                 must_be_survived(error)
                 message = f"cannot give back: {describe(error)}"
-                held.failures.append(Failure(active.name, active.plugin.origin, Point.RESERVE, message))
+                binding.failures.append(Failure(active.name, active.plugin.origin, Point.RESERVE, message))
 
-    def _permit(self, held: Bound, pod: PodInfo) -> dict[str, int]:
+    def _permit(self, binding: BindingCycle, pod: PodInfo) -> dict[str, int]:
         """Return which plugins hold the pod, and until when."""
         snapshot = self.cluster.snapshot(self._clock())
         waits: dict[str, int] = {}
-        for active in held.profile.at[Point.PERMIT]:
+        for active in binding.profile.at[Point.PERMIT]:
             answer = guarded(
-                held.failures, active, Point.PERMIT, active.ask.permit, held.state, pod, snapshot, held.verdict.row,
-                kinds=(Wait,),
+                binding.failures, active, Point.PERMIT, active.ask.permit,
+                binding.state, pod, snapshot, binding.verdict.row, kinds=(Wait,),
             )
             if isinstance(answer, Wait):
                 waits[active.name] = snapshot.now + answer.timeout
             elif answer is not None:
-                held.refuse(active.name, Point.PERMIT, answer)
+                binding.refuse(active.name, Point.PERMIT, answer)
                 break
         return waits
 
-    def _undo(self, held: Bound, pod: PodInfo) -> None:
+    def _undo(self, binding: BindingCycle, pod: PodInfo) -> None:
         """Give back what a pod that was assumed has; everybody is told, whatever fails."""
-        self._give_back(held, pod, self.cluster.snapshot(self._clock()))
+        self._give_back(binding, pod, self.cluster.snapshot(self._clock()))
 
-    def _give_back(self, held: Bound, pod: PodInfo, snapshot: Snapshot) -> None:
-        self._unreserve(held, pod, snapshot)
+    def _give_back(self, binding: BindingCycle, pod: PodInfo, snapshot: Snapshot) -> None:
+        self._unreserve(binding, pod, snapshot)
         known = self.cluster.pod(pod.key)
         bound = known is not None and (known.object.get("spec") or {}).get("nodeName")
-        if known is not None and same_pod(known, pod) and known.node_name == held.verdict.node and not bound:
+        if known is not None and same_pod(known, pod) and known.node_name == binding.verdict.node and not bound:
             # Another pod of that name, and one that somebody has bound meanwhile, is not what was assumed.
             self.cluster.forget(pod.key)
-        for active in held.profile.having(ForgetPod):
-            guarded(held.failures, active, Point.RESERVE, active.ask.forget_pod, pod)
+        for active in binding.profile.having(ForgetPod):
+            guarded(binding.failures, active, Point.RESERVE, active.ask.forget_pod, pod)
 
     def _lease(self) -> Lease:
         assert self._force.registry is not None
