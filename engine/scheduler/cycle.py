@@ -124,7 +124,7 @@ def decide(
     if refusal is not None or not len(rows):
         verdict = Verdict(pod, profile.name, profile.generation, names, filters=steps, passed=rows, refusal=refusal,
                           failures=tuple(runner.failures))
-        return _with_room(verdict, runner, RefusedNodes(runner, refusal, everything, nominations))
+        return _run_post_filters(verdict, runner, RefusedNodes(runner, refusal, everything, nominations))
     scores: Sequence[Scored] = ()
     totals: NDArray[np.int64] | None = None
     row, among = int(rows[0]), 1
@@ -155,8 +155,8 @@ def _nominated(verdict: Verdict, runner: PluginRunner) -> Verdict:
     return verdict
 
 
-def _with_room(verdict: Verdict, runner: PluginRunner, refused: RefusedNodes) -> Verdict:
-    """Ask who can make room; an error of the cycle is no reason to take anybody's place."""
+def _run_post_filters(verdict: Verdict, runner: PluginRunner, refused: RefusedNodes) -> Verdict:
+    """Run the postFilters; after an error of the cycle nothing is preempted."""
     if verdict.refusal is not None and verdict.refusal[2].code is Code.ERROR:
         return verdict
     profile, state = runner.profile, runner.state
@@ -164,7 +164,7 @@ def _with_room(verdict: Verdict, runner: PluginRunner, refused: RefusedNodes) ->
         return verdict
     state[Phase] = Point.POST_FILTER
     nomination: Nomination | None = None
-    told: list[tuple[str, Refusal]] = []
+    refusals: list[tuple[str, Refusal]] = []
     for active in profile.at[Point.POST_FILTER]:
         answer = guarded(
             runner.failures, active, Point.POST_FILTER, active.ask.post_filter,
@@ -176,7 +176,7 @@ def _with_room(verdict: Verdict, runner: PluginRunner, refused: RefusedNodes) ->
             nomination = answer
             break
         if isinstance(answer, Refusal):
-            told.append((active.name, answer))
+            refusals.append((active.name, answer))
             if answer.code is not Code.UNSCHEDULABLE:
                 break
     for active in profile.having(AfterPostFilter):
@@ -184,7 +184,7 @@ def _with_room(verdict: Verdict, runner: PluginRunner, refused: RefusedNodes) ->
             runner.failures, active, Point.POST_FILTER, active.ask.after_post_filter,
             state, runner.pod, runner.snapshot, refused, nomination,
         )
-    return replace(verdict, nomination=nomination, no_room=tuple(told), failures=tuple(runner.failures))
+    return replace(verdict, nomination=nomination, post_filter_refusals=tuple(refusals), failures=tuple(runner.failures))
 
 
 def filter_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: Rows | None = None) -> Verdict:
@@ -372,7 +372,7 @@ class Scheduler:
         if explained or verdict.nomination is not None:  # who has to go changes what there is to explain
             verdict = verdict.explained()
         if verdict.node is None:
-            return self._make_room(verdict)
+            return self._preempt(verdict)
         binding = BindingCycle(profile, state, verdict)
         pod = self._resized(binding, pod, snapshot)
         if binding.refusal is None:
@@ -447,10 +447,10 @@ class Scheduler:
         elif pod.node_name != waiting.binding.verdict.node:
             self.waiting.reject(event.key, "waiting", f"the pod was bound to `{pod.node_name}` by somebody else")
 
-    def _make_room(self, verdict: Verdict) -> Verdict:
+    def _preempt(self, verdict: Verdict) -> Verdict:
         nomination = verdict.nomination
         if nomination is None:
-            if any(refusal.rule == NO_CANDIDATE for _, refusal in verdict.no_room):
+            if any(refusal.rule == NO_CANDIDATE for _, refusal in verdict.post_filter_refusals):
                 self.nominations.clear(verdict.pod)
             return verdict
         # Pods of lower priority that were promised the node would find it taken: they are to look for another one.
@@ -466,7 +466,8 @@ class Scheduler:
             except Exception as error:  # the API server, or what stands for it
                 self.nominations.withdraw(verdict.pod)
                 refusal = Refusal("", describe(error), Code.ERROR)
-                return replace(verdict, nomination=None, no_room=(*verdict.no_room, ("preemption", refusal)))
+                refusals = (*verdict.post_filter_refusals, ("preemption", refusal))
+                return replace(verdict, nomination=None, post_filter_refusals=refusals)
         return verdict
 
     def _resized(self, binding: BindingCycle, pod: PodInfo, snapshot: Snapshot) -> PodInfo:

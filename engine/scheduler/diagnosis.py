@@ -69,13 +69,13 @@ def _detail(plugin: str, reason: str, code: Code, nodes: list[str]) -> dict[str,
 
 
 def _preemption(verdict: Verdict) -> dict[str, Any] | None:
-    if verdict.nomination is None and not verdict.no_room:
+    if verdict.nomination is None and not verdict.post_filter_refusals:
         return None
     victims = () if verdict.nomination is None else verdict.nomination.victims
     return {
         "node": None if verdict.nomination is None else verdict.nomination.node,
         "victims": [victim.key for victim in victims],
-        "failures": [{"plugin": plugin, "reason": refusal.message} for plugin, refusal in verdict.no_room],
+        "failures": [{"plugin": plugin, "reason": refusal.message} for plugin, refusal in verdict.post_filter_refusals],
     }
 
 

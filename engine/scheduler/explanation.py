@@ -176,7 +176,7 @@ def _room(verdict: Verdict) -> Iterator[Finding]:
         yield Finding("room", f"room can be made on {verdict.nomination.node} by evicting {listed(victims, _NAMES)}",
                       facts={"node": verdict.nomination.node, "victims": victims})
     told = verdict.message()
-    for plugin, refusal in verdict.no_room:
+    for plugin, refusal in verdict.post_filter_refusals:
         if refusal.message not in told:
             yield Finding("room", f"{plugin} makes no room: {_said(refusal)}", facts={"plugin": plugin})
 

@@ -175,8 +175,8 @@ class Verdict:
     """Which plugin refused the pod as a whole (before any node was looked at, or when reserving), and why."""
     nomination: Nomination | None = None
     """The node that the pod is promised, and who has to leave it first; None where no room can be made."""
-    no_room: tuple[tuple[str, Refusal], ...] = ()
-    """Which plugins could not make room, and why."""
+    post_filter_refusals: tuple[tuple[str, Refusal], ...] = ()
+    """The postFilters that found no node to preempt pods on, and why."""
     waiting: bool = False
     """Whether the pod has its node and a permit holds it."""
     failures: tuple[Failure, ...] = ()
@@ -281,8 +281,8 @@ class Verdict:
         if not self.size and (whole is None or whole[1] is not Point.PRE_ENQUEUE):
             return NO_NODES
         text = unavailable(self.size, self._first_reasons()) if whole is None else refused_whole(self.size, *whole)
-        made_none = () if self.nomination is not None else [refusal for _, refusal in self.no_room]
-        return with_post_filters(text, made_none)
+        refusals = () if self.nomination is not None else [refusal for _, refusal in self.post_filter_refusals]
+        return with_post_filters(text, refusals)
 
     def explained(self) -> Verdict:
         """Return this verdict with its explanations computed, so that it may be read when the cluster has changed.
@@ -317,8 +317,10 @@ class Verdict:
         if self.nomination is not None:
             victims = [victim.key for victim in self.nomination.victims]
             result["nomination"] = {"node": self.nomination.node, "victims": victims}
-        if self.no_room:
-            result["noRoom"] = [{"plugin": plugin, "reason": refusal.message} for plugin, refusal in self.no_room]
+        if self.post_filter_refusals:
+            result["noRoom"] = [
+                {"plugin": plugin, "reason": refusal.message} for plugin, refusal in self.post_filter_refusals
+            ]
         if self.waiting:
             result["waiting"] = True
         result["refusals"] = [refused.to_json() | {"count": len(refused.nodes)} for refused in self.refusals()]

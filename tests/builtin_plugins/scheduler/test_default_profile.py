@@ -97,7 +97,7 @@ def test_nothing_helps_a_pod_that_wants_what_no_node_is(scheduler):
     made = scheduler(node("a"), pod("low", "4", node="a"))
     verdict = made.schedule(PodInfo.of(pod("new", priority=9, nodeSelector={"disk": "ssd"})))
     assert verdict.nomination is None
-    assert [refusal.message for _, refusal in verdict.no_room] == [
+    assert [refusal.message for _, refusal in verdict.post_filter_refusals] == [
         "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."]
 
 

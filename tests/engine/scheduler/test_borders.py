@@ -320,7 +320,7 @@ def test_a_victim_that_cannot_be_deleted_ends_the_attempt_and_nothing_is_promise
     plugins = [plugin("F", Refuses(), Point.FILTER), plugin("Preempts", Preempts(), Point.POST_FILTER)]
     loop = start(*plugins, objects=[node("a"), running, pod("high", 9)], client=Api())
     verdict = loop.schedule_one()
-    assert (verdict.nomination, verdict.no_room[0][1].message, len(loop.queue)) == (
+    assert (verdict.nomination, verdict.post_filter_refusals[0][1].message, len(loop.queue)) == (
         None, "OSError: 500: etcd is gone", 1,
     )
     assert loop.scheduler.nominations.nominated("a") == ()

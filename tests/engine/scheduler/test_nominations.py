@@ -240,5 +240,5 @@ def test_who_skipped_the_pod_is_not_asked_again_in_a_what_if(kit):
     ]
     running = kit.pod("low", cpu="4", nodeName="a").object
     scheduler = Scheduler(Cluster([node("a"), running]), kit.live(*plugins))
-    assert scheduler.decide(kit.pod()).no_room == (("Looks", Refusal("", "() ('Insufficient cpu',) [0]")),)
+    assert scheduler.decide(kit.pod()).post_filter_refusals == (("Looks", Refusal("", "() ('Insufficient cpu',) [0]")),)
     assert skips.asked == 1
