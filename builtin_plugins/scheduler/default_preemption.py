@@ -229,7 +229,7 @@ def ineligible(pod: PodInfo, snapshot: Snapshot, refused: Refused) -> str:
         return ""
     try:
         if refused.code(row) is Code.UNRESOLVABLE:
-            return ""  # what was promised cannot be kept: another node is worth looking for
+            return ""  # the nominated node is out of the question: another one is worth looking for
     except KeyError:
         pass
     leaving = (each for each in snapshot.row(row).pods.values() if each.priority < pod.priority)

@@ -1,4 +1,4 @@
-"""The reservations that have their place, who uses them, and who was promised which; kept up to date by events."""
+"""The available reservations, the pods that use them, and the nominated pods; events keep them up to date."""
 
 from __future__ import annotations
 

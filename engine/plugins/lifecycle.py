@@ -87,18 +87,18 @@ class Queue(Protocol):
 
 
 class Nominator(Protocol):
-    """Which pods were promised which node, while the pods that must go from there are leaving."""
+    """The nominated nodes of pods, while the victims are leaving them."""
 
     def nominated(self, node: str) -> tuple[PodInfo, ...]:
-        """Return the pods that were promised the node."""
+        """Return the pods that are nominated for the node."""
         ...
 
     def nominate(self, pod: PodInfo, node: str) -> None:
-        """Promise the node to the pod, instead of another one."""
+        """Nominate the pod for the node, instead of another one."""
         ...
 
     def withdraw(self, pod: PodInfo) -> None:
-        """Take a promise back; none is no error."""
+        """Withdraw the pod's nomination; none is no error."""
         ...
 
 
@@ -140,7 +140,7 @@ class Deletes(Protocol):
 
 
 class Nothing:
-    """Stands for all of a framework where there is none: nothing happens, nothing waits, nothing is promised."""
+    """Stands for all of a framework where there is none: nothing happens, nothing waits, nothing is nominated."""
 
     def on(self, kinds: Collection[str], callback: Callable[[Event], None]) -> None:
         """Nothing changes."""
@@ -165,14 +165,14 @@ class Nothing:
         return ()
 
     def nominated(self, node: str) -> tuple[PodInfo, ...]:  # noqa: ARG002
-        """Nothing is promised."""
+        """Nothing is nominated."""
         return ()
 
     def nominate(self, pod: PodInfo, node: str) -> None:
-        """Nothing is promised."""
+        """Nothing is nominated."""
 
     def withdraw(self, pod: PodInfo) -> None:
-        """Nothing is promised."""
+        """Nothing is nominated."""
 
     def patch(
         self, original: Mapping[str, Any], modified: Mapping[str, Any],  # noqa: ARG002

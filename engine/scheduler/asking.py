@@ -55,7 +55,7 @@ _NO_COMMON_NODE: Final = "node(s) didn't satisfy plugin(s) [{}] simultaneously"
 
 
 class PlacedTogether:
-    """The key of the cycle state for the UIDs of the pods whose promised nodes do not count for this one."""
+    """The key of the cycle state for the UIDs of the pods whose nominations do not count for this one."""
 
 
 class Phase:
@@ -148,16 +148,16 @@ class PluginRunner:
     def run_filters(self, rows: Rows, nominations: Nominations | None = None) -> Rows:
         """Run the filters over rows; return the rows that pass.
 
-        A node that was promised to pods of no lower priority must take this one beside them, and without them too:
-        each such node by itself, as if only its own promises were kept.
+        A node for which pods of no lower priority are nominated must take this one beside them, and without them too:
+        each such node by itself, as if it were the only one with nominated pods.
         """
         rivals: Mapping[str, NodeChange] = {}
         if nominations is not None:
             rivals = nominations.rivals(self.pod, self.snapshot, self.state.get(PlacedTogether, frozenset()))
-        promised = np.isin(rows, [self.snapshot.index[node] for node in rivals]) if rivals else _NO_ROW
-        if len(promised) and promised.any():
-            beside = [self._beside(some, rivals) for some in self._judged_alone(rows[promised])]
-            rows = np.sort(np.concatenate((rows[~promised], *beside)))
+        contested = np.isin(rows, [self.snapshot.index[node] for node in rivals]) if rivals else _NO_ROW
+        if len(contested) and contested.any():
+            beside = [self._beside(some, rivals) for some in self._judged_alone(rows[contested])]
+            rows = np.sort(np.concatenate((rows[~contested], *beside)))
         self._rest = None
         if self._keeps(rows):
             return self._run_cached_filters(rows)
@@ -177,13 +177,13 @@ class PluginRunner:
         return rows
 
     def _judged_alone(self, rows: Rows) -> Sequence[Rows]:
-        """Return rows in the groups in which promises on one may matter to the others: only preFilters look across."""
+        """Return rows in groups: a nominated pod on one may matter to the others only where preFilters look across."""
         if self.skipped.issuperset(active.name for active in self.profile.pre_filters):
             return (rows,)
         return np.split(rows, len(rows))
 
     def _beside(self, rows: Rows, rivals: Mapping[str, NodeChange]) -> Rows:
-        """Return which of the rows take the pod beside those that they are promised to."""
+        """Return which of the rows take the pod beside the pods that are nominated for them."""
         names = map(self.snapshot.names.__getitem__, rows.tolist())
         view = self.snapshot.overlay({name: rivals[name] for name in names})
         beside = PluginRunner(self.profile, self.state.clone(), self.pod, view, self.exhaustive, self.failures,
@@ -256,11 +256,11 @@ class PluginRunner:
 
         Its nominated node, where it is feasible, is the only one.
         """
-        promised = self._promised(rows, nominations)
-        if len(promised) and not self.exhaustive:
+        nominated = self._nominated(rows, nominations)
+        if len(nominated) and not self.exhaustive:
             before = len(self.found)
-            if len(self.run_filters(promised, nominations)):
-                return None, promised
+            if len(self.run_filters(nominated, nominations)):
+                return None, nominated
             del self.found[before:]  # it is asked again with the others
         for active in self.profile.having(PreferNodes)[:1]:
             preferred = self._first_preferred_node(active, rows, nominations)
@@ -319,7 +319,7 @@ class PluginRunner:
         failed = any(errors.values()) or any(scores.errors for _, scores in found.values())
         return None, DeferredSteps(work_out, failed=failed), totals
 
-    def _promised(self, rows: Rows, nominations: Nominations | None) -> Rows:
+    def _nominated(self, rows: Rows, nominations: Nominations | None) -> Rows:
         node = None if nominations is None else nominations.node_of(self.pod)
         index = None if node is None else self.snapshot.index.get(node)
         return NOWHERE if index is None else rows[rows == index]

@@ -110,7 +110,7 @@ def decide(
     """Decide where a pod should run; changes nothing.
 
     `exhaustive` asks every filter about every node and scores a single node too: for explanations, which want all
-    reasons and not only the first. `nominations` are the nodes that pods were promised. What the plugins do wrong never
+    reasons and not only the first. `nominations` are the nominated nodes of other pods. What the plugins do wrong never
     ends the decision: an exception, a malformed answer or a score outside 0..100 is in the verdict as that plugin's
     failure, with the meaning that `engine.points` gives to an error at its point. Where no node is left, the plugins
     that can make room (postFilter) are asked which pods would have to go; nobody is evicted here.
@@ -184,7 +184,8 @@ def _run_post_filters(verdict: Verdict, runner: PluginRunner, refused: RefusedNo
             runner.failures, active, Point.POST_FILTER, active.ask.after_post_filter,
             state, runner.pod, runner.snapshot, refused, nomination,
         )
-    return replace(verdict, nomination=nomination, post_filter_refusals=tuple(refusals), failures=tuple(runner.failures))
+    return replace(verdict, nomination=nomination, post_filter_refusals=tuple(refusals),
+                   failures=tuple(runner.failures))
 
 
 def filter_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: Rows | None = None) -> Verdict:
@@ -347,7 +348,7 @@ class Scheduler:
 
         If a plugin refuses on the way, what the others have reserved is given back and the pod stays without a node.
         Where a permit holds the pod, it has its node and is bound by a later call of `settle` or `schedule`. Where no
-        node is left and room can be made, the pod is promised the node, and who has to go is evicted.
+        node is feasible and preemption helps, the pod is nominated for the node, and the victims are evicted.
 
         With `explained` the verdict may be kept (see `Verdict.explained`). Without it, its reasons must be read before
         the next change of the cluster where the pod was *not* placed; where it was, they would describe the cluster
@@ -453,7 +454,7 @@ class Scheduler:
             if any(refusal.rule == NO_CANDIDATE for _, refusal in verdict.post_filter_refusals):
                 self.nominations.clear(verdict.pod)
             return verdict
-        # Pods of lower priority that were promised the node would find it taken: they are to look for another one.
+        # Pods of lower priority that are nominated for the node would find it taken: they are to look for another one.
         for other in self.nominations.nominated(nomination.node):
             if other.priority < verdict.pod.priority:
                 self.nominations.clear(other)

@@ -72,7 +72,7 @@ class SchedulingLoop:
         cluster.listen(self._note)
         for pod in cluster.pending:
             self._enqueue(pod)
-            self._remember_promise(pod)
+            self._nominate_as_status_says(pod)
 
     def schedule_one(self) -> Verdict | None:
         """Decide about the next pod and carry that out; None where no pod is to be tried now."""
@@ -91,10 +91,10 @@ class SchedulingLoop:
         pod = queued.pod
         if self._monitor is not None:
             self._monitor.start(pod.key, self.scheduler.profile_of(pod).name)
-        promised = self.scheduler.nominations.promised(pod)
+        nominated = self.scheduler.nominations.recorded_node_of(pod)
         verdict = self.scheduler.schedule(pod, explained=self._explained)
-        if promised is not None and verdict.node is None:
-            self._note_freed(pod, promised)
+        if nominated is not None and verdict.node is None:
+            self._note_freed(pod, nominated)
         if verdict.waiting:
             self._held[pod.key] = queued
         else:
@@ -157,33 +157,33 @@ class SchedulingLoop:
                 self.queue.remove(event.key)
                 self._withdraw(before)
                 self._enqueue(pod)
-                self._remember_promise(pod)
+                self._nominate_as_status_says(pod)
             elif not event.assumed:
                 assert before is not None
                 self.queue.update(pod)
-                promised = self.scheduler.nominations.promised(before)
+                nominated = self.scheduler.nominations.recorded_node_of(before)
                 self.scheduler.nominations.update(before, pod)
-                if promised is not None:
-                    self._note_freed(pod, promised)
+                if nominated is not None:
+                    self._note_freed(pod, nominated)
         for pod in self.queue.note(event):
             self._enqueue(pod)
 
     def _withdraw(self, pod: PodInfo | None) -> None:
-        """Take back what was promised to a pod that needs it no more."""
+        """Withdraw the nomination of a pod."""
         if pod is None:
             return
-        node = self.scheduler.nominations.promised(pod)
+        node = self.scheduler.nominations.recorded_node_of(pod)
         self.scheduler.nominations.withdraw(pod)
         if node is not None:
             self._note_freed(pod, node)
 
     def _note_freed(self, pod: PodInfo, node: str) -> None:
-        """Tell the queue that a pod is not promised the node any more: for others that is as if it left it."""
-        if self.scheduler.nominations.promised(pod) != node:
+        """Tell the queue that a pod is not nominated for the node any more: for others that is as if it left it."""
+        if self.scheduler.nominations.recorded_node_of(pod) != node:
             self.queue.note(Event("Pod", pod.key, pod.object, None, pod.on(node), None, assumed=True))
 
-    def _remember_promise(self, pod: PodInfo) -> None:
-        """Take over the node that a pod's status names."""
+    def _nominate_as_status_says(self, pod: PodInfo) -> None:
+        """Nominate a pod for the node that its status names."""
         node = nominated_node(pod)
         if node:
             self.scheduler.nominations.nominate(pod, node)

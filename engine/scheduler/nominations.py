@@ -1,4 +1,4 @@
-"""Which pods were promised which node: those for which others are leaving it."""
+"""The nominated nodes of pods: victims are leaving them, and the pods are still to be placed there."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ def nominated_node(pod: PodInfo) -> str:
 
 
 class Nominations:
-    """The promises of one scheduler (fulfils `plugins.Nominator`); for the thread that decides."""
+    """The nominated pods of one scheduler (fulfils `plugins.Nominator`); for the thread that decides."""
 
     def __init__(self) -> None:
         self._pods: dict[str, tuple[PodInfo, str]] = {}
         self._by_node: dict[str, dict[str, PodInfo]] = {}
 
     def nominated(self, node: str) -> tuple[PodInfo, ...]:
-        """Return the pods that were promised the node."""
+        """Return the pods that are nominated for the node."""
         return tuple(self._by_node.get(node, {}).values())
 
     def node_of(self, pod: PodInfo) -> str | None:
-        """Return the node that the pod was promised, here or, where nothing is known of that, in its status."""
+        """Return the pod's nominated node: as recorded here, else as its status says."""
         known = self._pods.get(pod.key)
         return (known[1] if known is not None else nominated_node(pod)) or None
 
-    def promised(self, pod: PodInfo) -> str | None:
-        """Return the node that the pod was promised here, or None."""
+    def recorded_node_of(self, pod: PodInfo) -> str | None:
+        """Return the nominated node that is recorded here, or None."""
         known = self._pods.get(pod.key)
         return None if known is None else known[1] or None
 
     def nominate(self, pod: PodInfo, node: str) -> None:
-        """Promise the node to the pod, instead of another one."""
+        """Nominate the pod for the node, instead of another one."""
         self.withdraw(pod)
         self._pods[pod.key] = (pod, node)
         if node:
             self._by_node.setdefault(node, {})[pod.key] = pod
 
     def clear(self, pod: PodInfo) -> None:
-        """Promise the pod no node, whatever its status says as long as it says the same."""
+        """Record that the pod has no nominated node, until its status changes."""
         self.nominate(pod, "")
 
     def withdraw(self, pod: PodInfo) -> None:
@@ -57,7 +57,7 @@ class Nominations:
     def update(self, before: PodInfo, pod: PodInfo) -> None:
         """Take over what a pending pod's status says, if it says something else than before.
 
-        An update that does not mention a node must not undo a promise that has not reached the API server yet.
+        An update without a node must not undo a nomination that has not reached the API server yet.
         """
         known = self._pods.get(pod.key)
         named = nominated_node(pod)
@@ -71,7 +71,7 @@ class Nominations:
     def rivals(
         self, pod: PodInfo, snapshot: Snapshot, ignored: Collection[str] = frozenset(),
     ) -> Mapping[str, NodeChange]:
-        """Return, by node, the promised pods that this one has to make room for: those of no lower priority.
+        """Return, by node, the nominated pods that this one has to fit beside: those of no lower priority.
 
         `ignored` holds the UIDs of pods that are placed together with this one.
         """

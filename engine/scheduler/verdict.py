@@ -174,7 +174,7 @@ class Verdict:
     refusal: PodRejection | None = None
     """Which plugin refused the pod as a whole (before any node was looked at, or when reserving), and why."""
     nomination: Nomination | None = None
-    """The node that the pod is promised, and who has to leave it first; None where no room can be made."""
+    """The pod's nominated node, and the victims that leave it first; None where preemption does not help."""
     post_filter_refusals: tuple[tuple[str, Refusal], ...] = ()
     """The postFilters that found no node to preempt pods on, and why."""
     waiting: bool = False

@@ -257,22 +257,22 @@ class FakeQueue:
 
 
 class FakeNominator:
-    """Which pod was promised which node, by the pod's key."""
+    """The nominated nodes, by the pod's key."""
 
     def __init__(self) -> None:
-        self.promises: dict[str, tuple[PodInfo, str]] = {}
+        self.nominations: dict[str, tuple[PodInfo, str]] = {}
 
     def nominated(self, node: str) -> tuple[PodInfo, ...]:
-        """Return who was promised the node."""
-        return tuple(pod for pod, promised in self.promises.values() if promised == node)
+        """Return the pods that are nominated for the node."""
+        return tuple(pod for pod, nominated in self.nominations.values() if nominated == node)
 
     def nominate(self, pod: PodInfo, node: str) -> None:
         """Promise a node."""
-        self.promises[pod.key] = (pod, node)
+        self.nominations[pod.key] = (pod, node)
 
     def withdraw(self, pod: PodInfo) -> None:
-        """Take a promise back."""
-        self.promises.pop(pod.key, None)
+        """Withdraw the nomination."""
+        self.nominations.pop(pod.key, None)
 
 
 class FakeClient:

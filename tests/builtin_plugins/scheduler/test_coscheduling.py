@@ -281,14 +281,14 @@ def test_room_is_made_for_all_members_at_once_and_for_none_if_that_does_not_help
     found = plugin.post_filter(CycleState(), item, snapshot, Refused(snapshot, members[0]))
     assert (sorted(victim.name for victim in found.victims), found.message) == (
         ["v0", "v1"], "preempt success, alreadyWaitingForBound: 0/3")
-    assert sorted({found.node, *(node for _, node in framework.nominator.promises.values())}) == ["a", "b"]
+    assert sorted({found.node, *(node for _, node in framework.nominator.nominations.values())}) == ["a", "b"]
     again = plugin.post_filter(CycleState(), item, snapshot, Refused(snapshot, members[0]))
     assert again.message == f"preemption already attempted by default/p0 with message {found.message}"
     framework.upsert(pod("p3", cpu="2", priority=9))
     plugin.cycle = None
     plugin.before_pre_filter(CycleState(), item, snapshot)
     none = plugin.post_filter(CycleState(), item, framework.snapshot(), Refused(framework.snapshot(), members[0]))
-    assert (none.message, framework.nominator.promises) == ("preemption not helpful", {})
+    assert (none.message, framework.nominator.nominations) == ("preemption not helpful", {})
 
 
 def test_a_fit_error_counts_the_nodes_by_reason():

@@ -169,7 +169,7 @@ def test_what_would_refuse_the_pod_without_the_victims_is_the_reason_and_not_wha
         "preemption: 0/1 nodes are available: 1 Insufficient cpu.")
 
 
-def test_pods_that_are_promised_the_node_are_in_when_the_victims_are_gone():
+def test_pods_that_are_nominated_for_the_node_are_in_when_the_victims_are_gone():
     rival = pod("rival", 3, 10, status={"nominatedNodeName": "a"})
     there = pod("low", 4, 1, "a", deletionTimestamp="2026-01-01T00:00:00Z")
     assert decided(node("a"), there, rival).message() == (
@@ -242,7 +242,7 @@ def test_a_pod_may_be_told_never_to_preempt(preempt):
         "preemption: not eligible due to preemptionPolicy=Never.")
 
 
-def test_a_pod_waits_for_those_that_leave_its_promised_node(preempt):
+def test_a_pod_waits_for_those_that_leave_its_nominated_node(preempt):
     conditions = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
     leaving = pod("low", 4, 1, "a", deletionTimestamp="2026-01-01T00:00:00Z", status={"conditions": conditions})
     new = pod("new", 3, 10, status={"nominatedNodeName": "a"})

@@ -80,7 +80,7 @@ def test_room_is_made_by_those_who_matter_least_and_kept_for_the_pod(scheduler):
         verdict.node, verdict.nomination.node, [each.name for each in verdict.nomination.victims],
     ) == (None, "b", ["one"])
     made.cluster.delete("Pod", "default/one")
-    # What became free is promised, and not for a pod of lower priority.
+    # What became free is for the nominated pod, and not for one of lower priority.
     assert made.schedule(PodInfo.of(pod("late", "2", priority=50))).node != "b"
     assert made.schedule(important).node == "b"
 

@@ -301,7 +301,7 @@ def test_a_queue_sort_that_fails_or_cannot_be_compared_loses_no_pod(start):
     assert [failure.message for failure in loop.failures] == ["RuntimeError: broken"]
 
 
-def test_a_victim_that_cannot_be_deleted_ends_the_attempt_and_nothing_is_promised(start, clock):
+def test_a_victim_that_cannot_be_deleted_ends_the_attempt_and_no_node_is_nominated(start, clock):
     class Api:
         def preempt(self, pod, reason):
             raise OSError("500: etcd is gone")
@@ -431,7 +431,7 @@ def test_what_happens_while_a_pod_waits_counts_when_it_loses_its_node(start, clo
     assert loop.queue.counts()["backoff"] + loop.queue.counts()["active"] == 1
 
 
-def test_the_promise_to_a_pod_that_is_deleted_holds_no_more_and_others_try_again(start, clock):
+def test_the_nomination_of_a_pod_that_is_deleted_ends_and_others_try_again(start, clock):
     class Fits:
         def filter(self, state, pod, snapshot, rows):
             free = snapshot.allocatable("cpu") - snapshot.requested("cpu")
@@ -447,7 +447,7 @@ def test_the_promise_to_a_pod_that_is_deleted_holds_no_more_and_others_try_again
     )
     loop.queue.pop()
     loop.scheduler.cluster.upsert(pod("small"))
-    # the node was promised before this scheduler began
+    # the pod was nominated before this scheduler began
     assert [verdict.node for verdict in loop.schedule_all()] == [None]
     loop.scheduler.cluster.delete("Pod", "default/big")
     assert loop.scheduler.nominations.nominated("a") == ()

@@ -235,13 +235,13 @@ def test_a_pod_without_a_node_may_take_the_place_of_lesser_ones(start, clock):
     )
     assert loop.scheduler.client.evicted == [("default/low", "preempted by default/high on a")]
     assert first.to_json()["nomination"] == {"node": "a", "victims": ["default/low"]}
-    assert (second.pod.name, second.node) == ("other", "a")  # there is room beside the one that was promised the node
+    assert (second.pod.name, second.node) == ("other", "a")  # there is room beside the one that is nominated
     clock.advance(1)
     assert placed(loop) == [("high", "a")]
     assert loop.scheduler.nominations.nominated("a") == ()
 
 
-def test_a_promised_node_must_take_a_lesser_pod_beside_the_promised_one(kit):
+def test_a_nominated_node_must_take_a_lesser_pod_beside_the_nominated_one(kit):
     scheduler = Scheduler(Cluster([node("a"), node("b")]), kit.live(plugin("Fits", Fits(), Point.FILTER)))
     big = kit.pod("big", cpu="4", priority=5)
     scheduler.nominations.nominate(big, "a")

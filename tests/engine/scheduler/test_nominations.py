@@ -167,7 +167,7 @@ def test_the_last_one_to_say_something_new_is_heard(course):
                 expected = name
         held = {each: [one.key for one in nominations.nominated(each)] for each in ("", "a", "b")}
         assert held == {each: ["default/p"] if each and each == expected else [] for each in ("", "a", "b")}
-        assert nominations.promised(current) == (expected or None)
+        assert nominations.recorded_node_of(current) == (expected or None)
 
 
 class Together:
@@ -187,13 +187,13 @@ def decide_beside(kit, *plugins, pod=None):
     return scheduler.decide(pod or kit.pod("new"))
 
 
-def test_each_node_is_judged_as_if_only_its_own_promises_were_kept(kit):
+def test_each_node_is_judged_as_if_it_were_the_only_one_with_nominated_pods(kit):
     verdict = decide_beside(kit, plugin("Together", Together(), Point.PRE_FILTER, Point.FILTER))
     # With both rivals in view no node would pass.
     assert [verdict.names[row] for row in verdict.passed] == ["a", "b", "c"]
 
 
-def test_where_no_pre_filter_has_to_do_with_the_pod_all_promises_are_looked_at_once(kit):
+def test_where_no_pre_filter_has_to_do_with_the_pod_all_nominated_nodes_are_looked_at_once(kit):
     class Skips(Fits):
         def pre_filter(self, state, pod, snapshot):
             return SKIP
