@@ -53,6 +53,8 @@ class Plugin:
     enforcement: Enforcement = Enforcement.ENFORCE
     check_args: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     """Validates args and fills in defaults; raises `ValueError` or `PolicyError`."""
+    ignored_args: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None
+    """Returns which of valid args have no effect, by path, with the reason; None: each has one."""
     reads: tuple[Read, ...] = ()
     """The kinds of objects that it reads beside nodes and pods."""
 

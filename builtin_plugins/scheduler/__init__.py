@@ -86,8 +86,12 @@ def _plugin(name: str, module: str, points: tuple[Point, ...], description: str)
         check: Callable[[Mapping[str, Any]], Mapping[str, Any]] = load(name).check_args
         return check(args)
 
+    def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:
+        find: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = getattr(load(name), "ignored_args", None)
+        return find(args) if find is not None else {}
+
     return Plugin(name, Framework.SCHEDULER, points, make, origin="built-in", digest=f"built-in/{name}/1",
-                  description=description, check_args=check_args)
+                  description=description, check_args=check_args, ignored_args=ignored_args)
 
 
 _TABLE: Final[tuple[Plugin, ...]] = (

@@ -33,7 +33,7 @@ from koordpolicy.engine.plugins import (
 from koordpolicy.engine.points import HIGHEST_SCORE, Code, Refusal, Scores
 from koordpolicy.engine.scheduler.reservations import reserve_pod_of
 
-from .coscheduling_args import ONCE_SATISFIED, check_args, convert, default_args
+from .coscheduling_args import ONCE_SATISFIED, check_args, convert, default_args, ignored_args
 from .coscheduling_controller import PodGroupStatus
 from .coscheduling_gangs import STRICT, Gang, GangGroup, Gangs, gang_of, summary
 from .coscheduling_network import by_closeness, network_spec, plan, topology_of
@@ -79,6 +79,7 @@ class Coscheduling:
 
     name = "Coscheduling"
     check_args = staticmethod(check_args)
+    ignored_args = staticmethod(ignored_args)
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._args = convert(default_args(args))

@@ -45,6 +45,12 @@ def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
     return full
 
 
+def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return which of valid v1 arguments have no effect, with the reason."""
+    found = {"skipCheckScheduleCycle": "it is deprecated, and does nothing in koord-scheduler either"}
+    return found if args.get("controllerWorkers") == 1 else {**found, "controllerWorkers": "there is one worker"}
+
+
 def default_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return v1 arguments, still in v1 terms, with their defaults filled in.
 

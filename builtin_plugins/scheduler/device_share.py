@@ -49,7 +49,7 @@ from .device_share_allocation import (
     holding_of,
     score_pool,
 )
-from .device_share_args import check_args, convert
+from .device_share_args import check_args, convert, ignored_args
 from .device_share_devices import Holding, Holdings, Limits, NodeDevices, holding_in, pool_of, recorded
 from .device_share_requests import GPU_TYPE, DeviceRequestError, WantedDevices, read_request, wants_devices
 from .device_share_templates import templates_of
@@ -125,6 +125,7 @@ class DeviceShare:
 
     name = "DeviceShare"
     check_args = staticmethod(check_args)
+    ignored_args = staticmethod(ignored_args)
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._args = convert(check_args(args))

@@ -15,7 +15,7 @@ from .strict_args import boolean, listed, nested, read_args, text, texts
 KIND: Final = "DeviceShareArgs"
 
 _FIELDS: Final = {
-    "allocator": text,  # deprecated, and ignored
+    "allocator": text,
     "scoringStrategy": read_allocation_strategy,
     "disableDeviceNUMATopologyAlignment": boolean,
     "gpuSharedResourceTemplatesConfig": nested({
@@ -53,6 +53,11 @@ def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
     if faults := list(validate(full)):
         raise ValueError("; ".join(faults))
     return full
+
+
+def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:  # noqa: ARG001 - plugins are asked like this
+    """Return which of valid v1 arguments have no effect, with the reason."""
+    return {"allocator": "it is deprecated, and does nothing in koord-scheduler either"}
 
 
 def default_args(args: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -20,7 +20,7 @@ from koordpolicy.engine.points import Code, Refusal
 
 from .default_preemption import make_room
 from .elastic_quota_amounts import added, exceeded, masked, printed, subtracted
-from .elastic_quota_args import check_args, convert, default_args
+from .elastic_quota_args import check_args, convert, default_args, ignored_args
 from .elastic_quota_controllers import QuotaStatus, RevokeOverused
 from .elastic_quota_tree import DEFAULT, ROOT, SYSTEM, QuotaSpec, QuotaTree, summary
 
@@ -58,6 +58,7 @@ class ElasticQuota:
 
     name = "ElasticQuota"
     check_args = staticmethod(check_args)
+    ignored_args = staticmethod(ignored_args)
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._args = convert(default_args(args))

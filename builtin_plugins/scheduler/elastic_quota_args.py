@@ -65,6 +65,15 @@ def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
     return full
 
 
+def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return which of valid v1 arguments have no effect, with the reason; their defaults say nothing."""
+    why = {
+        "quotaGroupNamespace": "no objects are created for the built-in quotas",
+        "quotaSnapshotUpdateInterval": "quotas are always up to date: there is no snapshot of them",
+    }
+    return {name: reason for name, reason in why.items() if args.get(name) != _DEFAULTS[name]}
+
+
 def default_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return v1 arguments, still in v1 terms, with their defaults filled in.
 

@@ -61,7 +61,7 @@ from .node_numa_resource_allocation import (
     recorded,
     trimmed,
 )
-from .node_numa_resource_args import check_args, convert
+from .node_numa_resource_args import check_args, convert, ignored_args
 from .node_numa_resource_cpus import FULL_PCPUS, SPREAD_BY_PCPUS, format_cpus
 from .node_numa_resource_topology import (
     FACTS,
@@ -194,6 +194,7 @@ class NodeNUMAResource:
 
     name = "NodeNUMAResource"
     check_args = staticmethod(check_args)
+    ignored_args = staticmethod(ignored_args)
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._args = convert(check_args(args))

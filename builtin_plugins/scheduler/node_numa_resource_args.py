@@ -41,6 +41,14 @@ def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
     return full
 
 
+def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return which of valid v1 arguments have no effect, with the reason."""
+    full = default_args(args)
+    if full["numaScoringStrategy"].get("resources") == full["scoringStrategy"].get("resources"):
+        return {}
+    return {"numaScoringStrategy.resources": "as in koord-scheduler, the resources of `scoringStrategy` count"}
+
+
 def default_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return v1 arguments, still in v1 terms, with their defaults filled in; raises ValueError like `read_args`."""
     defaults = {"defaultCPUBindPolicy": FULL_PCPUS, "scoringStrategy": _STRATEGY, "numaScoringStrategy": _STRATEGY}

@@ -20,7 +20,7 @@ from koordpolicy.engine.plugins import CycleState, Event, Handle
 from koordpolicy.engine.points import Answer, Code, Point, Question, Refusal, Scores
 
 from .hints import is_of, node_came_or_changed, pod_left
-from .resource_scoring import NATIVE, Resource, allocations, read_strategy, score_of, with_defaults
+from .resource_scoring import LEAST, NATIVE, RATIO, Resource, allocations, read_strategy, score_of, with_defaults
 from .strict_args import read_args, texts
 
 _PODS: Final = "pods"
@@ -56,6 +56,14 @@ class NodeResourcesFit:
                 raise ValueError(f"`ignoredResourceGroups[{index}]` is `{group}`: resource group name can't contain "
                                  "'/'")
         return {**given, "scoringStrategy": with_defaults(given.get("scoringStrategy"))}
+
+    @staticmethod
+    def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return which of valid v1 arguments have no effect, with the reason."""
+        kind = (args.get("scoringStrategy") or {}).get("type") or LEAST
+        return {} if kind == RATIO else {
+            "scoringStrategy.requestedToCapacityRatio": f"`scoringStrategy.type` is `{kind}`, not `{RATIO}`",
+        }
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
         """Refuse nodes where a request exceeds what is free (allocatable less the requests of the pods there)."""

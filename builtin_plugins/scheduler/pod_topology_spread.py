@@ -35,6 +35,7 @@ from .pod_topology_spread_constraints import (
     DefaultSelectors,
     check_args,
     constraints_of,
+    ignored_args,
 )
 
 _REASON: Final = "node(s) didn't match pod topology spread constraints"
@@ -53,6 +54,7 @@ class PodTopologySpread:
 
     name = "PodTopologySpread"
     check_args = staticmethod(check_args)
+    ignored_args = staticmethod(ignored_args)
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
         self._system = args.get("defaultingType", "System") == "System"

@@ -101,6 +101,14 @@ def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"defaultingType": kind, "defaultConstraints": constraints}
 
 
+def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return which of valid v1 arguments have no effect, with the reason."""
+    constraints = args.get("defaultConstraints") or ()
+    return {f"defaultConstraints[{index}].matchLabelKeys":
+            "as in kube-scheduler, the selector of a default constraint is that of the pod's services and owner"
+            for index in range(len(constraints))}
+
+
 def _faults(constraints: Sequence[Json]) -> Iterator[str]:
     seen: set[tuple[str, str]] = set()
     for index, each in enumerate(constraints):

@@ -49,7 +49,7 @@ from koordpolicy.engine.scheduler.reservations import (
 
 from .annotations import SCHEDULING_HINT_ANNOTATIONS, annotations_of, json_object, labels_of, write_annotation
 from .default_preemption import make_room
-from .reservation_args import check_args, convert, default_args
+from .reservation_args import check_args, convert, default_args, ignored_args
 from .reservation_cache import ReservationCache
 from .reservation_controller import ReservationStatus
 from .reservation_diagnosis import event_message, reasons
@@ -73,6 +73,7 @@ class Reservation:
 
     name = "Reservation"
     check_args = staticmethod(check_args)
+    ignored_args = staticmethod(ignored_args)
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._args = convert(default_args(args))

@@ -63,6 +63,14 @@ def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
     return full
 
 
+def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return which of valid v1 arguments have no effect, with the reason."""
+    found = {} if args.get("controllerWorkers") == 1 else {"controllerWorkers": "there is one worker"}
+    if (args.get("reservationSelectorIndex") or {}).get("enabled"):
+        found["reservationSelectorIndex"] = "all reservations are matched, without an index of their labels"
+    return found
+
+
 def default_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return v1 arguments, still in v1 terms, with their defaults filled in.
 

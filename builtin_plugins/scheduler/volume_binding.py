@@ -92,10 +92,13 @@ class _Assumed:
         self.nodes = {key: known for key, known in self.nodes.items() if key not in claims}
 
 
+_TIMEOUT: Final = 600
+
+
 class VolumeBinding:
     """PreFilter, filter and reserve (kube-scheduler's plugin of that name, without writing anything).
 
-    Arguments: `bindTimeoutSeconds` and `shape` are read and mean nothing here.
+    Arguments: `bindTimeoutSeconds` and `shape` are checked and have no effect.
     """
 
     name = "VolumeBinding"
@@ -111,10 +114,18 @@ class VolumeBinding:
         given = read_args(args, "VolumeBindingArgs", {
             "bindTimeoutSeconds": integer, "shape": listed(nested({"utilization": integer, "score": integer})),
         })
-        checked = {"bindTimeoutSeconds": 600, **given}
+        checked = {"bindTimeoutSeconds": _TIMEOUT, **given}
         if checked["bindTimeoutSeconds"] < 0:
             raise ValueError(f"`bindTimeoutSeconds` is {checked['bindTimeoutSeconds']}: it must not be negative")
         return checked
+
+    @staticmethod
+    def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return which of valid v1 arguments have no effect, with the reason."""
+        found = {"shape": "nodes are not scored by the capacity of their volumes"}
+        if args.get("bindTimeoutSeconds") != _TIMEOUT:
+            found["bindTimeoutSeconds"] = "volumes are not bound, so nothing waits for them"
+        return found
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:
         """Skip pods without claims; refuse those whose claims are missing, lost, or not bound though they should be."""

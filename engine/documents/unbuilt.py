@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -9,15 +10,18 @@ from ..source import Problem, Severity, did_you_mean
 from .nodes import Node
 
 TYPE_FIELDS: Final = frozenset(("apiVersion", "kind"))
+_STEP: Final = re.compile(r"[^.\[\]]+")
 
 
 def ignored(node: Node, why: Mapping[str, str], prefix: str = "") -> Iterator[Problem]:
     """Yield a warning for each field of a mapping that has no effect; `why` maps such fields to the reason.
 
-    A field that turns something off, or says nothing, is as it should be.
+    A name with dots and brackets is the path of a nested field (`a.b[0].c`). A field that turns something off, or says
+    nothing, is as it should be.
     """
-    for name, value in node.fields.items():
-        if name in why and not _is_off(value):
+    found = ((name, value) for name in why if (value := node.at(*_steps(name))) is not None)
+    for name, value in sorted(found, key=_where):
+        if not _is_off(value):
             yield Problem(f"{prefix}{name} has no effect: {why[name]}", value.place, severity=Severity.WARNING,
                           code="configuration")
 
@@ -29,6 +33,14 @@ def unknown(node: Node, known: Iterable[str], prefix: str = "") -> Iterator[Prob
         if name not in names:
             yield Problem(f"{prefix}{name} has no effect: there is no such field", value.place,
                           did_you_mean(name, names), Severity.WARNING, code="configuration")
+
+
+def _steps(path: str) -> Iterator[str | int]:
+    return (int(step) if step.isdecimal() else step for step in _STEP.findall(path))
+
+
+def _where(found: tuple[str, Node]) -> int:
+    return found[1].place.start
 
 
 def _is_off(value: Node) -> bool:

@@ -285,6 +285,10 @@ class _Reading:
             elif _number(each, "weight", 0) > _MOST_WEIGHT:
                 self.complain(f"{path}: the weight of `{name}` is more than {_MOST_WEIGHT}", each, "weights are small")
             else:
+                points = self._plugins[name].points if point == MULTI_POINT else (_BY_NAME[point],)
+                if _number(each, "weight", 0) and Point.SCORE not in points:
+                    self._warn(f"{path}: the weight of `{name}` has no effect: nothing is scored there",
+                               each.at("weight") or each)
                 added[name] = _Named(name, _number(each, "weight", 0), each)
         kept = [] if EVERYTHING in disabled else [each for each in defaults if each.name not in disabled]
         merged = [added.pop(each.name, each) for each in kept]
@@ -347,6 +351,10 @@ class _Reading:
         except ValueError as error:
             for message in str(error).split("; "):
                 self.complain(f"{path}.args: {message}", _place_of(message, config))
+        else:
+            find, given = self._plugins[name].ignored_args, config.at("args")
+            if find is not None and given is not None:
+                self.warnings.extend(ignored(given, find(args), f"{path}.args."))
 
 
 def _place_of(message: str, config: Node) -> Node:
