@@ -193,20 +193,10 @@ class DefaultEvictor:
     def _critical(self, pod: PodInfo, snapshot: Snapshot) -> str:
         if pod.priority >= _CRITICAL:
             return "the pod is system-critical"
-        threshold = self._threshold(snapshot)
+        threshold = _threshold(self._args, snapshot)
         if threshold is not None and (pod.object["spec"].get("priority") is not None) and pod.priority >= threshold:
             return f"its priority {pod.priority} is not below {threshold}"
         return ""
-
-    def _threshold(self, snapshot: Snapshot) -> int | None:
-        given = self._args.get("priorityThreshold") or {}
-        if given.get("name"):
-            found = snapshot.object("PriorityClass", given["name"])
-            if found is None:
-                raise ValueError(f"there is no priority class `{given['name']}`, which `priorityThreshold` names")
-            return int(found.get("value", 0))
-        value = given.get("value")
-        return None if value is None else int(value)
 
     def _claimed(self, pod: PodInfo, snapshot: Snapshot) -> str:
         config = ((self._args.get("podProtections") or {}).get("config") or {}).get("PodsWithPVC") or {}
@@ -238,6 +228,18 @@ class DefaultEvictor:
             if not started or snapshot.now - moment(started) < self._age:
                 return _refuse("minPodAge", f"the pod is younger than {self._args['minPodAge']}")
         return None
+
+
+def _threshold(args: Json, snapshot: Snapshot) -> int | None:
+    """Return the priority from which on pods are kept; None where the arguments name none."""
+    given = args.get("priorityThreshold") or {}
+    if given.get("name"):
+        found = snapshot.object("PriorityClass", given["name"])
+        if found is None:
+            raise ValueError(f"there is no priority class `{given['name']}`, which `priorityThreshold` names")
+        return int(found.get("value", 0))
+    value = given.get("value")
+    return None if value is None else int(value)
 
 
 def _local_storage(pod: PodInfo, _: Snapshot) -> str:
@@ -329,7 +331,7 @@ class EvictorFilter:
         if not args.get("evictSystemCriticalPods"):
             if pod.priority >= _CRITICAL:
                 return _refuse("systemCritical", "the pod is system-critical")
-            threshold = (args.get("priorityThreshold") or {}).get("value")
+            threshold = _threshold(args, snapshot)
             if threshold is not None and pod.priority >= threshold:
                 return _refuse("priorityThreshold", f"its priority {pod.priority} is not below {threshold}")
         if not args.get("evictLocalStoragePods") and _has_local_storage(pod):

@@ -31,6 +31,11 @@ BUILT_ARGS: Final[Mapping[str, frozenset[str]]] = {
         "evictAllBarePods", "evictFailedBarePods", "evictSystemCriticalPods", "evictLocalStoragePods", "ignorePvcPods",
         "priorityThreshold", "labelSelector", "namespaces",
     )),
+    "DefaultEvictor": frozenset((
+        "evictLocalStoragePods", "evictSystemCriticalPods", "evictFailedBarePods", "evictDaemonSetPods",
+        "ignorePvcPods", "ignorePodsWithoutPDB", "podProtections", "priorityThreshold", "labelSelector",
+        "namespaceLabelSelector", "nodeSelector", "nodeFit", "minReplicas", "minPodAge", "noEvictionPolicy",
+    )),
 }
 IGNORED_ARGS: Final[Mapping[str, Mapping[str, str]]] = {
     "MigrationController": {
@@ -47,7 +52,21 @@ IGNORED_ARGS: Final[Mapping[str, Mapping[str, str]]] = {
         "skipCheckExpectedReplicas": "the number of replicas is not checked",
         "skipEvictionGates": "there are no eviction gates",
     },
+    "DefaultEvictor": {},
 }
+
+BUILT_OBJECTS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
+    "MigrationController": {
+        "priorityThreshold": frozenset(("name", "value")), "namespaces": frozenset(("include", "exclude")),
+    },
+    "DefaultEvictor": {
+        "priorityThreshold": frozenset(("name", "value")),
+        "podProtections": frozenset(("defaultDisabled", "extraEnabled", "config")),
+        "podProtections.config": frozenset(("PodsWithPVC",)),
+        "podProtections.config.PodsWithPVC": frozenset(("protectedStorageClasses",)),
+    },
+}
+"""The fields of nested arguments that are read, by path."""
 
 
 def warnings_of(node: Node) -> Iterator[Problem]:
@@ -63,3 +82,7 @@ def warnings_of(node: Node) -> Iterator[Problem]:
                 prefix = f"profiles[{number}].pluginConfig[{place}].args."
                 yield from ignored(args, IGNORED_ARGS[plugin], prefix)
                 yield from unknown(args, BUILT_ARGS[plugin] | IGNORED_ARGS[plugin].keys(), prefix)
+                for path, known in BUILT_OBJECTS[plugin].items():
+                    found = args.at(*path.split("."))
+                    if found is not None:
+                        yield from unknown(found, known, f"{prefix}{path}.", types=False)

@@ -26,9 +26,9 @@ def ignored(node: Node, why: Mapping[str, str], prefix: str = "") -> Iterator[Pr
                           code="configuration")
 
 
-def unknown(node: Node, known: Iterable[str], prefix: str = "") -> Iterator[Problem]:
-    """Yield a warning for each field of a mapping that is not known."""
-    names = {*known, *TYPE_FIELDS}
+def unknown(node: Node, known: Iterable[str], prefix: str = "", *, types: bool = True) -> Iterator[Problem]:
+    """Yield a warning for each field of a mapping that is not known; with `types` it may say its version and kind."""
+    names = {*known, *(TYPE_FIELDS if types else ())}
     for name, value in node.fields.items():
         if name not in names:
             yield Problem(f"{prefix}{name} has no effect: there is no such field", value.place,

@@ -101,6 +101,15 @@ def test_koordinators_constraints_keep_pods(args, item, rule):
     assert rules(EvictorFilter(args), item) == rule
 
 
+@pytest.mark.parametrize("plugin", [DefaultEvictor, MigrationController])
+@pytest.mark.parametrize(("priority", "kept"), [(99, False), (100, True)])
+def test_a_priority_class_names_the_priority_from_which_on_pods_are_kept(plugin, priority, kept):
+    given = {"priorityThreshold": {"name": "high"}}
+    named = {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 100}
+    item = pod(priority=priority)
+    assert (rules(plugin(given), item, named) is not None) is kept
+
+
 def test_the_migration_controller_never_asks_for_room_but_for_namespaces():
     assert rules(MigrationController({"nodeFit": True}), pod()) is None
     assert rules(MigrationController({"namespaces": {"exclude": ["d"]}}), pod()) == "namespaces"
