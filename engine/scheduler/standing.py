@@ -161,7 +161,9 @@ class Group(_Lent):
     scorers the weighted total.
     """
 
-    __slots__ = ("_left", "actives", "asked_anew", "columns", "epochs", "parts", "places", "stale")
+    __slots__ = (
+        "_covered", "_inside", "_left", "actives", "asked_anew", "columns", "epochs", "parts", "places", "stale",
+    )
 
     def __init__(
         self, values: NDArray[Any], actives: list[Active], places: list[int], asked_anew: list[tuple[int, Active]],
@@ -178,7 +180,37 @@ class Group(_Lent):
         self.parts: list[_Part] = []
         self.stale: _Booleans = np.ones(len(values), np.bool_)
         """Of scores: the rows whose total is out of date. Scores of nodes that no pod can take are not computed."""
+        self._covered: Rows | None = None
+        self._inside: _Booleans | None = None
+        """Which rows are covered, once somebody asked."""
         self._left: dict[int, Rows] = {}
+
+    def covers(self, rows: Rows) -> bool:
+        """Return whether these rows (the very array) are those whose totals were brought up to date last."""
+        return rows is self._covered
+
+    def cover(self, rows: Rows) -> None:
+        """Note that the totals of these rows are up to date."""
+        self._covered, self._inside = rows, None
+
+    def divided(self, rows: Rows) -> tuple[Rows, Rows]:
+        """Return which of the rows are covered, and the others."""
+        covered = self._covered
+        assert covered is not None
+        if len(covered) == len(self.values):
+            return rows, NO_ROWS
+        if self._inside is None:
+            self._inside = np.zeros(len(self.values), np.bool_)
+            self._inside[covered] = True
+        inside = self._inside[rows]
+        count = np.count_nonzero(inside)
+        if count == len(rows):
+            return rows, NO_ROWS
+        return (rows[inside], rows[~inside]) if count else (NO_ROWS, rows)
+
+    def stale_among(self, rows: Rows) -> Rows:
+        """Return which of the rows have a total that is out of date."""
+        return rows[self.stale[rows]]
 
     def left_before(self, place: int) -> Rows:
         """Return the rows that none of the kept filters before a place refuses. Not to be written."""
@@ -203,7 +235,7 @@ class Group(_Lent):
     @property
     def bytes(self) -> int:
         """About how much memory this takes, with its columns."""
-        own = self.values.nbytes + self.stale.nbytes
+        own = self.values.nbytes + 2 * self.stale.nbytes
         return own + sum(column.values.nbytes + column.stale.nbytes for column in self.columns)
 
 
@@ -401,46 +433,68 @@ class Standing:
         return asks, epochs, stamps
 
     def _refresh(self, group: Group, questions: Sequence[Question | None], rows: Rows) -> None:
-        """Mark what changed as stale, and score those of the rows that are."""
+        """Score those of the rows that are stale; mark what else changed as stale."""
         asks, epochs, stamps = self._now(Point.SCORE, group, questions)
         columns = group.columns
-        if epochs != group.epochs:
+        changes = [NO_ROWS if part.stamp == stamp else self._changed_since(part, part.stamp)
+                   for part, stamp in zip(group.parts, stamps, strict=True)]
+        # Of the rows that were asked for the last time too, only those that changed since are stale: no mark is read.
+        valid = epochs == group.epochs and all(changed is not None for changed in changes)
+        follows = valid and group.covers(rows)
+        if not valid:
             group.stale[:] = True
-        for part, stamp in zip(group.parts, stamps, strict=True):
-            since = part.stamp
-            changed: Rows | None = NO_ROWS
-            if since != stamp:
-                changed = self._mark(group.stale, part, since)
+        behind: dict[int, Rows] = {}
+        wanted: list[Rows | None] = [None] * len(columns)
+        """By column: the rows to score; None where its marks say so."""
+        stamp_of = [0] * len(columns)
+        for part, stamp, changed in zip(group.parts, stamps, changes, strict=True):
+            asked, others = NO_ROWS, changed
+            if follows and changed is not None and len(changed):
+                asked, others = group.divided(changed)
+                if len(asked):
+                    behind[id(changed)] = asked
+            if others is not None and len(others):
+                group.stale[others] = True
             for number in part.numbers:
-                column = columns[number]
+                column, stamp_of[number] = columns[number], stamp
                 if column.epoch != epochs[number]:
                     column.stale[:] = True
+                elif column.stamp == part.stamp and others is not None:
+                    if len(others):
+                        column.stale[others] = True
+                    # A column that went through other epochs, for other groups, may be stale where nothing changed.
+                    if follows and epochs[number] is None:
+                        wanted[number] = asked
+                    elif len(asked):
+                        column.stale[asked] = True
                 elif column.stamp != stamp:
-                    if column.stamp == since and changed is not None:
-                        column.stale[changed] = True
-                    else:
-                        self._mark(column.stale, part, column.stamp)
-                column.epoch, column.stamp = epochs[number], stamp
+                    missed = self._changed_since(part, column.stamp)
+                    column.stale[slice(None) if missed is None else missed] = True
+        stale = _union(behind) if follows else group.stale_among(rows)
+        for number, (column, question) in enumerate(zip(columns, asks, strict=True)):
+            of_column = wanted[number]
+            if of_column is None:
+                marked = column.stale[stale]
+                of_column = stale if marked.all() else stale[marked]
+            if len(of_column):
+                values, errors = self._asked(Point.SCORE, group, number, question, of_column)
+                column.write(of_column, values, errors, stamp_of[number])
+                if wanted[number] is None:
+                    column.stale[of_column] = False
+            column.epoch, column.stamp = epochs[number], stamp_of[number]
+        if len(stale):
+            group.write(stale, _total(group, stale))
+        # Last: where a plugin failed on the way, the group is not up to date.
+        if not follows:
+            group.stale[stale] = False
+            group.cover(rows)
+        for part, stamp in zip(group.parts, stamps, strict=True):
             part.stamp = stamp
         group.epochs = epochs
-        asked = rows[group.stale[rows]]
-        if not len(asked):
-            return
-        for number, (column, question) in enumerate(zip(columns, asks, strict=True)):
-            stale = column.stale[asked]
-            wanted = asked if stale.all() else asked[stale]
-            if len(wanted):
-                values, errors = self._asked(Point.SCORE, group, number, question, wanted)
-                column.write(wanted, values, errors, column.stamp)
-                column.stale[wanted] = False
-        group.write(asked, _total(group, asked))
-        group.stale[asked] = False
 
-    def _mark(self, stale: _Booleans, part: _Part, since: int) -> Rows | None:
-        """Mark and return the rows that changed since then; all of them, and None, where that is not known."""
-        rows = self._cluster.changed(part.paths, since) if since >= 0 else None
-        stale[slice(None) if rows is None else rows] = True
-        return rows
+    def _changed_since(self, part: _Part, since: int) -> Rows | None:
+        """Return the rows that changed since then; None where that is not known."""
+        return self._cluster.changed(part.paths, since) if since >= 0 else None
 
     def _follow(self, group: Group, questions: Sequence[Question | None]) -> None:
         """Ask filters about the rows that changed, and bring up to date who refuses these first."""
@@ -473,12 +527,7 @@ class Standing:
                     renewed = True
                 else:
                     behind[id(rows)] = rows
-        if renewed:
-            combined = self._everything
-        elif len(behind) < 2:
-            combined = next(iter(behind.values()), NO_ROWS)
-        else:
-            combined = np.unique(np.concatenate(list(behind.values())))
+        combined = self._everything if renewed else _union(behind)
         if len(combined):
             group.write(combined, _refused_first(group, combined))
         # Last: where a plugin failed on the way, nothing is up to date.
@@ -531,6 +580,13 @@ class Standing:
             must_be_survived(error)
             self._tell(active, point, "the answer of its question", error)
             return None
+
+
+def _union(found: Mapping[int, Rows]) -> Rows:
+    """Return the rows that are in one of some arrays of ascending rows."""
+    if len(found) < 2:
+        return next(iter(found.values()), NO_ROWS)
+    return np.unique(np.concatenate(list(found.values())))
 
 
 def _question_of(said: object) -> Question | None:
