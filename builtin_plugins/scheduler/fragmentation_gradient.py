@@ -15,11 +15,12 @@ import numpy as np
 
 from koordpolicy.engine.cel.frame import Rows
 from koordpolicy.engine.cluster.pods import WHOLE_DEVICE, DeviceRequest, PodInfo
+from koordpolicy.engine.cluster.rows import NodeRow
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.plugins import CycleState, Handle
 from koordpolicy.engine.points import HIGHEST_SCORE, Refusal, Scores
 from koordpolicy.engine.scheduler.cycle import ReservedDevices
-from koordpolicy.engine.scheduler.fragmentation import TypicalPod, fragment
+from koordpolicy.engine.scheduler.fragmentation import FragmentTable, TypicalPod
 
 _PATHS: Final = frozenset({("allocatable", "cpu"), ("requested", "cpu"), ("devices",), ("nodeInfo", "gpuModel")})
 _FIELDS: Final = ("cpuMilli", "gpuMilli", "gpus")
@@ -36,12 +37,12 @@ class FragmentationGradient:
     name = "FragmentationGradient"
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
-        self._typical = tuple(
+        self._table = FragmentTable([
             TypicalPod(each["cpuMilli"], each["gpuMilli"], each["gpus"], frozenset(each.get("models", ())),
                        float(each["probability"]))
             for each in args["typicalPods"]
-        )
-        self._states: dict[tuple[int, tuple[int, ...], str], float] = {}
+        ])
+        self._best: dict[tuple[DeviceRequest | None, int, int, tuple[int, ...], str], int] = {}
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -65,17 +66,19 @@ class FragmentationGradient:
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Score the nodes: 50 where nothing changes, more where fragmentation shrinks."""
         values, known = self._kept(pod, snapshot)
-        for row in rows[~known[rows]].tolist():
-            values[row] = max(score for score, _ in self._placements(pod, snapshot, row))
-            known[row] = True
+        asked = rows[~known[rows]]
+        if len(asked):
+            values[asked] = [self._best_score(pod, snapshot.row(row)) for row in asked.tolist()]
+            known[asked] = True
         return Scores(values)
 
     def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
         """Choose the device that the score came from; whole devices, and their refusal, are left to GpuShare."""
         request = pod.gpu
         if request is not None and _shares(request):
-            best = None
-            for score, devices in self._placements(pod, snapshot, row):
+            best, at = None, snapshot.row(row)
+            cpu = at.allocatable["cpu"] - at.requested["cpu"]
+            for score, devices in self._placements(pod, cpu, at.free, at.model):
                 if best is None or score > best[0]:
                     best = score, devices
             if best is not None and best[1]:
@@ -86,29 +89,31 @@ class FragmentationGradient:
         """Give the device back: nothing but the cycle state knows of it yet."""
         state.pop(ReservedDevices, None)
 
-    def _placements(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Yield the score of each way to place the pod on the node that makes a difference, with its devices."""
-        at = snapshot.row(row)
-        cpu, free = at.allocatable["cpu"] - at.requested["cpu"], at.free
-        before = self._fragmentation(cpu, free, at.model)
+    def _best_score(self, pod: PodInfo, at: NodeRow) -> int:
+        """Return the highest score of the ways to place the pod on a node."""
+        cpu, free, model = at.allocatable["cpu"] - at.requested["cpu"], tuple(sorted(at.free)), at.model
+        covered = self._table.covered
+        key = pod.gpu, covered(cpu), covered(cpu - pod.requests["cpu"]), free, model
+        found = self._best.get(key)
+        if found is None:
+            if len(self._best) >= _MOST_STATES:
+                self._best.clear()
+            found = self._best[key] = max(score for score, _ in self._placements(pod, cpu, free, model))
+        return found
+
+    def _placements(
+        self, pod: PodInfo, cpu: int, free: Sequence[int], model: str,
+    ) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield the score of each way to place the pod on a node that makes a difference, with its devices."""
+        before, _ = self._table.amounts(cpu, free, model)
         cpu -= pod.requests["cpu"]
         ways = list(_ways(free, pod.gpu)) or [()]
         for devices in ways:
             after = list(free)
             for minor in devices:
                 after[minor] -= pod.gpu.share if pod.gpu is not None else 0
-            delta = before - self._fragmentation(cpu, after, at.model)
+            delta = before - self._table.amounts(cpu, after, model)[0]
             yield int(HIGHEST_SCORE / (1 + math.exp(-delta / WHOLE_DEVICE))), devices
-
-    def _fragmentation(self, cpu_milli: int, free: Sequence[int], model: str) -> float:
-        # Which of the devices has how much makes no difference.
-        key = cpu_milli, tuple(sorted(free)), model
-        found = self._states.get(key)
-        if found is None:
-            if len(self._states) >= _MOST_STATES:
-                self._states.clear()
-            found = self._states[key] = fragment(self._typical, cpu_milli, free, model)[0]
-        return found
 
     def _kept(self, pod: PodInfo, snapshot: Snapshot) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Return the scores kept for pods of this shape, and for which rows they are up to date."""

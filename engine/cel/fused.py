@@ -30,6 +30,7 @@ _NAMESPACE: Final = {
 }
 _COMPARISONS: Final = {"_==_": "==", "_!=_": "!=", "_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
 _ROUNDINGS: Final = {"math.ceil": "ceil", "math.floor": "floor", "math.trunc": "trunc"}
+_EXTREMES: Final = {"math.greatest": "maximum", "math.least": "minimum"}
 _NAMES: Final = {function: name for name, function in vectors.OPERATORS.items()}
 
 _BLOCK: Final = 8_192
@@ -122,6 +123,8 @@ class Writing:
             return self._compared(_COMPARISONS[name], *terms)
         if kind == "f" and name in {"_+_", "_-_", "_*_", "_/_"}:
             return Term("f", self._line(f"{terms[0].values} {name[1]} {terms[1].values}"))
+        if kind == "f" and name in _EXTREMES:
+            return self._extreme_double(_EXTREMES[name], terms)
         if kind == "i":
             return self._of_ints(name, terms)
         raise CannotFuse
@@ -243,6 +246,17 @@ class Writing:
                 raise CannotFuse
             values = self._line(f"{function}({result.values}, {term.values})")
             result = self._extreme(values, result, term, of_bounds, of_bounds)
+        return result
+
+    def _extreme_double(self, function: str, terms: Sequence[Term]) -> Term:
+        if len(terms) < 2:
+            raise CannotFuse
+        result = terms[0]
+        for term in terms[1:]:
+            if not (result.is_array or term.is_array):
+                raise CannotFuse
+            self._write(f"if isnan({result.values} + {term.values}).any(): return None")
+            result = Term("f", self._line(f"{function}({result.values}, {term.values})"))
         return result
 
     def _extreme(self, values: str, a: Term, b: Term, low: str, high: str) -> Term:

@@ -7,15 +7,18 @@ of the sums is that of hkust-adsl/kubernetes-scheduler-simulator, so that figure
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from ..cluster.trace import TraceNode, TracePod
 
-_COVERED = 0.95
+_COVERED: Final = 0.95
+_MOST_STATES: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +104,46 @@ def fragment(
     return fragmented, fragmented + q3
 
 
+class FragmentTable:
+    """The results of `fragment` for one list of typical pods, each computed once.
+
+    Nodes that no typical pod can tell apart share a result: which device has how much free makes no difference, and
+    cpu counts only by which of the typical requests it covers.
+    """
+
+    def __init__(self, typical: Sequence[TypicalPod]) -> None:
+        self._typical = typical
+        self._cpu_requests = sorted({pod.cpu_milli for pod in typical})
+        self._found: dict[tuple[int, tuple[int, ...], str], tuple[float, float]] = {}
+
+    def covered(self, cpu_milli: int) -> int:
+        """Return how many of the distinct cpu requests of the typical pods that much cpu covers."""
+        return bisect_right(self._cpu_requests, cpu_milli)
+
+    def amounts(self, cpu_milli: int, free: Iterable[int], model: str) -> tuple[float, float]:
+        """Return what `fragment` returns of a node in this state."""
+        key = bisect_right(self._cpu_requests, cpu_milli), tuple(sorted(free)), model
+        found = self._found.get(key)
+        if found is None:
+            if len(self._found) >= _MOST_STATES:
+                self._found.clear()
+            found = self._found[key] = fragment(self._typical, cpu_milli, key[1], model)
+        return found
+
+
 class Fragmentation:
     """The fragmentation of a cluster, kept up to date node by node."""
 
     def __init__(self, typical: Sequence[TypicalPod], nodes: Sequence[TraceNode]) -> None:
-        self._typical = typical
+        self._table = FragmentTable(typical)
         self._models = [node.model for node in nodes]
-        states = [fragment(typical, node.cpu_milli, [1000] * node.gpus, node.model) for node in nodes]
+        states = [self._table.amounts(node.cpu_milli, [1000] * node.gpus, node.model) for node in nodes]
         self._fragmented = np.array([state[0] for state in states], np.float64)
         self._idle = np.array([state[1] for state in states], np.float64)
 
     def update(self, row: int, cpu_milli: int, free: Sequence[int]) -> None:
         """Take over what is free on a node."""
-        self._fragmented[row], self._idle[row] = fragment(self._typical, cpu_milli, free, self._models[row])
+        self._fragmented[row], self._idle[row] = self._table.amounts(cpu_milli, free, self._models[row])
 
     @property
     def amounts(self) -> tuple[float, float]:

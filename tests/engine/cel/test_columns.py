@@ -186,7 +186,8 @@ def numeric(kind, depth):
         return st.one_of(leaf, st.builds("({} {} {})".format, ints, st.sampled_from("+-*/%"), ints), extremes,
                          st.builds("({} ? {} : {})".format, bools, ints, ints), st.builds("(-{})".format, ints))
     if kind == "double":
-        return st.one_of(leaf, st.builds("({} {} {})".format, doubles, st.sampled_from("+-*/"), doubles))
+        extremes = st.builds("math.{}({}, {})".format, st.sampled_from(["greatest", "least"]), doubles, doubles)
+        return st.one_of(leaf, st.builds("({} {} {})".format, doubles, st.sampled_from("+-*/"), doubles), extremes)
     relation = st.sampled_from(["<", "<=", ">", ">=", "==", "!="])
     return st.one_of(
         leaf, st.builds("({} {} {})".format, ints, relation, ints),
@@ -218,6 +219,7 @@ def test_one_function_for_a_numeric_expression_says_what_its_rows_say(text, seed
     ("r.a * 100 / r.b + k > 3 && (r.x < z || !(r.a == 3))", True),
     ("variables.share > 80 ? 0 : 100 - variables.share", True),
     ("r.a in [1, 2] || g", True), ("math.greatest(-r.a % 7, 0)", True),
+    ("math.least(100.0, r.x * z, double(r.a))", True),
     ("r.a", False), ("r.s == t", False), ("size(r.l) > 1", False), ("r.d < 5", False), ("r.f && r.a > 3", False),
 ])
 def test_numbers_are_computed_by_one_function_and_nothing_else_is(text, fused):

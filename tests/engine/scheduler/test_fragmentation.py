@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.engine.cluster.trace import TraceNode, TracePod
-from koordpolicy.engine.scheduler.fragmentation import Fragmentation, TypicalPod, fragment, typical_pods
+from koordpolicy.engine.scheduler.fragmentation import Fragmentation, FragmentTable, TypicalPod, fragment, typical_pods
 
 
 def typical(cpu=1000, milli=500, gpus=1, models=(), probability=1.0):
@@ -55,3 +55,13 @@ def test_the_fragmentation_of_a_cluster_follows_its_nodes():
     assert cluster.amounts == (1000.0, 3000.0)
     cluster.update(0, 4000, [200, 1000])
     assert cluster.amounts == (1200.0, 2200.0)
+
+
+def test_a_table_returns_what_fragment_returns_of_states_that_share_a_result():
+    pods = [typical(cpu=4000, milli=500, probability=0.5), typical(cpu=2000, milli=0, gpus=0, probability=0.3),
+            typical(cpu=4000, milli=1000, gpus=2, models=["P100"], probability=0.2)]
+    table = FragmentTable(pods)
+    states = [(cpu, free, model) for cpu in (0, 1999, 2000, 3999, 4000, 9000) for model in ("T4", "P100")
+              for free in ([300, 1000, 1000], [1000, 300, 1000], [0, 400, 500])]
+    for _ in range(2):
+        assert [table.amounts(*state) for state in states] == [fragment(pods, *state) for state in states]
