@@ -273,7 +273,7 @@ def decide(run: Run, *items: dict[str, Any], policies: str = "") -> tuple[dict[s
         node("bad", status={"allocatable": {"cpu": "12Zi"}}),
         (
             "Node `bad`: `status.allocatable.cpu`: `12Zi` is not a quantity: write a number and a suffix, like `500m` "
-            "or " "`1.5Gi`"
+            "or `1.5Gi`"
         ),
     ),
     (node("bad", status={"allocatable": {"cpu": "9" * 400}}),

@@ -1,4 +1,4 @@
-"""What the documentation shows can be done: its command lines run, its documents are valid, its links lead somewhere."""
+"""What the documentation shows works: its command lines run, its documents are valid, its links lead somewhere."""
 
 from __future__ import annotations
 

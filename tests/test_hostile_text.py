@@ -1,4 +1,4 @@
-"""Every command with hostile names: nothing that they hold steers a terminal or is taken for a command by a CI system."""
+"""Every command with hostile names: nothing in them steers a terminal or is taken for a command by a CI system."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Odd objects among good ones: whatever a field of one holds, it costs nothing but that object.
 
-One object of each kind is changed at one place, to any JSON. All of the frameworks decide then, and nothing raises. Where
-the object is left out, decisions are those without it; where it is taken in, no plugin fails for another pod or node.
+One object of each kind is changed at one place, to any JSON. All of the frameworks decide then, and nothing raises.
+Where the object is left out, decisions are those without it; where it is taken in, no plugin fails for another pod or
+node.
 """
 
 from __future__ import annotations

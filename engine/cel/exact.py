@@ -911,7 +911,7 @@ class _Builder:
             self._scope[name] = (slot, lazy)
         return slot
 
-    def _comprehension(self, node: ast.Comprehension) -> Step:
+    def _comprehension(self, node: ast.Comprehension) -> Step:  # noqa: C901 - one closure per macro over shared variables
         items, first_reader, second_reader = self._range(node)
         outer = dict(self._scope)
         first = self._bound(node.variable)

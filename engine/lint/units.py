@@ -191,7 +191,9 @@ class _Walk:
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
-    def _call(self, node: Call, known: Mapping[str, Measure]) -> Measure | None:
+    def _call(  # noqa: C901 - a table of functions, one `if` each
+        self, node: Call, known: Mapping[str, Measure],
+    ) -> Measure | None:
         reference = self.checked.references.get(node.id)
         qualified = isinstance(reference, CallReference) and reference.qualified
         arguments = node.args if node.target is None or qualified else (node.target, *node.args)

@@ -1,7 +1,8 @@
 """The eight expressions, by every engine that installs, in one run; and what it costs to make them programs.
 
 Engines take turns, a few milliseconds each, so that a busy moment of the machine falls on all of them. A figure is the
-median of the turns, with the least beside it. Ratios and bounds are of the least: other programs can only add to a time.
+median of the turns, with the least beside it. Ratios and bounds are of the least: other programs can only add to
+a time.
 """
 
 from __future__ import annotations
@@ -230,7 +231,7 @@ def _nodes_like(node: Mapping[str, Any], size: int) -> list[dict[str, Any]]:
 
 
 def _one_node_changed() -> Iterator[Figure]:
-    """The same pod asks again after one node has changed: what is evaluated is that node, whatever the cluster's size."""
+    """The same pod asks again after one node has changed: that node is evaluated, whatever the cluster's size."""
     texts = {
         "of numbers": "allocatable.cpu - requested.cpu >= requests.cpu",
         "of a score": "(allocatable.cpu - requested.cpu) * 100 / allocatable.cpu",

@@ -1,7 +1,8 @@
 """The figures that are judged: each a ratio to a rival or to a fixed amount of work, measured in turns within one run.
 
-The same commit measures up to 1.7 times slower on another day, and so do its rivals: a ratio stays. The bounds of replays are
-goals; those of decisions, calls and expressions are the least favourable of three runs of commit 935e4ed (docs/benchmarks.md).
+The same commit measures up to 1.7 times slower on another day, and so do its rivals: a ratio stays. The bounds of
+replays are goals; those of decisions, calls and expressions are the least favourable of three runs of commit 935e4ed
+(docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def main() -> Iterator[Figure]:
 
 
 def replays() -> Iterator[Figure]:
-    """Replays of the default trace: BestFit and FGD in turns with the numpy loop, the slow policies in turns with FGD."""
+    """Replays of the default trace: BestFit and FGD in turns with the numpy loop, slow policies in turns with FGD."""
     workload, typical = default_workload()
     prepared = {name: PreparedReplay.of(name, workload, typical) for name in (*STICK, *POLICIES)}
     for name, bound in POLICIES.items():

@@ -1,7 +1,8 @@
 """How long a replay of the openb trace takes under each policy of the study, through the whole engine on one core.
 
 The Go simulator's times are those of `peers.json`: BestFit 1,392 s, FGD 1,227 s. The study's whole table is 1,020 such
-replays (17 workloads, 6 policies, 10 seeds); what it would take is reckoned as if all workloads took as long as the default one.
+replays (17 workloads, 6 policies, 10 seeds); its time is estimated as if all workloads took as long as
+the default one.
 """
 
 from __future__ import annotations

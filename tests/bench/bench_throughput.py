@@ -1,4 +1,4 @@
-"""Whole decisions per second: kube-scheduler's default plugins, LoadAwareScheduling and ten policies, through the queue.
+"""Whole decisions per second: kube-scheduler's default plugins, LoadAwareScheduling, ten policies, the queue.
 
 All nodes are filtered and scored for every pod. Pods come in 50 shapes, as deployments make them.
 """

@@ -28,7 +28,7 @@ PODS = 10
 
 
 def main() -> Iterator[Figure]:
-    """Yield pods per second by the number of nodes of a call, each of 4 KB, and by how many differ from the cluster's."""
+    """Yield pods per second by the number of nodes (4 KB each) of a call, and by how many differ from the cluster's."""
     documents = [document(f"filter-{number}", "filter", text) for number, text in enumerate(FILTERS)]
     documents += [document(f"score-{number}", "score", text) for number, text in enumerate(SCORES)]
     plugins = compile_documents(

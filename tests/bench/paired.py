@@ -1,9 +1,9 @@
 """Compare two checkouts: `python -m tests.bench.paired OTHER NAME ... [--pairs N]`, from the project's root.
 
-The benchmarks of both run in turns, each checkout's own, in processes of their own. A figure that both have is shown as the
-median of its paired ratios (this checkout / OTHER) with the interval between the lowest and the highest of them. That interval
-holds the true median with a probability of 1 - 2^(1-N): 94 % for five pairs, 98 % for seven. It takes no assumption
-about how times are distributed.
+The benchmarks of both run in turns, each checkout's own, in processes of their own. A figure that both have is shown as
+the median of its paired ratios (this checkout / OTHER) with the interval between the lowest and the highest of them.
+That interval holds the true median with a probability of 1 - 2^(1-N): 94 % for five pairs, 98 % for seven. It takes no
+assumption about how times are distributed.
 """
 
 from __future__ import annotations

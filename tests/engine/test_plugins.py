@@ -198,7 +198,7 @@ def test_expressions_call_functions_of_python_plugins() -> None:
 
 @pytest.mark.parametrize(
     ("result", "given", "message"),
-    [("int", 1.5, "`f` gave float, not int"), ("bool", None,(
+    [("int", 1.5, "`f` gave float, not int"), ("bool", None, (
         "`f` gave NoneType, not "
         "bool"
     )), ("int", 2**63, "integer overflow"),

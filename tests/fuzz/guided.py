@@ -1,4 +1,4 @@
-"""Search for texts that break the engine by watching which of its lines they run; needs atheris, started by `__main__`."""
+"""Search for texts that break the engine by watching which lines they run; needs atheris, started by `__main__`."""
 
 from __future__ import annotations
 

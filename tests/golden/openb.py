@@ -1,12 +1,12 @@
 """Golden figures of the openb study: each trace replayed under each of its policies, compared digit by digit.
 
-A case is one figure of one run: `openb_pod_list_default/05-BestFit/42/alloc_pct.100`. The short form runs the first seed
-of each trace and policy, the long form all of them. The traces are read from the folder `openb` of the directory that
-KOORD_POLICY_DATA names, else of `data` beside the directory of the cases.
+A case is one figure of one run: `openb_pod_list_default/05-BestFit/42/alloc_pct.100`. The short form runs the first
+seed of each trace and policy, the long form all of them. The traces are read from the folder `openb` of the directory
+that KOORD_POLICY_DATA names, else of `data` beside the directory of the cases.
 
 The random policy draws from a generator of its own: of the short form its figures must lie within four standard
-deviations of the published mean; of the long form the means over the seeds at the last load (`.../mean/...`) may differ by
-three standard errors of their difference.
+deviations of the published mean; of the long form the means over the seeds at the last load (`.../mean/...`) may differ
+by three standard errors of their difference.
 """
 
 from __future__ import annotations

@@ -109,9 +109,9 @@ def run(
 ) -> list[Result]:
     """Run the pieces and return their results in the order of the pieces, every id once per suite.
 
-    An id that a suite yields again gets `#2`, `#3`, ... appended: no case hides another. With `kept`, the results of each
-    finished piece are written to that file at once, and pieces that have passed there are not run again; `told` is then
-    told each of them.
+    An id that a suite yields again gets `#2`, `#3`, ... appended: no case hides another. With `kept`, the results of
+    each finished piece are written to that file at once, and pieces that have passed there are not run again; `told` is
+    then told each of them.
     """
     pieces = list(pieces)
     found = {} if kept is None else _read_kept(kept)

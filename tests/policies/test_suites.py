@@ -1,4 +1,4 @@
-"""The shipped policies keep their own unit tests: what `koord-policy test policies --mutate --min-coverage 100` says."""
+"""The shipped policies keep their own unit tests: `koord-policy test policies --mutate --min-coverage 100`."""
 
 from __future__ import annotations
 

@@ -291,9 +291,11 @@ def _report(course: Course, asker: Asker, serving: Serving, resting: list[int], 
         took = sorted(each for phase in phased for each in asker.took[phase])
         if not took:
             continue
-        print("  a decision over HTTP ({}): median {:.1f} ms, 99 of 100 within {:.1f} ms, 999 of 1,000 within {:.1f} ms, "
-              "longest {:.0f} ms".format(what, *(1e3 * took[min(len(took) - 1, int(len(took) * part))]
-                                                 for part in (0.5, 0.99, 0.999, 1.0))))
+        shown = [1e3 * took[min(len(took) - 1, int(len(took) * part))] for part in (0.5, 0.99, 0.999, 1.0)]
+        print(
+            "  a decision over HTTP ({}): median {:.1f} ms, 99 of 100 within {:.1f} ms, 999 of 1,000 within {:.1f} ms, "
+            "longest {:.0f} ms".format(what, *shown),
+        )
         if took[-1] > (SLOW_BESIDE_BULK if phased == {"bulk"} else SLOW):
             faults.append(f"a decision took {took[-1]:.2f} s ({what})")
     quarter = len(resting) // 4

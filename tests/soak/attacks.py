@@ -1,4 +1,4 @@
-"""What hostile clients send to an extender, and what it may cost: `python -m tests.soak.attacks`, from the project's root.
+"""What hostile clients send to an extender, and what it may cost: `python -m tests.soak.attacks`, from the root.
 
 The server is the command in a process of its own, so that its memory is its own. After each attack a real question must
 be answered; meanwhile `/healthz` is asked all the time.
@@ -24,7 +24,7 @@ MEBIBYTE = 1024 * 1024
 MOST_MEMORY = 512
 """MiB that the process may take, whatever is sent."""
 MOST_HEALTH = 5.0
-"""Seconds that `/healthz` may take; the probes of Kubernetes wait for one by default, on a machine that does nothing else."""
+"""Seconds that `/healthz` may take; probes of Kubernetes wait for one by default, on an idle machine."""
 _ROOT = Path(__file__).parents[2]
 _POD = b'"Pod":{"metadata":{"name":"p","uid":"u"},"spec":{"containers":[{"name":"c"}]}}'
 _POLICY = """\

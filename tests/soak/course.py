@@ -1,4 +1,4 @@
-"""What happens to a reloader in a soak run: one fault after the other, each with what must hold meanwhile and after it."""
+"""What happens to a reloader in a soak run: one fault after the other, each with what must hold during and after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other components write may be anything: it is read, or left out, or refused with a reason, and nothing breaks."""
+"""What other components write may be anything: it is read, left out, or refused with a reason, and nothing breaks."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_a_disk_that_one_pod_mounts_alone_keeps_others_off_its_node(kit, mine, o
 
 
 def asked(kit, pod, *objects):
-    """Ask preFilter and filter of one decision; the result is SKIP, a refusal of the pod, or the reasons of the nodes."""
+    """Ask preFilter and filter of one decision; return SKIP, a refusal of the pod, or the reasons of the nodes."""
     snapshot, plugin, state = Cluster([*NODES, *objects]).snapshot(), kit.make("VolumeRestrictions"), CycleState()
     answer = plugin.pre_filter(state, pod, snapshot)
     if answer is not None:

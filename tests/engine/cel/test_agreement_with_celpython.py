@@ -54,7 +54,7 @@ AGREED = [
     "pod.spec.nodeSelector.all(k, k in node.metadata.labels && node.metadata.labels[k] == pod.spec.nodeSelector[k])",
     (
         "node.spec.taints.all(t, pod.spec.tolerations.exists(o, o.key == t.key && (o.operator == 'Exists' || o.value "
-        "== " "t.value)))"
+        "== t.value)))"
     ),
     # texts
     "pod.metadata.name.startsWith('web-')", "pod.metadata.name.endsWith('1')", "pod.metadata.namespace.contains('ho')",

@@ -98,7 +98,8 @@ def test_markdown_is_tables_behind_summaries(run: Run, sets: dict[str, Path], cl
     assert done.exit == 6
     assert lines[:8] == [
         "## What the policies would change", "",
-        f"{sets['free']} against {sets['strict']}: 2 nodes, 1 running pods, 3 to be placed, seed 0, at 2026-01-02T12:00:00Z".replace("_", "&#95;"),
+        f"{sets['free']} against {sets['strict']}: 2 nodes, 1 running pods, 3 to be placed, seed 0, "
+        "at 2026-01-02T12:00:00Z".replace("_", "&#95;"),
         "", "**A budget does not hold.**", "", "| budget | of | at most | now |  |", "| --- | --- | --- | --- | --- |",
     ]
     assert "| pods that change node | 3 | 0 | 1 | EXCEEDED |" in lines
@@ -116,7 +117,8 @@ def test_what_policies_and_clusters_say_is_never_markup(run: Run, tmp_path: Path
     arguments = ("diff", tmp_path / "old.yaml", tmp_path / "new.yaml", "--cluster", dump)
     markdown, text = run(*arguments, "--output", "markdown").out, run(*arguments).out
     assert "shop/a&#124;b&#60;c&#62; &#35; x" in markdown
-    assert "&#60;/details&#62;&#124; &#96;x&#96; &#91;link&#93;(http://evil) &#60;img src=x&#62; &#64;team &#35;1" in markdown
+    escaped = "&#60;/details&#62;&#124; &#96;x&#96; &#91;link&#93;(http://evil) &#60;img src=x&#62; &#64;team &#35;1"
+    assert escaped in markdown
     assert not {"\x1b", "\u202e"} & {*markdown, *text}
     assert all(line.count("<details>") + line.count("</details>") <= 1 for line in markdown.splitlines())
     assert markdown.count("<details>") == markdown.count("</details>")

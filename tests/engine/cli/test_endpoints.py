@@ -150,7 +150,7 @@ def test_where_the_directory_cannot_be_written_the_commands_are_printed(run, sha
     assert done.out.splitlines()[-2:] == [
         (
             "  kubectl create configmap policies --namespace shop --from-file=DIR --dry-run=client --output yaml | "
-            "kubectl " "replace --namespace shop --filename -"
+            "kubectl replace --namespace shop --filename -"
         ),
         f"  koord-policy reload --wait {run('hash', shadow).out.strip()} --timeout 3m"]
 

@@ -146,7 +146,9 @@ def document(threshold=100, name="small-enough"):
         f"+ 'm is too much'\"}}\n"
         "  score:\n"
         f"  - {{name: cores, expression: {threshold} > 5000 ? allocatable.cpu / 100 : 100 - allocatable.cpu / 100}}\n"
-    ).replace("expression: " + str(threshold) + " >", f"expression: \"{threshold} >").replace("allocatable.cpu / 100}\n", "allocatable.cpu / 100\"}\n")
+    ).replace(
+        "expression: " + str(threshold) + " >", f"expression: \"{threshold} >",
+    ).replace("allocatable.cpu / 100}\n", "allocatable.cpu / 100\"}\n")
 
 
 @pytest.fixture
@@ -273,7 +275,14 @@ def test_every_call_is_answered_while_policies_are_reloaded(client, policies):
     ("/prioritize", b"[" * 50_000, "the body is nested too deeply"),
     ("/filter", b'{"Pod":{"metadata":{"name":"p"},"spec":{"containers":[]}},"NodeNames":[]}',
      "`Pod`: `spec.containers` is missing or empty: a pod has at least one container"),
-    ("/filter", b'{"Pod":{"metadata":{"name":"p"},"spec":{"containers":[{"resources":{"requests":{"cpu":"12Zi"}}}]}},"NodeNames":[]}', None),
+    (
+        "/filter",
+        (
+            b'{"Pod":{"metadata":{"name":"p"},"spec":{"containers":'
+            b'[{"resources":{"requests":{"cpu":"12Zi"}}}]}},"NodeNames":[]}'
+        ),
+        None,
+    ),
     ("/filter", b'{"NodeNames":[NaN]}', "the body is no JSON: `NaN` is no number"),
 ])
 def test_a_malformed_body_is_answered_with_400_and_a_reason(client, verb, body, reason):

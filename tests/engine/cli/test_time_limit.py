@@ -27,7 +27,7 @@ def test_what_goes_on_for_too_long_ends_with_the_file_that_is_worked_on():
         spin(Source("zone.yaml", "x"))
     message = (
         "linting took longer than 0.05 s, and `zone.yaml` was being worked on: make it smaller or simpler, or give "
-        "" "it more time with `--timeout`"
+        "it more time with `--timeout`"
     )
     assert (str(raised.value), raised.value.exit) == (message, Exit.EXCEEDED)
 

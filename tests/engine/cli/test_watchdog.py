@@ -1,4 +1,4 @@
-"""A decision that does not end, in a process as it is deployed: what probes, callers and the next edit see, and SIGTERM."""
+"""A decision that does not end, in a process as it is deployed: probes, callers, the next edit, and SIGTERM."""
 
 from __future__ import annotations
 
@@ -183,7 +183,9 @@ def test_a_python_plugin_that_never_returns_is_named_and_ends_with_a_failing_liv
         assert server.process.wait(20) in (0, 1)
 
 
-def test_what_holds_the_interpreter_ends_the_process_within_the_grace_period(policies, words, environment):  # noqa: F811
+def test_what_holds_the_interpreter_ends_the_process_within_the_grace_period(
+    policies, words, environment,  # noqa: F811
+):
     with process(*words, "--grace-period", "2", environment=environment) as server:
         client = server.ready()
         edited(client, policies, calling("hold"), 2)
@@ -194,7 +196,9 @@ def test_what_holds_the_interpreter_ends_the_process_within_the_grace_period(pol
         assert (code, "hanging.py" in log, "in hold" in log) == (1, True, True)
 
 
-def test_edits_come_in_force_whatever_becomes_of_the_process_that_checks_them(policies, words, environment):  # noqa: F811
+def test_edits_come_in_force_whatever_becomes_of_the_process_that_checks_them(
+    policies, words, environment,  # noqa: F811
+):
     with process(*words, "--compile-timeout", "1", environment=environment) as server:
         client = server.ready()
         for generation, number in enumerate((signal.SIGKILL, signal.SIGSTOP), start=2):

@@ -80,7 +80,7 @@ def test_a_request_that_is_left_out_is_the_limit(tmp_path):
     ("a.yaml", "x: " + "[" * 50_000, ("too-deep", 1)),
     ("a.yaml", "- " * 5_000 + "x", ("too-deep", 1)),
     ("a.yaml", "\n".join(" " * each + "a:" for each in range(300)), ("too-deep", 101)),
-    ("a.yaml",(
+    ("a.yaml", (
         "a: &a [x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c]\n"
         "kind: X\n"
     ),

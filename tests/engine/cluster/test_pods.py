@@ -346,7 +346,7 @@ def requires(**expression):
         {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": "9"}]}}},
         (
             "`spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight` must be a number, "
-            "not " "a text"
+            "not a text"
         ),
     ),
     ({"affinity": requires(key="a", operator="Near")},

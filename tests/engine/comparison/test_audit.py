@@ -278,7 +278,7 @@ def test_conditions_that_fail_are_told_also_where_another_policy_refuses_first(p
 def test_what_fails_for_every_pod_is_one_failure_with_how_often(policies: Policies):
     drain = document(
         "drain",
-        "type: Balance\nnodes: {source: 'usage.cpu > 0'}\n" "criteria: [{name: used, expression: podUsage.cpu > 0, "
+        "type: Balance\nnodes: {source: 'usage.cpu > 0'}\ncriteria: [{name: used, expression: podUsage.cpu > 0, "
                                                             "message: m}]",
         kind="DeschedulerPlugin",
     )

@@ -11,7 +11,8 @@ from .conftest import NOW, Policies, document, metric, node, pod
 
 COLD = document("cold", """
 variables: [{name: cpu, expression: usage.cpu * 100 / allocatable.cpu}]
-filter: [{name: below, expression: "variables.cpu < 65", messageExpression: "'at ' + string(variables.cpu)", message: too hot}]
+filter:
+- {name: below, expression: "variables.cpu < 65", messageExpression: "'at ' + string(variables.cpu)", message: too hot}
 """)
 MEASURED = COLD.replace("variables.cpu < 65", "!nodeInfo.measured || variables.cpu < 65")
 

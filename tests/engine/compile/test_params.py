@@ -19,7 +19,7 @@ SCHEMA = """\
 
 
 def lines(params: str, schema: str = SCHEMA) -> list[int]:
-    """Return the lines at which the complaints about a document's params stand, the first line of the document being 1."""
+    """Return the lines of the complaints about a document's params; the first line of the document is 1."""
     text = (
         "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata:\n  name: example\nspec:\n"
         f"{params}{schema}  filter:\n  - {{name: it, expression: requests.cpu < 1000}}\n"

@@ -317,7 +317,11 @@ AGGREGATES = """\
   - {name: total, over: nodes, function: sum, expression: allocatable.cpu}
   - {name: share, over: nodes, function: sum, expression: usage.cpu * 100 / allocatable.cpu}
   - {name: nodes, over: nodes, function: count}
-  - {name: peers, over: pods, function: count, groupBy: "node.metadata.labels['zone']", expression: "existingPod.metadata.labels['app'] == pod.metadata.labels['app']"}
+  - name: peers
+    over: pods
+    function: count
+    groupBy: node.metadata.labels['zone']
+    expression: existingPod.metadata.labels['app'] == pod.metadata.labels['app']
   - {name: least, over: pods, function: min, expression: existingPodInfo.requests.cpu}
 """
 
@@ -441,7 +445,7 @@ def test_a_plugin_says_what_its_document_says() -> None:
     (
         (
             "  matchConditions:\n  - {name: sized, expression: 'int(pod.metadata.labels[\"size\"]) < 3'}\n"
-            "  preFilter:\n" "  - {name: small, expression: 'false'}\n"
+            "  preFilter:\n  - {name: small, expression: 'false'}\n"
         ),
         "matchConditions",
     ),

@@ -193,14 +193,14 @@ def test_a_reference_to_another_place_is_refused_where_it_stands(keyword: str, r
         "{pattern: '(?=a)'}",
         (
             "a.yaml:8:27: not a JSON Schema: `pattern` is not a pattern that RE2 knows: error parsing regexp: invalid "
-            "perl " "operator: (?=: `(?=a)`"
+            "perl operator: (?=: `(?=a)`"
         ),
     ),
     (
         "{patternProperties: {'(': {}}}",
         (
             "a.yaml:8:43: not a JSON Schema: `patternProperties.(` is not a pattern that RE2 knows: error parsing "
-            "regexp: " "missing ): (: `(`"
+            "regexp: missing ): (: `(`"
         ),
     ),
     ("{$ref: '#'}", "a.yaml:8:17: not a JSON Schema: `the schema` leads back to itself without a step into the value"),
@@ -341,6 +341,6 @@ def test_a_text_that_is_too_long_for_a_pattern_is_a_complaint() -> None:
     assert complaints("{a: " + "é" * 300 + "}", "{properties: {a: {pattern: '(?i)\\pL{190}'}}}") == [
         (
             "a.yaml:7:3: `the document`: a text of 300 characters is too long for the pattern `(?i)\\pL{190}`: "
-            "simplify " "the schema"
+            "simplify the schema"
         ),
     ]

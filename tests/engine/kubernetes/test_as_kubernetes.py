@@ -1,4 +1,4 @@
-"""Classes of expressions in which this engine differed from Kubernetes' own, held to its sources (cel-go, apiserver)."""
+"""Classes of expressions in which this engine differed from Kubernetes' own, held to its sources."""
 
 from __future__ import annotations
 

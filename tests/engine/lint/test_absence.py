@@ -128,7 +128,7 @@ def test_a_read_that_nothing_guards_is_found(expression: str):
     "pod.spec.containers.all(c, has(c.resources.requests.cpu) && c.resources.requests.cpu != '1' && nodeInfo.pods > 1)",
     (
         "pod.spec.containers.all(c, 'cpu' in c.resources.requests && c.resources.requests['cpu'] != '1' && "
-        "nodeInfo.pods > " "1)"
+        "nodeInfo.pods > 1)"
     ),
     "pod.spec.?nodeSelector[?'pool'].optMap(p, p == nodeInfo.zone).orValue(true)",
 ])

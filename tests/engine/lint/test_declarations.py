@@ -1,4 +1,4 @@
-"""Keys that are misspelt, aggregates that nothing reads, params that no function can read, and fractions that are lost."""
+"""Misspelt keys, aggregates that nothing reads, params that no function can read, and fractions that are lost."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_what_mixes_units_or_compares_with_an_absurd_number_is_found(expression:
     "(double(usage.cpu) / double(allocatable.cpu) + double(usage.memory) / double(allocatable.memory)) * 50.0 < 70.0",
     (
         "(double(usage.cpu) / double(allocatable.cpu) + double(usage.memory) / double(allocatable.memory)) / 2.0 * "
-        "100.0 < " "70.0"
+        "100.0 < 70.0"
     ),
     "percent(usage.cpu, allocatable.cpu) - percent(usage.memory, allocatable.memory) < 20",
     "double(usage.cpu) / double(allocatable.cpu) - double(usage.memory) / double(allocatable.memory) < 0.2",

@@ -158,7 +158,7 @@ profiles:
     (
         (
             "profiles: [{schedulerName: a}, {schedulerName: b, plugins: {queueSort: {disabled: [{name: Sort}], "
-            "enabled: " "" "[{name: OtherSort}]}}}]"
+            "enabled: [{name: OtherSort}]}}}]"
         ),
         [
             (

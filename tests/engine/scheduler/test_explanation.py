@@ -102,7 +102,7 @@ def test_a_pod_that_is_refused_as_a_whole_says_why_and_what_would_help():
         "no node fits shop/p: 0 of 2 nodes pass",
         (
             "  0/2 nodes are available: too large. preemption: 0/2 nodes are available: 2 No preemption victims found "
-            "for " "incoming pod."
+            "for incoming pod."
         ),
         "",
         "2 of 2 nodes refused",

@@ -300,7 +300,9 @@ kind: SchedulerPlugin
 metadata: {name: big-enough}
 spec:
   filter:
-  - {name: cpu, expression: allocatable.cpu - requested.cpu >= 4000, messageExpression: "string(allocatable.cpu - requested.cpu) + 'm'"}
+  - name: cpu
+    expression: allocatable.cpu - requested.cpu >= 4000
+    messageExpression: string(allocatable.cpu - requested.cpu) + 'm'
 """
 
 

@@ -114,7 +114,9 @@ spec:
   variables:
   - {name: odd, expression: "pod.metadata.name.endsWith('1') || podInfo.name.endsWith('3')"}
   filter: [{name: name, expression: "!variables.odd || nodeInfo.pods < 1"}]
-  score: [{name: phase, expression: "has(pod.status.phase) && pod.status.phase == 'Pending' ? nodeInfo.pods * 10 : 50 - nodeInfo.pods"}]
+  score:
+  - name: phase
+    expression: "has(pod.status.phase) && pod.status.phase == 'Pending' ? nodeInfo.pods * 10 : 50 - nodeInfo.pods"
 """
 CONFIGURATION = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -436,8 +438,8 @@ def test_a_question_that_says_its_answer_spares_the_plugin_but_for_the_reasons()
         lambda rows: np.ones(NODES + 1, np.bool_),
         [
             (
-                "the plugin `Counts` at `filter`: the answer of its question is of no use: TypeError: it must be 90 values "
-                "of bool, not bool of shape (91,)"
+                "the plugin `Counts` at `filter`: the answer of its question is of no use: TypeError: it must be 90 "
+                "values of bool, not bool of shape (91,)"
             ),
         ],
     ),
@@ -446,7 +448,7 @@ def test_a_question_that_says_its_answer_spares_the_plugin_but_for_the_reasons()
         [
             (
                 "the plugin `Counts` at `filter`: the answer of its question is of no use: TypeError: it must be 90 "
-                "values " "of bool, not int64 of shape (90,)"
+                "values of bool, not int64 of shape (90,)"
             ),
         ],
     ),
@@ -455,7 +457,7 @@ def test_a_question_that_says_its_answer_spares_the_plugin_but_for_the_reasons()
         [
             (
                 "the plugin `Counts` at `filter`: the answer of its question is of no use: AttributeError: 'list' "
-                "object " "has no attribute 'dtype'"
+                "object has no attribute 'dtype'"
             ),
         ],
     ),
@@ -464,7 +466,7 @@ def test_a_question_that_says_its_answer_spares_the_plugin_but_for_the_reasons()
         [
             (
                 "the plugin `Counts` at `filter`: the answer of its question is of no use: ZeroDivisionError: division "
-                "by " "zero"
+                "by zero"
             ),
         ],
     ),

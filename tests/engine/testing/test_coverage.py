@@ -60,7 +60,7 @@ def test_what_is_short_cut_was_not_seen(load):
     found = reports(load, "- {name: one, pod: {}, filter: pass}\n")
     assert missed(found) == [
         ("variables.unread", "1 + 1", "evaluated"),
-        ("filter.rule",(
+        ("filter.rule", (
             "nodeInfo.unschedulable || !(variables.used > 5000 && pod.spec.containers.all(c, c.name != "
             "'x'))"
         ),

@@ -60,7 +60,7 @@ def test_a_question_that_holds_passes():
         {"answer": lambda snapshot, rows: np.zeros(len(rows), np.bool_)},
         (
             r"the answer of the question of default/p at `filter` is False on a, and the plugin says True \(and so on "
-            r"1 " r"more nodes\)"
+            r"1 more nodes\)"
         ),
     ),
     (

@@ -65,7 +65,7 @@ def test_a_false_check_an_error_and_what_nobody_asked_are_never_taken_for_each_o
             "filter of `hot`: fail of `open` | fail of `below`: cpu at 90",
             (
                 "filter of `blind`: fail of `below` | error of `below` (NoMetric): no metric of the node, or an "
-                "expired " "one"
+                "expired one"
             ),
         ],
         "not its business": ["filter of `cool`: pass | skip"],
