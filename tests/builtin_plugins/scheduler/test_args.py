@@ -1,4 +1,4 @@
-"""An argument that a plugin takes changes how it decides, or is reported where it stands: none is ignored in silence."""
+"""An argument that a plugin takes changes how it decides, or is reported where it stands: none is ignored silently."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ from koordpolicy.engine.scheduler import configuration
 from koordpolicy.engine.source import Source
 
 BY_NAME = {plugin.name: plugin for plugin in PLUGINS}
-TERM = {"matchExpressions": [{"key": "a", "operator": "In", "values": ["x"]}], "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
+TERM = {
+    "matchExpressions": [{"key": "a", "operator": "In", "values": ["x"]}],
+    "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}],
+}
 RATIO = {"type": "RequestedToCapacityRatio", "resources": [{"name": "cpu", "weight": 3}],
          "requestedToCapacityRatio": {"shape": [{"utilization": 7, "score": 0}, {"utilization": 90, "score": 9}]}}
 ALLOCATION = {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 3}]}
@@ -36,7 +39,9 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
         "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [TERM]},
         "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 7, "preference": TERM}],
     }},
-    "NodeResourcesFit": {"ignoredResources": ["a.example/b"], "ignoredResourceGroups": ["a.example"], "scoringStrategy": RATIO},
+    "NodeResourcesFit": {
+        "ignoredResources": ["a.example/b"], "ignoredResourceGroups": ["a.example"], "scoringStrategy": RATIO,
+    },
     "VolumeBinding": {"bindTimeoutSeconds": 5, "shape": [{"utilization": 1, "score": 2}]},
     "PodTopologySpread": {"defaultingType": "List", "defaultConstraints": [{
         "maxSkew": 3, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2,
@@ -44,18 +49,24 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     }]},
     "InterPodAffinity": {"hardPodAffinityWeight": 7, "ignorePreferredTermsOfExistingPods": True},
     "LoadAwareScheduling": {
-        "filterExpiredNodeMetrics": False, "enableScheduleWhenNodeMetricsExpired": True, "nodeMetricExpirationSeconds": 7,
-        "resourceWeights": {"cpu": 7}, "dominantResourceWeight": 7, "usageThresholds": {"cpu": 7}, "prodUsageThresholds": {"cpu": 7},
+        "filterExpiredNodeMetrics": False, "enableScheduleWhenNodeMetricsExpired": True,
+        "nodeMetricExpirationSeconds": 7,
+        "resourceWeights": {"cpu": 7}, "dominantResourceWeight": 7, "usageThresholds": {"cpu": 7},
+        "prodUsageThresholds": {"cpu": 7},
         "prodUsageIncludeSys": True, "scoreAccordingProdUsage": True, "estimatedScalingFactors": {"cpu": 7},
         "estimatedSecondsAfterPodScheduled": 7, "estimatedSecondsAfterInitialized": 7, "allowCustomizeEstimation": True,
         "aggregated": {"usageThresholds": {"cpu": 7}, "usageAggregationType": "p95", "usageAggregatedDuration": "7s",
                        "scoreAggregationType": "p99", "scoreAggregatedDuration": "7s"},
         "supportedResources": ["a.example/b"], "estimator": "defaultEstimator",
     },
-    "FragmentationGradient": {"typicalPods": [{"cpuMilli": 7, "gpuMilli": 7, "gpus": 7, "models": ["a"], "probability": 0.7}]},
+    "FragmentationGradient": {
+        "typicalPods": [{"cpuMilli": 7, "gpuMilli": 7, "gpus": 7, "models": ["a"], "probability": 0.7}],
+    },
     "DeviceShare": {
         "allocator": "a", "scoringStrategy": ALLOCATION, "disableDeviceNUMATopologyAlignment": True,
-        "gpuSharedResourceTemplatesConfig": {"configMapNamespace": "a", "configMapName": "b", "matchedResources": ["c"]},
+        "gpuSharedResourceTemplatesConfig": {
+            "configMapNamespace": "a", "configMapName": "b", "matchedResources": ["c"],
+        },
         "gpuShareUnsupportedModels": [{"vendor": "a", "model": "b"}],
     },
     "GpuShare": {"select": "random"},
@@ -66,14 +77,17 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "ImageLocality": {"sizes": "EachNode"},
     "DefaultPreemption": {"minCandidateNodesPercentage": 7, "minCandidateNodesAbsolute": 7},
     "ElasticQuota": {
-        "delayEvictTime": "7s", "revokePodInterval": "7s", "defaultQuotaGroupMax": {"cpu": "7"}, "systemQuotaGroupMax": {"cpu": "7"},
-        "quotaGroupNamespace": "a", "monitorAllQuotas": True, "enableCheckParentQuota": True, "enableRuntimeQuota": False,
+        "delayEvictTime": "7s", "revokePodInterval": "7s", "defaultQuotaGroupMax": {"cpu": "7"},
+        "systemQuotaGroupMax": {"cpu": "7"},
+        "quotaGroupNamespace": "a", "monitorAllQuotas": True, "enableCheckParentQuota": True,
+        "enableRuntimeQuota": False,
         "enableMinQuotaScale": False, "disableDefaultQuotaPreemption": False, "enableQueueHint": True,
         "quotaSnapshotUpdateInterval": "7s", "hookPlugins": [{"key": "a", "factoryKey": "b", "factoryArgs": "c"}],
     },
     "SchedulingHint": {"maxHintNodes": 7},
     "Reservation": {
-        "enablePreemption": True, "minCandidateNodesPercentage": 7, "minCandidateNodesAbsolute": 7, "controllerWorkers": 7,
+        "enablePreemption": True, "minCandidateNodesPercentage": 7, "minCandidateNodesAbsolute": 7,
+        "controllerWorkers": 7,
         "gcDurationSeconds": 7, "gcIntervalSeconds": 7, "resyncIntervalSeconds": 7, "disableGarbageCollection": True,
         "preAllocationConfig": {"enableClusterMode": True, "clusterLabelKey": "a", "clusterPriorityAnnotationKey": "b",
                                 "preferNoPreAllocatedPods": True},
@@ -100,8 +114,10 @@ NO_SUCH_FIELD = "_"
 _KNOWN = re.compile("the fields are (.*)$")
 
 
-def fields(check: Callable[[Mapping[str, Any]], object], wrap: Callable[[Any], Any] = lambda value: value) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of all fields that arguments may have: a complaint about an unknown field names those there are."""
+def fields(
+    check: Callable[[Mapping[str, Any]], object], wrap: Callable[[Any], Any] = lambda value: value,
+) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of all fields that arguments may have: a complaint about an unknown field names them all."""
     try:
         check(wrap({NO_SUCH_FIELD: 1}))
     except ValueError as error:
@@ -169,16 +185,25 @@ def made(plugin: Plugin, args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def attributes_read() -> frozenset[tuple[str, str]]:
-    """Return (owner, name) of all attributes that the plugins read, but for the functions that convert and check arguments."""
+    """Return (owner, name) of all attributes that plugins read outside of converting and checking arguments."""
     found = set()
     for file in Path(scheduler.__file__).parent.glob("*.py"):
         tree = ast.parse(file.read_text())
-        skipped = {node for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and each.name in ("convert", "validate")
-                   for node in ast.walk(each)} if file.name.endswith("_args.py") else set()
+        skipped = {
+            node
+            for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and each.name in ("convert", "validate")
+            for node in ast.walk(each)
+        } if file.name.endswith("_args.py") else set()
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node not in skipped:
                 owner = node.value
-                found.add((owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else "", node.attr))
+                found.add(
+                    (
+                        owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name)
+                        else "",
+                        node.attr,
+                    ),
+                )
     return frozenset(found)
 
 
@@ -189,7 +214,11 @@ def is_read(name: str, before: Any, after: Any) -> bool:
     """Return whether what differs in an attribute of a plugin is read: of its arguments, field by field."""
     if name != "_args":
         return ("self", name) in READ
-    return any((owner, each) in READ for each in before if before[each] != after.get(each) for owner in ("_args", "args", "self"))
+    return any(
+        (owner, each) in READ
+        for each in before if before[each] != after.get(each)
+        for owner in ("_args", "args", "self")
+    )
 
 
 def test_the_examples_have_every_argument_of_every_plugin() -> None:
@@ -198,10 +227,14 @@ def test_the_examples_have_every_argument_of_every_plugin() -> None:
 
 
 @pytest.mark.parametrize(("name", "path"), ALL, ids=[f"{name}-{'.'.join(path)}" for name, path in ALL])
-def test_an_argument_has_an_effect_or_is_reported(name: str, path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_argument_has_an_effect_or_is_reported(
+    name: str, path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch,
+) -> None:
     plugin, args = BY_NAME[name], EXAMPLES[name]
     if name == "ElasticQuota":  # its hooks are made by factories that others bring
-        monkeypatch.setattr("koordpolicy.builtin_plugins.scheduler.elastic_quota.ElasticQuota._hook", lambda *_: lambda given: given)
+        monkeypatch.setattr(
+            "koordpolicy.builtin_plugins.scheduler.elastic_quota.ElasticQuota._hook", lambda *_: lambda given: given,
+        )
     ignored = plugin.ignored_args(args) if plugin.ignored_args is not None else {}
     names = {re.sub(r"\[\d+\]", "", each) for each in ignored}
     reported = any(".".join(path[:length]) in names for length in range(1, len(path) + 1))
@@ -217,8 +250,10 @@ def test_an_argument_has_an_effect_or_is_reported(name: str, path: tuple[str, ..
 
 @pytest.mark.parametrize(("name", "path"), [
     ("VolumeBinding", "bindTimeoutSeconds"), ("VolumeBinding", "shape"), ("DeviceShare", "allocator"),
-    ("ElasticQuota", "quotaGroupNamespace"), ("ElasticQuota", "quotaSnapshotUpdateInterval"), ("Reservation", "controllerWorkers"),
-    ("Reservation", "reservationSelectorIndex"), ("Coscheduling", "controllerWorkers"), ("Coscheduling", "skipCheckScheduleCycle"),
+    ("ElasticQuota", "quotaGroupNamespace"), ("ElasticQuota", "quotaSnapshotUpdateInterval"),
+    ("Reservation", "controllerWorkers"),
+    ("Reservation", "reservationSelectorIndex"), ("Coscheduling", "controllerWorkers"),
+    ("Coscheduling", "skipCheckScheduleCycle"),
     ("NodeNUMAResource", "numaScoringStrategy.resources"),
 ])
 def test_an_argument_without_effect_is_reported_where_it_stands(name: str, path: str) -> None:
@@ -229,12 +264,16 @@ def test_an_argument_without_effect_is_reported_where_it_stands(name: str, path:
         value = value[step]
     for step in reversed(path.split(".")):
         value = {step: value} if step != "numaScoringStrategy" else {step: {**value, "type": "MostAllocated"}}
-    assert told(name, value) == [(path.rsplit(".", 1)[-1], f"pluginConfig[0].args.{path} has no effect: {plugin.ignored_args(value)[path]}")]
+    assert told(name, value) == [
+        (path.rsplit(".", 1)[-1], f"pluginConfig[0].args.{path} has no effect: {plugin.ignored_args(value)[path]}"),
+    ]
 
 
 @pytest.mark.parametrize(("name", "args"), [
-    ("VolumeBinding", {"bindTimeoutSeconds": 600}), ("Reservation", {"controllerWorkers": 1, "reservationSelectorIndex": {"enabled": False}}),
-    ("Coscheduling", {"controllerWorkers": 1, "skipCheckScheduleCycle": False}), ("NodeNUMAResource", {"numaScoringStrategy": ALLOCATION, "scoringStrategy": ALLOCATION}),
+    ("VolumeBinding", {"bindTimeoutSeconds": 600}),
+    ("Reservation", {"controllerWorkers": 1, "reservationSelectorIndex": {"enabled": False}}),
+    ("Coscheduling", {"controllerWorkers": 1, "skipCheckScheduleCycle": False}),
+    ("NodeNUMAResource", {"numaScoringStrategy": ALLOCATION, "scoringStrategy": ALLOCATION}),
     ("ElasticQuota", {"quotaGroupNamespace": "koordinator-system", "quotaSnapshotUpdateInterval": "120s"}),
     ("NodeResourcesFit", {"scoringStrategy": RATIO}),
 ])
@@ -243,14 +282,26 @@ def test_an_argument_that_says_what_is_done_anyway_is_not_reported(name: str, ar
 
 
 def test_a_shape_that_another_strategy_does_not_read_is_reported() -> None:
-    assert told("NodeResourcesFit", {"scoringStrategy": {**RATIO, "type": "MostAllocated"}}) == [(
-        "requestedToCapacityRatio",
-        "pluginConfig[0].args.scoringStrategy.requestedToCapacityRatio has no effect: `scoringStrategy.type` is `MostAllocated`, not `RequestedToCapacityRatio`")]
+    assert told("NodeResourcesFit", {"scoringStrategy": {**RATIO, "type": "MostAllocated"}}) == [
+        (
+            "requestedToCapacityRatio",
+            (
+                "pluginConfig[0].args.scoringStrategy.requestedToCapacityRatio has no effect: `scoringStrategy.type` "
+                "is `MostAllocated`, not `RequestedToCapacityRatio`"
+            ),
+        ),
+    ]
 
 
 @pytest.mark.parametrize(("point", "name", "wanted"), [
-    ("filter", "NodeAffinity", [("weight", "plugins.filter.enabled: the weight of `NodeAffinity` has no effect: nothing is scored there")]),
-    ("multiPoint", "NodeName", [("weight", "plugins.multiPoint.enabled: the weight of `NodeName` has no effect: nothing is scored there")]),
+    (
+        "filter", "NodeAffinity",
+        [("weight", "plugins.filter.enabled: the weight of `NodeAffinity` has no effect: nothing is scored there")],
+    ),
+    (
+        "multiPoint", "NodeName",
+        [("weight", "plugins.multiPoint.enabled: the weight of `NodeName` has no effect: nothing is scored there")],
+    ),
     ("multiPoint", "NodeAffinity", []), ("score", "NodeAffinity", []),
 ])
 def test_a_weight_where_nothing_is_scored_is_reported(point: str, name: str, wanted: list[tuple[str, str]]) -> None:
@@ -267,4 +318,7 @@ def told_of(profile: Mapping[str, Any], about: str) -> list[tuple[str, str]]:
     source = Source("s.yaml", repr({**head, "profiles": [profile]}).replace("True", "true").replace("False", "false"))
     assert to_plain(read_nodes(source)[0])["profiles"] == [profile]
     found = configuration.read(source, Registry.of(PLUGINS, generation=1)).warnings
-    return [(source.text[each.span.start:each.span.end].strip("'"), each.message) for each in found if each.span and about in each.message]
+    return [
+        (source.text[each.span.start:each.span.end].strip("'"), each.message)
+        for each in found if each.span and about in each.message
+    ]

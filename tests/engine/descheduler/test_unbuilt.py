@@ -76,8 +76,12 @@ def test_the_arguments_that_count_as_built_are_those_that_are_read() -> None:
 
 def test_the_arguments_of_default_evictor_that_count_as_built_are_those_that_are_read() -> None:
     owner = {"kind": "ReplicaSet", "name": "r", "uid": "u"}
-    pod = {"metadata": {"name": "p", "namespace": "n", "ownerReferences": [owner]}, "spec": {"containers": [{"name": "c"}],
-           "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}}
+    pod = {
+        "metadata": {"name": "p", "namespace": "n", "ownerReferences": [owner]},
+        "spec": {
+            "containers": [{"name": "c"}], "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
+        },
+    }
     cluster, read = Cluster(), set()
     cluster.upsert({"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "1"}}})
     for given in ({}, {"nodeFit": True}, {"podProtections": {"extraEnabled": ["PodsWithPVC"], "config": {
@@ -115,7 +119,8 @@ def test_every_field_of_the_arguments_of_low_node_load_decides_something() -> No
     internal = complete("LowNodeLoad", {})
     changed = {
         "paused": True, "dryRun": True, "numberOfNodes": 7, "nodeMetricExpirationSeconds": 7, "nodeFit": False,
-        "evictableNamespaces": {"include": ["a"]}, "podSelectors": [{"name": "a", "selector": {"matchLabels": {"a": "b"}}}],
+        "evictableNamespaces": {"include": ["a"]},
+        "podSelectors": [{"name": "a", "selector": {"matchLabels": {"a": "b"}}}],
         "detectorCacheTimeout": "7s", "nodePools": [{"name": "a"}], "nodeSelector": {"matchLabels": {"a": "b"}},
         "useDeviationThresholds": True, "lowThresholds": {"cpu": 7}, "highThresholds": {"cpu": 7},
         "prodLowThresholds": {"cpu": 7}, "prodHighThresholds": {"cpu": 7}, "resourceWeights": {"cpu": 7},
