@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from .escaping import one_line, visible
+from koordpolicy.engine.escaping import one_line, visible
 
 _INDENT: Final = "  "
 _GAP: Final = "  "

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from .escaping import one_line, visible
+from koordpolicy.engine.escaping import one_line, visible
 
 _EXCERPT_WIDTH = 160
 _MESSAGE_WIDTH = 1000

@@ -15,11 +15,11 @@ from koordpolicy.engine.cli.explain import explain
 from koordpolicy.engine.cli.scheduler import schedule_pending, show_placements, show_unplaced
 from koordpolicy.engine.cli.terminal import bar, heading, table, write, write_finding
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.points import Framework
-from koordpolicy.engine.registry import Live
-from koordpolicy.engine.scheduler.cycle import Settings
-from koordpolicy.engine.scheduler.explanation import explain_decision
-from koordpolicy.engine.scheduler.profile import ProfileSpec
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.framework.registry import Live
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.explain.explanation import explain_decision
+from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
 
 HERE = Path(__file__).parent
 CLUSTER = str(HERE / "cluster" / "cluster.yaml")

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.engine.scheduler.reservations import follow
+from koordpolicy.engine.scheduler.extensions.reservations import follow
 from koordpolicy.engine.testing import kit
 
 _TABLE = {plugin.name: plugin for plugin in PLUGINS}

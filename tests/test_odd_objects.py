@@ -22,16 +22,16 @@ from hypothesis import strategies as st
 from koordpolicy.__main__ import builtins
 from koordpolicy.builtin_plugins.scheduler import KOORDINATOR_PLUGINS, PLUGINS
 from koordpolicy.engine.cli.composition import registry_of
-from koordpolicy.engine.cluster.listing import Listing, apply
 from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.sources.listing import Listing, apply
 from koordpolicy.engine.descheduler import config
 from koordpolicy.engine.descheduler.documents import Memory
 from koordpolicy.engine.descheduler.framework import build_profiles, run_cycle
-from koordpolicy.engine.registry import Live
-from koordpolicy.engine.scheduler.cycle import Settings
-from koordpolicy.engine.scheduler.explanation import explain_decision, look_into
-from koordpolicy.engine.scheduler.loop import SchedulingLoop
-from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
+from koordpolicy.engine.framework.registry import Live
+from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.explain.explanation import explain_decision, look_into
+from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
 
 ROOT = Path(__file__).parents[1]
 NOW = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z

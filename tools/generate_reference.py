@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from koordpolicy.engine import points
 from koordpolicy.engine.cel import library
-from koordpolicy.engine.cel.environment import Function, Overload
-from koordpolicy.engine.cel.types import Type
+from koordpolicy.engine.cel.check.environment import Function, Overload
+from koordpolicy.engine.cel.check.types import Type
+from koordpolicy.engine.framework import points
+from koordpolicy.engine.framework.plugin import FRAMEWORKS
 from koordpolicy.engine.kubernetes import library as kubernetes_library
-from koordpolicy.engine.plugins import FRAMEWORKS
 
 PROJECT: Final = Path(__file__).parents[1]
 SCHEMAS: Final = PROJECT / "schemas" / "v1alpha2"
@@ -163,7 +163,7 @@ def write_points() -> str:
     """Return the page of extension points, places of expressions, variables and types."""
     parts: list[list[str]] = [[
         "When who is asked, what an expression sees there, what it must yield, and what an error means. The table is",
-        "`engine/points.py`; compiler, frameworks and this page read it.",
+        "`engine/framework/points.py`; compiler, frameworks and this page read it.",
     ]]
     titles = {
         points.Framework.SCHEDULER: "Scheduler", points.Framework.QOS: "QoS manager",

@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import Any, Final
 
 from koordpolicy.engine.cluster.kinds import Read
-from koordpolicy.engine.points import Framework, Point
-from koordpolicy.engine.registry import Plugin
+from koordpolicy.engine.framework.points import Framework, Point
+from koordpolicy.engine.framework.registry import Plugin
 
 
 def _plugin(

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.pods import AssignedPods, NodeFit, annotations_of, labels_of, moment, owners_of
 from koordpolicy.engine.documents import parse_duration
+from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.kubernetes.selectors import matches_labels
-from koordpolicy.engine.points import Refusal
 
 _EVICT: Final = "descheduler.alpha.kubernetes.io/evict"
 _PREFER_NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"

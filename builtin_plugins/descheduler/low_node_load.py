@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from koordpolicy.engine.cel.frame import Rows
-from koordpolicy.engine.cluster.pods import PodInfo, ResourceList, resource_list
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, resource_list
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.anomaly import Detectors
 from koordpolicy.engine.descheduler.arguments import LowNodeLoadArgs, NodePool, complete, read_low_node_load
 from koordpolicy.engine.descheduler.pods import NodeFit, eviction_order, labels_of, moment
 from koordpolicy.engine.explanation import Finding
+from koordpolicy.engine.framework.plugin import Evictor
+from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.kubernetes.selectors import matches_labels
 from koordpolicy.engine.kubernetes.vocabulary import PROD, RAW_ALLOCATABLE_ANNOTATION
-from koordpolicy.engine.plugins import Evictor
-from koordpolicy.engine.points import Refusal
 
 _PODS: Final = "pods"
 _SECOND: Final = 1_000_000_000

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
-from koordpolicy.engine.points import Framework, Point
-from koordpolicy.engine.registry import Plugin
+from koordpolicy.engine.framework.points import Framework, Point
+from koordpolicy.engine.framework.registry import Plugin
 
 
 def _plugin(name: str, module: str, description: str, *, enabled: bool) -> Plugin:

@@ -1,7 +1,7 @@
 """BECPUSuppress: keeps a node's CPU usage near a threshold by bounding all best-effort pods together.
 
 The behaviour is koordlet's (cpu_suppress.go); it reads `spec.resourceUsedThresholdWithBE` of the node's NodeSLO and the
-annotations of its NodeResourceTopology. The arithmetic of the bound itself is `koordpolicy.engine.qos.suppression`.
+annotations of its NodeResourceTopology. The arithmetic of the bound itself is `engine.agent.qos_manager.suppression`.
 """
 
 from __future__ import annotations
@@ -10,18 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from koordpolicy.engine.cel.values import EvaluationError
-from koordpolicy.engine.cluster.pods import PodInfo, canonical_amount
-from koordpolicy.engine.explanation import Finding
-from koordpolicy.engine.kubernetes.vocabulary import (
-    BE,
-    NODE_RESERVATION_ANNOTATION,
-    RESOURCE_STATUS_ANNOTATION,
-    kubernetes_qos_class,
-    raw_qos_class,
-)
-from koordpolicy.engine.plugins import Adjustment, Readings
-from koordpolicy.engine.qos.suppression import (
+from koordpolicy.engine.agent.qos_manager.suppression import (
     CPUSET_FILE,
     QUOTA_FILE,
     Topology,
@@ -34,6 +23,17 @@ from koordpolicy.engine.qos.suppression import (
     recover_quota,
     set_cpus,
     set_quota,
+)
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
+from koordpolicy.engine.explanation import Finding
+from koordpolicy.engine.framework.plugin import Adjustment, Readings
+from koordpolicy.engine.kubernetes.vocabulary import (
+    BE,
+    NODE_RESERVATION_ANNOTATION,
+    RESOURCE_STATUS_ANNOTATION,
+    kubernetes_qos_class,
+    raw_qos_class,
 )
 
 _DEFAULT_THRESHOLD: Final = 65

@@ -13,9 +13,9 @@ from importlib import import_module
 from typing import Any, Final
 
 from koordpolicy.engine.cluster.kinds import Json, Read
+from koordpolicy.engine.framework.points import Framework, Point
+from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.kubernetes.vocabulary import POD_GROUP_LABEL, QUOTA_NAME_LABEL
-from koordpolicy.engine.points import Framework, Point
-from koordpolicy.engine.registry import Plugin
 
 
 def _with_volume(*kinds: str) -> Callable[[Json], bool]:

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from koordpolicy.engine.cel.checked import Path
-from koordpolicy.engine.cel.frame import Rows
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cel.check.checked_ast import Path
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.plugins import (
+from koordpolicy.engine.framework.plugin import (
     SKIP,
     Changed,
     CycleState,
@@ -30,8 +30,8 @@ from koordpolicy.engine.plugins import (
     Skip,
     Wait,
 )
-from koordpolicy.engine.points import HIGHEST_SCORE, Code, Refusal, Scores
-from koordpolicy.engine.scheduler.reservations import reserve_pod_of
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, Code, Refusal, Scores
+from koordpolicy.engine.scheduler.extensions.reservations import reserve_pod_of
 
 from .coscheduling_args import ONCE_SATISFIED, check_args, convert, default_args, ignored_args
 from .coscheduling_controller import PodGroupStatus

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.metrics import nanoseconds
-from koordpolicy.engine.plugins import Handle
-from koordpolicy.engine.scheduler.times import rfc3339
+from koordpolicy.engine.cluster.objects.metrics import nanoseconds
+from koordpolicy.engine.framework.plugin import Handle
+from koordpolicy.engine.kubernetes.times import rfc3339
 
 from .coscheduling_gangs import Gang, Gangs
 

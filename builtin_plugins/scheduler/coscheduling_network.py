@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from koordpolicy.engine.cel.frame import Rows
-from koordpolicy.engine.cluster.pods import PodInfo, ResourceList
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.plugin import Plan
+from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.kubernetes.selectors import matches_node, tolerates, untolerated
-from koordpolicy.engine.plugins import Plan
-from koordpolicy.engine.points import Refusal
 
 from .annotations import labels_of
 from .coscheduling_gangs import GangGroup, Gangs

@@ -12,13 +12,13 @@ from typing import Final
 
 import numpy as np
 
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
+from koordpolicy.engine.framework.plugin import Handle, Nomination, Refused
+from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.kubernetes.vocabulary import PREEMPTIBLE_LABEL
-from koordpolicy.engine.plugins import Handle, Nomination, Refused
-from koordpolicy.engine.points import Refusal
-from koordpolicy.engine.scheduler.messages import unavailable
-from koordpolicy.engine.scheduler.reservations import is_reserve_pod
+from koordpolicy.engine.scheduler.cycle.messages import unavailable
+from koordpolicy.engine.scheduler.extensions.reservations import is_reserve_pod
 
 from .annotations import labels_of
 from .coscheduling_gangs import GangGroup, Gangs, gang_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from koordpolicy.engine.cluster.pods import PodInfo
-from koordpolicy.engine.plugins import CycleState, Handle
-from koordpolicy.engine.points import Code, Refusal
-from koordpolicy.engine.scheduler.args import no_args
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.plugin import CycleState, Handle
+from koordpolicy.engine.framework.points import Code, Refusal
+from koordpolicy.engine.scheduler.profiles.args import no_args
 
 
 class DefaultBinder:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from koordpolicy.engine.cel.checked import Path
-from koordpolicy.engine.cel.frame import Rows
-from koordpolicy.engine.cluster.pods import PodInfo, ResourceList
+from koordpolicy.engine.cel.check.checked_ast import Path
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.plugin import SKIP, CycleState, Handle, Skip, TopologyHint
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
 from koordpolicy.engine.kubernetes.quantity import Quantity
 from koordpolicy.engine.kubernetes.vocabulary import (
     DEVICE_ALLOCATED_ANNOTATION,
@@ -24,14 +26,12 @@ from koordpolicy.engine.kubernetes.vocabulary import (
     GPU_PARTITION_POLICY_LABEL,
     GPU_VENDOR_LABEL,
 )
-from koordpolicy.engine.plugins import SKIP, CycleState, Handle, Skip, TopologyHint
-from koordpolicy.engine.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
-from koordpolicy.engine.scheduler.cycle import ReservedDevices
-from koordpolicy.engine.scheduler.distinct import DistinctAnswers
-from koordpolicy.engine.scheduler.kept import KeptRows
-from koordpolicy.engine.scheduler.normalize import normalize_by_max
-from koordpolicy.engine.scheduler.reservations import is_reserve_pod
-from koordpolicy.engine.scheduler.topology import affinities_of, affinity_of, mask_of, masks
+from koordpolicy.engine.scheduler.cycle.normalize import normalize_by_max
+from koordpolicy.engine.scheduler.cycle.schedule_one import ReservedDevices
+from koordpolicy.engine.scheduler.extensions.reservations import is_reserve_pod
+from koordpolicy.engine.scheduler.extensions.topology import affinities_of, affinity_of, mask_of, masks
+from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
+from koordpolicy.engine.scheduler.result_cache.kept import KeptRows
 
 from .annotations import annotations_of, is_hinted, labels_of, write_annotation
 from .device_share_adaption import GATE, ISOLATION_LABEL, AdaptionError, Bound, adapt
@@ -72,7 +72,7 @@ from .resource_scoring import AllocationScorer
 from .row_refusals import RowRefusals
 
 if TYPE_CHECKING:
-    from koordpolicy.engine.plugins import Event
+    from koordpolicy.engine.framework.plugin import Event
 
 HINT_SCORE: Final = 500
 """What a topology hint counts that leaves the choice of devices as it would be anyway: more than those of cpus."""

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.metrics import NANOSECONDS, nanoseconds
+from koordpolicy.engine.cluster.objects.metrics import NANOSECONDS, nanoseconds
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.plugin import Client
+from koordpolicy.engine.kubernetes.times import rfc3339
 from koordpolicy.engine.kubernetes.vocabulary import GPU_CORE, GPU_MEMORY, GPU_MODEL_LABEL, GPU_VENDOR_LABEL
-from koordpolicy.engine.plugins import Client
-from koordpolicy.engine.scheduler.times import rfc3339
 
 from .annotations import annotations_of, labels_of
 from .device_share_allocation import Allocation, Given

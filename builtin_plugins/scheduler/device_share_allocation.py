@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.pods import ResourceList
+from koordpolicy.engine.cluster.objects.pods import ResourceList
+from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.kubernetes.selectors import matches_labels
 from koordpolicy.engine.kubernetes.vocabulary import GPU_MEMORY, GPU_MEMORY_RATIO, GPU_MODEL_LABEL, GPU_VENDOR_LABEL
-from koordpolicy.engine.points import Code, Refusal
 
 from .annotations import labels_of
 from .device_share_devices import (

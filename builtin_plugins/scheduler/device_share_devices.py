@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.pods import PodInfo, ResourceList, canonical_amount
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, canonical_amount
 from koordpolicy.engine.kubernetes.quantity import Quantity
 from koordpolicy.engine.kubernetes.selectors import matches_labels
 from koordpolicy.engine.kubernetes.vocabulary import (
@@ -21,7 +21,7 @@ from koordpolicy.engine.kubernetes.vocabulary import (
     GPU_PARTITION_POLICY_LABEL,
     GPU_VENDOR_LABEL,
 )
-from koordpolicy.engine.scheduler.reservations import allocated_uid
+from koordpolicy.engine.scheduler.extensions.reservations import allocated_uid
 
 from .annotations import annotations_of, json_object, labels_of
 from .device_share_requests import DEPRECATED, GPU_TYPE, SCOPE_LEVELS, TYPES, WantedDevices

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.pods import PodInfo, ResourceList
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.kubernetes.quantity import Quantity
 from koordpolicy.engine.kubernetes.selectors import check_selector
 from koordpolicy.engine.kubernetes.vocabulary import (

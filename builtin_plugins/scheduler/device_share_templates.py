@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from koordpolicy.engine.cluster.pods import ResourceList, canonical_amount
+from koordpolicy.engine.cluster.objects.pods import ResourceList, canonical_amount
 
 _KEY = "data.yaml"
 

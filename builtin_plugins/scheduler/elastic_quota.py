@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from koordpolicy.engine.cluster.metrics import nanoseconds
-from koordpolicy.engine.cluster.pods import PodInfo, ResourceList
-from koordpolicy.engine.cluster.rows import allocatable_of
+from koordpolicy.engine.cluster.objects.metrics import nanoseconds
+from koordpolicy.engine.cluster.objects.node_rows import allocatable_of
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.plugin import SKIP, CycleState, Event, Handle, Nomination, OnlyNodes, Refused, Skip
+from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.kubernetes.vocabulary import PREEMPTIBLE_LABEL, QUOTA_NAME_LABEL
-from koordpolicy.engine.plugins import SKIP, CycleState, Event, Handle, Nomination, OnlyNodes, Refused, Skip
-from koordpolicy.engine.points import Code, Refusal
 
 from .default_preemption import make_room
 from .elastic_quota_amounts import added, exceeded, masked, printed, subtracted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from koordpolicy.engine.cluster.pods import ResourceList
+from koordpolicy.engine.cluster.objects.pods import ResourceList
 from koordpolicy.engine.kubernetes.quantity import Format, Quantity
 
 

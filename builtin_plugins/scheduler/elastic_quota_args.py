@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.pods import ResourceList, resource_list
+from koordpolicy.engine.cluster.objects.pods import ResourceList, resource_list
 from koordpolicy.engine.documents import parse_duration
 
 from .strict_args import boolean, duration, listed, nested, quantities, read_args, text

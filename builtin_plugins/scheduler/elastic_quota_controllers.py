@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from koordpolicy.engine.cluster.pods import ResourceList
-from koordpolicy.engine.plugins import Handle
+from koordpolicy.engine.cluster.objects.pods import ResourceList
+from koordpolicy.engine.framework.plugin import Handle
 
 from .elastic_quota_amounts import added, exceeded, masked, quantities, subtracted
 from .elastic_quota_tree import DOMAIN, Quota, QuotaSpec, QuotaTree

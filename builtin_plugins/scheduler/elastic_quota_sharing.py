@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from koordpolicy.engine.cluster.pods import ResourceList
+from koordpolicy.engine.cluster.objects.pods import ResourceList
 
 
 @dataclass(frozen=True, slots=True)

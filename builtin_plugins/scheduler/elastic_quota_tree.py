@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.pods import ResourceList, mapping_at, resource_list
+from koordpolicy.engine.cluster.objects.pods import ResourceList, mapping_at, resource_list
 
 from .elastic_quota_amounts import added, largest, masked, quantities, subtracted, together
 from .elastic_quota_sharing import Share, redistribute, scale_minimums

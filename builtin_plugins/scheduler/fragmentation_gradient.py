@@ -13,14 +13,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from koordpolicy.engine.cel.frame import Rows
-from koordpolicy.engine.cluster.pods import WHOLE_DEVICE, DeviceRequest, PodInfo
-from koordpolicy.engine.cluster.rows import NodeRow
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.node_rows import NodeRow
+from koordpolicy.engine.cluster.objects.pods import WHOLE_DEVICE, DeviceRequest, PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.plugins import CycleState, Handle
-from koordpolicy.engine.points import HIGHEST_SCORE, Refusal, Scores
-from koordpolicy.engine.scheduler.cycle import ReservedDevices
-from koordpolicy.engine.scheduler.fragmentation import FragmentTable, TypicalPod
+from koordpolicy.engine.framework.plugin import CycleState, Handle
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, Refusal, Scores
+from koordpolicy.engine.scheduler.cycle.schedule_one import ReservedDevices
+from koordpolicy.engine.scheduler.extensions.fragmentation import FragmentTable, TypicalPod
 
 _PATHS: Final = frozenset({("allocatable", "cpu"), ("requested", "cpu"), ("devices",), ("nodeInfo", "gpuModel")})
 _FIELDS: Final = ("cpuMilli", "gpuMilli", "gpus")

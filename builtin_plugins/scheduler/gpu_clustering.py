@@ -12,12 +12,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpolicy.engine.cel.frame import Rows
-from koordpolicy.engine.cluster.pods import WHOLE_DEVICE, DeviceRequest, PodInfo
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import WHOLE_DEVICE, DeviceRequest, PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.plugins import CycleState, Handle
-from koordpolicy.engine.points import Scores
-from koordpolicy.engine.scheduler.args import no_args
+from koordpolicy.engine.framework.plugin import CycleState, Handle
+from koordpolicy.engine.framework.points import Scores
+from koordpolicy.engine.scheduler.profiles.args import no_args
 
 _PATHS: Final = frozenset({("nodeInfo", "pods")})
 _FULLNESS: Final = 25

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from koordpolicy.engine.cluster.pods import PodInfo
-from koordpolicy.engine.plugins import CycleState, Event
-from koordpolicy.engine.scheduler.reservations import is_reserve_pod
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.plugin import CycleState, Event
+from koordpolicy.engine.scheduler.extensions.reservations import is_reserve_pod
 
 from .annotations import annotations_of
 from .reservation_holdings import Reserved, restored_on

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from koordpolicy.engine.cluster.pods import PodInfo
-from koordpolicy.engine.plugins import Event
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.plugin import Event
 
 
 def is_of(event: Event, pod: PodInfo) -> bool:

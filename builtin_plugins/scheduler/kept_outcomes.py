@@ -9,11 +9,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpolicy.engine.cel.checked import Path
-from koordpolicy.engine.cel.frame import Rows
+from koordpolicy.engine.cel.check.checked_ast import Path
+from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.plugins import TopologyHint
-from koordpolicy.engine.points import Refusal
+from koordpolicy.engine.framework.plugin import TopologyHint
+from koordpolicy.engine.framework.points import Refusal
 
 from .row_refusals import RowRefusals
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.metrics import STATISTICS
+from koordpolicy.engine.cluster.objects.metrics import STATISTICS
 from koordpolicy.engine.documents import parse_duration
 
 from .strict_args import Read, boolean, integer, nested, read_args, text, texts

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from koordpolicy.engine.cluster.metrics import NANOSECONDS, NodeMetric, nanoseconds
-from koordpolicy.engine.cluster.pods import PodInfo, ResourceList, resource_list
-from koordpolicy.engine.cluster.rows import NodeRow
+from koordpolicy.engine.cluster.objects.metrics import NANOSECONDS, NodeMetric, nanoseconds
+from koordpolicy.engine.cluster.objects.node_rows import NodeRow
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, resource_list
 from koordpolicy.engine.documents import parse_duration
 from koordpolicy.engine.kubernetes.vocabulary import (
     BATCH_CPU,

@@ -16,19 +16,19 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpolicy.engine.cel.clauses import nearest
-from koordpolicy.engine.cel.frame import Rows
+from koordpolicy.engine.cel.explain.clauses import nearest
+from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.edits import Edit, request_edits, usage_edits
-from koordpolicy.engine.cluster.metrics import NANOSECONDS
-from koordpolicy.engine.cluster.pods import PodInfo
-from koordpolicy.engine.cluster.rows import NodeRow
+from koordpolicy.engine.cluster.objects.metrics import NANOSECONDS
+from koordpolicy.engine.cluster.objects.node_rows import NodeRow
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.documents import parse_duration
+from koordpolicy.engine.framework.plugin import CycleState, Handle
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, Point, Question, Refusal, Scores
 from koordpolicy.engine.kubernetes.vocabulary import PROD, RAW_ALLOCATABLE_ANNOTATION, USAGE_THRESHOLDS_ANNOTATION
-from koordpolicy.engine.plugins import CycleState, Handle
-from koordpolicy.engine.points import HIGHEST_SCORE, Answer, Code, Point, Question, Refusal, Scores
-from koordpolicy.engine.scheduler.distinct import DistinctAnswers
-from koordpolicy.engine.scheduler.kept import KeptColumns
+from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
+from koordpolicy.engine.scheduler.result_cache.kept import KeptColumns
 
 from .load_aware_args import check_args, convert, default_args
 from .load_aware_estimates import NEVER, PodAssignCache, Query, Vector, estimate_node, updated_at

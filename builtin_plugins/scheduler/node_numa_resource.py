@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpolicy.engine.cel.checked import Path
-from koordpolicy.engine.cel.frame import Rows
-from koordpolicy.engine.cluster.pods import PodInfo, ResourceList
+from koordpolicy.engine.cel.check.checked_ast import Path
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.plugin import SKIP, CycleState, Handle, Skip, TopologyHint, TopologyHints
+from koordpolicy.engine.framework.points import Answer, Code, Refusal, Scores
 from koordpolicy.engine.kubernetes.vocabulary import (
     CPU_BIND_POLICY_LABEL,
     LSE,
@@ -31,11 +33,8 @@ from koordpolicy.engine.kubernetes.vocabulary import (
     RESOURCE_STATUS_ANNOTATION,
     raw_qos_class,
 )
-from koordpolicy.engine.plugins import SKIP, CycleState, Handle, Skip, TopologyHint, TopologyHints
-from koordpolicy.engine.points import Answer, Code, Refusal, Scores
-from koordpolicy.engine.scheduler.kept import KeptRows, RowValues
-from koordpolicy.engine.scheduler.reservations import is_reserve_pod
-from koordpolicy.engine.scheduler.topology import (
+from koordpolicy.engine.scheduler.extensions.reservations import is_reserve_pod
+from koordpolicy.engine.scheduler.extensions.topology import (
     EXCLUSIVE_REQUIRED,
     RESTRICTED,
     Demand,
@@ -46,6 +45,7 @@ from koordpolicy.engine.scheduler.topology import (
     mask_of,
     masks,
 )
+from koordpolicy.engine.scheduler.result_cache.kept import KeptRows, RowValues
 
 from .annotations import annotations_of, is_hinted, json_object, text_in, write_annotation
 from .grants import Grants
@@ -88,7 +88,7 @@ from .resource_scoring import LEAST, MOST
 from .row_refusals import RowRefusals
 
 if TYPE_CHECKING:
-    from koordpolicy.engine.plugins import Event
+    from koordpolicy.engine.framework.plugin import Event
 
 _TOPOLOGY_PATHS: Final = frozenset({
     ("objects", "NodeResourceTopology"),

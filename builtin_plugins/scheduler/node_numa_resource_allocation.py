@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.pods import PodInfo, ResourceList, canonical_amount
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, canonical_amount
+from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.kubernetes.vocabulary import RESOURCE_SPEC_ANNOTATION, RESOURCE_STATUS_ANNOTATION
-from koordpolicy.engine.points import Code, Refusal
-from koordpolicy.engine.scheduler.reservations import allocated_uid
-from koordpolicy.engine.scheduler.topology import NumaState, nodes_of
+from koordpolicy.engine.scheduler.extensions.reservations import allocated_uid
+from koordpolicy.engine.scheduler.extensions.topology import NumaState, nodes_of
 
 from .annotations import annotations_of, json_object
 from .grants import Claim

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.pods import ResourceList, canonical_amount
+from koordpolicy.engine.cluster.objects.pods import ResourceList, canonical_amount
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.kubernetes.vocabulary import (
     CPU_BIND_POLICY_LABEL,
@@ -26,7 +26,13 @@ from koordpolicy.engine.kubernetes.vocabulary import (
     RESOURCE_AMPLIFICATION_RATIO_ANNOTATION,
     SYSTEM_QOS_RESOURCE_ANNOTATION,
 )
-from koordpolicy.engine.scheduler.topology import BEST_EFFORT, NO_POLICY, POLICIES, RESTRICTED, SINGLE_NUMA_NODE
+from koordpolicy.engine.scheduler.extensions.topology import (
+    BEST_EFFORT,
+    NO_POLICY,
+    POLICIES,
+    RESTRICTED,
+    SINGLE_NUMA_NODE,
+)
 
 from .annotations import annotations_of, json_object, labels_of
 from .node_numa_resource_cpus import FULL_PCPUS, SPREAD_BY_PCPUS, CpuTopology, parse_cpus

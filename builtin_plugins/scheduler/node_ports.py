@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from koordpolicy.engine.cel.frame import Rows
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.plugins import SKIP, CycleState, Event, Handle, Skip
-from koordpolicy.engine.points import Answer, Code, Refusal
-from koordpolicy.engine.scheduler.args import no_args
-from koordpolicy.engine.scheduler.pod_counts import Kind, pod_counts
+from koordpolicy.engine.framework.plugin import SKIP, CycleState, Event, Handle, Skip
+from koordpolicy.engine.framework.points import Answer, Code, Refusal
+from koordpolicy.engine.scheduler.extensions.pod_counts import Kind, pod_counts
+from koordpolicy.engine.scheduler.profiles.args import no_args
 
 from .hints import is_of, pod_left
 

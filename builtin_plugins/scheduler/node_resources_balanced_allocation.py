@@ -9,12 +9,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpolicy.engine.cel.frame import Rows
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.plugin import SKIP, CycleState, Handle, Skip
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, Point, Question, Scores
 from koordpolicy.engine.kubernetes.release import KUBERNETES_1_36
-from koordpolicy.engine.plugins import SKIP, CycleState, Handle, Skip
-from koordpolicy.engine.points import HIGHEST_SCORE, Point, Question, Scores
 
 from .resource_scoring import DEFAULT_RESOURCES, Resource, allocations, counts, read_resources
 from .strict_args import read_args

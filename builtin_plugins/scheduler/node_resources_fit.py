@@ -12,12 +12,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpolicy.engine.cel.frame import Rows
+from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.edits import Edit, allocatable_edits, eviction_edits, request_edits
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.plugins import CycleState, Event, Handle
-from koordpolicy.engine.points import Answer, Code, Point, Question, Refusal, Scores
+from koordpolicy.engine.framework.plugin import CycleState, Event, Handle
+from koordpolicy.engine.framework.points import Answer, Code, Point, Question, Refusal, Scores
 
 from .hints import is_of, node_came_or_changed, pod_left
 from .resource_scoring import LEAST, NATIVE, RATIO, Resource, allocations, read_strategy, score_of, with_defaults

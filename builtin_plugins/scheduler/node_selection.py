@@ -9,10 +9,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpolicy.engine.cel.checked import Path
+from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.kubernetes.selectors import Json, matches_node
-from koordpolicy.engine.scheduler.distinct import DistinctAnswers
+from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"

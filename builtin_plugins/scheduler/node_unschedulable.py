@@ -7,15 +7,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from koordpolicy.engine.cel.frame import Rows
+from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.edits import Edit, toleration_edit, uncordon_edit
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.plugin import CycleState, Event, Handle
+from koordpolicy.engine.framework.points import Answer, Code, Point, Question, Refusal
 from koordpolicy.engine.kubernetes.selectors import NO_SCHEDULE, tolerates
-from koordpolicy.engine.plugins import CycleState, Event, Handle
-from koordpolicy.engine.points import Answer, Code, Point, Question, Refusal
-from koordpolicy.engine.scheduler.args import no_args
-from koordpolicy.engine.scheduler.distinct import DistinctAnswers
+from koordpolicy.engine.scheduler.profiles.args import no_args
+from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
 
 from .hints import is_of, node_came_or_changed
 

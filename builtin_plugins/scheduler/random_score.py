@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from koordpolicy.engine.cel.frame import Rows
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.plugins import CycleState, Handle
-from koordpolicy.engine.points import HIGHEST_SCORE, Scores
-from koordpolicy.engine.scheduler.args import check_fields
+from koordpolicy.engine.framework.plugin import CycleState, Handle
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, Scores
+from koordpolicy.engine.scheduler.profiles.args import check_fields
 
 
 class RandomScore:

@@ -13,16 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from koordpolicy.engine.cel.frame import Rows
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.kubernetes.selectors import matches_node
-from koordpolicy.engine.kubernetes.vocabulary import (
-    PREEMPTIBLE_LABEL,
-    RESERVATION_AFFINITY_ANNOTATION,
-    RESERVATION_ALLOCATED_ANNOTATION,
-)
-from koordpolicy.engine.plugins import (
+from koordpolicy.engine.framework.plugin import (
     SKIP,
     Changed,
     CycleState,
@@ -36,8 +30,14 @@ from koordpolicy.engine.plugins import (
     ReservationScore,
     Skip,
 )
-from koordpolicy.engine.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
-from koordpolicy.engine.scheduler.reservations import (
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
+from koordpolicy.engine.kubernetes.selectors import matches_node
+from koordpolicy.engine.kubernetes.vocabulary import (
+    PREEMPTIBLE_LABEL,
+    RESERVATION_AFFINITY_ANNOTATION,
+    RESERVATION_ALLOCATED_ANNOTATION,
+)
+from koordpolicy.engine.scheduler.extensions.reservations import (
     RESERVATION_NODE,
     ReservationInfo,
     is_operating_pod,

@@ -8,9 +8,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from koordpolicy.engine.cluster.pods import PodInfo
-from koordpolicy.engine.plugins import Event
-from koordpolicy.engine.scheduler.reservations import (
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.plugin import Event
+from koordpolicy.engine.scheduler.extensions.reservations import (
     ENDED,
     ReservationInfo,
     allocated_uid,

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.metrics import nanoseconds
+from koordpolicy.engine.cluster.objects.metrics import nanoseconds
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.handle import Deletes
+from koordpolicy.engine.framework.plugin import Event, Handle
 from koordpolicy.engine.kubernetes.vocabulary import RESERVATION_ALLOCATED_ANNOTATION
-from koordpolicy.engine.plugins import Event, Handle
-from koordpolicy.engine.plugins.lifecycle import Deletes
-from koordpolicy.engine.scheduler.reservations import allocated_uid
+from koordpolicy.engine.scheduler.extensions.reservations import allocated_uid
 
 from .annotations import annotations_of
 from .reservation_args import ReservationArgs

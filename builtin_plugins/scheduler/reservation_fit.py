@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from koordpolicy.engine.cluster.pods import PodInfo, ResourceList
-from koordpolicy.engine.cluster.rows import NodeRow
-from koordpolicy.engine.scheduler.reservations import RESTRICTED, ReservationInfo
+from koordpolicy.engine.cluster.objects.node_rows import NodeRow
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
+from koordpolicy.engine.scheduler.extensions.reservations import RESTRICTED, ReservationInfo
 
 _PODS: Final = "pods"
 _ALWAYS: Final = ("cpu", "memory", "ephemeral-storage")

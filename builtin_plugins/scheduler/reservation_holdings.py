@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.plugin import CycleState, Handle, ReservationNominator
+from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.kubernetes.vocabulary import RESERVATION_AFFINITY_ANNOTATION, RESERVATION_IGNORED_LABEL
-from koordpolicy.engine.plugins import CycleState, Handle, ReservationNominator
-from koordpolicy.engine.points import Refusal
 
 from .annotations import annotations_of, json_object, labels_of
 
@@ -25,7 +25,7 @@ _Allocation = TypeVar("_Allocation")
 
 
 class Reserved(Protocol):
-    """What is asked of a reservation (see `engine.scheduler.reservations.ReservationInfo`)."""
+    """What is asked of a reservation (see `engine.scheduler.extensions.reservations.ReservationInfo`)."""
 
     @property
     def uid(self) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.pods import PodInfo, ResourceList
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.kubernetes.selectors import NO_EXECUTE, NO_SCHEDULE, matches_node, tolerates
 from koordpolicy.engine.kubernetes.vocabulary import RESERVATION_AFFINITY_ANNOTATION, RESERVATION_IGNORED_LABEL
-from koordpolicy.engine.scheduler.reservations import ReservationInfo
+from koordpolicy.engine.scheduler.extensions.reservations import ReservationInfo
 
 from .annotations import annotations_of, json_object, labels_of
 

@@ -6,10 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.pods import PodInfo, ResourceList
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.points import Code, Refusal
-from koordpolicy.engine.scheduler.reservations import RESTRICTED, ReservationInfo, is_reserve_pod, matches_owners
+from koordpolicy.engine.framework.points import Code, Refusal
+from koordpolicy.engine.scheduler.extensions.reservations import (
+    RESTRICTED,
+    ReservationInfo,
+    is_reserve_pod,
+    matches_owners,
+)
 
 from .annotations import annotations_of, labels_of
 from .reservation_args import ReservationArgs

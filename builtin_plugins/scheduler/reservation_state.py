@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from koordpolicy.engine.cluster.pods import PodInfo
-from koordpolicy.engine.cluster.rows import NodeRow
+from koordpolicy.engine.cluster.objects.node_rows import NodeRow
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
-from koordpolicy.engine.scheduler.reservations import ReservationInfo
+from koordpolicy.engine.scheduler.extensions.reservations import ReservationInfo
 
 from .reservation_fit import NodeView
 from .reservation_matching import Counts, Wanted

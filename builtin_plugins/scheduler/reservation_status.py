@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.metrics import nanoseconds
-from koordpolicy.engine.cluster.pods import PodInfo, ResourceList, resource_list
+from koordpolicy.engine.cluster.objects.metrics import nanoseconds
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, resource_list
 from koordpolicy.engine.documents import parse_duration
-from koordpolicy.engine.scheduler.reservations import ENDED, allocated_uid, reserve_pod, written
-from koordpolicy.engine.scheduler.times import rfc3339
+from koordpolicy.engine.kubernetes.times import rfc3339
+from koordpolicy.engine.scheduler.extensions.reservations import ENDED, allocated_uid, reserve_pod, written
 
 from .annotations import annotations_of, json_object
 

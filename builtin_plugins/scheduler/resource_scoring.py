@@ -12,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpolicy.engine.cel.frame import Rows
+from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.points import HIGHEST_SCORE
+from koordpolicy.engine.framework.points import HIGHEST_SCORE
 
 from .strict_args import Read, integer, listed, nested, text
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpolicy.engine.cel.frame import Rows
-from koordpolicy.engine.points import Answer, Code, Refusal
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.framework.points import Answer, Code, Refusal
 
 _Booleans = NDArray[np.bool_]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from koordpolicy.engine.cel.frame import Rows
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.plugins import SKIP, CycleState, Event, Handle, OnlyNodes, Skip
-from koordpolicy.engine.points import Code, Refusal
+from koordpolicy.engine.framework.plugin import SKIP, CycleState, Event, Handle, OnlyNodes, Skip
+from koordpolicy.engine.framework.points import Code, Refusal
 
 from .annotations import SCHEDULING_HINT_ANNOTATIONS, annotations_of, json_object
 from .hints import is_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from koordpolicy.engine.cluster.pods import canonical_amount
+from koordpolicy.engine.cluster.objects.pods import canonical_amount
 from koordpolicy.engine.documents import parse_duration
 from koordpolicy.engine.source import did_you_mean
 

@@ -10,16 +10,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpolicy.engine.cel.frame import Rows
+from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.edits import Edit, toleration_edit, uncordon_edit, untaint_edit
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
+from koordpolicy.engine.framework.plugin import CycleState, Event, Handle
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, Point, Question, Refusal, Scores
 from koordpolicy.engine.kubernetes.selectors import tolerates, untolerated
-from koordpolicy.engine.plugins import CycleState, Event, Handle
-from koordpolicy.engine.points import HIGHEST_SCORE, Answer, Code, Point, Question, Refusal, Scores
-from koordpolicy.engine.scheduler.args import no_args
-from koordpolicy.engine.scheduler.distinct import DistinctAnswers
-from koordpolicy.engine.scheduler.normalize import normalize_by_max
+from koordpolicy.engine.scheduler.cycle.normalize import normalize_by_max
+from koordpolicy.engine.scheduler.profiles.args import no_args
+from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
 
 from .hints import is_of, node_came_or_changed
 

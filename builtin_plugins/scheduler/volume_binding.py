@@ -13,12 +13,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpolicy.engine.cel.frame import Rows
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.plugin import SKIP, CycleState, Event, Handle, Skip
+from koordpolicy.engine.framework.points import Answer, Code, Refusal
 from koordpolicy.engine.kubernetes.selectors import Json
-from koordpolicy.engine.plugins import SKIP, CycleState, Event, Handle, Skip
-from koordpolicy.engine.points import Answer, Code, Refusal
 
 from .hints import is_of, node_came_or_changed
 from .strict_args import integer, listed, nested, read_args

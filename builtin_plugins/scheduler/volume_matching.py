@@ -14,11 +14,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpolicy.engine.cel.frame import Rows
-from koordpolicy.engine.cluster.pods import canonical_amount
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import canonical_amount
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.kubernetes.selectors import Json, matches_labels, matches_node
-from koordpolicy.engine.scheduler.distinct import DistinctAnswers
+from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
 
 from .node_selection import label_path, paths_of, pod_that_requires
 from .volumes import CSI_DRIVER, CSI_STORAGE_CAPACITY, STORAGE_CLASS, VOLUME, class_of

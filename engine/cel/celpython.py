@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from ..source import PolicyError, Problem, Source
-from .types import BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT, Type
-from .values import (
+from koordpolicy.engine.source import PolicyError, Problem, Source
+
+from .check.types import BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT, Type
+from .scalar.values import (
     LIST,
     MAP,
     TYPE,

@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Never
 
 from koordpolicy import __version__
+from koordpolicy.engine.escaping import visible
 
-from ..escaping import visible
 from .exits import Exit
 
 if TYPE_CHECKING:
-    from ..registry import Plugin
+    from koordpolicy.engine.framework.registry import Plugin
 
 COMMANDS: Final = {
     "new": "begin a plugin: a policy with its test, or a distribution with a Python plugin",
@@ -73,7 +73,7 @@ class _Parser(argparse.ArgumentParser):
 
     def refuse(self, kind: str, word: str, known: Collection[str] = ()) -> Never:
         """End with the usage, and with which of the known words (default: the options) is nearest to `word`."""
-        from ..source import did_you_mean  # noqa: PLC0415 - only where something is wrong
+        from koordpolicy.engine.source import did_you_mean  # noqa: PLC0415 - only where something is wrong
 
         known = known or self._option_string_actions
         hint = did_you_mean(word.partition("=")[0], known)
@@ -130,7 +130,10 @@ def _named_by(options: argparse.Namespace) -> frozenset[str]:
 
 
 def _guarded(run: Callable[[], int], named: Collection[str] = ()) -> int:
-    from ..source import PolicyError  # noqa: PLC0415 - see COMMANDS: nothing is imported before it is needed
+    from koordpolicy.engine.source import (  # noqa: PLC0415 - see COMMANDS: nothing is imported before it is needed
+        PolicyError,
+    )
+
     from .exits import Stop  # noqa: PLC0415
     from .logs import log_visibly  # noqa: PLC0415
 

@@ -11,7 +11,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..comparison.audit import FEW_PERCENT, Audit, Coverage, Finding, Level, audit
+from koordpolicy.engine.comparison.audit import FEW_PERCENT, Audit, Coverage, Finding, Level, audit
+
 from .composition import (
     add_choice,
     add_cluster,

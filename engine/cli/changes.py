@@ -6,9 +6,10 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ..documents import Documents, is_left_out, is_policy_file, load
-from ..documents.nodes import LARGEST_FILE, decode
-from ..source import PolicyError, Problem, Source, in_order
+from koordpolicy.engine.documents import Documents, is_left_out, is_policy_file, load
+from koordpolicy.engine.documents.nodes import LARGEST_FILE, decode
+from koordpolicy.engine.source import PolicyError, Problem, Source, in_order
+
 from .exits import Stop
 
 _FILE = "100"

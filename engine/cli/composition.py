@@ -12,25 +12,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..cluster.kinds import Lack, Objects, describe, lacking
-from ..cluster.snapshot import Cluster
-from ..compile import compile_documents
-from ..documents import Documents, Kind, load_paths
-from ..kubernetes.release import KOORD_SCHEDULER, KOORDINATORS, NEWEST, RELEASES, Release, release
-from ..plugins import Offers, discover, offers_beside
-from ..points import Framework
-from ..registry import Live, Registry
-from ..source import PolicyError, Problem, Problems, Severity, did_you_mean, in_order, render
+from koordpolicy.engine.cluster.kinds import Lack, Objects, describe, lacking
+from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.compile import compile_documents
+from koordpolicy.engine.documents import Documents, Kind, load_paths
+from koordpolicy.engine.framework.plugin import Offers, discover, offers_beside
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.kubernetes.release import KOORD_SCHEDULER, KOORDINATORS, NEWEST, RELEASES, Release, release
+from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, did_you_mean, in_order, render
+
 from .exits import Exit, Stop
 from .terminal import warn
 
 if TYPE_CHECKING:
-    from ..cel.environment import Function
-    from ..cluster.pods import PodInfo
-    from ..descheduler.config import Configuration as DeschedulerConfiguration
-    from ..registry import Plugin
-    from ..scheduler.cycle import Settings
-    from ..scheduler.profile import Choice
+    from koordpolicy.engine.cel.check.environment import Function
+    from koordpolicy.engine.cluster.objects.pods import PodInfo
+    from koordpolicy.engine.descheduler.config import Configuration as DeschedulerConfiguration
+    from koordpolicy.engine.framework.registry import Plugin
+    from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+    from koordpolicy.engine.scheduler.profiles.profile import Choice
+
     from . import Builtins
 
 LIVE_CLUSTER: Final = "kube"
@@ -93,7 +95,7 @@ def choice_of(text: str) -> Choice:
     Raises:
         Stop: it names none.
     """
-    from ..scheduler.profile import Choice  # noqa: PLC0415 - not every command schedules
+    from koordpolicy.engine.scheduler.profiles.profile import Choice  # noqa: PLC0415 - not every command schedules
 
     name, _, written = text.partition("=")
     args: Any = {}
@@ -135,8 +137,8 @@ def settings_of(
     Raises:
         Stop: no policy names that profile, and it is not the default; there is no plugin that `--enable` names.
     """
-    from ..scheduler.cycle import Settings  # noqa: PLC0415 - not every command schedules
-    from ..scheduler.profile import ProfileSpec  # noqa: PLC0415
+    from koordpolicy.engine.scheduler.cycle.schedule_one import Settings  # noqa: PLC0415 - not every command schedules
+    from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec  # noqa: PLC0415
 
     if options.config is not None:
         return _configured(options, registry, cluster)
@@ -160,8 +162,8 @@ def settings_of(
 
 
 def _configured(options: argparse.Namespace, registry: Registry, cluster: Cluster) -> Settings:
-    from ..scheduler import configuration  # noqa: PLC0415 - few runs have one
-    from ..scheduler.cycle import Settings  # noqa: PLC0415
+    from koordpolicy.engine.scheduler.cycle.schedule_one import Settings  # noqa: PLC0415
+    from koordpolicy.engine.scheduler.profiles import configuration  # noqa: PLC0415 - few runs have one
 
     if options.enable:
         raise Stop("`--enable` goes without `--config`: name the plugin in the configuration")
@@ -190,7 +192,7 @@ def descheduler_configuration(path: Path | None, option: str) -> DeschedulerConf
         Stop: there is no such file.
         PolicyError: it is not valid.
     """
-    from ..descheduler import config  # noqa: PLC0415 - few commands have one
+    from koordpolicy.engine.descheduler import config  # noqa: PLC0415 - few commands have one
 
     if path is None:
         return config.default()
@@ -396,7 +398,7 @@ def warn_of_lacks(lacks: Iterable[Lack]) -> dict[str, list[dict[str, object]]]:
 
 def scheduling_lacks(settings: Settings, registry: Registry, cluster: Cluster) -> tuple[Lack, ...]:
     """Return which plugins that are active in these profiles read kinds that the source lacks."""
-    from ..scheduler.profile import reads_of  # noqa: PLC0415 - not every command schedules
+    from koordpolicy.engine.scheduler.profiles.profile import reads_of  # noqa: PLC0415 - not every command schedules
 
     return lacking({name: reads for spec in settings.profiles for name, reads in reads_of(spec, registry).items()},
                    cluster)
@@ -416,12 +418,12 @@ def objects_of(source: str, note: Callable[[str], None] = warn) -> Iterable[Mapp
     """
     kind, _, context = source.partition(":")
     if kind == LIVE_CLUSTER:
-        from ..cluster import api  # noqa: PLC0415 - the client takes a second to import
+        from koordpolicy.engine.cluster.sources import api  # noqa: PLC0415 - the client takes a second to import
 
         return api.load(context or None, note=note)
     if not Path(source).exists():
         raise Stop(f"there is no file or directory `{source}`: `--cluster` takes a dump, or kube[:CONTEXT]")
-    from ..cluster import files  # noqa: PLC0415
+    from koordpolicy.engine.cluster.sources import files  # noqa: PLC0415
 
     return files.load(Path(source))
 
@@ -432,7 +434,7 @@ def moment_of(text: str | None, source: str, cluster: Cluster) -> int:
     Raises:
         Stop: the text is no time.
     """
-    from ..cluster.metrics import nanoseconds  # noqa: PLC0415
+    from koordpolicy.engine.cluster.objects.metrics import nanoseconds  # noqa: PLC0415
 
     if text is not None:
         try:

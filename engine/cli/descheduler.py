@@ -11,9 +11,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..descheduler.documents import Memory
-from ..descheduler.framework import CycleResult, build_profiles, run_cycle
-from ..points import Framework
+from koordpolicy.engine.descheduler.documents import Memory
+from koordpolicy.engine.descheduler.framework import CycleResult, build_profiles, run_cycle
+from koordpolicy.engine.framework.points import Framework
+
 from .composition import (
     add_cluster,
     add_policies,

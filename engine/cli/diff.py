@@ -12,13 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ..cel.values import Timestamp
-from ..cluster.kinds import Objects
-from ..comparison.difference import BUDGETS, Budget, difference, spend
-from ..comparison.outcome import HOT_PERCENT, outcome
-from ..documents import Documents
-from ..points import Framework
-from ..source import PolicyError, Problem, in_order
+from koordpolicy.engine.cel.scalar.values import Timestamp
+from koordpolicy.engine.cluster.kinds import Objects
+from koordpolicy.engine.comparison.difference import BUDGETS, Budget, difference, spend
+from koordpolicy.engine.comparison.outcome import HOT_PERCENT, outcome
+from koordpolicy.engine.documents import Documents
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.source import PolicyError, Problem, in_order
+
 from .changes import documents_at
 from .composition import (
     add_choice,
@@ -42,9 +43,10 @@ from .terminal import write as write_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..cluster.pods import PodInfo
-    from ..cluster.snapshot import Cluster
-    from ..registry import Registry
+    from koordpolicy.engine.cluster.objects.pods import PodInfo
+    from koordpolicy.engine.cluster.snapshot import Cluster
+    from koordpolicy.engine.framework.registry import Registry
+
     from . import Builtins
 
 EXAMPLES = """\
@@ -115,7 +117,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     cluster, pods, now = _question(options)
     settings = settings_of(options, old, cluster, new)
     if options.trace is not None and options.config is None:
-        from ..scheduler.trace_profile import trace_profile  # noqa: PLC0415 - only where one is given
+        from koordpolicy.engine.scheduler.profiles.trace_profile import (  # noqa: PLC0415 - only where one is given
+            trace_profile,
+        )
 
         known = {plugin.name: plugin for each in (old, new) for plugin in each.of_framework(Framework.SCHEDULER)}
         profiles = tuple(trace_profile(each, (), known.values()) for each in settings.profiles)
@@ -192,8 +196,8 @@ def _question(options: argparse.Namespace) -> tuple[Cluster, Sequence[PodInfo] |
         if options.limit is not None:
             pods = sorted(cluster.pending, key=lambda pod: -pod.priority)[: options.limit]
         return cluster, pods, now
-    from ..cluster import trace as traces  # noqa: PLC0415 - only where one is given
-    from ..cluster.pods import PodInfo  # noqa: PLC0415
+    from koordpolicy.engine.cluster.objects.pods import PodInfo  # noqa: PLC0415
+    from koordpolicy.engine.cluster.sources import trace as traces  # noqa: PLC0415 - only where one is given
 
     for path in filter(None, (options.trace, options.nodes)):
         if not path.exists():

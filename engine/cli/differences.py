@@ -7,14 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ..comparison.outcome import GPU_SPREAD
-from ..escaping import visible
+from koordpolicy.engine.comparison.outcome import GPU_SPREAD
+from koordpolicy.engine.escaping import visible
+
 from .terminal import heading, table, write
 from .verdicts import names
 
 if TYPE_CHECKING:
-    from ..comparison.difference import Difference, Eligibility, Held, Spent, Stranded
-    from ..comparison.outcome import Cause, Eviction, Misfit, Summary
+    from koordpolicy.engine.comparison.difference import Difference, Eligibility, Held, Spent, Stranded
+    from koordpolicy.engine.comparison.outcome import Cause, Eviction, Misfit, Summary
 
 _MARKED: Final = re.compile(r"([\\`*_{}\[\]<>|#~@&])")
 _LONGEST: Final = 200

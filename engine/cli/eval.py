@@ -12,23 +12,25 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ..cel.columns import evaluate
-from ..cel.environment import Scope, Variable
-from ..cel.program import Program, compile  # noqa: A004 - it is what it does
-from ..cel.types import TIMESTAMP
-from ..cel.values import EvaluationError, Timestamp
-from ..cluster.kinds import Read, lacking
-from ..compile.plugins import kinds_of
-from ..explanation import plain
-from ..points import Framework, Slot, environment, typed
-from ..source import Source
+from koordpolicy.engine.cel.check.environment import Scope, Variable
+from koordpolicy.engine.cel.check.types import TIMESTAMP
+from koordpolicy.engine.cel.scalar.program import Program, compile  # noqa: A004 - it is what it does
+from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp
+from koordpolicy.engine.cel.vector.plan import evaluate
+from koordpolicy.engine.cluster.kinds import Read, lacking
+from koordpolicy.engine.compile.plugins import kinds_of
+from koordpolicy.engine.explanation import plain
+from koordpolicy.engine.framework.points import Framework, Slot, environment, typed
+from koordpolicy.engine.source import Source
+
 from .composition import add_cluster, cluster_of, moment_of, node_of, pod_of, python_functions, warn_of_lacks
 from .exits import Exit, Stop
 from .terminal import add_output, heading, table, write, write_json
 
 if TYPE_CHECKING:
-    from ..cel.environment import Environment
-    from ..cel.frame import Frame
+    from koordpolicy.engine.cel.check.environment import Environment
+    from koordpolicy.engine.cel.vector.frame import Frame
+
     from . import Builtins
 
 EXAMPLES = """\
@@ -103,7 +105,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
 
 
 def _plan(program: Program, options: argparse.Namespace) -> int:
-    from ..cel.plans import describe  # noqa: PLC0415 - what few ask for
+    from koordpolicy.engine.cel.explain.plans import describe  # noqa: PLC0415 - what few ask for
 
     parts, limits = describe(program), program.checked.environment.limits
     whole = parts[0]
@@ -190,7 +192,7 @@ def _row_values(program: Program, frame: Frame, row: int) -> dict[str, object]:
 def _pod_values(cluster: Any, name: str | None) -> dict[str, object]:
     if name is None:
         return {}
-    from ..cluster.facts import pod_values  # noqa: PLC0415 - only where a pod is named
+    from koordpolicy.engine.cluster.pod_variables import pod_values  # noqa: PLC0415 - only where a pod is named
 
     return dict(pod_values(pod_of(cluster, name)))
 
@@ -237,7 +239,7 @@ def _one(
 def _evaluate(program: Program, bindings: Mapping[str, object], engine: str) -> object:
     if engine == ENGINES[0]:
         return program.evaluate(bindings)
-    from ..cel.celpython import evaluate as second  # noqa: PLC0415 - takes half a second to import
+    from koordpolicy.engine.cel.celpython import evaluate as second  # noqa: PLC0415 - takes half a second to import
 
     return second(program.source.text, bindings)
 

@@ -14,10 +14,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ..points import Framework
-from ..scheduler.cycle import Scheduler, Settings, tie_break
-from ..scheduler.explanation import Explained, explain_decision, explain_node, look_into
-from ..source import did_you_mean
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, tie_break
+from koordpolicy.engine.scheduler.explain.explanation import Explained, explain_decision, explain_node, look_into
+from koordpolicy.engine.source import did_you_mean
+
 from .composition import (
     add_choice,
     add_cluster,
@@ -43,10 +44,11 @@ from .terminal import add_output, write_finding, write_json
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..cluster.pods import PodInfo
-    from ..cluster.snapshot import Cluster
-    from ..explanation import Finding
-    from ..registry import Live
+    from koordpolicy.engine.cluster.objects.pods import PodInfo
+    from koordpolicy.engine.cluster.snapshot import Cluster
+    from koordpolicy.engine.explanation import Finding
+    from koordpolicy.engine.framework.registry import Live
+
     from . import Builtins
 
 EXAMPLES = """\
@@ -146,9 +148,9 @@ def _only(options: argparse.Namespace, what: str, own: frozenset[str]) -> None:
 
 def _explain_eviction(options: argparse.Namespace, builtins: Builtins) -> int:
     # Who asks about scheduling does not wait for these.
-    from ..descheduler.documents import Memory  # noqa: PLC0415
-    from ..descheduler.explanation import Question, explain_eviction  # noqa: PLC0415
-    from ..descheduler.framework import build_profiles, lacks_of  # noqa: PLC0415
+    from koordpolicy.engine.descheduler.documents import Memory  # noqa: PLC0415
+    from koordpolicy.engine.descheduler.explanation import Question, explain_eviction  # noqa: PLC0415
+    from koordpolicy.engine.descheduler.framework import build_profiles, lacks_of  # noqa: PLC0415
 
     configuration = descheduler_configuration(options.config, "--config")
     registry = registry_of(options.policies, builtins, Framework.DESCHEDULER)
@@ -167,9 +169,10 @@ def _explain_eviction(options: argparse.Namespace, builtins: Builtins) -> int:
 
 
 def _explain_qos(options: argparse.Namespace, builtins: Builtins) -> int:
-    from ..documents import parse_duration  # noqa: PLC0415 - as above
-    from ..qos.explanation import explain_round  # noqa: PLC0415
-    from ..qos.metrics import load  # noqa: PLC0415
+    from koordpolicy.engine.agent.metric_cache.metrics import load  # noqa: PLC0415
+    from koordpolicy.engine.agent.qos_manager.explanation import explain_round  # noqa: PLC0415
+    from koordpolicy.engine.documents import parse_duration  # noqa: PLC0415 - as above
+
     from .qos import read_gates  # noqa: PLC0415
 
     if options.replay is None:

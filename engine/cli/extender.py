@@ -20,7 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Never
 
-from ..points import Framework
+from koordpolicy.engine.framework.points import Framework
+
 from .composition import (
     DEFAULT_PROFILE,
     LIVE_CLUSTER,
@@ -39,13 +40,14 @@ from .logs import VisibleFormatter
 from .terminal import warn, write
 
 if TYPE_CHECKING:
-    from ..cluster.api import Binding
-    from ..cluster.kinds import Objects
-    from ..cluster.listing import Listed, Listing
-    from ..registry import Plugin
-    from ..reload.vetting import Vetter
-    from ..scheduler.admin import Token
-    from ..scheduler.server import Loaded, Server
+    from koordpolicy.engine.cluster.kinds import Objects
+    from koordpolicy.engine.cluster.sources.api import Binding
+    from koordpolicy.engine.cluster.sources.listing import Listed, Listing
+    from koordpolicy.engine.framework.registry import Plugin
+    from koordpolicy.engine.reload.vet import Vetter
+    from koordpolicy.engine.scheduler.extender.admin import Token
+    from koordpolicy.engine.scheduler.extender.server import Loaded, Server
+
     from . import Builtins
 
 EXAMPLES: Final = """\
@@ -250,8 +252,8 @@ async def _beat(most: float) -> None:
 
 def server_of(options: argparse.Namespace, builtins: Builtins) -> Server:
     """Return the server that the options ask for; raises `Stop` for files of TLS that cannot be used."""
-    from ..scheduler.collection import ShortCollections  # noqa: PLC0415 - as below
-    from ..scheduler.server import (  # noqa: PLC0415 - 150 ms that only servers pay
+    from koordpolicy.engine.scheduler.extender.garbage_collection import ShortCollections  # noqa: PLC0415 - as below
+    from koordpolicy.engine.scheduler.extender.server import (  # noqa: PLC0415 - 150 ms that only servers pay
         DECISION_SECONDS,
         DEFAULT_MAX_BODY,
         STUCK_SECONDS,
@@ -271,7 +273,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
     """Return what loads policies and cluster; it raises `Stop` and `PolicyError` as other commands do."""
 
     def load() -> Loaded:
-        from ..reload.vetting import SECONDS, Vetter  # noqa: PLC0415 - as above
+        from koordpolicy.engine.reload.vet import SECONDS, Vetter  # noqa: PLC0415 - as above
 
         if options.compile_timeout == 0:
             return load_with(None)
@@ -284,19 +286,19 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
             raise
 
     def load_with(vetter: Vetter | None) -> Loaded:
-        from ..cluster.snapshot import Cluster  # noqa: PLC0415
-        from ..compile import compile_documents  # noqa: PLC0415
-        from ..registry import Live  # noqa: PLC0415
-        from ..reload.building import Builder  # noqa: PLC0415
-        from ..reload.reloader import InvalidAtStart, Reloader, ReloadUnit  # noqa: PLC0415
-        from ..reload.vetting import SECONDS, VettedBuild  # noqa: PLC0415
-        from ..scheduler.counters import Counters  # noqa: PLC0415
-        from ..scheduler.cycle import Scheduler, Settings  # noqa: PLC0415
-        from ..scheduler.extender import Extender, Priorities  # noqa: PLC0415
-        from ..scheduler.placements import Placements  # noqa: PLC0415
-        from ..scheduler.profile import ProfileSpec, check_profiles  # noqa: PLC0415
-        from ..scheduler.server import Loaded, Refresh  # noqa: PLC0415
-        from ..scheduler.shadow import SHARE, Shadow  # noqa: PLC0415
+        from koordpolicy.engine.cluster.snapshot import Cluster  # noqa: PLC0415
+        from koordpolicy.engine.compile import compile_documents  # noqa: PLC0415
+        from koordpolicy.engine.framework.registry import Live  # noqa: PLC0415
+        from koordpolicy.engine.reload.build import Builder  # noqa: PLC0415
+        from koordpolicy.engine.reload.reloader import InvalidAtStart, Reloader, ReloadUnit  # noqa: PLC0415
+        from koordpolicy.engine.reload.vet import SECONDS, VettedBuild  # noqa: PLC0415
+        from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings  # noqa: PLC0415
+        from koordpolicy.engine.scheduler.extender.placements import Placements  # noqa: PLC0415
+        from koordpolicy.engine.scheduler.extender.protocol import Extender, Priorities  # noqa: PLC0415
+        from koordpolicy.engine.scheduler.extender.server import Loaded, Refresh  # noqa: PLC0415
+        from koordpolicy.engine.scheduler.extender.shadow import SHARE, Shadow  # noqa: PLC0415
+        from koordpolicy.engine.scheduler.observe.counters import Counters  # noqa: PLC0415
+        from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec, check_profiles  # noqa: PLC0415
 
         seconds: float = options.compile_timeout or SECONDS
 
@@ -366,15 +368,15 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
 
 def _listing_of(source: str) -> Callable[[], Listed]:
     """Return what lists a live cluster, kind by kind."""
-    from ..cluster import api  # noqa: PLC0415 - the client takes a second to import
+    from koordpolicy.engine.cluster.sources import api  # noqa: PLC0415 - the client takes a second to import
 
     return partial(api.list_kinds, source.partition(":")[2] or None)
 
 
 def _required(listed: Listed) -> Objects:
     """Return the objects, and say which kinds there are none of; raises `PolicyError` where nothing can be decided."""
-    from ..cluster import api  # noqa: PLC0415 - as above
-    from ..cluster.kinds import Objects  # noqa: PLC0415
+    from koordpolicy.engine.cluster.kinds import Objects  # noqa: PLC0415
+    from koordpolicy.engine.cluster.sources import api  # noqa: PLC0415 - as above
 
     if listed.failed:
         api.refuse_without_required(listed)
@@ -383,14 +385,14 @@ def _required(listed: Listed) -> Objects:
 
 
 def _followed(listed: Listed, objects: Iterable[Mapping[str, Any]]) -> Listing:
-    from ..cluster import api  # noqa: PLC0415 - as above
-    from ..cluster.listing import Listing  # noqa: PLC0415
+    from koordpolicy.engine.cluster.sources import api  # noqa: PLC0415 - as above
+    from koordpolicy.engine.cluster.sources.listing import Listing  # noqa: PLC0415
 
     return Listing(objects, kinds=api.KINDS, failed=listed.failed, now=time.time())
 
 
 def _binder(source: str) -> Callable[[Binding], None]:
-    from ..cluster import api  # noqa: PLC0415 - the client takes a second to import
+    from koordpolicy.engine.cluster.sources import api  # noqa: PLC0415 - the client takes a second to import
 
     return api.binder(source.partition(":")[2] or None)
 
@@ -409,7 +411,7 @@ def _enabled(plugins: tuple[Plugin, ...], names: tuple[str, ...] | list[str]) ->
 
 
 def _token(path: Path | None) -> Token | None:
-    from ..scheduler.admin import Token  # noqa: PLC0415
+    from koordpolicy.engine.scheduler.extender.admin import Token  # noqa: PLC0415
 
     if path is None:
         return None
@@ -420,7 +422,7 @@ def _token(path: Path | None) -> Token | None:
 
 
 def _tls(options: argparse.Namespace) -> ssl.SSLContext | None:
-    from ..scheduler.server import tls_context  # noqa: PLC0415
+    from koordpolicy.engine.scheduler.extender.server import tls_context  # noqa: PLC0415
 
     if (options.tls_cert is None) != (options.tls_key is None):
         raise Stop("`--tls-cert` and `--tls-key` go together")

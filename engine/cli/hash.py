@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ..source import PolicyError
+from koordpolicy.engine.source import PolicyError
+
 from .exits import Exit, Stop
 from .terminal import add_output, write, write_json
 
@@ -46,7 +47,7 @@ def hash_path(path: str) -> tuple[str, dict[str, str]]:
 
     Raises `Stop` where there is nothing, `PolicyError` where files cannot be read or are being written.
     """
-    from ..reload.mount import Mount, Presence  # noqa: PLC0415 - only here
+    from koordpolicy.engine.reload.source_state import Mount, Presence  # noqa: PLC0415 - only here
 
     reading = Mount(path).read()
     if reading.stamp.presence is Presence.MISSING:

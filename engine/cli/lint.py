@@ -18,19 +18,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from koordpolicy import __version__
+from koordpolicy.engine.compile import Compiled, compile_documents
+from koordpolicy.engine.documents import (
+    Documents,
+    Node,
+    configurations_in,
+    decode,
+    files_of,
+    load,
+    read,
+    read_configmap,
+    read_file,
+)
+from koordpolicy.engine.framework.plugin import offers_beside
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.framework.registry import Plugin, Registry
+from koordpolicy.engine.lint import RULES, Configuration, Whole, check, strict, subjects
+from koordpolicy.engine.lint.configuration import FILE, nearest
+from koordpolicy.engine.lint.configuration import load as load_settings
+from koordpolicy.engine.lint.edits import apply
+from koordpolicy.engine.lint.findings import Finding
+from koordpolicy.engine.lint.reports import FORMATS, Entry, Report, of_rules, ordered
+from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, Source, Span
 
-from ..compile import Compiled, compile_documents
-from ..documents import Documents, Node, configurations_in, decode, files_of, load, read, read_configmap, read_file
-from ..lint import RULES, Configuration, Whole, check, strict, subjects
-from ..lint.configuration import FILE, nearest
-from ..lint.configuration import load as load_settings
-from ..lint.edits import apply
-from ..lint.findings import Finding
-from ..lint.reports import FORMATS, Entry, Report, of_rules, ordered
-from ..plugins import offers_beside
-from ..points import Framework
-from ..registry import Plugin, Registry
-from ..source import PolicyError, Problem, Problems, Severity, Source, Span
 from .durations import seconds
 from .exits import Exit, Stop
 from .terminal import progress, warn, write_report

@@ -7,8 +7,9 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from ..escaping import one_line, visible
-from ..source import did_you_mean
+from koordpolicy.engine.escaping import one_line, visible
+from koordpolicy.engine.source import did_you_mean
+
 from .exits import Stop
 
 EVERYTHING: Final = "*"

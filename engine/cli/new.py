@@ -13,7 +13,8 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Final
 
-from ..documents import Kind
+from koordpolicy.engine.documents import Kind
+
 from .exits import Exit, Stop
 from .terminal import write
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ..points import Framework
+from koordpolicy.engine.framework.points import Framework
+
 from .composition import add_policies, registry_of
 from .exits import Exit
 from .terminal import add_output, table, write, write_json
 
 if TYPE_CHECKING:
-    from ..registry import Plugin
+    from koordpolicy.engine.framework.registry import Plugin
+
     from . import Builtins
 
 EXAMPLES = """\

@@ -11,11 +11,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..cluster.kinds import lacking
-from ..documents import format_duration
-from ..points import Framework
-from ..qos.manager import Round, replay
-from ..qos.metrics import load
+from koordpolicy.engine.agent.metric_cache.metrics import load
+from koordpolicy.engine.agent.replay import Round, replay
+from koordpolicy.engine.cluster.kinds import lacking
+from koordpolicy.engine.documents import format_duration
+from koordpolicy.engine.framework.points import Framework
+
 from .composition import add_policies, check_enabled, need_file, registry_of, warn_of_lacks
 from .exits import Exit, Stop
 from .terminal import add_output, table, warn, write, write_json
@@ -23,7 +24,8 @@ from .terminal import add_output, table, warn, write, write_json
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ..plugins import Adjustment
+    from koordpolicy.engine.framework.plugin import Adjustment
+
     from . import Builtins
 
 EXAMPLES = """\

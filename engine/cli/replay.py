@@ -19,17 +19,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from koordpolicy import __version__
+from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.sources import trace as traces
+from koordpolicy.engine.documents.specs import parse_duration
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.recorded.figures import COLUMNS, SECOND, Result, Span, Waits
+from koordpolicy.engine.recorded.replay import Descheduling, Leave, replay, stretched, thinned
+from koordpolicy.engine.scheduler.cycle.schedule_one import TIE_BREAKS, Settings
+from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
+from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
+from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
 
-from ..cluster import trace as traces
-from ..cluster.snapshot import Cluster
-from ..documents.specs import parse_duration
-from ..points import Framework
-from ..recorded.figures import COLUMNS, SECOND, Result, Span, Waits
-from ..recorded.replay import Descheduling, Leave, replay, stretched, thinned
-from ..scheduler.cycle import TIE_BREAKS, Settings
-from ..scheduler.fragmentation import typical_pods
-from ..scheduler.profile import ProfileSpec
-from ..scheduler.trace_profile import trace_profile
 from .composition import (
     add_policies,
     all_lacks,
@@ -48,7 +48,8 @@ from .terminal import add_output, heading, progress, table, write, write_file, w
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..registry import Live
+    from koordpolicy.engine.framework.registry import Live
+
     from . import Builtins
 
 EXAMPLES = """\
@@ -183,7 +184,7 @@ def _run_of(options: argparse.Namespace, nodes: int) -> dict[str, object]:
 
 
 def _write_report(options: argparse.Namespace, result: Result, nodes: int) -> None:
-    from ..reports.recording import recording_page  # noqa: PLC0415 - not every run writes one
+    from koordpolicy.engine.reports.recording import recording_page  # noqa: PLC0415 - not every run writes one
 
     by = [*map(str, options.policies), *options.enable]
     about = (f"koord-policy {__version__}, by {', '.join(by) if by else 'the built-in plugins'}; {nodes:,} nodes "

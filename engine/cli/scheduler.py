@@ -10,11 +10,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ..points import Framework
-from ..scheduler.cycle import Debug
-from ..scheduler.diagnosis import diagnosis_of
-from ..scheduler.explanation import requested
-from ..scheduler.loop import SchedulingLoop
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
+from koordpolicy.engine.scheduler.cycle.schedule_one import Debug
+from koordpolicy.engine.scheduler.explain.diagnosis import diagnosis_of
+from koordpolicy.engine.scheduler.explain.explanation import requested
+
 from . import extender
 from .composition import (
     LIVE_CLUSTER,
@@ -37,10 +38,11 @@ from .verdicts import names, reason_of, show_errors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..cluster.snapshot import Cluster
-    from ..registry import Live
-    from ..scheduler.cycle import Settings
-    from ..scheduler.verdict import Verdict
+    from koordpolicy.engine.cluster.snapshot import Cluster
+    from koordpolicy.engine.framework.registry import Live
+    from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+    from koordpolicy.engine.scheduler.cycle.verdict import Verdict
+
     from . import Builtins
 
 EXAMPLES = f"""\

@@ -11,8 +11,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..documents import schema
-from ..source import did_you_mean
+from koordpolicy.engine.documents import schema
+from koordpolicy.engine.source import did_you_mean
+
 from .exits import Exit, Stop
 from .terminal import write, write_file, write_json
 

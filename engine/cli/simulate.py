@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from koordpolicy import __version__
+from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.sources import trace as traces
+from koordpolicy.engine.explanation import shown
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.scheduler.cycle.schedule_one import TIE_BREAKS, Settings
+from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
+from koordpolicy.engine.scheduler.observe.profiling import Measured, Meter
+from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
+from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
+from koordpolicy.engine.scheduler.simulate import Failed, Result, simulate
 
-from ..cluster import trace as traces
-from ..cluster.snapshot import Cluster
-from ..explanation import shown
-from ..points import Framework
-from ..scheduler.cycle import TIE_BREAKS, Settings
-from ..scheduler.fragmentation import typical_pods
-from ..scheduler.measuring import Measured, Meter
-from ..scheduler.profile import ProfileSpec
-from ..scheduler.simulate import Failed, Result, simulate
-from ..scheduler.trace_profile import trace_profile
 from .composition import (
     add_policies,
     check_enabled,
@@ -138,7 +138,7 @@ def _folder(trace: Path) -> Path:
 
 
 def _write_report(options: argparse.Namespace, workload: traces.Workload, result: Result, measured: Measured) -> None:
-    from ..reports.simulation import Replayed, simulation_page  # noqa: PLC0415 - as above
+    from koordpolicy.engine.reports.simulation import Replayed, simulation_page  # noqa: PLC0415 - as above
 
     by = [*map(str, options.policies), *options.enable]
     about = (f"koord-policy {__version__}, by {', '.join(by) if by else 'the built-in plugins'}; seed {options.seed}, "

@@ -26,13 +26,14 @@ from .terminal import add_output, progress, table, warn, write, write_file, writ
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ..experiments.axes import Axis, Point
-    from ..experiments.journal import Journal
-    from ..experiments.replays import Replays
-    from ..experiments.running import Runner
-    from ..experiments.shown import Manner
-    from ..experiments.snapshots import Snapshots
-    from ..experiments.sweep import Swept
+    from koordpolicy.engine.experiments.axes import Axis, Point
+    from koordpolicy.engine.experiments.journal import Journal
+    from koordpolicy.engine.experiments.presentation import Manner
+    from koordpolicy.engine.experiments.replays import Replays
+    from koordpolicy.engine.experiments.runners import Runner
+    from koordpolicy.engine.experiments.snapshots import Snapshots
+    from koordpolicy.engine.experiments.sweep import Swept
+
     from . import Builtins
 
 EXAMPLES = """\
@@ -84,7 +85,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if (options.trace is None) == (options.cluster is None):
         raise Stop("over what? name a trace with `--trace`, or a snapshot of a cluster with `--cluster`")
     _check_paths(options)
-    from ..experiments import axes as reading  # noqa: PLC0415 - numpy and the engine come with these
+    from koordpolicy.engine.experiments import axes as reading  # noqa: PLC0415 - numpy and the engine come with these
 
     try:
         axes = [reading.parse(text) for text in options.axes]
@@ -116,7 +117,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 
 
 def _check_paths(options: argparse.Namespace) -> None:
-    from ..experiments.tables import CSV, PARQUET  # noqa: PLC0415 - see `run`
+    from koordpolicy.engine.experiments.tables import CSV, PARQUET  # noqa: PLC0415 - see `run`
 
     for name, endings in (("out", (CSV, PARQUET)), ("report", (".html", ".htm")), ("plot", (".png", ".svg"))):
         path: Path | None = getattr(options, name)
@@ -135,7 +136,8 @@ def _check_paths(options: argparse.Namespace) -> None:
 
 
 def _replays(axes: Sequence[Axis], options: argparse.Namespace, builtins: Builtins) -> Replays:
-    from ..experiments.replays import Replays  # noqa: PLC0415 - see `run`
+    from koordpolicy.engine.experiments.replays import Replays  # noqa: PLC0415 - see `run`
+
     from .composition import choice_of  # noqa: PLC0415
 
     return Replays(axes, options.trace, builtins=builtins, nodes=options.nodes, policies=options.policies,
@@ -143,8 +145,9 @@ def _replays(axes: Sequence[Axis], options: argparse.Namespace, builtins: Builti
 
 
 def _snapshots(axes: Sequence[Axis], options: argparse.Namespace, builtins: Builtins) -> Snapshots:
-    from ..experiments.snapshots import Snapshots  # noqa: PLC0415 - see `run`
-    from ..scheduler.cycle import Settings  # noqa: PLC0415
+    from koordpolicy.engine.experiments.snapshots import Snapshots  # noqa: PLC0415 - see `run`
+    from koordpolicy.engine.scheduler.cycle.schedule_one import Settings  # noqa: PLC0415
+
     from .composition import all_lacks, cluster_from, load_documents, registry_from, warn_of_lacks  # noqa: PLC0415
 
     if not axes:
@@ -157,16 +160,16 @@ def _snapshots(axes: Sequence[Axis], options: argparse.Namespace, builtins: Buil
 
 
 def _manner(options: argparse.Namespace) -> Manner:
-    from ..experiments import shown  # noqa: PLC0415 - see `run`
+    from koordpolicy.engine.experiments import presentation as shown  # noqa: PLC0415 - see `run`
 
     return shown.REPLAYS if options.trace is not None else shown.SNAPSHOTS
 
 
 def _swept(points: Sequence[Point], space: Replays | Snapshots, options: argparse.Namespace) -> Swept:
-    from ..experiments import replays, snapshots  # noqa: PLC0415 - see `run`
-    from ..experiments.replays import Replays  # noqa: PLC0415
-    from ..experiments.running import Lost  # noqa: PLC0415
-    from ..experiments.sweep import sweep  # noqa: PLC0415
+    from koordpolicy.engine.experiments import replays, snapshots  # noqa: PLC0415 - see `run`
+    from koordpolicy.engine.experiments.replays import Replays  # noqa: PLC0415
+    from koordpolicy.engine.experiments.runners import Lost  # noqa: PLC0415
+    from koordpolicy.engine.experiments.sweep import sweep  # noqa: PLC0415
 
     runner = _runner(options, len(points))
     with _journal(options) as journal, progress("running experiments", len(points)) as done:
@@ -182,7 +185,7 @@ def _swept(points: Sequence[Point], space: Replays | Snapshots, options: argpars
 
 
 def _runner(options: argparse.Namespace, experiments: int) -> Runner:
-    from ..experiments.running import Distributed, Here, Processes  # noqa: PLC0415 - see `run`
+    from koordpolicy.engine.experiments.runners import Distributed, Here, Processes  # noqa: PLC0415 - see `run`
 
     if options.scheduler_address is not None:
         return Distributed(options.scheduler_address)
@@ -191,7 +194,7 @@ def _runner(options: argparse.Namespace, experiments: int) -> Runner:
 
 
 def _journal(options: argparse.Namespace) -> Journal | nullcontext[None]:
-    from ..experiments.journal import Busy, Journal  # noqa: PLC0415 - see `run`
+    from koordpolicy.engine.experiments.journal import Busy, Journal  # noqa: PLC0415 - see `run`
 
     if options.out is None:
         return nullcontext()
@@ -207,18 +210,19 @@ def _journal(options: argparse.Namespace) -> Journal | nullcontext[None]:
 def _write_files(
     swept: Swept, space: Replays | Snapshots, manner: Manner, options: argparse.Namespace,
 ) -> None:
-    from ..experiments.tables import rows_of, write_table  # noqa: PLC0415 - see `run`
+    from koordpolicy.engine.experiments.tables import rows_of, write_table  # noqa: PLC0415 - see `run`
 
     if options.out is not None:
         write_table(options.out, rows_of(swept.finished, step=options.every))
     if options.report is not None:
-        from ..experiments.report import page  # noqa: PLC0415 - matplotlib comes with it
+        from koordpolicy.engine.experiments.report import page  # noqa: PLC0415 - matplotlib comes with it
 
         title = f"{len(swept.finished):,} experiments over {options.trace or options.cluster}"
         text = page(swept, space.axes, manner, title=title, about=f"koord-policy {__version__}")
         write_file(options.report, text)
     if options.plot is not None:
-        from ..experiments import plots, shown  # noqa: PLC0415
+        from koordpolicy.engine.experiments import plots  # noqa: PLC0415
+        from koordpolicy.engine.experiments import presentation as shown  # noqa: PLC0415
 
         drawn = [panel for group in shown.panels(swept.finished, manner).values() for panel in group]
         if not drawn:
@@ -240,8 +244,8 @@ def _json(swept: Swept, space: Replays | Snapshots) -> dict[str, Any]:
 
 
 def _show(swept: Swept, manner: Manner, options: argparse.Namespace) -> None:
-    from ..experiments.axes import describe, show  # noqa: PLC0415 - see `run`
-    from ..experiments.shown import summary  # noqa: PLC0415
+    from koordpolicy.engine.experiments.axes import describe, show  # noqa: PLC0415 - see `run`
+    from koordpolicy.engine.experiments.presentation import summary  # noqa: PLC0415
 
     if swept.finished:
         found = summary(swept.finished, manner)

@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from ..escaping import one_line, visible, visible_json
-from ..files import write_whole
+from koordpolicy.engine.escaping import one_line, visible, visible_json
+from koordpolicy.engine.files import write_whole
+
 from .exits import Stop
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ..explanation import Finding, Mark
+    from koordpolicy.engine.explanation import Finding, Mark
 
 _PIPE_WIDTH = 10_000
 _GAP = 2

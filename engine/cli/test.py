@@ -16,18 +16,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..source import PolicyError, did_you_mean
+from koordpolicy.engine.source import PolicyError, did_you_mean
+
 from .composition import python_offers
 from .exits import Exit, Stop
 from .terminal import progress, warn, write, write_file, write_json, write_report
 
 if TYPE_CHECKING:
-    from ..cel.environment import Function
-    from ..documents import Case
-    from ..testing.coverage import Coverage, Report
-    from ..testing.mutation import Outcome
-    from ..testing.results import CaseResult
-    from ..testing.suites import Loaded, Suite
+    from koordpolicy.engine.cel.check.environment import Function
+    from koordpolicy.engine.documents import Case
+    from koordpolicy.engine.testing.coverage import Coverage, Report
+    from koordpolicy.engine.testing.mutation import Outcome
+    from koordpolicy.engine.testing.results import CaseResult
+    from koordpolicy.engine.testing.suites import Loaded, Suite
+
     from . import Builtins
 
 EXAMPLES = """\
@@ -153,7 +155,7 @@ class _Outcome:
 
 
 def _run(options: argparse.Namespace, builtins: Builtins) -> int:
-    from ..testing.suites import load_suites  # noqa: PLC0415 - `--help` does not wait for it
+    from koordpolicy.engine.testing.suites import load_suites  # noqa: PLC0415 - `--help` does not wait for it
 
     start = time.perf_counter()
     offers = python_offers(builtins)
@@ -172,7 +174,7 @@ def _run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.output == "json":
         write_json(_json(outcome, seconds))
     elif options.output == "junit":
-        from ..testing.results import to_junit  # noqa: PLC0415
+        from koordpolicy.engine.testing.results import to_junit  # noqa: PLC0415
 
         write_report(to_junit(outcome.results))
     else:
@@ -185,7 +187,7 @@ def _run(options: argparse.Namespace, builtins: Builtins) -> int:
 
 
 def _chosen(suites: Iterable[Suite], pattern: re.Pattern[str] | None) -> list[tuple[Suite, Case]]:
-    from ..testing.suites import cases_of  # noqa: PLC0415
+    from koordpolicy.engine.testing.suites import cases_of  # noqa: PLC0415
 
     found = list(cases_of(suites))
     if pattern is None:
@@ -201,7 +203,7 @@ def _chosen(suites: Iterable[Suite], pattern: re.Pattern[str] | None) -> list[tu
 def _coverage(options: argparse.Namespace) -> Coverage | None:
     if options.coverage is None and options.min_coverage is None:
         return None
-    from ..testing.coverage import Coverage  # noqa: PLC0415
+    from koordpolicy.engine.testing.coverage import Coverage  # noqa: PLC0415
 
     return Coverage()
 
@@ -209,7 +211,7 @@ def _coverage(options: argparse.Namespace) -> Coverage | None:
 def _results(
     chosen: Sequence[tuple[Suite, Case]], coverage: Coverage | None, *, explains: bool,
 ) -> tuple[CaseResult, ...]:
-    from ..testing.cases import run_case  # noqa: PLC0415
+    from koordpolicy.engine.testing.cases import run_case  # noqa: PLC0415
 
     results = []
     with progress("testing", len(chosen)) as done:
@@ -228,8 +230,8 @@ def _judged(
         complaints += [f"no suite is about `{each.name}` ({each.origin})" for each in loaded.untested]
     reports = None
     if coverage is not None:
-        from ..compile import compile_documents  # noqa: PLC0415
-        from ..testing.coverage import percent  # noqa: PLC0415
+        from koordpolicy.engine.compile import compile_documents  # noqa: PLC0415
+        from koordpolicy.engine.testing.coverage import percent  # noqa: PLC0415
 
         # What nobody tests is covered by nothing, which must not look better than a test of half of it.
         compiled = {each.name: each for each in compile_documents(loaded.untested, extensions=functions)}
@@ -252,7 +254,7 @@ def _judged(
 
 
 def _mutated(suites: Sequence[Suite]) -> Outcome:
-    from ..testing.mutation import mutate  # noqa: PLC0415
+    from koordpolicy.engine.testing.mutation import mutate  # noqa: PLC0415
 
     with progress("mutating", 1000) as done:
         return mutate(suites, lambda number, total: done(1000 * number // total))
@@ -265,7 +267,7 @@ def _json(outcome: _Outcome, seconds: float) -> dict[str, Any]:
         "complaints": list(outcome.complaints), "results": [each.to_json() for each in outcome.results],
     }
     if outcome.reports is not None:
-        from ..testing.coverage import to_json  # noqa: PLC0415
+        from koordpolicy.engine.testing.coverage import to_json  # noqa: PLC0415
 
         data["coverage"] = to_json(outcome.reports)
     if outcome.mutation is not None:
@@ -274,7 +276,7 @@ def _json(outcome: _Outcome, seconds: float) -> dict[str, Any]:
 
 
 def _show(outcome: _Outcome, seconds: float, *, verbose: bool) -> None:
-    from ..testing.results import lines_of  # noqa: PLC0415
+    from koordpolicy.engine.testing.results import lines_of  # noqa: PLC0415
 
     suites: dict[str, list[CaseResult]] = {}
     for each in outcome.results:
@@ -317,8 +319,7 @@ def _write_coverage(options: argparse.Namespace, outcome: _Outcome) -> None:
     import json  # noqa: PLC0415
 
     from koordpolicy import __version__  # noqa: PLC0415
-
-    from ..testing import coverage  # noqa: PLC0415
+    from koordpolicy.engine.testing import coverage  # noqa: PLC0415
 
     if kind == "text":
         text = "\n".join(_coverage_lines(reports)) + "\n"
@@ -339,7 +340,7 @@ def _write_coverage(options: argparse.Namespace, outcome: _Outcome) -> None:
 
 
 def _coverage_lines(reports: Sequence[Report]) -> Iterable[str]:
-    from ..testing.coverage import EVALUATED, percent  # noqa: PLC0415
+    from koordpolicy.engine.testing.coverage import EVALUATED, percent  # noqa: PLC0415
 
     yield ""
     yield "coverage"

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from ..documents import Document
-from ..lint.subject import Subject
-from ..source import Source, Span
+from koordpolicy.engine.documents import Document
+from koordpolicy.engine.lint.subject import Subject
+from koordpolicy.engine.source import Source, Span
+
 from .exits import Exit, Stop
 
 if TYPE_CHECKING:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..points import Code, Refusal
+from koordpolicy.engine.framework.points import Code, Refusal
+
 from .terminal import heading, write
 
 if TYPE_CHECKING:
-    from ..scheduler.verdict import Refused, Verdict
+    from koordpolicy.engine.scheduler.cycle.verdict import Refused, Verdict
 
 _NAMES_SHOWN = 3
 _ERRORS_SHOWN = 20

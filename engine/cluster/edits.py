@@ -11,20 +11,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ..cel.checked import Path
-from ..cel.clauses import ABSENT, Change
-from ..cel.encoding import value_at
-from ..explanation import listed, shown
-from ..kubernetes.vocabulary import (
+from koordpolicy.engine.cel.check.checked_ast import Path
+from koordpolicy.engine.cel.explain.clauses import ABSENT, Change
+from koordpolicy.engine.cel.vector.encoding import value_at
+from koordpolicy.engine.explanation import listed, shown
+from koordpolicy.engine.kubernetes.vocabulary import (
     DEFAULT_PRIORITIES,
     PRIORITY_BANDS,
     PRIORITY_CLASS_LABEL,
     QOS_CLASS_LABEL,
     QOS_CLASSES,
 )
-from .metrics import STATISTICS
-from .pods import PodInfo, canonical_amount
-from .rows import REGION, ZONE, NodeRow
+
+from .objects.metrics import STATISTICS
+from .objects.node_rows import REGION, ZONE, NodeRow
+from .objects.pods import PodInfo, canonical_amount
 from .snapshot import NodeChange, Snapshot
 
 Json = Mapping[str, Any]

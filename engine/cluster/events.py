@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .pods import PodInfo
+    from .objects.pods import PodInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,17 +19,18 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cel.checked import Path
-from ..cel.encoding import Absent, KeptPaths, key_of, value_at
-from ..cel.frame import Codes, Frame, Numbers, Rows
-from ..cel.values import EvaluationError
-from ..kubernetes.objects import check_object, json_kind
-from ..source import PolicyError, Problem
-from .changes import NO_ROWS, Log
+from koordpolicy.engine.cel.check.checked_ast import Path
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.vector.encoding import Absent, KeptPaths, key_of, value_at
+from koordpolicy.engine.cel.vector.frame import Codes, Frame, Numbers, Rows
+from koordpolicy.engine.kubernetes.objects import check_object, json_kind
+from koordpolicy.engine.source import PolicyError, Problem
+
+from .change_log import NO_ROWS, Log
 from .events import Event
-from .metrics import NANOSECONDS, NodeMetric, Unmeasured, unmeasured
-from .pods import NONZERO, DeviceRequest, PodInfo, ResourceList, mapping_at, text_at
-from .rows import NodeRow, allocatable_of, bound_devices, devices_of, model_of
+from .objects.metrics import NANOSECONDS, NodeMetric, Unmeasured, unmeasured
+from .objects.node_rows import NodeRow, allocatable_of, bound_devices, devices_of, model_of
+from .objects.pods import NONZERO, DeviceRequest, PodInfo, ResourceList, mapping_at, text_at
 
 __all__ = [
     "Cluster", "DeviceRequest", "Devices", "NodeChange", "NodeFrame", "PodInfo", "ResourceList", "Snapshot",
@@ -973,7 +974,7 @@ def _problem(item: object, error: ValueError | str) -> Problem:
 
 
 class NodeFrame:
-    """One decision's input for expressions over nodes (see `engine.cel.frame.Frame`).
+    """One decision's input for expressions over nodes (see `engine.cel.vector.frame.Frame`).
 
     ROW variables: node, nodeInfo, nodeMetric, allocatable, requested, usage, estimated, metricAge, devices.
     """

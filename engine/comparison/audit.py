@@ -13,24 +13,25 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..cel.values import EvaluationError
-from ..cluster.metrics import NANOSECONDS
-from ..cluster.pods import PodInfo
-from ..cluster.snapshot import Cluster, Snapshot
-from ..compile import CompiledDescheduler, CompiledQoS, CompiledScheduler
-from ..compile.programs import Rule
-from ..compile.scheduling import CONDITIONS, DocumentScheduler
-from ..compile.selection import accepts_pod, exempt
-from ..descheduler import config as descheduling
-from ..descheduler.documents import DocumentPlugin
-from ..documents import DeschedulerSpec, DeschedulerType, NodeMatch, QoSSpec, SchedulerSpec
-from ..explanation import counted
-from ..plugins import CycleState
-from ..points import Enforcement, Framework
-from ..registry import Live, Plugin, Registry
-from ..scheduler.cycle import Scheduler, Settings
-from ..scheduler.profile import Profile
-from ..testing.instruments import compiled_of, programs_of
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cluster.objects.metrics import NANOSECONDS
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
+from koordpolicy.engine.compile import CompiledDescheduler, CompiledQoS, CompiledScheduler
+from koordpolicy.engine.compile.programs import Rule
+from koordpolicy.engine.compile.scheduling import CONDITIONS, DocumentScheduler
+from koordpolicy.engine.compile.selection import accepts_pod, exempt
+from koordpolicy.engine.descheduler import config as descheduling
+from koordpolicy.engine.descheduler.documents import DocumentPlugin
+from koordpolicy.engine.documents import DeschedulerSpec, DeschedulerType, NodeMatch, QoSSpec, SchedulerSpec
+from koordpolicy.engine.explanation import counted
+from koordpolicy.engine.framework.plugin import CycleState
+from koordpolicy.engine.framework.points import Enforcement, Framework
+from koordpolicy.engine.framework.registry import Live, Plugin, Registry
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
+from koordpolicy.engine.scheduler.profiles.profile import Profile
+from koordpolicy.engine.testing.instruments import compiled_of, programs_of
+
 from .outcome import Fault, Outcome, Scorer, outcome
 from .shapes import Reading, shapes_of
 

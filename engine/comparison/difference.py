@@ -14,7 +14,8 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from ..explanation import plain
+from koordpolicy.engine.explanation import plain
+
 from .outcome import ELIGIBLE, Cause, Eviction, Fault, Misfit, Outcome, Scorer, Shape, Suppression
 
 _OfPod = TypeVar("_OfPod", Misfit, Eviction)

@@ -16,17 +16,18 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cluster.pods import PodInfo
-from ..cluster.snapshot import Cluster, NodeChange, Snapshot
-from ..descheduler import config as descheduling
-from ..descheduler.documents import Memory
-from ..descheduler.framework import CycleResult, build_profiles, run_cycle
-from ..kubernetes.vocabulary import BE
-from ..points import HIGHEST_SCORE, Enforcement, Framework
-from ..registry import Live, Registry
-from ..scheduler.cycle import Scheduler, Settings, filter_nodes, score_nodes
-from ..scheduler.verdict import Filtered, Verdict, in_fixed_words
-from .measured import NodeRound, qos_rounds
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange, Snapshot
+from koordpolicy.engine.descheduler import config as descheduling
+from koordpolicy.engine.descheduler.documents import Memory
+from koordpolicy.engine.descheduler.framework import CycleResult, build_profiles, run_cycle
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, Enforcement, Framework
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.kubernetes.vocabulary import BE
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, filter_nodes, score_nodes
+from koordpolicy.engine.scheduler.cycle.verdict import Filtered, Verdict, in_fixed_words
+
+from .qos_round import NodeRound, qos_rounds
 from .shapes import Reading, shapes_of
 
 HOT_PERCENT: Final = 65

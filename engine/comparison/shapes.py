@@ -12,17 +12,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..cel.checked import Path
-from ..cel.encoding import value_at
-from ..cluster.facts import pod_facts
-from ..cluster.pods import PodInfo
-from ..cluster.snapshot import Snapshot
-from ..compile import CompiledScheduler
-from ..plugins import SKIP, CycleState
-from ..plugins.border import must_be_survived
-from ..registry import Plugin
-from ..scheduler.profile import Profile
-from ..testing.instruments import compiled_of, programs_of
+from koordpolicy.engine.cel.check.checked_ast import Path
+from koordpolicy.engine.cel.vector.encoding import value_at
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.pod_variables import pod_facts
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.compile import CompiledScheduler
+from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.plugin import SKIP, CycleState
+from koordpolicy.engine.framework.registry import Plugin
+from koordpolicy.engine.scheduler.profiles.profile import Profile
+from koordpolicy.engine.testing.instruments import compiled_of, programs_of
 
 _BUILT_IN: Final = "built-in"
 _LOCAL: Final = frozenset((

@@ -9,10 +9,11 @@ from typing import Any, Final, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cel.columns import evaluate
-from ..cel.frame import Frame, Rows
-from ..cel.values import INT64_MAX, INT64_MIN, BoolKey, EvaluationError
-from ..documents import AggregateFunction
+from koordpolicy.engine.cel.scalar.values import INT64_MAX, INT64_MIN, BoolKey, EvaluationError
+from koordpolicy.engine.cel.vector.frame import Frame, Rows
+from koordpolicy.engine.cel.vector.plan import evaluate
+from koordpolicy.engine.documents import AggregateFunction
+
 from .programs import AggregateProgram
 
 _EXACT_SUM: Final = 2**53

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from ..cel.checked import reads_of
-from ..cel.clauses import Clause, Distance, alternatives, distance_of
-from ..cel.program import Program
-from ..cel.values import EvaluationError
-from ..explanation import Finding, left_out, plain, shortened, shown
-from ..points import unit_of
+from koordpolicy.engine.cel.check.checked_ast import reads_of
+from koordpolicy.engine.cel.explain.clauses import Clause, Distance, alternatives, distance_of
+from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.explanation import Finding, left_out, plain, shortened, shown
+from koordpolicy.engine.framework.points import unit_of
 
 _MOST_DISTANCES: Final = 3
 _MOST_SOURCES: Final = 6

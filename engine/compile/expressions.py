@@ -6,17 +6,27 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ..cel.ast import Expr, Ident, Select, children
-from ..cel.checked import Checked, Path
-from ..cel.checker import check
-from ..cel.environment import Environment, Function, Limits, Variable
-from ..cel.estimate import check_cost
-from ..cel.parser import parse
-from ..cel.program import Program
-from ..cel.types import BOOL, DOUBLE, DYN, INT, STRING, Type, map_of
-from ..documents import Aggregate, AggregateFunction, Check, Condition, Criterion, Expression, PluginSpec, Threshold
-from ..points import KEY, NUMBER, SLOTS, Code, Slot, Typed, environment
-from ..source import PolicyError, Problem, Problems, Span, did_you_mean
+from koordpolicy.engine.cel.check.checked_ast import Checked, Path
+from koordpolicy.engine.cel.check.checker import check
+from koordpolicy.engine.cel.check.cost import check_cost
+from koordpolicy.engine.cel.check.environment import Environment, Function, Limits, Variable
+from koordpolicy.engine.cel.check.types import BOOL, DOUBLE, DYN, INT, STRING, Type, map_of
+from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.syntax.ast import Expr, Ident, Select, children
+from koordpolicy.engine.cel.syntax.parser import parse
+from koordpolicy.engine.documents import (
+    Aggregate,
+    AggregateFunction,
+    Check,
+    Condition,
+    Criterion,
+    Expression,
+    PluginSpec,
+    Threshold,
+)
+from koordpolicy.engine.framework.points import KEY, NUMBER, SLOTS, Code, Slot, Typed, environment
+from koordpolicy.engine.source import PolicyError, Problem, Problems, Span, did_you_mean
+
 from .programs import AggregateProgram, Rule
 
 _VARIABLES: Final = "variables"

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..cel.types import BOOL, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, Type
-from ..cel.values import Duration, EvaluationError, Timestamp
-from ..documents import Document, ParamsSpec, PluginSpec, place_of
-from ..documents.json_schema import JsonSchema, Steps, count_values
-from ..points import Typed, typed
-from ..source import Problems, Span, did_you_mean
+from koordpolicy.engine.cel.check.types import BOOL, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, Type
+from koordpolicy.engine.cel.scalar.values import Duration, EvaluationError, Timestamp
+from koordpolicy.engine.documents import Document, ParamsSpec, PluginSpec, place_of
+from koordpolicy.engine.documents.json_schema import JsonSchema, Steps, count_values
+from koordpolicy.engine.framework.points import Typed, typed
+from koordpolicy.engine.source import Problems, Span, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from ..cel.checked import Path
-from ..cel.environment import Function
-from ..cluster.kinds import Read
-from ..documents import (
+from koordpolicy.engine.cel.check.checked_ast import Path
+from koordpolicy.engine.cel.check.environment import Function
+from koordpolicy.engine.cluster.kinds import Read
+from koordpolicy.engine.documents import (
     DeschedulerSpec,
     DeschedulerType,
     Document,
@@ -26,10 +26,11 @@ from ..documents import (
     Subject,
     SuppressCPU,
 )
-from ..kubernetes.vocabulary import NAMESPACE_NAME_LABEL
-from ..points import Framework, Point, Slot
-from ..registry import Plugin
-from ..source import Problems
+from koordpolicy.engine.framework.points import Framework, Point, Slot
+from koordpolicy.engine.framework.registry import Plugin
+from koordpolicy.engine.kubernetes.vocabulary import NAMESPACE_NAME_LABEL
+from koordpolicy.engine.source import Problems
+
 from .expressions import Expressions
 from .params import ParamsSchema, gather, override, type_of
 from .programs import (

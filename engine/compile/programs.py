@@ -1,8 +1,8 @@
 """What documents compile to: frozen holders of programs, beside the specs that they came from.
 
-The scheduler's documents become objects that fulfil the protocols of `engine.plugins` (see `scheduling`). Those of the
-QoS manager and the descheduler become the holders `CompiledQoS` and `CompiledDescheduler`, which their frameworks run:
-`Plugin.make(args, handle)` returns one, with the params of the profile in force bound to it.
+The scheduler's documents become objects that fulfil the protocols of `framework.plugin` (see `scheduling`).
+Those of the QoS manager and the descheduler become the holders `CompiledQoS` and `CompiledDescheduler`, which
+their frameworks run: `Plugin.make(args, handle)` returns one, with the params of the profile in force bound to it.
 
 Every program reads `params` (and, where they are declared, `aggregates` and `thresholds`) from the frame that it is
 evaluated over: a framework puts `compiled.params` and what `aggregates` yielded among the frame's values.
@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..cluster.kinds import Read
-from ..documents import (
+from koordpolicy.engine.cluster.kinds import Read
+from koordpolicy.engine.documents import (
     AggregateFunction,
     DeschedulerSpec,
     Document,
@@ -28,11 +28,11 @@ from ..documents import (
     ScoreItem,
     SortOrder,
 )
-from ..points import Code
-from ..source import Span
+from koordpolicy.engine.framework.points import Code
+from koordpolicy.engine.source import Span
 
 if TYPE_CHECKING:
-    from ..cel.program import Program
+    from koordpolicy.engine.cel.scalar.program import Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,9 @@ _TEXTS = frozenset(("document", "spec"))
 
 def with_programs(holder: Any, change: Callable[[Program], Program]) -> Any:
     """Return a holder of programs (or a tuple of them, or a program) with what `change` makes of each in its place."""
-    from ..cel.program import Program  # noqa: PLC0415 - who only reads documents does not wait for it
+    from koordpolicy.engine.cel.scalar.program import (  # noqa: PLC0415 - who only reads documents does not wait for it
+        Program,
+    )
 
     if isinstance(holder, Program):
         return change(holder)

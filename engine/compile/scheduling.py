@@ -14,20 +14,20 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cel.checked import Path
-from ..cel.columns import ColumnPlan, Known, Settled, evaluate, is_pure, split
-from ..cel.encoding import key_of, value_at
-from ..cel.environment import Scope
-from ..cel.estimate import estimate
-from ..cel.frame import Frame, Rows
-from ..cel.program import Program
-from ..cel.row_frame import RowFrame
-from ..cel.values import EvaluationError, Timestamp
-from ..cluster.facts import is_of_shape, pod_facts, pod_values
-from ..cluster.pods import PodInfo
-from ..cluster.snapshot import NodeFrame, Snapshot
-from ..documents import Normalize, Over
-from ..points import (
+from koordpolicy.engine.cel.check.checked_ast import Path
+from koordpolicy.engine.cel.check.cost import estimate
+from koordpolicy.engine.cel.check.environment import Scope
+from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp
+from koordpolicy.engine.cel.vector.encoding import key_of, value_at
+from koordpolicy.engine.cel.vector.frame import Frame, Rows
+from koordpolicy.engine.cel.vector.plan import ColumnPlan, Known, Settled, evaluate, is_pure, split
+from koordpolicy.engine.cel.vector.row_frame import RowFrame
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.pod_variables import is_of_shape, pod_facts, pod_values
+from koordpolicy.engine.cluster.snapshot import NodeFrame, Snapshot
+from koordpolicy.engine.documents import Normalize, Over
+from koordpolicy.engine.framework.points import (
     HIGHEST_SCORE,
     Answer,
     Code,
@@ -39,6 +39,7 @@ from ..points import (
     Scores,
     are_scores,
 )
+
 from .aggregation import Facts, summarize
 from .programs import AggregateProgram, CompiledScheduler, Rule, ScoreProgram
 from .selection import NODE_PATHS, accepts_pod, exempt, node_mask

@@ -9,11 +9,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cel.checked import Path
-from ..cluster.pods import PodInfo
-from ..cluster.snapshot import NodeFrame, Snapshot
-from ..documents import NodeMatch, PodMatch
-from ..kubernetes.vocabulary import NAMESPACE_NAME_LABEL
+from koordpolicy.engine.cel.check.checked_ast import Path
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import NodeFrame, Snapshot
+from koordpolicy.engine.documents import NodeMatch, PodMatch
+from koordpolicy.engine.kubernetes.vocabulary import NAMESPACE_NAME_LABEL
 
 SYSTEM_NAMESPACE: Final = "kube-system"
 SYSTEM_CLASSES: Final = frozenset(("system-cluster-critical", "system-node-critical"))

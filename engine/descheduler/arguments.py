@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from ..documents import parse_duration
-from ..kubernetes.selectors import check_selector
+from koordpolicy.engine.documents import parse_duration
+from koordpolicy.engine.kubernetes.selectors import check_selector
+
 from .anomaly import AnomalyCondition
 
 Fault: TypeAlias = tuple[tuple[str | int, ...], str]

@@ -13,15 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ..documents import configuration_in, parse_duration
-from ..documents.nodes import Node, read_file, to_plain
-from ..documents.nodes import read as read_nodes
-from ..documents.validation import validate, validate_plain
-from ..kubernetes.selectors import check_selector
-from ..source import PolicyError, Problem, Source, Span
+from koordpolicy.engine.documents import configuration_in, parse_duration
+from koordpolicy.engine.documents.nodes import Node, read_file, to_plain
+from koordpolicy.engine.documents.nodes import read as read_nodes
+from koordpolicy.engine.documents.validation import validate, validate_plain
+from koordpolicy.engine.kubernetes.selectors import check_selector
+from koordpolicy.engine.source import PolicyError, Problem, Source, Span
+
 from .arguments import DEFAULT_POOL, KINDS, Fault, field_path
 from .framework import Limits, ProfileSpec
-from .unbuilt import warnings_of
+from .ignored_fields import warnings_of
 
 API_VERSION: Final = "descheduler/v1alpha2"
 KIND: Final = "DeschedulerConfiguration"

@@ -16,21 +16,22 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..cel.columns import evaluate
-from ..cel.frame import Column, Rows
-from ..cel.program import Program
-from ..cel.values import EvaluationError, Timestamp
-from ..cluster.facts import pod_values
-from ..cluster.metrics import MeasuredList, Unmeasured
-from ..cluster.pods import PodInfo, ResourceList
-from ..cluster.snapshot import Snapshot
-from ..compile import AggregateProgram, CompiledDescheduler, Rule
-from ..compile.aggregation import Facts, summarize_rows
-from ..compile.selection import accepts_pod
-from ..compile.sorting import sort_key
-from ..documents import DeschedulerType, Over
-from ..plugins import Evictor
-from ..points import FailurePolicy, Refusal
+from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp
+from koordpolicy.engine.cel.vector.frame import Column, Rows
+from koordpolicy.engine.cel.vector.plan import evaluate
+from koordpolicy.engine.cluster.objects.metrics import MeasuredList, Unmeasured
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
+from koordpolicy.engine.cluster.pod_variables import pod_values
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.compile import AggregateProgram, CompiledDescheduler, Rule
+from koordpolicy.engine.compile.aggregation import Facts, summarize_rows
+from koordpolicy.engine.compile.selection import accepts_pod
+from koordpolicy.engine.compile.sort_order import sort_key
+from koordpolicy.engine.documents import DeschedulerType, Over
+from koordpolicy.engine.framework.plugin import Evictor
+from koordpolicy.engine.framework.points import FailurePolicy, Refusal
+
 from .pods import AssignedPods, NodeFit
 
 _UNMEASURED: Final = Unmeasured("no metric of the pod, or an expired one")

@@ -10,19 +10,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ..cel.frame import Rows
-from ..cel.program import Program
-from ..cel.values import EvaluationError
-from ..cluster.pods import PodInfo
-from ..cluster.snapshot import Snapshot
-from ..compile import Rule
-from ..compile.distances import distances_to
-from ..compile.selection import accepts_pod
-from ..documents import DeschedulerType
-from ..explanation import Finding, Mark, heading, shortened
-from ..plugins import EvictionFilter, ExplainsNode, PreEvictionFilter
-from ..plugins.border import must_be_survived
-from ..points import Enforcement
+from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.compile import Rule
+from koordpolicy.engine.compile.distances import distances_to
+from koordpolicy.engine.compile.selection import accepts_pod
+from koordpolicy.engine.documents import DeschedulerType
+from koordpolicy.engine.explanation import Finding, Mark, heading, shortened
+from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.plugin import EvictionFilter, ExplainsNode, PreEvictionFilter
+from koordpolicy.engine.framework.points import Enforcement
+
 from .documents import DocumentCycle, DocumentPlugin, NodeState
 from .framework import CycleResult, Limits, Profile, Running, ready_rows, run_cycle, select_rows
 

@@ -13,17 +13,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..cel.frame import Rows
-from ..cluster.kinds import Lack, Read, lacking
-from ..cluster.pods import PodInfo
-from ..cluster.snapshot import Cluster, Snapshot
-from ..compile import CompiledDescheduler
-from ..kubernetes.selectors import matches_labels
-from ..plugins import Balance, Deschedule, Evict, EvictionFilter, Handle, PreEvictionFilter
-from ..plugins.border import must_be_survived
-from ..points import Enforcement, Framework, Point, Refusal
-from ..registry import Plugin, Registry
-from ..source import PolicyError, Problem, did_you_mean
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.kinds import Lack, Read, lacking
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
+from koordpolicy.engine.compile import CompiledDescheduler
+from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.plugin import Balance, Deschedule, Evict, EvictionFilter, Handle, PreEvictionFilter
+from koordpolicy.engine.framework.points import Enforcement, Framework, Point, Refusal
+from koordpolicy.engine.framework.registry import Plugin, Registry
+from koordpolicy.engine.kubernetes.selectors import matches_labels
+from koordpolicy.engine.source import PolicyError, Problem, did_you_mean
+
 from .documents import DocumentPlugin, Memory
 
 TOO_SMALL: Final = "the cluster size is 0 or 1 meaning eviction causes service disruption or degradation"

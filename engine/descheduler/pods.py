@@ -8,11 +8,11 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
 
-from ..cel.values import EvaluationError, Timestamp
-from ..cluster.pods import PodInfo, ResourceList
-from ..cluster.snapshot import Snapshot
-from ..kubernetes.selectors import matches_labels, matches_node, untolerated
-from ..kubernetes.vocabulary import EVICTION_COST_ANNOTATION
+from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.kubernetes.selectors import matches_labels, matches_node, untolerated
+from koordpolicy.engine.kubernetes.vocabulary import EVICTION_COST_ANNOTATION
 
 NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 

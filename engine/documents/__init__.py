@@ -5,16 +5,16 @@ bytes -> Source -> nodes with positions -> v1alpha2 schema -> defaults -> intern
 
 from __future__ import annotations
 
-from .loading import SUFFIXES as SUFFIXES
-from .loading import Documents as Documents
-from .loading import configuration_in as configuration_in
-from .loading import configurations_in as configurations_in
-from .loading import files_of as files_of
-from .loading import is_left_out as is_left_out
-from .loading import is_policy_file as is_policy_file
-from .loading import load as load
-from .loading import load_paths as load_paths
-from .loading import read_configmap as read_configmap
+from .loader import SUFFIXES as SUFFIXES
+from .loader import Documents as Documents
+from .loader import configuration_in as configuration_in
+from .loader import configurations_in as configurations_in
+from .loader import files_of as files_of
+from .loader import is_left_out as is_left_out
+from .loader import is_policy_file as is_policy_file
+from .loader import load as load
+from .loader import load_paths as load_paths
+from .loader import read_configmap as read_configmap
 from .nodes import DEEPEST as DEEPEST
 from .nodes import LARGEST_FILE as LARGEST_FILE
 from .nodes import Node as Node

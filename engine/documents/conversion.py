@@ -14,8 +14,9 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from ..points import Code, Enforcement, FailurePolicy
-from ..source import Problems, Source, Span
+from koordpolicy.engine.framework.points import Code, Enforcement, FailurePolicy
+from koordpolicy.engine.source import Problems, Source, Span
+
 from .json_schema import JsonSchema, Steps
 from .nodes import Node, to_plain
 from .specs import (

@@ -15,7 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ..source import PolicyError, Problem, Problems, Source, Span
+from koordpolicy.engine.source import PolicyError, Problem, Problems, Source, Span
+
 from .scalars import locate
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from ..source import Problems, Source, Span
+from koordpolicy.engine.source import Problems, Source, Span
+
 from .nodes import Node, read
 from .specs import Document
 

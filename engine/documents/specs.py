@@ -14,8 +14,9 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from ..points import Code, Enforcement, FailurePolicy
-from ..source import Source, Span
+from koordpolicy.engine.framework.points import Code, Enforcement, FailurePolicy
+from koordpolicy.engine.source import Source, Span
+
 from .suites import TestSpec
 
 GROUP: Final = "policy.koordinator.sh"

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ..cel.values import EvaluationError, Timestamp
-from ..source import Problems, Source, Span
+from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp
+from koordpolicy.engine.source import Problems, Source, Span
+
 from .nodes import Node, to_plain
 from .specs import parse_duration
 from .suites import (

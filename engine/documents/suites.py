@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from ..source import Source, Span
+from koordpolicy.engine.source import Source, Span
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 

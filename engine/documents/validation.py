@@ -14,11 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from ..cel.library.regex import matches
-from ..source import Problem, Problems, Span, did_you_mean
-from .holding import Holds, predicate
+from koordpolicy.engine.cel.library.regex import matches
+from koordpolicy.engine.source import Problem, Problems, Span, did_you_mean
+
 from .json_schema import BadSchema, Fault, JsonSchema, Steps, identity
 from .nodes import Node, to_plain
+from .schema_predicate import Holds, predicate
 
 # Beside this package's parent, in the work tree as in a wheel: `schemas` stands where `engine` does.
 _DIRECTORY: Final = Path(__file__).parents[2] / "schemas"

@@ -11,16 +11,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ..compile import compile_documents
-from ..documents import files_of, load, read_file
-from ..plugins import Offers, offers_beside
-from ..registry import Registry
-from ..source import PolicyError, Problem, Problems, Source
+from koordpolicy.engine.compile import compile_documents
+from koordpolicy.engine.documents import files_of, load, read_file
+from koordpolicy.engine.framework.plugin import Offers, offers_beside
+from koordpolicy.engine.framework.registry import Registry
+from koordpolicy.engine.source import PolicyError, Problem, Problems, Source
+
 from .axes import Value
 from .params import vary
 
 if TYPE_CHECKING:
-    from ..registry import Plugin
+    from koordpolicy.engine.framework.registry import Plugin
 
 Builtins: TypeAlias = "Callable[[], Iterable[Plugin]]"
 

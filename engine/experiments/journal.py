@@ -17,7 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
-from ..files import open_own
+from koordpolicy.engine.files import open_own
+
 from .axes import Point
 
 _LONGEST_LINE: Final = 16 * 1024 * 1024

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ..documents import Document, ParamsSpec, PluginSpec
-from ..source import did_you_mean
+from koordpolicy.engine.documents import Document, ParamsSpec, PluginSpec
+from koordpolicy.engine.source import did_you_mean
+
 from .axes import Point, Value
 
 PREFIX: Final = "params."

@@ -12,21 +12,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from ..cluster import trace as traces
-from ..cluster.trace import Trace
-from ..points import Framework
-from ..registry import Live
-from ..scheduler.cycle import TIE_BREAKS, Settings
-from ..scheduler.fragmentation import typical_pods
-from ..scheduler.profile import Choice, ProfileSpec
-from ..scheduler.simulate import simulate
-from ..scheduler.trace_profile import trace_profile
-from ..source import PolicyError, did_you_mean
+from koordpolicy.engine.cluster.sources import trace as traces
+from koordpolicy.engine.cluster.sources.trace import Trace
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.framework.registry import Live
+from koordpolicy.engine.scheduler.cycle.schedule_one import TIE_BREAKS, Settings
+from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
+from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
+from koordpolicy.engine.scheduler.simulate import simulate
+from koordpolicy.engine.source import PolicyError, did_you_mean
+
 from .axes import Axis, Point, Value, show
 from .inputs import NO_TEXTS, Builtins, Packed, Texts, check_all, registry_of
 from .journal import Outcome
 from .params import PREFIX, params_of
-from .running import NotRun
+from .runners import NotRun
 
 SHIPPED: Final = Path(__file__).parents[2] / "policies" / "trace"
 _ONLY_GIVEN: Final = "-"

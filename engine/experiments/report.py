@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
-from ..reports.page import page as framed
+from koordpolicy.engine.reports.page import page as framed
+
 from .axes import Axis, Value, show
 from .plots import svg
-from .shown import Manner, Summary, panels, summary
+from .presentation import Manner, Summary, panels, summary
 from .sweep import Swept
 
 _HIGHER_IS_BETTER: Final = frozenset({"gpu_alloc_pct"})

@@ -11,19 +11,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..cluster.kinds import Objects
-from ..cluster.snapshot import Cluster
-from ..comparison.outcome import HOT_PERCENT, outcome
-from ..points import Framework
-from ..registry import Registry
-from ..scheduler.cycle import TIE_BREAKS, Settings
-from ..scheduler.profile import ProfileSpec
-from ..source import PolicyError, did_you_mean
+from koordpolicy.engine.cluster.kinds import Objects
+from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.comparison.outcome import HOT_PERCENT, outcome
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.framework.registry import Registry
+from koordpolicy.engine.scheduler.cycle.schedule_one import TIE_BREAKS, Settings
+from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
+from koordpolicy.engine.source import PolicyError, did_you_mean
+
 from .axes import Axis, Point, Value, show
 from .inputs import Builtins, Packed, Texts, check_all, registry_of
 from .journal import Outcome
 from .params import PREFIX, params_of
-from .running import NotRun
+from .runners import NotRun
 
 FIGURES: Final[Mapping[str, str]] = {
     "pending": "pods that found no node",

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from .axes import Axis, Point
 from .journal import Journal, Outcome, key_of
-from .running import NotRun, Runner
+from .runners import NotRun, Runner
 
 Task_co = TypeVar("Task_co", covariant=True)
 Task = TypeVar("Task")

@@ -13,7 +13,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Final, TypeAlias
 
-from ..files import write_whole
+from koordpolicy.engine.files import write_whole
+
 from .axes import Point, Value
 from .sweep import Finished
 

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from ..cel.ast import Bind, Call, Comprehension, Expr, Literal, Macro, MapLiteral, OptionalMap, Select, children
-from ..cel.checked import (
+from koordpolicy.engine.cel.check.checked_ast import (
     CallReference,
     Checked,
     DefinitionReference,
@@ -21,13 +20,26 @@ from ..cel.checked import (
     TypeReference,
     VariableReference,
 )
-from ..cel.environment import Scope
-from ..cel.types import BOOL, DYN, Type
-from ..cel.unparse import unparse
-from ..compile import AggregateProgram, CompiledQoS, CompiledScheduler
-from ..documents import AggregateFunction, LabelSelector, Operator, Over
-from ..kubernetes import types as kubernetes_types
-from ..points import SLOTS, TYPES, FailurePolicy, Slot
+from koordpolicy.engine.cel.check.environment import Scope
+from koordpolicy.engine.cel.check.types import BOOL, DYN, Type
+from koordpolicy.engine.cel.syntax.ast import (
+    Bind,
+    Call,
+    Comprehension,
+    Expr,
+    Literal,
+    Macro,
+    MapLiteral,
+    OptionalMap,
+    Select,
+    children,
+)
+from koordpolicy.engine.cel.syntax.unparse import unparse
+from koordpolicy.engine.compile import AggregateProgram, CompiledQoS, CompiledScheduler
+from koordpolicy.engine.documents import AggregateFunction, LabelSelector, Operator, Over
+from koordpolicy.engine.framework.points import SLOTS, TYPES, FailurePolicy, Slot
+from koordpolicy.engine.kubernetes import types as kubernetes_types
+
 from .ranges import MEASURED, Analysis
 from .subject import Edit, Found, Placed, Subject, span_of
 

@@ -9,13 +9,23 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, TypeVar
 
-from ..cel.ast import Call, Expr, Literal
-from ..cel.checked import Checked, DefinitionReference, VariableReference, path_of
-from ..compile import CompiledQoS, CompiledScheduler, EvictProgram
-from ..documents import LabelSelector, Node, NodeMatch, Normalize, Operator, PodMatch, ScoreItem, to_plain
-from ..kubernetes.vocabulary import BATCH, BE, FREE, PRIORITY_BANDS
-from ..points import Enforcement, Framework
-from ..source import Severity, Span, did_you_mean
+from koordpolicy.engine.cel.check.checked_ast import Checked, DefinitionReference, VariableReference, path_of
+from koordpolicy.engine.cel.syntax.ast import Call, Expr, Literal
+from koordpolicy.engine.compile import CompiledQoS, CompiledScheduler, EvictProgram
+from koordpolicy.engine.documents import (
+    LabelSelector,
+    Node,
+    NodeMatch,
+    Normalize,
+    Operator,
+    PodMatch,
+    ScoreItem,
+    to_plain,
+)
+from koordpolicy.engine.framework.points import Enforcement, Framework
+from koordpolicy.engine.kubernetes.vocabulary import BATCH, BE, FREE, PRIORITY_BANDS
+from koordpolicy.engine.source import Severity, Span, did_you_mean
+
 from .ranges import parts
 from .subject import Found, Subject, Whole, span_of
 from .watermarks import slopes, suppression, watermarks

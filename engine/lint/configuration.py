@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Final
 
-from ..documents import Node, read, read_file, validate
-from ..source import Problem, Problems, Severity, Source, did_you_mean
+from koordpolicy.engine.documents import Node, read, read_file, validate
+from koordpolicy.engine.source import Problem, Problems, Severity, Source, did_you_mean
+
 from .rules import RULES, Rule, find
 
 FILE: Final = "koord-policy.yaml"

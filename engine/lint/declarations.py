@@ -8,11 +8,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ..cel.ast import Bind, Call, Comprehension, Expr, Literal, OptionalMap, Select, children
-from ..compile import Rule
-from ..documents import LabelSelector, ParamsSpec, PluginSpec
-from ..kubernetes import vocabulary, well_known
-from ..source import Span, did_you_mean
+from koordpolicy.engine.cel.syntax.ast import Bind, Call, Comprehension, Expr, Literal, OptionalMap, Select, children
+from koordpolicy.engine.compile import Rule
+from koordpolicy.engine.documents import LabelSelector, ParamsSpec, PluginSpec
+from koordpolicy.engine.kubernetes import vocabulary, well_known
+from koordpolicy.engine.source import Span, did_you_mean
+
 from .edits import removal, replacement
 from .ranges import COMPARISONS
 from .subject import Edit, Found, Placed, Subject, Whole

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..documents import Node
-from ..source import Source, Span
+from koordpolicy.engine.documents import Node
+from koordpolicy.engine.source import Source, Span
+
 from .subject import Edit
 
 

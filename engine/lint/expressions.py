@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ..cel.ast import Call, Comprehension, Expr, Literal, Select, children
-from ..cel.checked import (
+from koordpolicy.engine.cel.check.checked_ast import (
     CallReference,
     Checked,
     DefinitionReference,
@@ -16,14 +15,16 @@ from ..cel.checked import (
     TypeReference,
     VariableReference,
 )
-from ..cel.environment import InvalidLiteralError, Overload, Scope, Unknown
-from ..cel.estimate import estimate
-from ..cel.types import INT, STRING
-from ..cel.values import EvaluationError
-from ..compile import CompiledScheduler
-from ..documents import Normalize, ScoreItem
-from ..explanation import shown
-from ..points import HIGHEST_SCORE
+from koordpolicy.engine.cel.check.cost import estimate
+from koordpolicy.engine.cel.check.environment import InvalidLiteralError, Overload, Scope, Unknown
+from koordpolicy.engine.cel.check.types import INT, STRING
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.syntax.ast import Call, Comprehension, Expr, Literal, Select, children
+from koordpolicy.engine.compile import CompiledScheduler
+from koordpolicy.engine.documents import Normalize, ScoreItem
+from koordpolicy.engine.explanation import shown
+from koordpolicy.engine.framework.points import HIGHEST_SCORE
+
 from .ranges import ALWAYS, COMPARISONS, NEVER, Analysis, Range
 from .subject import Found, Placed, Subject
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ..source import Problem, Severity, Source, Span, did_you_mean
+from koordpolicy.engine.source import Problem, Severity, Source, Span, did_you_mean
+
 from .configuration import Configuration
 from .rules import RULES, Rule, find
 from .subject import Edit, Found, Whole

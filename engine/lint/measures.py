@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final, TypeAlias
 
-from ..explanation import shown
+from koordpolicy.engine.explanation import shown
 
 Dimensions: TypeAlias = tuple[tuple[str, int], ...]
 """Names with their powers, in order of names; empty for shares."""

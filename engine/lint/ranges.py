@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
-from ..cel.ast import Bind, Call, Comprehension, Expr, ListLiteral, Literal, OptionalMap, children
-from ..cel.checked import (
+from koordpolicy.engine.cel.check.checked_ast import (
     CallReference,
     Checked,
     DefinitionReference,
@@ -22,10 +21,20 @@ from ..cel.checked import (
     path_of,
     reads_of,
 )
-from ..cel.folding import Folding
-from ..cel.types import BOOL, DOUBLE, INT
-from ..cel.unparse import unparse
-from ..cel.values import INT64_MAX, INT64_MIN, EvaluationError
+from koordpolicy.engine.cel.check.folding import Folding
+from koordpolicy.engine.cel.check.types import BOOL, DOUBLE, INT
+from koordpolicy.engine.cel.scalar.values import INT64_MAX, INT64_MIN, EvaluationError
+from koordpolicy.engine.cel.syntax.ast import (
+    Bind,
+    Call,
+    Comprehension,
+    Expr,
+    ListLiteral,
+    Literal,
+    OptionalMap,
+    children,
+)
+from koordpolicy.engine.cel.syntax.unparse import unparse
 
 Number: TypeAlias = int | float
 Truth: TypeAlias = frozenset[bool]

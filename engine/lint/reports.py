@@ -14,8 +14,9 @@ from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Any, Final
 
-from ..escaping import visible, visible_json
-from ..source import Problem, Severity, Span, in_order, render
+from koordpolicy.engine.escaping import visible, visible_json
+from koordpolicy.engine.source import Problem, Severity, Span, in_order, render
+
 from .rules import RULES, Rule
 
 _PAGE: Final = "docs/lint.md"

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from ..source import Severity
+from koordpolicy.engine.source import Severity
+
 from . import absence, across, declarations, expressions, units
 from .subject import Found, Subject, Whole
 

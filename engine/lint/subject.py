@@ -7,20 +7,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ..cel.ast import Call, Expr, Literal
-from ..cel.checked import Checked, DefinitionReference
-from ..cel.types import BOOL
-from ..compile import (
-    Compiled,
-    CompiledQoS,
-    CompiledScheduler,
-    EvictProgram,
-    Rule,
-    SuppressCPUProgram,
-)
-from ..documents import Document, Node, ParamsSpec, PluginSpec, node_of
-from ..points import Framework
-from ..source import Severity, Source, Span
+from koordpolicy.engine.cel.check.checked_ast import Checked, DefinitionReference
+from koordpolicy.engine.cel.check.types import BOOL
+from koordpolicy.engine.cel.syntax.ast import Call, Expr, Literal
+from koordpolicy.engine.compile import Compiled, CompiledQoS, CompiledScheduler, EvictProgram, Rule, SuppressCPUProgram
+from koordpolicy.engine.documents import Document, Node, ParamsSpec, PluginSpec, node_of
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.source import Severity, Source, Span
+
 from .ranges import Analysis, parts
 
 

@@ -13,7 +13,16 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Final
 
-from ..cel.ast import (
+from koordpolicy.engine.cel.check.checked_ast import (
+    CallReference,
+    Checked,
+    DefinitionReference,
+    LocalReference,
+    VariableReference,
+    reads_of,
+)
+from koordpolicy.engine.cel.check.types import BOOL, DOUBLE, DURATION, INT, STRING, TIMESTAMP
+from koordpolicy.engine.cel.syntax.ast import (
     Bind,
     Call,
     Comprehension,
@@ -26,18 +35,10 @@ from ..cel.ast import (
     Select,
     children,
 )
-from ..cel.checked import (
-    CallReference,
-    Checked,
-    DefinitionReference,
-    LocalReference,
-    VariableReference,
-    reads_of,
-)
-from ..cel.types import BOOL, DOUBLE, DURATION, INT, STRING, TIMESTAMP
-from ..compile import AggregateProgram, Compiled, CompiledQoS, EvictProgram
-from ..documents import AggregateFunction, Normalize, ScoreItem
-from ..points import unit_of_field, unit_of_resource
+from koordpolicy.engine.compile import AggregateProgram, Compiled, CompiledQoS, EvictProgram
+from koordpolicy.engine.documents import AggregateFunction, Normalize, ScoreItem
+from koordpolicy.engine.framework.points import unit_of_field, unit_of_resource
+
 from .edits import replacement
 from .measures import (
     ONE,

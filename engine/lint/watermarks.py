@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, TypeAlias
 
-from ..cel.ast import Call, Expr
-from ..cel.checked import CallReference, Checked, DefinitionReference, path_of
+from koordpolicy.engine.cel.check.checked_ast import CallReference, Checked, DefinitionReference, path_of
+from koordpolicy.engine.cel.syntax.ast import Call, Expr
+
 from .ranges import COMPARISONS, MIRRORED, Analysis
 
 Leaf: TypeAlias = tuple[str, str]

@@ -13,19 +13,20 @@ from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import Any, Final
 
-from ..cel.values import Timestamp
-from ..cluster.pods import PodInfo
-from ..cluster.snapshot import Cluster
-from ..cluster.trace import DEVICE, KINDS, Recording, Stay, TraceNode
-from ..descheduler.config import Configuration
-from ..descheduler.documents import Memory
-from ..descheduler.framework import Profile, build_profiles, run_cycle
-from ..registry import Live
-from ..scheduler.cycle import Settings
-from ..scheduler.loop import SchedulingLoop
-from ..scheduler.queue import LONGEST_WAIT
-from ..scheduler.trace_profile import trace_settings
-from ..scheduler.verdict import Failure, Verdict
+from koordpolicy.engine.cel.scalar.values import Timestamp
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.sources.trace import DEVICE, KINDS, Recording, Stay, TraceNode
+from koordpolicy.engine.descheduler.config import Configuration
+from koordpolicy.engine.descheduler.documents import Memory
+from koordpolicy.engine.descheduler.framework import Profile, build_profiles, run_cycle
+from koordpolicy.engine.framework.registry import Live
+from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.cycle.verdict import Failure, Verdict
+from koordpolicy.engine.scheduler.profiles.trace_profile import trace_settings
+from koordpolicy.engine.scheduler.queue.scheduling_queue import LONGEST_WAIT
+
 from .figures import SECOND, Amounts, Eviction, NeverRan, Result, Step, Waits
 
 _FOREVER: Final = 2**62

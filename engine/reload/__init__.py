@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from .building import Builder as Builder
-from .instances import Adoption as Adoption
-from .instances import Instances as Instances
-from .instances import Lease as Lease
-from .mount import EMPTY as EMPTY
-from .mount import Limits as Limits
-from .mount import Mount as Mount
-from .mount import Presence as Presence
-from .mount import Reading as Reading
-from .mount import Version as Version
+from koordpolicy.engine.framework.instances import Adoption as Adoption
+from koordpolicy.engine.framework.instances import Instances as Instances
+from koordpolicy.engine.framework.instances import Lease as Lease
+
+from .build import Builder as Builder
 from .reloader import Build as Build
 from .reloader import Groups as Groups
 from .reloader import InvalidAtStart as InvalidAtStart
 from .reloader import Reloader as Reloader
 from .reloader import ReloadUnit as ReloadUnit
+from .source_state import EMPTY as EMPTY
+from .source_state import Limits as Limits
+from .source_state import Mount as Mount
+from .source_state import Presence as Presence
+from .source_state import Reading as Reading
+from .source_state import Version as Version
 from .status import SourceStatus as SourceStatus
 from .status import Status as Status

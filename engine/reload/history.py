@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from ..source import PolicyError, Problem
-from .mount import Version
+from koordpolicy.engine.source import PolicyError, Problem
+
+from .source_state import Version
 
 MOST_GENERATIONS: Final = 10
 MOST_CHARACTERS: Final = 32 << 20

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from ..registry import Registry
-from ..source import render
+from koordpolicy.engine.framework.registry import Registry
+from koordpolicy.engine.source import render
+
 from .status import SourceStatus, Status
 
 _NAMES_SHOWN: Final = 10

@@ -21,16 +21,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeAlias
 
-from ..registry import Live, Plugin, Registry
-from ..source import PolicyError, Problem, Severity, Source
-from .gently import GENTLY
-from .hints import Hints
+from koordpolicy.engine.framework.registry import Live, Plugin, Registry
+from koordpolicy.engine.source import PolicyError, Problem, Severity, Source
+
 from .history import History, Past
 from .journal import write_changes
-from .mount import EMPTY, Mount, Presence, Reading, Stamp, Version
-from .publishing import publish
-from .saved import Saved, Store
+from .low_latency_gc import GENTLY
+from .publish import publish
+from .source_state import EMPTY, Mount, Presence, Reading, Stamp, Version
+from .state_store import Saved, Store
 from .status import EMPTIED, SourceStatus, Status
+from .watch import Hints
 
 Build: TypeAlias = Callable[[Sequence[Source]], Iterable[Plugin]]
 """Compiles the files of all sources together; raises `PolicyError` with everything that is wrong with them."""

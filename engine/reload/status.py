@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ..source import Problem
+from koordpolicy.engine.source import Problem
+
 from .history import Past
 
 EMPTIED: Final = "emptied"

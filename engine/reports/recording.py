@@ -10,7 +10,8 @@ from dataclasses import astuple
 from html import escape
 from typing import Final
 
-from ..recorded.figures import SECOND, Result, Span, Waits
+from koordpolicy.engine.recorded.figures import SECOND, Result, Span, Waits
+
 from .charts import Chart, Series, curves, shortened, stacked
 from .page import page, table, tiles
 

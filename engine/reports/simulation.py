@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from ..cluster.trace import DEVICE, TraceNode, Workload
-from ..scheduler.measuring import Blame, ExpressionCost, Measured
-from ..scheduler.simulate import Failed, Result
+from koordpolicy.engine.cluster.sources.trace import DEVICE, TraceNode, Workload
+from koordpolicy.engine.scheduler.observe.profiling import Blame, ExpressionCost, Measured
+from koordpolicy.engine.scheduler.simulate import Failed, Result
+
 from .charts import SERIES, Chart, Series, curves, shortened, stacked
 from .nodes import NodeKind, NodeUse, Resource, heat_maps
 from .page import bar, code, page, table, tiles

@@ -15,15 +15,16 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cluster.pods import PodInfo
-from ..cluster.snapshot import Cluster
-from ..cluster.trace import DEVICE, KINDS, TracePod, Workload
-from ..registry import Live
-from .cycle import Scheduler, Settings
-from .fragmentation import Fragmentation, TypicalPod
-from .measuring import Meter
-from .trace_profile import trace_settings
-from .verdict import Failure, Verdict
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.sources.trace import DEVICE, KINDS, TracePod, Workload
+from koordpolicy.engine.framework.registry import Live
+
+from .cycle.schedule_one import Scheduler, Settings
+from .cycle.verdict import Failure, Verdict
+from .extensions.fragmentation import Fragmentation, TypicalPod
+from .observe.profiling import Meter
+from .profiles.trace_profile import trace_settings
 
 
 @dataclass(frozen=True, slots=True)

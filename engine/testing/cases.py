@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..cel.observed import Observer
-from ..cel.program import Program
-from ..cel.values import EvaluationError
-from ..cluster.pods import PodInfo
-from ..compile import Rule
-from ..documents import EVERY_OTHER, Case, Expectation, ProblemExpectation, Wanted, load, read_file
-from ..points import Code, FailurePolicy, Framework, Refusal
-from ..registry import Plugin
-from ..source import PolicyError, Problem, Severity, Source, Span, did_you_mean
+from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.scalar.tracing import Observer
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.compile import Rule
+from koordpolicy.engine.documents import EVERY_OTHER, Case, Expectation, ProblemExpectation, Wanted, load, read_file
+from koordpolicy.engine.framework.points import Code, FailurePolicy, Framework, Refusal
+from koordpolicy.engine.framework.registry import Plugin
+from koordpolicy.engine.source import PolicyError, Problem, Severity, Source, Span, did_you_mean
+
 from .fixtures import FixtureError, World
 from .instruments import Asked, Both, Tally, values_of
 from .results import CaseResult, Mismatch

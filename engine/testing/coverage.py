@@ -12,15 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from ..cel.ast import Call, Comprehension, Expr, Literal, children
-from ..cel.checked import Checked
-from ..cel.observed import observe
-from ..cel.program import Program
-from ..cel.types import BOOL
-from ..cel.values import EvaluationError
-from ..documents import Document
-from ..registry import Plugin
-from ..source import Source, Span
+from koordpolicy.engine.cel.check.checked_ast import Checked
+from koordpolicy.engine.cel.check.types import BOOL
+from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.scalar.tracing import observe
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.syntax.ast import Call, Comprehension, Expr, Literal, children
+from koordpolicy.engine.documents import Document
+from koordpolicy.engine.framework.registry import Plugin
+from koordpolicy.engine.source import Source, Span
+
 from .instruments import Place, compiled_of, places, programs_of
 from .suites import Suite
 

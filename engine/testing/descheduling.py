@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..cel.observed import NO_ROW
-from ..compile import CompiledDescheduler
-from ..descheduler.documents import DocumentPlugin, Memory
-from ..descheduler.framework import CycleResult, Failure, Outcome, ProfileSpec, build_profiles, run_cycle
-from ..documents import DeschedulerType, ErrorExpectation, Kept
-from ..points import Framework, Point
-from ..registry import Plugin, Registry
+from koordpolicy.engine.cel.scalar.tracing import NO_ROW
+from koordpolicy.engine.compile import CompiledDescheduler
+from koordpolicy.engine.descheduler.documents import DocumentPlugin, Memory
+from koordpolicy.engine.descheduler.framework import (
+    CycleResult,
+    Failure,
+    Outcome,
+    ProfileSpec,
+    build_profiles,
+    run_cycle,
+)
+from koordpolicy.engine.documents import DeschedulerType, ErrorExpectation, Kept
+from koordpolicy.engine.framework.points import Framework, Point
+from koordpolicy.engine.framework.registry import Plugin, Registry
+
 from .cases import Asking, checked_params, outcome_of, rules_by_name
 from .fixtures import FixtureError, World, unknown
 from .instruments import compiled_of, instrumented

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ..cel.types import Type
-from ..cel.values import Timestamp
-from ..cluster import files
-from ..cluster.pods import PodInfo
-from ..cluster.snapshot import Cluster
-from ..documents import Fixtures, parse_duration
-from ..kubernetes import types as kubernetes_types
-from ..kubernetes.vocabulary import CPU_TOPOLOGY_ANNOTATION, DEFAULT_PRIORITIES, QOS_CLASS_LABEL
-from ..source import PolicyError, did_you_mean
+from koordpolicy.engine.cel.check.types import Type
+from koordpolicy.engine.cel.scalar.values import Timestamp
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.sources import files
+from koordpolicy.engine.documents import Fixtures, parse_duration
+from koordpolicy.engine.kubernetes import types as kubernetes_types
+from koordpolicy.engine.kubernetes.vocabulary import CPU_TOPOLOGY_ANNOTATION, DEFAULT_PRIORITIES, QOS_CLASS_LABEL
+from koordpolicy.engine.source import PolicyError, did_you_mean
 
 DEFAULT_NODE: Final = {"cpu": "8", "memory": "32Gi", "pods": "110"}
 DEFAULT_NAMESPACE: Final = "default"

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
-from ..cel.ast import Expr, Literal
-from ..cel.checked import Checked, DefinitionReference
-from ..cel.observed import NO_ROW, ObservedProgram, Observer, observe
-from ..cel.program import Program
-from ..cel.values import EvaluationError
-from ..compile import programs as holders
-from ..compile.scheduling import DocumentScheduler
-from ..documents import Document, Expression, NamedExpression
-from ..registry import Plugin
-from ..source import Source
+from koordpolicy.engine.cel.check.checked_ast import Checked, DefinitionReference
+from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.scalar.tracing import NO_ROW, ObservedProgram, Observer, observe
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.syntax.ast import Expr, Literal
+from koordpolicy.engine.compile import programs as holders
+from koordpolicy.engine.compile.scheduling import DocumentScheduler
+from koordpolicy.engine.documents import Document, Expression, NamedExpression
+from koordpolicy.engine.framework.registry import Plugin
+from koordpolicy.engine.source import Source
 
 _MOST_VALUES = 40
 

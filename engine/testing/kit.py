@@ -15,21 +15,21 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..cel.frame import Rows
-from ..cel.values import EvaluationError
-from ..cluster.events import Event
-from ..cluster.pods import PodInfo, canonical_amount
-from ..cluster.snapshot import Cluster, Snapshot
-from ..compile import compile_documents
-from ..documents import load_paths
-from ..kubernetes.release import release_of
-from ..plugins import Handle
-from ..points import Framework, Refusal
-from ..registry import Live, Plugin, Registry
-from ..scheduler.cycle import Scheduler, Settings
-from ..scheduler.profile import Choice, ProfileSpec
-from ..scheduler.verdict import Verdict
-from ..source import Problems
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.events import Event
+from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
+from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
+from koordpolicy.engine.compile import compile_documents
+from koordpolicy.engine.documents import load_paths
+from koordpolicy.engine.framework.plugin import Handle
+from koordpolicy.engine.framework.points import Framework, Refusal
+from koordpolicy.engine.framework.registry import Live, Plugin, Registry
+from koordpolicy.engine.kubernetes.release import release_of
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
+from koordpolicy.engine.scheduler.cycle.verdict import Verdict
+from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.source import Problems
 
 SECOND: Final = 1_000_000_000
 NOW: Final = 1_767_225_600 * SECOND

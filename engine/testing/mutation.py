@@ -12,11 +12,21 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
-from ..cel.ast import Call, Comprehension, Expr, Literal, Macro, children
-from ..cel.parser import parse
-from ..cel.unparse import unparse_constant
-from ..documents import Document, Expression, Kind, SortKey, SortOrder, Survivor, format_duration, place_of
-from ..source import PolicyError, Source, Span
+from koordpolicy.engine.cel.syntax.ast import Call, Comprehension, Expr, Literal, Macro, children
+from koordpolicy.engine.cel.syntax.parser import parse
+from koordpolicy.engine.cel.syntax.unparse import unparse_constant
+from koordpolicy.engine.documents import (
+    Document,
+    Expression,
+    Kind,
+    SortKey,
+    SortOrder,
+    Survivor,
+    format_duration,
+    place_of,
+)
+from koordpolicy.engine.source import PolicyError, Source, Span
+
 from .cases import run_case
 from .instruments import places
 from .suites import Suite

@@ -6,14 +6,15 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ..cluster.pods import PodInfo, canonical_amount
-from ..compile import CompiledQoS
-from ..documents import ActionExpectation, ErrorExpectation, Period, RoundExpectation, format_duration
-from ..plugins import Adjustment
-from ..qos.documents import RoundError
-from ..qos.manager import Round, replay
-from ..qos.metrics import Recording, Series
-from ..registry import Plugin, Registry
+from koordpolicy.engine.agent.metric_cache.metrics import Recording, Series
+from koordpolicy.engine.agent.qos_manager.documents import RoundError
+from koordpolicy.engine.agent.replay import Round, replay
+from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
+from koordpolicy.engine.compile import CompiledQoS
+from koordpolicy.engine.documents import ActionExpectation, ErrorExpectation, Period, RoundExpectation, format_duration
+from koordpolicy.engine.framework.plugin import Adjustment
+from koordpolicy.engine.framework.registry import Plugin, Registry
+
 from .cases import Asking, checked_params
 from .fixtures import FixtureError, World, unknown
 from .instruments import compiled_of

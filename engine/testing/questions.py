@@ -9,12 +9,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cel.checked import Path
-from ..cel.frame import Rows
-from ..cluster.pods import PodInfo
-from ..cluster.snapshot import Snapshot
-from ..plugins import CycleState, Skip
-from ..points import HIGHEST_SCORE, Point, Question, Refusal
+from koordpolicy.engine.cel.check.checked_ast import Path
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.plugin import CycleState, Skip
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, Point, Question, Refusal
+
 from .kit import FakeFramework
 
 Step: TypeAlias = "Mapping[str, Any] | Callable[[], object]"

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from xml.sax.saxutils import escape, quoteattr
 
-from ..escaping import visible
-from ..explanation import counted, plain
-from ..source import Span
+from koordpolicy.engine.escaping import visible
+from koordpolicy.engine.explanation import counted, plain
+from koordpolicy.engine.source import Span
 
 _UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot hold."""

@@ -9,20 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from ..cel.observed import NO_ROW
-from ..cel.values import EvaluationError
-from ..compile import CompiledScheduler
-from ..compile.programs import Rule
-from ..compile.scheduling import DocumentScheduler
-from ..documents import SchedulerSpec, ScoreExpectation, Wanted
-from ..kubernetes.release import release_of
-from ..plugins import CycleState, Handle
-from ..points import Answer, Framework, Refusal, Scores
-from ..registry import Plugin
-from ..reload.instances import Adoption
-from ..scheduler.cycle import decide, tie_break
-from ..scheduler.profile import Profile, ProfileSpec
-from ..scheduler.verdict import Verdict
+from koordpolicy.engine.cel.scalar.tracing import NO_ROW
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.compile import CompiledScheduler
+from koordpolicy.engine.compile.programs import Rule
+from koordpolicy.engine.compile.scheduling import DocumentScheduler
+from koordpolicy.engine.documents import SchedulerSpec, ScoreExpectation, Wanted
+from koordpolicy.engine.framework.instances import Adoption
+from koordpolicy.engine.framework.plugin import CycleState, Handle
+from koordpolicy.engine.framework.points import Answer, Framework, Refusal, Scores
+from koordpolicy.engine.framework.registry import Plugin
+from koordpolicy.engine.kubernetes.release import release_of
+from koordpolicy.engine.scheduler.cycle.schedule_one import decide, tie_break
+from koordpolicy.engine.scheduler.cycle.verdict import Verdict
+from koordpolicy.engine.scheduler.profiles.profile import Profile, ProfileSpec
+
 from .cases import Asking, Got, by_node, checked_params, outcome_of, rules_by_name
 from .fixtures import FixtureError, World, unknown
 from .instruments import compiled_of, instrumented

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ..cel.environment import Function
-from ..compile import compile_documents
-from ..documents import Case, Document, Kind, TestSpec, files_of, load_paths
-from ..points import Framework
-from ..registry import Plugin, Registry
-from ..source import PolicyError, Problem, Problems, Source
+from koordpolicy.engine.cel.check.environment import Function
+from koordpolicy.engine.compile import compile_documents
+from koordpolicy.engine.documents import Case, Document, Kind, TestSpec, files_of, load_paths
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.framework.registry import Plugin, Registry
+from koordpolicy.engine.source import PolicyError, Problem, Problems, Source
+
 from .fixtures import FixtureError, Worlds, unknown
 from .instruments import observed_plugin, places
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.plugins import CycleState, Handle, python_plugin
-from koordpolicy.engine.points import Framework
+from koordpolicy.engine.framework.plugin import CycleState, Handle, python_plugin
+from koordpolicy.engine.framework.points import Framework
 
 
 class SpreadOwners:

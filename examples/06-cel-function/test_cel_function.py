@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from koordpolicy.engine.cel.program import compile as compile_program
+from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load_paths
-from koordpolicy.engine.plugins import discover
-from koordpolicy.engine.points import Slot, environment
+from koordpolicy.engine.framework.plugin import discover
+from koordpolicy.engine.framework.points import Slot, environment
 from koordpolicy.engine.source import PolicyError
 
 HERE = Path(__file__).parent

@@ -12,7 +12,7 @@ from koordpolicy.engine import cli
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from koordpolicy.engine.registry import Plugin
+    from koordpolicy.engine.framework.registry import Plugin
 
 
 def builtins() -> Iterable[Plugin]:

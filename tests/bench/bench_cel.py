@@ -19,19 +19,19 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from koordpolicy.engine.cel.checker import check
-from koordpolicy.engine.cel.columns import ColumnPlan, RowFrame, evaluate
-from koordpolicy.engine.cel.environment import Environment, Scope, Variable
-from koordpolicy.engine.cel.estimate import check_cost
+from koordpolicy.engine.cel.check.checker import check
+from koordpolicy.engine.cel.check.cost import check_cost
+from koordpolicy.engine.cel.check.environment import Environment, Scope, Variable
+from koordpolicy.engine.cel.check.types import DYN
 from koordpolicy.engine.cel.library import STANDARD, table
-from koordpolicy.engine.cel.parser import parse
-from koordpolicy.engine.cel.program import Program
-from koordpolicy.engine.cel.program import compile as compile_program
-from koordpolicy.engine.cel.types import DYN
+from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.scalar.program import compile as compile_program
+from koordpolicy.engine.cel.syntax.parser import parse
+from koordpolicy.engine.cel.vector.plan import ColumnPlan, RowFrame, evaluate
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
-from koordpolicy.engine.points import Slot, environment
+from koordpolicy.engine.framework.points import Slot, environment
 from koordpolicy.engine.source import Problems, Source
 
 from .bench_columns import FILTERS, SCORES

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
-from koordpolicy.engine.cel.columns import evaluate
-from koordpolicy.engine.cel.program import Program
-from koordpolicy.engine.cel.program import compile as compile_program
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.scalar.program import compile as compile_program
+from koordpolicy.engine.cel.vector.plan import evaluate
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.points import Slot, environment
+from koordpolicy.engine.framework.points import Slot, environment
 
 from .figure import Figure
 

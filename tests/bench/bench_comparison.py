@@ -15,7 +15,7 @@ from koordpolicy.engine.comparison.difference import difference
 from koordpolicy.engine.comparison.outcome import outcome
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
-from koordpolicy.engine.registry import Registry
+from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import Source
 
 from .figure import Figure

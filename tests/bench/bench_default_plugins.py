@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from koordpolicy.builtin_plugins.scheduler import DEFAULT_PLUGINS, PLUGINS
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.plugins import SKIP, CycleState, Handle
-from koordpolicy.engine.points import Point
-from koordpolicy.engine.registry import Live, Registry
-from koordpolicy.engine.scheduler.cycle import Scheduler, Settings
-from koordpolicy.engine.scheduler.profile import EVERYTHING, Choice, ProfileSpec
+from koordpolicy.engine.framework.plugin import SKIP, CycleState, Handle
+from koordpolicy.engine.framework.points import Point
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
+from koordpolicy.engine.scheduler.profiles.profile import EVERYTHING, Choice, ProfileSpec
 
 from .figure import Figure
 

@@ -16,11 +16,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 
-from koordpolicy.engine.registry import Live
+from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload import Builder, Reloader
-from koordpolicy.engine.scheduler.cycle import Scheduler
-from koordpolicy.engine.scheduler.extender import Extender
-from koordpolicy.engine.scheduler.server import Loaded, Server
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
+from koordpolicy.engine.scheduler.extender.protocol import Extender
+from koordpolicy.engine.scheduler.extender.server import Loaded, Server
 
 from .bench_columns import FILTERS, SCORES, cluster_of
 from .figure import Figure

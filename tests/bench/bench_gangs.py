@@ -8,10 +8,10 @@ from typing import Any
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.registry import Live, Registry
-from koordpolicy.engine.scheduler.cycle import Settings
-from koordpolicy.engine.scheduler.loop import SchedulingLoop
-from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
 
 from .figure import Figure
 

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from koordpolicy.engine.cel.program import compile as compile_program
+from koordpolicy.engine.cel.scalar.program import compile as compile_program
 
 from .bench_cel import ENVIRONMENT, Turns, take_turns
 from .bench_cel import called as called_program

@@ -22,9 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
-from koordpolicy.engine.registry import Live, Plugin, Registry
+from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.reload import Builder, Reloader
-from koordpolicy.engine.reload.vetting import VettedBuild, Vetter
+from koordpolicy.engine.reload.vet import VettedBuild, Vetter
 
 from .figure import Figure
 

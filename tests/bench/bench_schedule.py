@@ -9,12 +9,12 @@ from statistics import fmean, median
 from typing import Any
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
-from koordpolicy.engine.registry import Live, Registry
-from koordpolicy.engine.scheduler.cycle import Scheduler, Settings
-from koordpolicy.engine.scheduler.profile import ProfileSpec
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
+from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
 from koordpolicy.engine.source import Problems, Source
 
 from .bench_columns import FILTERS, SCORES, cluster_of

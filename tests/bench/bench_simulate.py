@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from koordpolicy.__main__ import builtins
-from koordpolicy.engine.cluster import trace as traces
+from koordpolicy.engine.cluster.sources import trace as traces
 from koordpolicy.engine.experiments.inputs import registry_of
 from koordpolicy.engine.experiments.replays import STUDY, policy_of
-from koordpolicy.engine.points import Framework
-from koordpolicy.engine.registry import Live, Registry
-from koordpolicy.engine.scheduler.cycle import Settings
-from koordpolicy.engine.scheduler.fragmentation import TypicalPod, typical_pods
-from koordpolicy.engine.scheduler.profile import ProfileSpec
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.extensions.fragmentation import TypicalPod, typical_pods
+from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
+from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
 from koordpolicy.engine.scheduler.simulate import Result, simulate
-from koordpolicy.engine.scheduler.trace_profile import trace_profile
 
 from .figure import Figure, Missing
 

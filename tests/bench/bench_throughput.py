@@ -15,10 +15,10 @@ from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
-from koordpolicy.engine.registry import Live, Registry
-from koordpolicy.engine.scheduler.configuration import read
-from koordpolicy.engine.scheduler.cycle import Settings
-from koordpolicy.engine.scheduler.loop import SchedulingLoop
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.profiles.configuration import read
 from koordpolicy.engine.source import Problems, Source
 
 from .bench_columns import cluster_of

@@ -13,9 +13,9 @@ from typing import Any
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
-from koordpolicy.engine.registry import Live, Registry
-from koordpolicy.engine.scheduler.cycle import Scheduler
-from koordpolicy.engine.scheduler.extender import Extender, Verb
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
+from koordpolicy.engine.scheduler.extender.protocol import Extender, Verb
 from koordpolicy.engine.source import Source
 
 from .bench_columns import FILTERS, SCORES, objects_of

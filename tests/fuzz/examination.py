@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from koordpolicy.engine.cel.checker import check
-from koordpolicy.engine.cel.columns import RowFrame, evaluate
-from koordpolicy.engine.cel.environment import Environment, Scope, Variable
-from koordpolicy.engine.cel.estimate import check_cost
+from koordpolicy.engine.cel.check.checker import check
+from koordpolicy.engine.cel.check.cost import check_cost
+from koordpolicy.engine.cel.check.environment import Environment, Scope, Variable
+from koordpolicy.engine.cel.check.types import DYN, Type
 from koordpolicy.engine.cel.library import BINDINGS, ENCODERS, LISTS, MATH, OPTIONALS, SETS, STANDARD, STRINGS, table
-from koordpolicy.engine.cel.parser import parse
-from koordpolicy.engine.cel.program import Program
-from koordpolicy.engine.cel.types import DYN, Type
-from koordpolicy.engine.cel.values import BoolKey, EvaluationError, Optional, is_map, type_of_value
-from koordpolicy.engine.points import Slot, environment
+from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.scalar.values import BoolKey, EvaluationError, Optional, is_map, type_of_value
+from koordpolicy.engine.cel.syntax.parser import parse
+from koordpolicy.engine.cel.vector.plan import RowFrame, evaluate
+from koordpolicy.engine.framework.points import Slot, environment
 from koordpolicy.engine.source import PolicyError, Source
 
 PATIENCE_S: Final = 10

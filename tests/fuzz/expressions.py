@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from koordpolicy.engine.cel.environment import Environment, Function, Overload
-from koordpolicy.engine.cel.types import (
+from koordpolicy.engine.cel.check.environment import Environment, Function, Overload
+from koordpolicy.engine.cel.check.types import (
     BOOL,
     BYTES,
     DOUBLE,

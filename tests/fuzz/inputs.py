@@ -8,9 +8,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from koordpolicy.engine.cel.checked import Checked, Path
-from koordpolicy.engine.cel.environment import Environment, Scope
-from koordpolicy.engine.cel.types import BOOL, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, Type
+from koordpolicy.engine.cel.check.checked_ast import Checked, Path
+from koordpolicy.engine.cel.check.environment import Environment, Scope
+from koordpolicy.engine.cel.check.types import BOOL, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, Type
 
 from .expressions import WORDS
 

@@ -28,7 +28,7 @@ from koordpolicy.builtin_plugins.descheduler.low_node_load import (
     select_nodes,
     sort_by_load,
 )
-from koordpolicy.engine.cluster.pods import PodInfo, ResourceList, canonical_amount
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, canonical_amount
 from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
 from koordpolicy.engine.descheduler.anomaly import AnomalyCondition, Detector, Detectors
 from koordpolicy.engine.descheduler.arguments import (
@@ -53,8 +53,8 @@ from koordpolicy.engine.descheduler.framework import (
     run_plugins,
 )
 from koordpolicy.engine.documents import parse_duration
-from koordpolicy.engine.points import Framework, Point, Refusal
-from koordpolicy.engine.registry import Plugin, Registry
+from koordpolicy.engine.framework.points import Framework, Point, Refusal
+from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.source import PolicyError
 
 from .result import Result

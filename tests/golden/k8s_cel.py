@@ -10,11 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from koordpolicy.engine.cel.environment import Environment, Variable
-from koordpolicy.engine.cel.program import Program
-from koordpolicy.engine.cel.program import compile as compile_program
-from koordpolicy.engine.cel.signatures import show
-from koordpolicy.engine.cel.types import (
+from koordpolicy.engine.cel.check.environment import Environment, Variable
+from koordpolicy.engine.cel.check.signatures import show
+from koordpolicy.engine.cel.check.types import (
     BOOL,
     BYTES,
     DOUBLE,
@@ -29,7 +27,9 @@ from koordpolicy.engine.cel.types import (
     list_of,
     map_of,
 )
-from koordpolicy.engine.cel.values import EvaluationError
+from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.scalar.program import compile as compile_program
+from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.kubernetes.library import FUNCTIONS
 from koordpolicy.engine.source import PolicyError
 

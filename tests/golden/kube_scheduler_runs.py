@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.engine.cluster.metrics import nanoseconds
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.metrics import nanoseconds
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.registry import Live, Registry
-from koordpolicy.engine.scheduler.configuration import read
-from koordpolicy.engine.scheduler.cycle import Settings
-from koordpolicy.engine.scheduler.loop import SchedulingLoop
-from koordpolicy.engine.scheduler.verdict import Verdict
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.cycle.verdict import Verdict
+from koordpolicy.engine.scheduler.profiles.configuration import read
 from koordpolicy.engine.source import Source
 from koordpolicy.testing import FakeClock
 

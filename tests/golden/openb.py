@@ -21,16 +21,16 @@ from statistics import fmean, variance
 from typing import Any
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.engine.cluster import trace as traces
+from koordpolicy.engine.cluster.sources import trace as traces
 from koordpolicy.engine.experiments.inputs import registry_of
 from koordpolicy.engine.experiments.replays import STUDY, policy_of
-from koordpolicy.engine.points import Framework
-from koordpolicy.engine.registry import Live, Plugin
-from koordpolicy.engine.scheduler.cycle import Settings
-from koordpolicy.engine.scheduler.fragmentation import typical_pods
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.framework.registry import Live, Plugin
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
+from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
 from koordpolicy.engine.scheduler.simulate import Result as Outcome
 from koordpolicy.engine.scheduler.simulate import simulate
-from koordpolicy.engine.scheduler.trace_profile import trace_profile
 
 from .result import Result
 

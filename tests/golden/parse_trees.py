@@ -13,7 +13,8 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from koordpolicy.engine.cel.ast import (
+from koordpolicy.engine.cel.check.environment import Limits
+from koordpolicy.engine.cel.syntax.ast import (
     Call,
     Expr,
     Ident,
@@ -23,8 +24,7 @@ from koordpolicy.engine.cel.ast import (
     MessageLiteral,
     Select,
 )
-from koordpolicy.engine.cel.environment import Limits
-from koordpolicy.engine.cel.parser import parse
+from koordpolicy.engine.cel.syntax.parser import parse
 from koordpolicy.engine.source import PolicyError, Source
 
 from .result import Result

@@ -19,12 +19,9 @@ from koordpolicy.builtin_plugins.qos.be_cpu_suppress import (
     split_usage,
     suppress_amount,
 )
-from koordpolicy.engine.cel.values import EvaluationError
-from koordpolicy.engine.cluster.pods import PodInfo, canonical_amount
-from koordpolicy.engine.kubernetes.vocabulary import priority_band, qos_class
-from koordpolicy.engine.qos.actions import eviction_allowed, request_of
-from koordpolicy.engine.qos.metrics import last, percentile
-from koordpolicy.engine.qos.suppression import (
+from koordpolicy.engine.agent.metric_cache.metrics import last, percentile
+from koordpolicy.engine.agent.qos_manager.actions import eviction_allowed, request_of
+from koordpolicy.engine.agent.qos_manager.suppression import (
     Processor,
     Topology,
     choose_best_effort_cpus,
@@ -36,6 +33,9 @@ from koordpolicy.engine.qos.suppression import (
     set_cpus,
     set_quota,
 )
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
+from koordpolicy.engine.kubernetes.vocabulary import priority_band, qos_class
 
 from .result import Result
 from .suites import read_cases

@@ -17,13 +17,13 @@ from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.builtin_plugins.scheduler.load_aware_args import check_args, convert
 from koordpolicy.builtin_plugins.scheduler.load_aware_estimates import estimate_node, estimate_pod
 from koordpolicy.builtin_plugins.scheduler.node_resources_fit_plus import pod_request
-from koordpolicy.engine.cluster.metrics import nanoseconds
-from koordpolicy.engine.cluster.pods import PodInfo, canonical_amount, resource_list
+from koordpolicy.engine.cluster.objects.metrics import nanoseconds
+from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount, resource_list
 from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import Kind, load_paths
-from koordpolicy.engine.plugins import CycleState, Handle
-from koordpolicy.engine.registry import Plugin
+from koordpolicy.engine.framework.plugin import CycleState, Handle
+from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.source import Problems
 
 from . import scheduler_devices, scheduler_gangs, scheduler_numa, scheduler_quota, scheduler_reservations

@@ -13,14 +13,14 @@ from koordpolicy.builtin_plugins.scheduler.device_share_allocation import score_
 from koordpolicy.builtin_plugins.scheduler.device_share_args import check_args
 from koordpolicy.builtin_plugins.scheduler.device_share_devices import holding_in
 from koordpolicy.builtin_plugins.scheduler.resource_scoring import AllocationScorer
-from koordpolicy.engine.cluster.pods import canonical_amount
+from koordpolicy.engine.cluster.objects.pods import canonical_amount
 from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
+from koordpolicy.engine.framework.plugin import SKIP, CycleState
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, Refusal
 from koordpolicy.engine.kubernetes.vocabulary import DEVICE_ALLOCATED_ANNOTATION
-from koordpolicy.engine.plugins import SKIP, CycleState
-from koordpolicy.engine.points import HIGHEST_SCORE, Refusal
-from koordpolicy.engine.scheduler.normalize import normalize_by_max
+from koordpolicy.engine.scheduler.cycle.normalize import normalize_by_max
+from tests.fake_framework import FakeFramework
 
-from ..fake_framework import FakeFramework
 from .scheduler_objects import Case, Runner, answer, framework, make, pod_info
 
 

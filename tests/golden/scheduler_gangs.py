@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from koordpolicy.engine.cluster.pods import PodInfo
-from koordpolicy.engine.plugins import CycleState, Wait
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.plugin import CycleState, Wait
+from tests.fake_framework import FakeFramework
 
-from ..fake_framework import FakeFramework
 from .scheduler_objects import Case, Runner, answer, framework, make, pod_info, pod_object
 
 _SECOND = 1_000_000_000

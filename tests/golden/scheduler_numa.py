@@ -20,8 +20,8 @@ from koordpolicy.builtin_plugins.scheduler.node_numa_resource_cpus import (
     parse_cpus,
     take_cpus,
 )
-from koordpolicy.engine.plugins import SKIP, CycleState
-from koordpolicy.engine.points import Refusal
+from koordpolicy.engine.framework.plugin import SKIP, CycleState
+from koordpolicy.engine.framework.points import Refusal
 
 from .scheduler_objects import Case, Runner, answer, framework, make, pod_info
 

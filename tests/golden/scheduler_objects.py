@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from koordpolicy.engine.cluster.metrics import nanoseconds
-from koordpolicy.engine.cluster.pods import PodInfo
-from koordpolicy.engine.points import Code, Refusal
-
-from ..fake_framework import FakeFramework
+from koordpolicy.engine.cluster.objects.metrics import nanoseconds
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.points import Code, Refusal
+from tests.fake_framework import FakeFramework
 
 Case = Mapping[str, Any]
 Runner = Callable[[Case], Mapping[str, Any]]

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from koordpolicy.builtin_plugins.scheduler.elastic_quota_sharing import Share, redistribute, scale_minimums
-from koordpolicy.engine.cluster.pods import resource_list
-from koordpolicy.engine.plugins import SKIP, CycleState
+from koordpolicy.engine.cluster.objects.pods import resource_list
+from koordpolicy.engine.framework.plugin import SKIP, CycleState
+from tests.fake_framework import FakeFramework
 
-from ..fake_framework import FakeFramework
 from .scheduler_objects import Case, Runner, answer, framework, make, pod_info, pod_object
 
 

@@ -10,19 +10,19 @@ from koordpolicy.builtin_plugins.scheduler.reservation import normalize
 from koordpolicy.builtin_plugins.scheduler.reservation_matching import Counts, Wanted
 from koordpolicy.builtin_plugins.scheduler.reservation_state import ReservationState
 from koordpolicy.builtin_plugins.scheduler.reservation_status import synced
-from koordpolicy.engine.cluster.pods import PodInfo, ResourceList, resource_list
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, resource_list
 from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
-from koordpolicy.engine.plugins import SKIP, Changed, CycleState, OnlyNodes
-from koordpolicy.engine.points import Refusal
-from koordpolicy.engine.scheduler.reservations import (
+from koordpolicy.engine.framework.plugin import SKIP, Changed, CycleState, OnlyNodes
+from koordpolicy.engine.framework.points import Refusal
+from koordpolicy.engine.scheduler.extensions.reservations import (
     ReservationInfo,
     allocated_uid,
     is_reserve_pod,
     matches_owners,
     reserve_pod,
 )
+from tests.fake_framework import FakeFramework
 
-from ..fake_framework import FakeFramework
 from .scheduler_objects import Case, Runner, answer, framework, make, pod_info
 
 

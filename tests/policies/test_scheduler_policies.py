@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import Kind, load_paths
-from koordpolicy.engine.points import Point
-from koordpolicy.engine.registry import Live, Registry
-from koordpolicy.engine.scheduler.cycle import Scheduler, Settings
-from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
+from koordpolicy.engine.framework.points import Point
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
+from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
 from koordpolicy.engine.source import Problems
 
 POLICIES = Path(__file__).parents[2] / "policies"

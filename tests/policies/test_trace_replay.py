@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.engine.cluster.trace import Trace, TraceNode, TracePod, generate
+from koordpolicy.engine.cluster.sources.trace import Trace, TraceNode, TracePod, generate
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load_paths
-from koordpolicy.engine.points import Framework
-from koordpolicy.engine.registry import Live, Registry
-from koordpolicy.engine.scheduler.cycle import Settings
-from koordpolicy.engine.scheduler.fragmentation import fragment, typical_pods
-from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.extensions.fragmentation import fragment, typical_pods
+from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
 from koordpolicy.engine.scheduler.simulate import simulate
-from koordpolicy.engine.scheduler.trace_profile import trace_profile
 from koordpolicy.engine.source import Problems
 
 POLICIES = Path(__file__).parents[2] / "policies" / "trace"

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import Kind, load_paths
+from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.kubernetes.release import KUBERNETES_1_36, RELEASES
-from koordpolicy.engine.registry import Live, Registry
-from koordpolicy.engine.scheduler.cycle import Scheduler, Settings
-from koordpolicy.engine.scheduler.profile import EVERYTHING, Choice, ProfileSpec
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
+from koordpolicy.engine.scheduler.profiles.profile import EVERYTHING, Choice, ProfileSpec
 from koordpolicy.engine.source import Problems
 
 POLICIES = Path(__file__).parents[2] / "policies" / "scheduler"

@@ -25,13 +25,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.registry import Live
+from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload import Builder, InvalidAtStart, Reloader
-from koordpolicy.engine.scheduler.counters import Counters
-from koordpolicy.engine.scheduler.cycle import Scheduler
-from koordpolicy.engine.scheduler.extender import Extender
-from koordpolicy.engine.scheduler.server import Loaded, Server
-from koordpolicy.engine.scheduler.shadow import Shadow
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
+from koordpolicy.engine.scheduler.extender.protocol import Extender
+from koordpolicy.engine.scheduler.extender.server import Loaded, Server
+from koordpolicy.engine.scheduler.extender.shadow import Shadow
+from koordpolicy.engine.scheduler.observe.counters import Counters
 
 from . import attacks
 from .course import Course

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from koordpolicy.engine.registry import Live
+from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload import Builder, Mount, Reloader
-from koordpolicy.engine.reload.saved import Store
+from koordpolicy.engine.reload.state_store import Store
 
 from .world import Broken, Clock, ConfigMap, Disk, Events, Generations, Watch, documents, empty
 

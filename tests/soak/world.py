@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from koordpolicy.engine.files import write_new
-from koordpolicy.engine.registry import Live, Plugin, Registry
-from koordpolicy.engine.reload.hints import Hints
+from koordpolicy.engine.framework.registry import Live, Plugin, Registry
+from koordpolicy.engine.reload.watch import Hints
 from koordpolicy.engine.source import Source
 
 DOCUMENT = """\

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from ..environment import Function
+from ..check.environment import Function
 from .bindings import BINDINGS
 from .core import CORE
 from .encoders import ENCODERS

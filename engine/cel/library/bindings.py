@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..environment import Function
+from ..check.environment import Function
 
 BINDINGS: Final = (
     Function(

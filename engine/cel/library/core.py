@@ -11,9 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ..environment import Cost, Function, Overload
-from ..traversal import comparison, membership, nothing
-from ..types import (
+from ..check.environment import Cost, Function, Overload
+from ..check.types import (
     BOOL,
     BYTES,
     DOUBLE,
@@ -28,7 +27,8 @@ from ..types import (
     type_of,
     variable,
 )
-from ..values import (
+from ..scalar.traversal import comparison, membership, nothing
+from ..scalar.values import (
     INT64_MAX,
     INT64_MIN,
     UINT64_MAX,

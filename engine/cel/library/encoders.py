@@ -6,9 +6,9 @@ import base64
 import binascii
 from typing import Final
 
-from ..environment import Cost, Function, Overload
-from ..types import BYTES, STRING
-from ..values import EvaluationError
+from ..check.environment import Cost, Function, Overload
+from ..check.types import BYTES, STRING
+from ..scalar.values import EvaluationError
 
 _COST: Final = Cost(0, ((0, 0.1),))
 

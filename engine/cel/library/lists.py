@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Final
 
-from ..environment import Cost, Function, Overload
-from ..traversal import elements, levels, nothing, ordering, pairs
-from ..types import (
+from ..check.environment import Cost, Function, Overload
+from ..check.types import (
     BOOL,
     BYTES,
     DOUBLE,
@@ -21,7 +20,8 @@ from ..types import (
     optional_of,
     variable,
 )
-from ..values import NONE, EvaluationError, Optional, compare, equal, no_overload
+from ..scalar.traversal import elements, levels, nothing, ordering, pairs
+from ..scalar.values import NONE, EvaluationError, Optional, compare, equal, no_overload
 
 _T: Final = variable("T")
 _PLAIN: Final[frozenset[type]] = frozenset({bool, int, str, bytes})

@@ -7,10 +7,10 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from ..environment import Cost, Function, Overload
-from ..traversal import elements, nothing
-from ..types import BOOL, DOUBLE, DYN, INT, UINT, Type, list_of
-from ..values import EvaluationError, Uint, compare, no_overload
+from ..check.environment import Cost, Function, Overload
+from ..check.types import BOOL, DOUBLE, DYN, INT, UINT, Type, list_of
+from ..scalar.traversal import elements, nothing
+from ..scalar.values import EvaluationError, Uint, compare, no_overload
 from .core import checked_int
 
 _NUMBERS: Final = (INT, UINT, DOUBLE)

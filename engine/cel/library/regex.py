@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from ..budget import COST_LIMIT
-from ..environment import Cost, Function, Overload, validator
-from ..types import BOOL, STRING
-from ..values import EvaluationError
+from ..check.environment import Cost, Function, Overload, validator
+from ..check.types import BOOL, STRING
+from ..scalar.budget import COST_LIMIT
+from ..scalar.values import EvaluationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

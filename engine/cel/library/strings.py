@@ -11,19 +11,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from ..environment import Cost, Function, InvalidLiteralError, Overload, Unknown
-from ..traversal import Walk, elements
-from ..types import DURATION, DYN, ERROR, INT, STRING, TIMESTAMP, Type, list_of
-from ..values import (
-    BoolKey,
-    EvaluationError,
-    Uint,
-    is_map,
-    key_value,
-    text_of_double,
-    type_name,
-    type_of_value,
-)
+from ..check.environment import Cost, Function, InvalidLiteralError, Overload, Unknown
+from ..check.types import DURATION, DYN, ERROR, INT, STRING, TIMESTAMP, Type, list_of
+from ..scalar.traversal import Walk, elements
+from ..scalar.values import BoolKey, EvaluationError, Uint, is_map, key_value, text_of_double, type_name, type_of_value
 
 _LARGEST: Final = 10_000_000
 """Characters of a text that a function may build."""

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from ..environment import Function, Overload
-from ..types import DURATION, INT, STRING, TIMESTAMP
-from ..values import Duration, Timestamp
+from ..check.environment import Function, Overload
+from ..check.types import DURATION, INT, STRING, TIMESTAMP
+from ..scalar.values import Duration, Timestamp
 
 _MILLISECOND: Final = 1_000_000
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...cel.environment import Function
-from ...cel.library import LISTS as EXTENDED_LISTS
-from ...cel.library import OPTIONALS, SETS, STANDARD, STRINGS_V2, table
+from koordpolicy.engine.cel.check.environment import Function
+from koordpolicy.engine.cel.library import LISTS as EXTENDED_LISTS
+from koordpolicy.engine.cel.library import OPTIONALS, SETS, STANDARD, STRINGS_V2, table
+
 from .format import FORMAT
 from .koordinator import KOORDINATOR
 from .lists import LISTS

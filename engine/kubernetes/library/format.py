@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from datetime import date
 from typing import ClassVar, Final
 
-from ...cel.environment import Cost, Function, Overload
-from ...cel.types import STRING, Type, list_of, optional_of
-from ...cel.values import NONE, EvaluationError, Optional, Timestamp
+from koordpolicy.engine.cel.check.environment import Cost, Function, Overload
+from koordpolicy.engine.cel.check.types import STRING, Type, list_of, optional_of
+from koordpolicy.engine.cel.scalar.values import NONE, EvaluationError, Optional, Timestamp
+
 from .url import URL
 
 _ALNUM: Final = "[a-z0-9]"

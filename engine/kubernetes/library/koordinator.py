@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from ...cel.environment import Cost, Function, Overload, Reads
-from ...cel.traversal import deep_size, elements
-from ...cel.types import BOOL, INT, STRING, Type, list_of, map_of
-from ...cel.values import INT64_MAX, INT64_MIN, EvaluationError
+from koordpolicy.engine.cel.check.environment import Cost, Function, Overload, Reads
+from koordpolicy.engine.cel.check.types import BOOL, INT, STRING, Type, list_of, map_of
+from koordpolicy.engine.cel.scalar.traversal import deep_size, elements
+from koordpolicy.engine.cel.scalar.values import INT64_MAX, INT64_MIN, EvaluationError
+
 from ..quantity import Quantity
 from ..selectors import NO_EXECUTE, NO_SCHEDULE, matches_labels, matches_node
 from ..selectors import tolerates as covers

@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ...cel.environment import Cost, Function, Overload
-from ...cel.library.core import add_int, checked_uint
-from ...cel.traversal import everything, search
-from ...cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, Type, list_of, variable
-from ...cel.values import Duration, EvaluationError, Timestamp, Uint, compare, equal, no_overload
+from koordpolicy.engine.cel.check.environment import Cost, Function, Overload
+from koordpolicy.engine.cel.check.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    INT,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    Type,
+    list_of,
+    variable,
+)
+from koordpolicy.engine.cel.library.core import add_int, checked_uint
+from koordpolicy.engine.cel.scalar.traversal import everything, search
+from koordpolicy.engine.cel.scalar.values import Duration, EvaluationError, Timestamp, Uint, compare, equal, no_overload
 
 _T: Final = variable("T")
 _COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)

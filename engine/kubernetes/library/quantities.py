@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...cel.environment import Cost, Function, Overload
-from ...cel.types import BOOL, DOUBLE, INT, STRING
-from ...cel.values import EvaluationError
+from koordpolicy.engine.cel.check.environment import Cost, Function, Overload
+from koordpolicy.engine.cel.check.types import BOOL, DOUBLE, INT, STRING
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+
 from ..quantity import Format, Quantity
 
 _QUANTITY: Final = Quantity.cel_type

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from ...cel.environment import Cost, Function, Overload, validator
-from ...cel.library.regex import compile_pattern, searcher, steps
-from ...cel.types import INT, STRING, Type, list_of
+from koordpolicy.engine.cel.check.environment import Cost, Function, Overload, validator
+from koordpolicy.engine.cel.check.types import INT, STRING, Type, list_of
+from koordpolicy.engine.cel.library.regex import compile_pattern, searcher, steps
 
 _COST: Final = Cost(0, ((0, 0.1), (1, 0.25)), product=True)
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Final
 
-from ...cel.environment import Cost, Function, Overload
-from ...cel.types import BOOL, INT, STRING, Type
-from ...cel.values import EvaluationError
+from koordpolicy.engine.cel.check.environment import Cost, Function, Overload
+from koordpolicy.engine.cel.check.types import BOOL, INT, STRING, Type
+from koordpolicy.engine.cel.scalar.values import EvaluationError
 
 _COST: Final = Cost(0, ((0, 0.1),))
 _VERSION: Final = re.compile(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from . import FakeClock, FakeFramework
+from koordpolicy.testing import FakeClock, FakeFramework
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from koordpolicy.builtin_plugins.descheduler.evictability import (
     check_default_evictor_args,
     effective_protections,
 )
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
 
 NOW = 1_767_268_800_000_000_000

@@ -13,10 +13,10 @@ from koordpolicy.builtin_plugins.descheduler.low_node_load import (
     reserve,
     usage_preference,
 )
-from koordpolicy.engine.cluster.pods import PodInfo, ResourceList
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.descheduler.arguments import NodePool, complete, read_low_node_load
-from koordpolicy.engine.points import Refusal
+from koordpolicy.engine.framework.points import Refusal
 
 NOW = 1_767_268_800_000_000_000
 ONE_OBSERVATION = {"consecutiveAbnormalities": 1, "consecutiveNormalities": 1}

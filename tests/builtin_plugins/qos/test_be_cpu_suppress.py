@@ -14,11 +14,11 @@ from koordpolicy.builtin_plugins.qos.be_cpu_suppress import (
     split_usage,
     suppress_amount,
 )
+from koordpolicy.engine.agent.metric_cache.metrics import RecordedReadings, load
+from koordpolicy.engine.agent.replay import replay
 from koordpolicy.engine.compile.plugins import compile_documents
-from koordpolicy.engine.documents.loading import load_paths
-from koordpolicy.engine.qos.manager import replay
-from koordpolicy.engine.qos.metrics import RecordedReadings, load
-from koordpolicy.engine.registry import Registry
+from koordpolicy.engine.documents.loader import load_paths
+from koordpolicy.engine.framework.registry import Registry
 
 PROJECT = Path(__file__).parents[3]
 EXAMPLE = PROJECT / "examples" / "09-qos-replay" / "metrics.yaml"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.plugins import CycleState, Handle
+from koordpolicy.engine.framework.plugin import CycleState, Handle
 
 TABLE = {plugin.name: plugin for plugin in PLUGINS}
 

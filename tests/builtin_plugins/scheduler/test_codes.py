@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.engine.cluster.pods import PodInfo
-from koordpolicy.engine.plugins import BeforePreFilter, Changed, CycleState
-from koordpolicy.engine.points import Code, Point
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.plugin import BeforePreFilter, Changed, CycleState
+from koordpolicy.engine.framework.points import Code, Point
 from tests.fake_framework import FakeFramework
 
 GPU = "nvidia.com/gpu"

@@ -11,14 +11,14 @@ from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.builtin_plugins.scheduler.coscheduling_args import check_args
 from koordpolicy.builtin_plugins.scheduler.coscheduling_controller import next_status
 from koordpolicy.builtin_plugins.scheduler.coscheduling_preemption import fit_error
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.plugins import SKIP, CycleState, Plan, Wait
-from koordpolicy.engine.points import Code, Refusal
-from koordpolicy.engine.registry import Live, Registry
-from koordpolicy.engine.scheduler.cycle import Settings
-from koordpolicy.engine.scheduler.loop import SchedulingLoop
-from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
+from koordpolicy.engine.framework.plugin import SKIP, CycleState, Plan, Wait
+from koordpolicy.engine.framework.points import Code, Refusal
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
 from koordpolicy.testing import FakeClock
 from tests.fake_framework import FakeFramework
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.plugins import SKIP, CycleState
-from koordpolicy.engine.points import Code, Refusal
+from koordpolicy.engine.framework.plugin import SKIP, CycleState
+from koordpolicy.engine.framework.points import Code, Refusal
 from tests.fake_framework import FakeFramework
 
 POD = {"kind": "Pod", "metadata": {"name": "p", "uid": "u"}, "spec": {}, "status": {"phase": "Pending"}}

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.plugins import NO_CANDIDATE, CycleState, Nomination
-from koordpolicy.engine.plugins.lifecycle import Nothing
-from koordpolicy.engine.points import Code, Refusal
-from koordpolicy.engine.registry import Live, Registry
-from koordpolicy.engine.scheduler.cycle import Settings
-from koordpolicy.engine.scheduler.loop import SchedulingLoop
-from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
+from koordpolicy.engine.framework.handle import Nothing
+from koordpolicy.engine.framework.plugin import NO_CANDIDATE, CycleState, Nomination
+from koordpolicy.engine.framework.points import Code, Refusal
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
 
 
 def node(name, cpu=4):

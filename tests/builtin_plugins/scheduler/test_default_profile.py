@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import DEFAULT_PLUGINS, PLUGINS
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.kubernetes.release import KUBERNETES_1_35, KUBERNETES_1_36
-from koordpolicy.engine.registry import Live, Registry
-from koordpolicy.engine.scheduler.cycle import Scheduler, Settings
-from koordpolicy.engine.scheduler.profile import EVERYTHING, Choice, ProfileSpec
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
+from koordpolicy.engine.scheduler.profiles.profile import EVERYTHING, Choice, ProfileSpec
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 ENABLED = tuple(

@@ -10,9 +10,9 @@ import pytest
 from koordpolicy.builtin_plugins.scheduler.device_share_devices import holding_in
 from koordpolicy.builtin_plugins.scheduler.node_numa_resource_args import check_args, convert
 from koordpolicy.engine.cluster.snapshot import NodeChange
-from koordpolicy.engine.plugins import CycleState, TopologyHint, Wait
-from koordpolicy.engine.points import Code, Refusal
-from koordpolicy.engine.scheduler.topology import Demand, merge
+from koordpolicy.engine.framework.plugin import CycleState, TopologyHint, Wait
+from koordpolicy.engine.framework.points import Code, Refusal
+from koordpolicy.engine.scheduler.extensions.topology import Demand, merge
 from tests.fake_framework import FakeFramework
 
 GROUP = "pod-group.scheduling.sigs.k8s.io"

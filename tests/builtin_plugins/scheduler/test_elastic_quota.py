@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from koordpolicy.builtin_plugins.scheduler.elastic_quota_args import check_args
 from koordpolicy.builtin_plugins.scheduler.elastic_quota_sharing import Share, redistribute, scale_minimums
 from koordpolicy.builtin_plugins.scheduler.elastic_quota_tree import DEFAULT, QuotaSpec, QuotaTree
-from koordpolicy.engine.cluster.pods import PodInfo, ResourceList
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import NodeChange
-from koordpolicy.engine.plugins import SKIP, CycleState
-from koordpolicy.engine.points import Code
+from koordpolicy.engine.framework.plugin import SKIP, CycleState
+from koordpolicy.engine.framework.points import Code
 from tests.fake_framework import FakeFramework
 
 DOMAIN = "quota.scheduling.koordinator.sh/"

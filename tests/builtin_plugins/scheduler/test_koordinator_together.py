@@ -10,11 +10,11 @@ import pytest
 
 from koordpolicy.builtin_plugins.scheduler import KOORDINATOR_PLUGINS, PLUGINS
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.registry import Live, Registry
-from koordpolicy.engine.scheduler.cycle import Settings
-from koordpolicy.engine.scheduler.loop import SchedulingLoop
-from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
-from koordpolicy.engine.scheduler.reservations import allocated_uid, is_reserve_pod
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.extensions.reservations import allocated_uid, is_reserve_pod
+from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
 
 SECOND = 1_000_000_000
 GANG, QUOTA = "pod-group.scheduling.sigs.k8s.io", "quota.scheduling.koordinator.sh/name"

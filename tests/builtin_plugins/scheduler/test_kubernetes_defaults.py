@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import DEFAULT_PLUGINS, KOORDINATOR_PLUGINS, PLUGINS
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
-from koordpolicy.engine.plugins import SKIP, CycleState, Event, Handle, OnlyNodes, QueuedPod
-from koordpolicy.engine.plugins.lifecycle import Nothing
-from koordpolicy.engine.points import Code, Point
+from koordpolicy.engine.framework.handle import Nothing
+from koordpolicy.engine.framework.plugin import SKIP, CycleState, Event, Handle, OnlyNodes, QueuedPod
+from koordpolicy.engine.framework.points import Code, Point
 
 TABLE = {plugin.name: plugin for plugin in PLUGINS}
 GIB = 1024 ** 3

@@ -14,14 +14,14 @@ from koordpolicy.builtin_plugins.scheduler.load_aware_estimates import (
     estimate_node,
     estimate_pod,
 )
-from koordpolicy.engine.cluster.metrics import nanoseconds
-from koordpolicy.engine.cluster.pods import PodInfo, ResourceList
+from koordpolicy.engine.cluster.objects.metrics import nanoseconds
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
-from koordpolicy.engine.plugins import CycleState
-from koordpolicy.engine.points import Point
-from koordpolicy.engine.registry import Live, Registry
-from koordpolicy.engine.scheduler.cycle import Scheduler, Settings
-from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
+from koordpolicy.engine.framework.plugin import CycleState
+from koordpolicy.engine.framework.points import Point
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
+from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
 
 NOW = nanoseconds("2026-01-01T00:10:00Z", "")
 SECOND = 1_000_000_000

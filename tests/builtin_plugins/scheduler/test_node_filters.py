@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.points import Code, Point
+from koordpolicy.engine.framework.points import Code, Point
 
 
 def test_cordoned_nodes_take_only_pods_that_tolerate_that(kit):

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpolicy.builtin_plugins.scheduler.node_numa_resource_cpus import parse_cpus
-from koordpolicy.engine.cluster.pods import PodInfo, canonical_amount
+from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.cluster.snapshot import NodeChange
-from koordpolicy.engine.plugins import SKIP, CycleState
-from koordpolicy.engine.points import Code, Refusal
+from koordpolicy.engine.framework.plugin import SKIP, CycleState
+from koordpolicy.engine.framework.points import Code, Refusal
 from tests.fake_framework import FakeFramework
 
 NAME = "NodeNUMAResource"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.points import Code, Refusal
+from koordpolicy.engine.framework.points import Code, Refusal
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from koordpolicy.builtin_plugins.scheduler.device_share_devices import Holding, 
 from koordpolicy.builtin_plugins.scheduler.device_share_requests import DeviceRequestError, read_request
 from koordpolicy.builtin_plugins.scheduler.node_numa_resource_allocation import PodAllocation, allocation_in
 from koordpolicy.builtin_plugins.scheduler.node_numa_resource_topology import NodeTopology, topology_of
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.kubernetes import vocabulary
 from koordpolicy.engine.source import PolicyError

@@ -3,12 +3,12 @@ from __future__ import annotations
 import json
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.registry import Live, Registry
-from koordpolicy.engine.scheduler.cycle import Scheduler, Settings
-from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
-from koordpolicy.engine.scheduler.reservations import reserve_pod
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
+from koordpolicy.engine.scheduler.extensions.reservations import reserve_pod
+from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
 
 DOMAIN = "scheduling.koordinator.sh/"
 GPU = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100", "koordinator.sh/gpu-memory": "80Gi"}

@@ -14,14 +14,14 @@ from koordpolicy.builtin_plugins.scheduler.reservation_diagnosis import event_me
 from koordpolicy.builtin_plugins.scheduler.reservation_fit import score
 from koordpolicy.builtin_plugins.scheduler.reservation_matching import Counts
 from koordpolicy.builtin_plugins.scheduler.reservation_state import ReservationState
-from koordpolicy.engine.cluster.pods import PodInfo, ResourceList
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
-from koordpolicy.engine.plugins import SKIP, Changed, CycleState, OnlyNodes
-from koordpolicy.engine.points import Code
-from koordpolicy.engine.registry import Live, Registry
-from koordpolicy.engine.scheduler.cycle import Settings
-from koordpolicy.engine.scheduler.loop import SchedulingLoop
-from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
+from koordpolicy.engine.framework.plugin import SKIP, Changed, CycleState, OnlyNodes
+from koordpolicy.engine.framework.points import Code
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
 from koordpolicy.testing import FakeClock
 from tests.fake_framework import FakeFramework
 

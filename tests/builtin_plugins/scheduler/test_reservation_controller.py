@@ -5,7 +5,7 @@ import json
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler.reservation_status import available, is_expired, synced, with_conditions
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from tests.fake_framework import FakeFramework
 
 SECOND = 1_000_000_000

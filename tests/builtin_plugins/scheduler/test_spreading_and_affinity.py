@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
-from koordpolicy.engine.plugins import SKIP, CycleState
+from koordpolicy.engine.framework.plugin import SKIP, CycleState
 
 TABLE = {plugin.name: plugin for plugin in PLUGINS}
 HOSTNAME, ZONE = "kubernetes.io/hostname", "zone"

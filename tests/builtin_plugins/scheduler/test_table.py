@@ -4,10 +4,10 @@ import pytest
 
 from koordpolicy.builtin_plugins.scheduler import DEFAULT_PLUGINS, PLUGINS
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.points import Framework, Point
-from koordpolicy.engine.registry import Live, Registry
-from koordpolicy.engine.scheduler.cycle import Scheduler, Settings
-from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
+from koordpolicy.engine.framework.points import Framework, Point
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
+from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
 
 
 def test_kubernetes_default_plugins_are_active_by_themselves_with_their_weights_and_no_others():

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.plugins import SKIP, CycleState, Event
-from koordpolicy.engine.points import Code
-from koordpolicy.engine.registry import Live, Registry
-from koordpolicy.engine.scheduler.cycle import Settings
-from koordpolicy.engine.scheduler.loop import SchedulingLoop
-from koordpolicy.engine.scheduler.profile import ProfileSpec
+from koordpolicy.engine.framework.plugin import SKIP, CycleState, Event
+from koordpolicy.engine.framework.points import Code
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
 
 DISK = "node(s) had no available disk"
 IN_USE = (

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.plugins import SKIP, CycleState
-from koordpolicy.engine.points import Code
+from koordpolicy.engine.framework.plugin import SKIP, CycleState
+from koordpolicy.engine.framework.points import Code
 
 
 def node(name, **labels):

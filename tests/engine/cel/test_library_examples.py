@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.cel.environment import Environment, Function
+from koordpolicy.engine.cel.check.environment import Environment, Function
 from koordpolicy.engine.cel.library import (
     BINDINGS,
     ENCODERS,
@@ -15,7 +15,7 @@ from koordpolicy.engine.cel.library import (
     STRINGS_V2,
     table,
 )
-from koordpolicy.engine.cel.program import compile as compile_program
+from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.kubernetes.library import KUBERNETES
 
 LIBRARIES = {

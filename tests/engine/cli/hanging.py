@@ -9,8 +9,8 @@ from pathlib import Path
 CODE = '''
 import os
 
-from koordpolicy.engine.plugins import cel_function, python_plugin
-from koordpolicy.engine.points import Framework
+from koordpolicy.engine.framework.plugin import cel_function, python_plugin
+from koordpolicy.engine.framework.points import Framework
 
 
 def wait(name):

@@ -15,7 +15,7 @@ import yaml
 
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cli import extender
-from koordpolicy.engine.scheduler.server import Server
+from koordpolicy.engine.scheduler.extender.server import Server
 
 from .conftest import node
 from .test_scheduler_extender import Client, arguments, document, question, running, serving

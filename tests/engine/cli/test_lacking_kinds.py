@@ -8,13 +8,13 @@ import pytest
 
 from koordpolicy.builtin_plugins.descheduler import PLUGINS as DESCHEDULER_PLUGINS
 from koordpolicy.builtin_plugins.scheduler import PLUGINS, READS
-from koordpolicy.engine.cluster import files
 from koordpolicy.engine.cluster.kinds import Lack, Objects, Read, lacking
 from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.sources import files
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
-from koordpolicy.engine.plugins import python_plugin
-from koordpolicy.engine.points import Framework, Point
+from koordpolicy.engine.framework.plugin import python_plugin
+from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.source import Source
 from tests.engine.cli.conftest import node, pod
 

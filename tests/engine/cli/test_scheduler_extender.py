@@ -28,11 +28,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cli import extender, scheduler
-from koordpolicy.engine.cluster.api import Binding
-from koordpolicy.engine.cluster.listing import Listed, Listing
-from koordpolicy.engine.plugins import python_plugin
-from koordpolicy.engine.points import Answer, Framework
-from koordpolicy.engine.scheduler.server import Loaded, Refresh, Server
+from koordpolicy.engine.cluster.sources.api import Binding
+from koordpolicy.engine.cluster.sources.listing import Listed, Listing
+from koordpolicy.engine.framework.plugin import python_plugin
+from koordpolicy.engine.framework.points import Answer, Framework
+from koordpolicy.engine.scheduler.extender.server import Loaded, Refresh, Server
 from koordpolicy.engine.source import PolicyError, Problem
 
 from .conftest import node, pod

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from koordpolicy.engine.reload.saved import FILE
+from koordpolicy.engine.reload.state_store import FILE
 
 from .conftest import node
 from .hanging import command, install

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.cel.clauses import ABSENT, Change
+from koordpolicy.engine.cel.explain.clauses import ABSENT, Change
 from koordpolicy.engine.cluster.edits import (
     allocatable_edits,
     edits_of,
@@ -13,7 +13,7 @@ from koordpolicy.engine.cluster.edits import (
     uncordon_edit,
     usage_edits,
 )
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
 
 NODE = {

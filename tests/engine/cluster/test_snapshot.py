@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpolicy.engine.cel.columns import evaluate
-from koordpolicy.engine.cel.program import compile as compile_program
-from koordpolicy.engine.cel.values import EvaluationError
-from koordpolicy.engine.cluster.pods import NONZERO, PodInfo
+from koordpolicy.engine.cel.scalar.program import compile as compile_program
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.vector.plan import evaluate
+from koordpolicy.engine.cluster.objects.pods import NONZERO, PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
+from koordpolicy.engine.framework.points import Slot, environment
 from koordpolicy.engine.kubernetes.objects import LARGEST_AMOUNT
-from koordpolicy.engine.points import Slot, environment
 from koordpolicy.engine.source import PolicyError
 
 T0 = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z

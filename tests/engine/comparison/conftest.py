@@ -11,7 +11,7 @@ from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
-from koordpolicy.engine.registry import Registry
+from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import Source
 
 NOW = 1_767_355_200_000_000_000

@@ -12,9 +12,9 @@ from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
 from koordpolicy.engine.comparison.outcome import ELIGIBLE, Outcome, outcome
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
-from koordpolicy.engine.registry import Live, Registry
-from koordpolicy.engine.scheduler.cycle import Scheduler, Settings, decide
-from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, decide
+from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
 from koordpolicy.engine.source import Source
 
 from .conftest import NOW, document, metric, node, pod

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.comparison.audit import Audit, audit
-from koordpolicy.engine.scheduler.cycle import Settings
-from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
 
 from .conftest import NOW, Policies, document, metric, node, pod
 

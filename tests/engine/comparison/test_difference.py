@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.comparison.difference import Budget, Difference, difference, spend
 from koordpolicy.engine.comparison.outcome import Cause, outcome
-from koordpolicy.engine.registry import Registry
+from koordpolicy.engine.framework.registry import Registry
 
 from .conftest import NOW, Policies, document, metric, node, pod
 

@@ -4,8 +4,8 @@ import pytest
 
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.comparison.outcome import ELIGIBLE, Cause, Causes, Eviction, Fault, Misfit, Outcome, outcome
-from koordpolicy.engine.scheduler.cycle import Settings
-from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
 
 from .conftest import NOW, Policies, document, metric, node, pod
 

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordpolicy.engine.cel.program import Program
-from koordpolicy.engine.cel.program import compile as compile_program
-from koordpolicy.engine.cel.row_frame import RowFrame
-from koordpolicy.engine.cel.values import EvaluationError
+from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.scalar.program import compile as compile_program
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.compile.aggregation import combine, summarize
 from koordpolicy.engine.compile.programs import AggregateProgram
 from koordpolicy.engine.documents import AggregateFunction, Over
-from koordpolicy.engine.points import Slot, environment
+from koordpolicy.engine.framework.points import Slot, environment
 from koordpolicy.engine.source import Source, Span
 
 USED = compile_program("requested.cpu", environment(Slot.FILTER))

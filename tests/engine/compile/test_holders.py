@@ -10,8 +10,8 @@ from koordpolicy.engine.compile import (
     compile_documents,
 )
 from koordpolicy.engine.documents import SortOrder, load
-from koordpolicy.engine.points import Framework, Point
-from koordpolicy.engine.registry import Plugin
+from koordpolicy.engine.framework.points import Framework, Point
+from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.source import Source
 
 HEAD = "apiVersion: policy.koordinator.sh/v1alpha2\nkind: {kind}\nmetadata: {{name: x}}\nspec:\n"

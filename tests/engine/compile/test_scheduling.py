@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange, Snapshot
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.compile.scheduling import DocumentScheduler, normalize
 from koordpolicy.engine.documents import Normalize, load
-from koordpolicy.engine.plugins import CycleState
-from koordpolicy.engine.points import Code, Enforcement, Errors, IgnoredErrors, Point
+from koordpolicy.engine.framework.plugin import CycleState
+from koordpolicy.engine.framework.points import Code, Enforcement, Errors, IgnoredErrors, Point
 from koordpolicy.engine.source import PolicyError, Problems, Source
 
 HEAD = "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {name: under-test}\nspec:\n"

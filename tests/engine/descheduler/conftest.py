@@ -9,8 +9,8 @@ from koordpolicy.builtin_plugins.descheduler import PLUGINS
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile.plugins import compile_documents
 from koordpolicy.engine.descheduler.framework import CycleResult, ProfileSpec, build_profiles, run_cycle
-from koordpolicy.engine.documents.loading import load
-from koordpolicy.engine.registry import Registry
+from koordpolicy.engine.documents.loader import load
+from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import Source
 
 NOW = 1_767_268_800_000_000_000  # 2026-01-01T12:00:00Z

@@ -9,7 +9,7 @@ from koordpolicy.engine.descheduler.documents import Memory
 from koordpolicy.engine.descheduler.explanation import Question, explain_eviction
 from koordpolicy.engine.descheduler.framework import Limits, ProfileSpec, build_profiles
 from koordpolicy.engine.documents import load
-from koordpolicy.engine.registry import Registry
+from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import Source
 
 NOW = 1_767_355_200_000_000_000

@@ -27,7 +27,7 @@ from koordpolicy.engine.documents import (
     schema,
     validate_plain,
 )
-from koordpolicy.engine.points import Code, Enforcement, FailurePolicy
+from koordpolicy.engine.framework.points import Code, Enforcement, FailurePolicy
 from koordpolicy.engine.source import PolicyError, Source, render
 
 HEAD = "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {name: zone}\n"

@@ -11,9 +11,9 @@ from typing import Any, get_args
 import pytest
 
 from koordpolicy import engine
+from koordpolicy.engine.agent.qos_manager.actions import AVAILABLE
 from koordpolicy.engine.documents import Kind, conversion, specs, suite_conversion, suites
 from koordpolicy.engine.documents.validation import schema
-from koordpolicy.engine.qos.actions import AVAILABLE
 from koordpolicy.engine.testing import fixtures
 
 ROOT = Path(engine.__file__).parent

@@ -9,17 +9,17 @@ import sys
 import pytest
 
 from koordpolicy.__main__ import builtins
-from koordpolicy.engine.cluster import trace as traces
+from koordpolicy.engine.cluster.sources import trace as traces
 from koordpolicy.engine.experiments import replays
 from koordpolicy.engine.experiments.axes import parse, points
 from koordpolicy.engine.experiments.replays import STUDY, Replays, policy_of
-from koordpolicy.engine.experiments.running import NotRun
-from koordpolicy.engine.points import Framework
-from koordpolicy.engine.registry import Live, Registry
-from koordpolicy.engine.scheduler.fragmentation import typical_pods
-from koordpolicy.engine.scheduler.profile import Choice
+from koordpolicy.engine.experiments.runners import NotRun
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
+from koordpolicy.engine.scheduler.profiles.profile import Choice
+from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
 from koordpolicy.engine.scheduler.simulate import simulate
-from koordpolicy.engine.scheduler.trace_profile import trace_profile
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\n" + "".join(f"n{n},64000,262144,{n % 3},T4\n" for n in range(9))
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n" + "".join(

@@ -3,7 +3,8 @@ from __future__ import annotations
 import math
 import re
 
-from koordpolicy.engine.experiments import plots, shown
+from koordpolicy.engine.experiments import plots
+from koordpolicy.engine.experiments import presentation as shown
 from koordpolicy.engine.experiments.axes import Axis, points
 from koordpolicy.engine.experiments.journal import Outcome
 from koordpolicy.engine.experiments.plots import Groups, Panel

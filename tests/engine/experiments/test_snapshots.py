@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from koordpolicy.__main__ import builtins
-from koordpolicy.engine.cluster import files
+from koordpolicy.engine.cluster.sources import files
 from koordpolicy.engine.experiments import snapshots
 from koordpolicy.engine.experiments.axes import parse, points
 from koordpolicy.engine.experiments.snapshots import Snapshots

@@ -4,7 +4,7 @@ import pytest
 
 from koordpolicy.engine.experiments.axes import Axis, points
 from koordpolicy.engine.experiments.journal import Journal, Outcome
-from koordpolicy.engine.experiments.running import Here, Lost, NotRun
+from koordpolicy.engine.experiments.runners import Here, Lost, NotRun
 from koordpolicy.engine.experiments.sweep import sweep
 
 AXES = (Axis("policy", ("a", "b")), Axis("seed", (1, 2)))

@@ -5,9 +5,9 @@ from pathlib import Path
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load_paths
-from koordpolicy.engine.scheduler.fragmentation import TypicalPod
-from koordpolicy.engine.scheduler.profile import Choice, ProfileSpec
-from koordpolicy.engine.scheduler.trace_profile import trace_profile
+from koordpolicy.engine.scheduler.extensions.fragmentation import TypicalPod
+from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
 
 TYPICAL = (TypicalPod(8000, 500, 1, frozenset({"T4"}), 1.0),)
 TOLD = {"typicalPods": [TYPICAL[0].to_json()]}

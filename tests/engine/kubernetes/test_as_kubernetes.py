@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordpolicy.engine.cel.environment import Environment, Variable
-from koordpolicy.engine.cel.program import compile as compile_program
-from koordpolicy.engine.cel.types import DYN
-from koordpolicy.engine.cel.values import EvaluationError
+from koordpolicy.engine.cel.check.environment import Environment, Variable
+from koordpolicy.engine.cel.check.types import DYN
+from koordpolicy.engine.cel.scalar.program import compile as compile_program
+from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.kubernetes.library import FUNCTIONS
 from koordpolicy.engine.kubernetes.quantity import Quantity
 from koordpolicy.engine.source import PolicyError

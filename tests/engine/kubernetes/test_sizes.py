@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from koordpolicy.engine.cel.estimate import estimate
-from koordpolicy.engine.cel.program import compile as compile_program
+from koordpolicy.engine.cel.check.cost import estimate
+from koordpolicy.engine.cel.scalar.program import compile as compile_program
+from koordpolicy.engine.framework.points import Slot, environment
 from koordpolicy.engine.kubernetes.sizes import ASSUMED_SIZES
 from koordpolicy.engine.kubernetes.types import load
-from koordpolicy.engine.points import Slot, environment
 
 FILTER = environment(Slot.FILTER)
 

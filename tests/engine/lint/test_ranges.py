@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpolicy.engine.cel.checker import check
-from koordpolicy.engine.cel.parser import parse
-from koordpolicy.engine.cel.program import Program
-from koordpolicy.engine.cel.values import EvaluationError
+from koordpolicy.engine.cel.check.checker import check
+from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.syntax.parser import parse
+from koordpolicy.engine.framework.points import Slot, environment
 from koordpolicy.engine.lint.ranges import ALWAYS, EITHER, NEVER, Analysis
-from koordpolicy.engine.points import Slot, environment
 from koordpolicy.engine.source import Source
 
 from .conftest import filtering, scheduler_policy, scoring, told

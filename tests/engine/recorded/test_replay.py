@@ -6,13 +6,13 @@ import pytest
 
 from koordpolicy.builtin_plugins.descheduler import PLUGINS as DESCHEDULER
 from koordpolicy.builtin_plugins.scheduler import PLUGINS as SCHEDULER
-from koordpolicy.engine.cluster.trace import Recording, Stay, TraceNode, TracePod
+from koordpolicy.engine.cluster.sources.trace import Recording, Stay, TraceNode, TracePod
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.descheduler.config import default
 from koordpolicy.engine.documents import load
+from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.recorded.figures import Amounts, Eviction, NeverRan, Step, Waits
 from koordpolicy.engine.recorded.replay import Descheduling, Leave, replay, stretched, thinned
-from koordpolicy.engine.registry import Live, Registry
 from koordpolicy.engine.source import Source
 
 S = 1_000_000_000

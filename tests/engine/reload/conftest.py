@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from koordpolicy.engine.points import Framework, Point
-from koordpolicy.engine.registry import Live, Plugin
+from koordpolicy.engine.framework.points import Framework, Point
+from koordpolicy.engine.framework.registry import Live, Plugin
 from koordpolicy.engine.reload import Reloader
 from koordpolicy.engine.source import PolicyError, Problem, Source
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from koordpolicy.engine.documents import load
-from koordpolicy.engine.reload.vetting import serve
+from koordpolicy.engine.reload.vet import serve
 
 COMMAND = (sys.executable, "-P", str(Path(__file__).resolve()))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from koordpolicy.engine.registry import Live
+from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload import Reloader
 
 from .conftest import ConfigMapMount, Time, toy_build, write

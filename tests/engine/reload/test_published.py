@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from koordpolicy.engine.registry import Live
+from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload import EMPTY, Mount, Reloader
 from koordpolicy.engine.source import PolicyError
 

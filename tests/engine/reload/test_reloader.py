@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from koordpolicy.engine.points import Framework, Point
-from koordpolicy.engine.registry import Live, Plugin, Registry
+from koordpolicy.engine.framework.points import Framework, Point
+from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.reload import InvalidAtStart, Mount, Reloader, ReloadUnit
-from koordpolicy.engine.reload.hints import Hints
-from koordpolicy.engine.reload.mount import Stamp
+from koordpolicy.engine.reload.source_state import Stamp
+from koordpolicy.engine.reload.watch import Hints
 from koordpolicy.engine.source import PolicyError, Problem, Severity, Source
 
 from .conftest import ConfigMapMount, Time, names, toy_build, write

@@ -3,9 +3,9 @@ from __future__ import annotations
 import itertools
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.engine.cluster.trace import Recording, Stay, TraceNode, TracePod
+from koordpolicy.engine.cluster.sources.trace import Recording, Stay, TraceNode, TracePod
+from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.recorded.replay import replay
-from koordpolicy.engine.registry import Live, Registry
 from koordpolicy.engine.reports.recording import recording_page
 
 HOSTILE = "<script>alert(1)</script>\"'"

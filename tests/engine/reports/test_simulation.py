@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.engine.cluster.trace import TraceNode, TracePod, Workload
+from koordpolicy.engine.cluster.sources.trace import TraceNode, TracePod, Workload
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
-from koordpolicy.engine.points import Answer, Framework, Point, Refusal
-from koordpolicy.engine.registry import Live, Plugin, Registry
+from koordpolicy.engine.framework.points import Answer, Framework, Point, Refusal
+from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.reports.simulation import Replayed, simulation_page
-from koordpolicy.engine.scheduler.fragmentation import typical_pods
-from koordpolicy.engine.scheduler.measuring import Meter
+from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
+from koordpolicy.engine.scheduler.observe.profiling import Meter
 from koordpolicy.engine.scheduler.simulate import simulate
 from koordpolicy.engine.source import Problems, Source
 

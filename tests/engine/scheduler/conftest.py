@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.points import Answer, Framework, Point, Refusal, Scores
-from koordpolicy.engine.registry import Live, Plugin, Registry
+from koordpolicy.engine.framework.points import Answer, Framework, Point, Refusal, Scores
+from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 
 
 def make_node(name, cpu="4", memory="8Gi", pods="110", **rest):

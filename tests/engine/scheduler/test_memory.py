@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import gc
 
-from koordpolicy.engine.cel.checked import Checked
-from koordpolicy.engine.cluster.pods import PodInfo
+from koordpolicy.engine.cel.check.checked_ast import Checked
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
-from koordpolicy.engine.registry import Live
-from koordpolicy.engine.scheduler.cycle import Scheduler
+from koordpolicy.engine.framework.registry import Live
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
 from koordpolicy.engine.source import Problems, Source
 from koordpolicy.testing import node, pod
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.engine.cluster.pods import PodInfo
-from koordpolicy.engine.cluster.trace import TraceNode, TracePod, Workload
-from koordpolicy.engine.points import Framework, Point, Scores
-from koordpolicy.engine.registry import Live, Plugin, Registry
-from koordpolicy.engine.scheduler.fragmentation import TypicalPod
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.sources.trace import TraceNode, TracePod, Workload
+from koordpolicy.engine.framework.points import Framework, Point, Scores
+from koordpolicy.engine.framework.registry import Live, Plugin, Registry
+from koordpolicy.engine.scheduler.extensions.fragmentation import TypicalPod
 from koordpolicy.engine.scheduler.simulate import Allocation, Failed, Record, simulate
 
 NODES = (

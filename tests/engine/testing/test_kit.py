@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from koordpolicy.engine.cel.values import EvaluationError
-from koordpolicy.engine.cluster.pods import PodInfo
-from koordpolicy.engine.plugins import (
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.plugin import (
     Client,
     Events,
     Evictor,
@@ -16,7 +16,7 @@ from koordpolicy.engine.plugins import (
     WaitingPods,
     python_plugin,
 )
-from koordpolicy.engine.points import Answer, Framework, Refusal, Scores
+from koordpolicy.engine.framework.points import Answer, Framework, Refusal, Scores
 from koordpolicy.testing import (
     NOW,
     SECOND,

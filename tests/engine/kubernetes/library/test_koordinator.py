@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from koordpolicy.engine.cel.columns import RowFrame, evaluate
-from koordpolicy.engine.cel.environment import Environment, Function, Scope, Variable
-from koordpolicy.engine.cel.program import compile as compile_program
-from koordpolicy.engine.cel.types import INT
-from koordpolicy.engine.cel.values import EvaluationError
+from koordpolicy.engine.cel.check.environment import Environment, Function, Scope, Variable
+from koordpolicy.engine.cel.check.types import INT
+from koordpolicy.engine.cel.scalar.program import compile as compile_program
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.vector.plan import RowFrame, evaluate
+from koordpolicy.engine.framework.points import Slot, environment
 from koordpolicy.engine.kubernetes.library import FUNCTIONS, KOORDINATOR
-from koordpolicy.engine.points import Slot, environment
 from koordpolicy.engine.source import PolicyError
 
 FILTER = environment(Slot.FILTER)

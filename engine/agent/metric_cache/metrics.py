@@ -1,0 +1,357 @@
+"""Recorded measurements of nodes and pods: a file becomes series, and a series answers questions about a window.
+
+A recording is YAML (one mapping) or, where the file's name ends in `.jsonl`, JSON lines:
+
+    interval: 1s                     # between two collections; default 1s
+    start: 2026-01-01T00:00:00Z      # what the samples' times are counted from; default 1970
+    objects: [Node, Pod, NodeSLO, NodeResourceTopology, ...]  # as the API server serves them
+    files: {node: {besteffort/cpu.cfs_quota_us: "-1"}}        # control group files at the start, by logical name
+    samples:
+    - {time: 0s, node: n, usage: {cpu: 7, memory: 20Gi}, pods: {shop/web: {cpu: 4}}, applications: {backup: {cpu: 1}}}
+
+Usages are quantities; a container is named `namespace/pod/container`. In JSON lines every line is an object (it has a
+`kind`), a sample (it has a `time`), or one with `interval`, `start` or `files`. What was not measured is an error with
+reason `NoMetric`, never 0.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp
+from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
+from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
+from koordpolicy.engine.documents import parse_duration
+from koordpolicy.engine.documents.nodes import read, read_file, to_plain
+from koordpolicy.engine.source import PolicyError, Problem, Source, Span
+
+_SECOND: Final = 1_000_000_000
+_LARGEST: Final = 256 * 1024 * 1024
+_KEYS: Final = ("interval", "start", "objects", "files", "samples")
+_SAMPLE_KEYS: Final = ("time", "node", "usage", "pods", "containers", "applications")
+
+
+def percentile(values: Sequence[float], fraction: float) -> float:
+    """Return a percentile as koordlet computes it: the value at int(float32(n) * fraction) - 1 of the sorted ones.
+
+    Raises:
+        ValueError: there are no values, or the fraction is outside (0, 1] or has more than three decimals.
+    """
+    import numpy as np  # noqa: PLC0415 - only the rounding of a 32-bit product is wanted of it
+
+    if not 0 < fraction <= 1 or abs(fraction * 1000 - round(fraction * 1000)) > 1e-6:
+        raise ValueError(f"`{fraction}` is no percentile: it must be above 0, at most 1, with at most three decimals")
+    if not values:
+        raise ValueError("there are no values")
+    index = int(np.float32(len(values)) * np.float32(fraction)) - 1
+    return sorted(values)[max(index, 0)]
+
+
+def last(samples: Sequence[tuple[int, float]]) -> float:
+    """Return the value with the largest time of (time, value) pairs; raise ValueError where there are none."""
+    if not samples:
+        raise ValueError("there are no values")
+    return max(samples, key=lambda sample: sample[0])[1]
+
+
+STATISTICS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
+    "avg": lambda values: sum(values) / len(values),
+    "p50": lambda values: percentile(values, 0.5),
+    "p90": lambda values: percentile(values, 0.9),
+    "p95": lambda values: percentile(values, 0.95),
+    "p99": lambda values: percentile(values, 0.99),
+    "last": lambda values: values[-1],
+}
+"""How the values of a window, in order of time, become one number."""
+
+
+@dataclass(slots=True)
+class Series:
+    """One metric over time; times in nanoseconds, ascending."""
+
+    times: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+
+    def add(self, time: int, value: float) -> None:
+        """Append a value; values may come out of order."""
+        if self.times and time < self.times[-1]:
+            at = bisect.bisect_right(self.times, time)
+            self.times.insert(at, time)
+            self.values.insert(at, value)
+        else:
+            self.times.append(time)
+            self.values.append(value)
+
+    def between(self, start: int, end: int) -> list[float]:
+        """Return the values measured from `start` to `end`, both included."""
+        return self.values[bisect.bisect_left(self.times, start) : bisect.bisect_right(self.times, end)]
+
+
+@dataclass(slots=True)
+class Recording:
+    """What a file recorded, per node. `files` are the control group files at the start."""
+
+    interval: int = _SECOND
+    nodes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    pods: dict[str, dict[str, PodInfo]] = field(default_factory=dict)
+    objects: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    files: dict[str, dict[str, str]] = field(default_factory=dict)
+    series: dict[tuple[str, str, str], dict[str, Series]] = field(default_factory=dict)
+    """By (node, `node`, `pod`, `container` or `application`, its name), and then by resource."""
+    times: list[int] = field(default_factory=list)
+    """When anything was measured, ascending, without repetitions."""
+    _cluster: Cluster | None = None
+
+    def of(self, node: str, what: str, name: str) -> Mapping[str, Series]:
+        """Return what was measured of something on a node, by resource."""
+        return self.series.get((node, what, name), {})
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The objects as a cluster, for what is derived of nodes."""
+        if self._cluster is None:
+            pods = [pod.object for of_node in self.pods.values() for pod in of_node.values()]
+            others = [each for each in self.objects.values() if each.get("kind") == "Namespace"]
+            kinds = frozenset(str(each.get("kind")) for each in self.objects.values()) | {"Node", "Pod"}
+            self._cluster = Cluster([*self.nodes.values(), *pods, *others], kinds=kinds)
+        return self._cluster.snapshot()
+
+    @property
+    def start(self) -> int:
+        """When the first sample was taken."""
+        return self.times[0]
+
+    @property
+    def end(self) -> int:
+        """When the last sample was taken."""
+        return self.times[-1]
+
+
+def load(path: Path) -> Recording:
+    """Read a recording.
+
+    Raises:
+        PolicyError: it cannot be read; every malformed object and sample is named by its place.
+    """
+    source = read_file(path, limit=_LARGEST)
+    parts = _json_lines(source) if path.suffix == ".jsonl" else _yaml(source)
+    return _Builder(source).build(parts)
+
+
+_Part = tuple[str, Any, "Span", str]
+"""What it is (a key of the file), its value, its place, and its path for messages."""
+
+
+def _yaml(source: Source) -> Iterator[_Part]:
+    documents = read(source)
+    if len(documents) != 1 or not documents[0].fields:
+        raise PolicyError([Problem(
+            "a recording is one mapping with `objects` and `samples`", source.span(0), code="recording",
+        )])
+    for key, node in documents[0].fields.items():
+        if key in ("objects", "samples"):
+            yield from ((key, to_plain(each), each.span, f"{key}[{number}]") for number, each in enumerate(node.items))
+        else:
+            yield key, to_plain(node), node.place, key
+
+
+def _json_lines(source: Source) -> Iterator[_Part]:
+    offset = 0
+    for number, line in enumerate(source.text.split("\n"), start=1):
+        span = Span(source, offset, offset + len(line))
+        offset += len(line) + 1
+        if not line.strip():
+            continue
+        try:
+            content = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise PolicyError([Problem(f"line {number} is not JSON: {error}", span, code="json-syntax")]) from None
+        if not isinstance(content, dict):
+            raise PolicyError([Problem(f"line {number} must be an object", span)])
+        if "kind" in content:
+            yield "objects", content, span, f"line {number}"
+        elif "time" in content:
+            yield "samples", content, span, f"line {number}"
+        else:
+            yield from ((key, value, span, f"line {number}") for key, value in content.items())
+
+
+class _Builder:
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._found: list[Problem] = []
+        self._recording = Recording()
+        self._zero = 0
+        self._interval: int | None = None
+
+    def build(self, parts: Iterator[_Part]) -> Recording:
+        gathered: dict[str, list[_Part]] = {}
+        for part in parts:
+            gathered.setdefault(part[0], []).append(part)
+            if part[0] not in _KEYS:
+                self._complain(part, f"unknown key, known are {', '.join(f'`{key}`' for key in _KEYS)}")
+        for key, take in (("interval", self._take_interval), ("start", self._take_start), ("objects", self._object),
+                          ("files", self._take_files), ("samples", self._sample)):
+            for part in gathered.get(key, ()):
+                try:
+                    take(part[1])
+                except (ValueError, TypeError, KeyError, AttributeError) as error:
+                    self._complain(part, str(error))
+        recording = self._recording
+        recording.times = sorted(set(recording.times))
+        if not recording.times and not self._found:
+            self._found.append(Problem("this recording has no samples", self._source.span(0), code="no-samples"))
+        if self._found:
+            raise PolicyError(self._found)
+        if self._interval is None:
+            # What the samples say: the least distance between two of them.
+            gaps = [after - before for before, after in pairwise(recording.times)]
+            self._interval = max(min(gaps, default=_SECOND), 1)
+        recording.interval = self._interval
+        return recording
+
+    def _complain(self, part: _Part, message: str) -> None:
+        self._found.append(Problem(f"`{part[3]}`: {message}", part[2], code="recording"))
+
+    def _take_interval(self, value: Any) -> None:
+        self._interval = parse_duration(str(value))
+        if self._interval <= 0:
+            raise ValueError("the interval must be above 0")
+
+    def _take_start(self, value: Any) -> None:
+        self._zero = _moment(value)
+
+    def _object(self, value: Any) -> None:
+        kind, metadata = value.get("kind"), value.get("metadata") or {}
+        name = metadata.get("name")
+        if not isinstance(kind, str) or not isinstance(name, str):
+            raise ValueError("an object needs `kind` and `metadata.name`")  # noqa: TRY004 - a complaint about content
+        if kind == "Node":
+            self._recording.nodes[name] = value
+        elif kind == "Pod":
+            pod = PodInfo.of(value)
+            self._recording.pods.setdefault(pod.node_name, {})[pod.key] = pod
+        else:
+            self._recording.objects[kind, name] = value
+
+    def _take_files(self, value: Any) -> None:
+        for node, files in value.items():
+            self._recording.files[node] = {str(name): str(text) for name, text in files.items()}
+
+    def _sample(self, value: Any) -> None:
+        unknown = sorted(set(value) - set(_SAMPLE_KEYS))
+        if unknown:
+            raise ValueError(f"unknown key `{unknown[0]}`, known are {', '.join(f'`{key}`' for key in _SAMPLE_KEYS)}")
+        node = value.get("node")
+        if node not in self._recording.nodes:
+            raise ValueError(f"there is no node `{node}` among the objects")
+        time = self._time(value.get("time"))
+        amounts = [("node", node, value.get("usage") or {})]
+        amounts += [("pod", key, used) for key, used in (value.get("pods") or {}).items()]
+        for what in ("container", "application"):
+            amounts += [(what, key, used) for key, used in (value.get(f"{what}s") or {}).items()]
+        read = [
+            ((node, what, name), resource, canonical_amount(resource, quantity, f"{name}.{resource}"))
+            for what, name, used in amounts for resource, quantity in used.items()
+        ]
+        for key, resource, amount in read:
+            self._recording.series.setdefault(key, {}).setdefault(resource, Series()).add(time, amount)
+        self._recording.times.append(time)
+
+    def _time(self, value: Any) -> int:
+        if isinstance(value, str) and "T" not in value:
+            return self._zero + parse_duration(value)
+        return _moment(value) if not isinstance(value, (int, float)) else self._zero + int(value * _SECOND)
+
+
+def _moment(value: Any) -> int:
+    try:
+        return Timestamp.parse(str(value)).ns
+    except EvaluationError as error:
+        raise ValueError(error.message) from None
+
+
+class RecordedReadings:
+    """One node of a recording at one moment (fulfils `plugins.Readings`). `files` is the caller's, and live."""
+
+    def __init__(self, recording: Recording, node: str, now: int, files: Mapping[str, str]) -> None:
+        self._recording = recording
+        self._node = node
+        self._now = now
+        self._files = files
+
+    @property
+    def now(self) -> int:
+        """The moment, in nanoseconds since the epoch."""
+        return self._now
+
+    @property
+    def node(self) -> Mapping[str, Any]:
+        """The node as it was recorded."""
+        return self._recording.nodes[self._node]
+
+    @property
+    def pods(self) -> tuple[PodInfo, ...]:
+        """The pods recorded on the node."""
+        return tuple(self._recording.pods.get(self._node, {}).values())
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """The control group files as they are now."""
+        return self._files
+
+    def object(self, kind: str) -> Mapping[str, Any] | None:
+        """Return the object of that kind with the node's name, if there is one."""
+        return self._recording.objects.get((kind, self._node))
+
+    def node_usage(self, resource: str, statistic: str = "last", window: int = 0) -> float:
+        """Return what the node used."""
+        return self._usage("node", self._node, resource, statistic, window)
+
+    def pod_usage(self, key: str, resource: str, statistic: str = "last", window: int = 0) -> float:
+        """Return what the pod used."""
+        return self._usage("pod", key, resource, statistic, window)
+
+    def application_usage(self, name: str, resource: str, statistic: str = "last", window: int = 0) -> float:
+        """Return what a declared host application used."""
+        return self._usage("application", name, resource, statistic, window)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The recorded objects as a cluster; it knows nothing of what was measured."""
+        return self._recording.snapshot
+
+    def measured(self, what: str, name: str, statistic: str, window: int) -> dict[str, float]:
+        """Return all resources measured within the window of a `node`, `pod`, `container` or `application`."""
+        found = {}
+        for resource, series in self._recording.of(self._node, what, name).items():
+            values = series.between(self._now - window, self._now)
+            if values:
+                found[resource] = STATISTICS[statistic](values)
+        return found
+
+    def age(self) -> int:
+        """Return how long ago the node was last measured, in nanoseconds; raise `EvaluationError` if it never was."""
+        times = [
+            series.times[at - 1] for series in self._recording.of(self._node, "node", self._node).values()
+            if (at := bisect.bisect_right(series.times, self._now)) > 0
+        ]
+        if not times:
+            raise EvaluationError(f"no sample of node `{self._node}` yet", reason="NoMetric")
+        return self._now - max(times)
+
+    def _usage(self, what: str, name: str, resource: str, statistic: str, window: int) -> float:
+        series = self._recording.of(self._node, what, name).get(resource)
+        start = self._now - (window or 2 * self._recording.interval)
+        values = series.between(start, self._now) if series is not None else []
+        if statistic == "count":
+            return len(values)
+        if not values:
+            raise EvaluationError(f"no sample of {resource} of {what} `{name}` in the window", reason="NoMetric")
+        return STATISTICS[statistic](values)

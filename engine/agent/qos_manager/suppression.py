@@ -1,0 +1,292 @@
+"""How the CPU of the best-effort tier is bounded: which CPUs it may run on, or how much time it gets.
+
+Pure functions: control group files come in as texts by logical name (`besteffort/cpuset.cpus`) and go out as writes,
+in the order in which they must be made. The formulas are Koordinator's (cpu_suppress.go); amounts are milli-cores.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.kubernetes.vocabulary import (
+    CPU_MANAGER_POLICY_ANNOTATION,
+    CPU_TOPOLOGY_ANNOTATION,
+    NODE_RESERVATION_ANNOTATION,
+    RESOURCE_STATUS_ANNOTATION,
+    SYSTEM_QOS_RESOURCE_ANNOTATION,
+    raw_qos_class,
+)
+
+Writes: TypeAlias = tuple[tuple[str, str], ...]
+"""Control group files to write, in order, each with its text."""
+
+ROOT: Final = "besteffort"
+QUOTA_FILE: Final = f"{ROOT}/cpu.cfs_quota_us"
+CPUSET_FILE: Final = f"{ROOT}/cpuset.cpus"
+UNLIMITED: Final = -1
+PERIOD: Final = 100_000
+"""Of the CFS quota, in microseconds."""
+
+_CPUS: Final = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
+_LARGEST_CPU: Final = 65_535  # Linux is built for 8,192 at most
+_SMALLEST_CPUSET: Final = 2
+_SMALLEST_QUOTA: Final = 2_000
+_LARGEST_STEP: Final = 0.1  # of the node per round, upwards
+_DEAD_BAND: Final = 0.01  # of the node
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """A logical CPU and where it sits."""
+
+    cpu: int
+    core: int
+    socket: int
+    numa_node: int
+
+
+def parse_cpuset(text: str) -> frozenset[int]:
+    """Return the CPUs of a list such as `0,4-5`; raise ValueError for a text that is none."""
+    cpus: set[int] = set()
+    for part in filter(None, (each.strip() for each in text.strip().split(","))):
+        found = _CPUS.fullmatch(part)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if not first <= last <= _LARGEST_CPU:
+            raise ValueError(f"`{part}` is no CPU and no range of CPUs from 0 to {_LARGEST_CPU}")
+        cpus.update(range(first, last + 1))
+    return frozenset(cpus)
+
+
+def format_cpuset(cpus: Iterable[int]) -> str:
+    """Return CPUs as sorted ranges (`0,4-5`), as the kernel prints them."""
+    ranges: list[list[int]] = []
+    for cpu in sorted(set(cpus)):
+        if ranges and cpu == ranges[-1][1] + 1:
+            ranges[-1][1] = cpu
+        else:
+            ranges.append([cpu, cpu])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def choose_cpus(count: int, processors: Sequence[Processor]) -> list[int]:
+    """Return `count` CPUs, scattered over NUMA nodes and stacked on hyper-threads, in the order they are picked.
+
+    Empty where there are fewer processors than that: half an answer would starve the tier without anyone asking.
+    """
+    if count <= 0 or len(processors) < count:
+        return []
+    groups: dict[int, list[Processor]] = {}
+    for each in processors:
+        groups.setdefault((each.numa_node + len(processors)) * (each.socket + 1), []).append(each)
+    for group in groups.values():
+        group.sort(key=lambda each: (each.core, each.cpu))
+    buckets = sorted(groups.values(), key=lambda group: (-len(group), group[0].cpu))
+    picked: list[int] = []
+    used: set[int] = set()
+    at, idle = 0, True  # the bucket whose turn it is; whether this turn has picked nothing so far
+    while count - len(picked) > 1:
+        pair = _free_pair(buckets[at], used)
+        picked += pair
+        used.update(pair)
+        idle = idle and not pair
+        at = (at + 1) % len(buckets)
+        if at == 0:
+            if idle:
+                break
+            idle = True
+    while len(picked) < count:
+        free = next((each.cpu for each in buckets[at] if each.cpu not in used), None)
+        if free is not None:
+            picked.append(free)
+            used.add(free)
+        at = (at + 1) % len(buckets)
+    return picked
+
+
+def _free_pair(bucket: Sequence[Processor], used: AbstractSet[int]) -> tuple[int, ...]:
+    for one, two in itertools.pairwise(bucket):
+        if one.cpu not in used and two.cpu not in used and one.core == two.core:
+            return one.cpu, two.cpu
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The CPUs of a node and what of them is spoken for.
+
+    `owners` says which QoS class (the label's value) the pod has that a CPU is given to. `reserved` and
+    `system_exclusive` are never for best-effort pods.
+    """
+
+    processors: tuple[Processor, ...]
+    reserved: frozenset[int] = frozenset()
+    system_exclusive: frozenset[int] = frozenset()
+    owners: Mapping[int, str] | None = None
+    kubelet_static: bool = False
+
+    @property
+    def _owned(self) -> Mapping[int, str]:
+        return self.owners or {}
+
+    def best_effort(self) -> frozenset[int]:
+        """Return all CPUs that best-effort pods may ever use."""
+        exclusive = {cpu for cpu, qos in self._owned.items() if qos == "LSE"}
+        return frozenset(each.cpu for each in self.processors) - self.reserved - self.system_exclusive - exclusive
+
+    def with_owner(self, cpus: Iterable[int], qos: str) -> Topology:
+        """Return this topology with CPUs given to a pod of that class."""
+        return replace(self, owners={**self._owned, **dict.fromkeys(cpus, qos)})
+
+
+def read_topology(
+    resource_topology: Mapping[str, Any], pods: Iterable[Mapping[str, Any]],
+    processors: Sequence[Processor] | None = None,
+) -> Topology:
+    """Read what a NodeResourceTopology's annotations and the pods' resource status say of the CPUs.
+
+    Without `processors` they are those of the CPU topology annotation. Raises `EvaluationError` where an annotation is
+    malformed.
+    """
+    system = read_annotation(resource_topology, SYSTEM_QOS_RESOURCE_ANNOTATION)
+    exclusive = frozenset[int]()
+    if system.get("cpusetExclusive", True):
+        exclusive = _annotated_cpus(resource_topology, SYSTEM_QOS_RESOURCE_ANNOTATION, "cpuset")
+    owners: dict[int, str] = {}
+    for pod in pods:
+        owners |= dict.fromkeys(_annotated_cpus(pod, RESOURCE_STATUS_ANNOTATION, "cpuset"), raw_qos_class(pod))
+    return Topology(
+        processors=read_processors(resource_topology) if processors is None else tuple(processors),
+        reserved=_annotated_cpus(resource_topology, NODE_RESERVATION_ANNOTATION, "reservedCPUs"),
+        system_exclusive=exclusive,
+        owners=owners,
+        kubelet_static=read_annotation(resource_topology, CPU_MANAGER_POLICY_ANNOTATION).get("policy") == "static",
+    )
+
+
+def _annotated_cpus(owner: Mapping[str, Any], annotation: str, field: str) -> frozenset[int]:
+    try:
+        return parse_cpuset(str(read_annotation(owner, annotation).get(field) or ""))
+    except ValueError as error:
+        raise EvaluationError(f"annotation `{annotation}`: `{field}`: {error}") from None
+
+
+def read_processors(resource_topology: Mapping[str, Any]) -> tuple[Processor, ...]:
+    """Return the processors that a NodeResourceTopology's CPU topology annotation lists; empty without one.
+
+    Raises `EvaluationError` where it lists something else.
+    """
+    detail = read_annotation(resource_topology, CPU_TOPOLOGY_ANNOTATION).get("detail") or ()
+    try:
+        return tuple(Processor(each["id"], each["core"], each["socket"], each["node"]) for each in detail)
+    except (TypeError, KeyError):
+        raise EvaluationError(
+            f"annotation `{CPU_TOPOLOGY_ANNOTATION}`: `detail` is no list of `id`, `core`, `socket` and `node`",
+        ) from None
+
+
+def read_annotation(owner: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return the JSON object in an annotation, empty without one; raise `EvaluationError` where it holds none."""
+    text = ((owner.get("metadata") or {}).get("annotations") or {}).get(key)
+    if not text:
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError:
+        raise EvaluationError(f"annotation `{key}` is no JSON: `{text}`") from None
+    if not isinstance(value, dict):
+        raise EvaluationError(f"annotation `{key}` is no object: `{text}`")
+    return value
+
+
+def choose_best_effort_cpus(milli: int, current: AbstractSet[int], topology: Topology) -> list[int]:
+    """Return the CPUs for best-effort pods that together hold `milli`, in pick order.
+
+    At least two CPUs; at most a tenth of the node more than the `current` ones. Empty means: leave things as they are.
+    """
+    excluded = topology.reserved | topology.system_exclusive
+    owner = topology.owners or {}
+    free = [each for each in topology.processors if each.cpu not in excluded]
+    shared = [each for each in free if owner.get(each.cpu) == "LSR"]
+    common = [each for each in free if owner.get(each.cpu) not in ("LSR", "LSE")]
+    if not shared and not common:
+        return []
+    count = max(-(-milli // 1000), _SMALLEST_CPUSET)
+    step = math.ceil(len(topology.processors) * _LARGEST_STEP)
+    count = min(count, len(current) + step)
+    of_shared = count * len(shared) // (len(shared) + len(common))
+    return choose_cpus(of_shared, shared) + choose_cpus(count - of_shared, common)
+
+
+def directories(files: Iterable[str], *, deepest: int = 2) -> list[str]:
+    """Return the best-effort directories that have a CPU set, parents first; depth 0 is the tier's own."""
+    found = [name.removesuffix("/cpuset.cpus") for name in files if name.endswith("/cpuset.cpus")]
+    tier = [each for each in found if each == ROOT or each.startswith(f"{ROOT}/")]
+    return sorted((each for each in tier if each.count("/") <= deepest), key=lambda each: (each.count("/"), each))
+
+
+def set_cpus(cpus: Iterable[int], files: Mapping[str, str], topology: Topology) -> Writes:
+    """Return the writes that confine all best-effort pods to `cpus`.
+
+    A directory may never have a CPU that its parent lacks: first all get old and new CPUs from the top down, then the
+    new ones from the bottom up. Under kubelet's `static` policy kubelet rewrites pods and the tier, so that these get
+    all CPUs and only containers are confined.
+    """
+    chosen = frozenset(cpus)
+    every = directories(files)
+    new = format_cpuset(chosen)
+    if topology.kubelet_static:
+        wide = format_cpuset(topology.best_effort())
+        upper = [each for each in every if each.count("/") <= 1]
+        writes = [(each, wide) for each in upper] + [(each, new) for each in every if each not in upper]
+    else:
+        both = format_cpuset(chosen | parse_cpuset(files.get(CPUSET_FILE, "")))
+        writes = [(each, both) for each in every] + [(each, new) for each in reversed(every)]
+    return _changes([(f"{directory}/cpuset.cpus", text) for directory, text in writes], files)
+
+
+def recover_cpus(
+    files: Mapping[str, str], topology: Topology, *, deepest: int = 2, except_for: AbstractSet[str] = frozenset(),
+) -> Writes:
+    """Return the writes that give best-effort pods all CPUs they may use, down to a depth."""
+    wide = format_cpuset(topology.best_effort())
+    every = [each for each in directories(files, deepest=deepest) if each not in except_for]
+    return _changes([(f"{each}/cpuset.cpus", wide) for each in every], files)
+
+
+def _changes(writes: Iterable[tuple[str, str]], files: Mapping[str, str]) -> Writes:
+    now = dict(files)
+    changes = []
+    for name, text in writes:
+        if now.get(name) != text:
+            changes.append((name, text))
+            now[name] = text
+    return tuple(changes)
+
+
+def set_quota(milli: int, files: Mapping[str, str], capacity_milli: int) -> Writes:
+    """Return the write that gives best-effort pods `milli` of CPU time per period; empty where it hardly differs.
+
+    A rise is at most a tenth of the node per call; a fall and the first setting are immediate.
+    """
+    quota = max(milli * PERIOD // 1000, _SMALLEST_QUOTA)
+    current = int(files.get(QUOTA_FILE) or UNLIMITED)
+    cores = -(-capacity_milli // 1000)
+    if abs(quota - current) < cores * PERIOD * _DEAD_BAND and quota != _SMALLEST_QUOTA:
+        return ()
+    step = cores * PERIOD * _LARGEST_STEP
+    if quota - current > step and current != UNLIMITED:
+        quota = current + int(step)
+    return _changes([(QUOTA_FILE, str(quota))], files)
+
+
+def recover_quota(files: Mapping[str, str]) -> Writes:
+    """Return the write that lifts the quota; empty where there is none."""
+    return _changes([(QUOTA_FILE, str(UNLIMITED))], files) if QUOTA_FILE in files else ()

@@ -1,0 +1,325 @@
+"""The QoS manager's run loop over recorded time: which strategy runs when, on which node, and what becomes of it.
+
+Every strategy runs at once and then again an interval after each round. What it writes is written into the recorded
+control group files, so that the next round starts from there; the usage itself is the recording's and does not answer.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp
+from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
+from koordpolicy.engine.compile import CompiledQoS
+from koordpolicy.engine.explanation import plain_or_cut
+from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.plugin import Adjustment, Handle
+from koordpolicy.engine.framework.points import Enforcement, Framework
+from koordpolicy.engine.framework.registry import Plugin, Registry
+from koordpolicy.engine.source import PolicyError, Problem, did_you_mean
+
+from .metric_cache.metrics import RecordedReadings, Recording, load
+from .qos_manager.documents import DocumentStrategy, Memory, Report, RoundError, ThresholdState, recover_applied
+
+GATES: Final[Mapping[str, bool]] = {
+    "BECPUSuppress": True, "BECPUManager": False, "BECPUEvict": False, "CPUAllocatableEvict": False, "CPUEvict": False,
+    "BEMemoryEvict": False, "MemoryAllocatableEvict": False, "MemoryEvict": False, "CPUBurst": True,
+    "CgroupReconcile": False, "RdtResctrl": True, "BlkIOReconcile": False, "SystemConfig": False,
+}
+"""koordlet's feature gates of the QoS manager with their defaults; a document may name one of its own, which is on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of one plugin on one node at `time` (ns since the epoch), `elapsed` ns after the recording began.
+
+    `enforced` is false where the document is only watched: then its adjustments were not made.
+    """
+
+    time: int
+    elapsed: int
+    node: str
+    plugin: str
+    adjustments: tuple[Adjustment, ...] = ()
+    thresholds: tuple[ThresholdState, ...] = ()
+    errors: tuple[RoundError, ...] = ()
+    enforced: bool = True
+
+    @property
+    def eventful(self) -> bool:
+        """Whether anything was adjusted or failed."""
+        return bool(self.adjustments or self.errors)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the round as plain data."""
+        return {
+            "time": str(Timestamp(self.time)), "elapsedSeconds": self.elapsed / 1_000_000_000, "node": self.node,
+            "plugin": self.plugin, "enforced": self.enforced,
+            "actions": [_adjustment(each) for each in self.adjustments],
+            "thresholds": [
+                {"name": each.name, "subject": each.subject, "true": each.true, "holds": each.holds,
+                 **({"message": each.message} if each.message else {})}
+                for each in self.thresholds
+            ],
+            "errors": [
+                {"item": each.item, "subject": each.subject, "message": each.message,
+                 **({"reason": each.reason} if each.reason else {})}
+                for each in self.errors
+            ],
+        }
+
+
+def _adjustment(each: Adjustment) -> dict[str, object]:
+    values, cut = plain_or_cut(dict(each.values))
+    return {
+        "kind": each.kind, "subject": each.subject, "reason": each.reason, "recovers": each.recovers,
+        **({"item": each.item} if each.item else {}),
+        **({"values": values} if each.values else {}), **({"truncated": True} if cut else {}),
+        **({"writes": [{"file": name, "text": text} for name, text in each.writes]} if each.writes else {}),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A strategy in force; `gate` is the feature gate that it hangs on."""
+
+    name: str
+    strategy: Any
+    enforcement: Enforcement
+    digest: str
+    gate: str
+
+
+@dataclass(slots=True)
+class Manager:
+    """The strategies in force, and what outlives them when the registry changes."""
+
+    gates: Mapping[str, bool] = field(default_factory=dict)
+    """Feature gates that differ from their defaults."""
+    enable: frozenset[str] = frozenset()
+    """Plugins that are to run although they are not active by themselves."""
+    memory: Memory = field(default_factory=Memory)
+    snapshot: Callable[[], Snapshot] = lambda: Cluster().snapshot()
+    """The nodes and pods as they are, for the plugins' handle."""
+    now: int = 0
+    """The moment of the latest round, in nanoseconds since the epoch."""
+    idle: Mapping[str, str] = field(default_factory=dict)
+    """Plugins that do not run, and why not."""
+    _running: dict[str, Running] = field(default_factory=dict)
+    _leaving: list[Running] = field(default_factory=list)
+
+    def use(self, registry: Registry) -> None:
+        """Put a registry's plugins in force.
+
+        What a plugin changed that is gone, or only watched from now on, is recovered in the next round. The timers and
+        the effects of items whose text is the same go on.
+
+        Raises:
+            PolicyError: a gate or a plugin that there is not, arguments that are invalid, an action that is not
+                available yet; then the plugins before stay in force.
+        """
+        plugins = registry.of_framework(Framework.QOS)
+        problems = list(self._unknown(plugins))
+        running: dict[str, Running] = {}
+        gates = {*GATES, *(plugin.name for plugin in plugins)}
+        idle: dict[str, str] = {}
+        for plugin in plugins:
+            if not plugin.enabled and plugin.name not in self.enable:
+                idle[plugin.name] = "it is not active by itself, and not enabled by name"
+                continue
+            old = self._running.get(plugin.name)
+            try:
+                if old is not None and old.digest == plugin.digest and old.enforcement is plugin.enforcement:
+                    made = old
+                else:
+                    made = self._make(plugin)
+                gates.add(made.gate)
+                if self.gates.get(made.gate, GATES.get(made.gate, True)):
+                    running[plugin.name] = made
+                else:
+                    idle[plugin.name] = f"its feature gate {made.gate} is off"
+            except PolicyError as error:
+                problems += error.problems
+            except BaseException as error:
+                must_be_survived(error)
+                problems.append(Problem(f"plugin `{plugin.name}`: {error}", plugin.span, code="invalid-plugin"))
+        problems += (
+            Problem(f"there is no feature gate `{gate}`, and no document names it", help=did_you_mean(gate, gates),
+                    code="unknown-gate")
+            for gate in sorted(self.gates.keys() - gates)
+        )
+        if problems:
+            raise PolicyError(problems)
+        self._leaving += [old for name, old in self._running.items() if running.get(name) is not old]
+        self._running, self.idle = running, idle
+
+    def _make(self, plugin: Plugin) -> Running:
+        args: Mapping[str, Any] = plugin.check_args({}) if plugin.check_args is not None else {}
+        # koordlet has no profiles.
+        log = logging.getLogger(f"koordpolicy.qos.{plugin.name}")
+        made = plugin.make(args, Handle("", self.snapshot, lambda: self.now, log))
+        gate = made.spec.feature_gate if isinstance(made, CompiledQoS) else plugin.name
+        # What is only watched has no effects, and must not be remembered as if it had.
+        memory = self.memory if plugin.enforcement is Enforcement.ENFORCE else Memory()
+        strategy: Any = DocumentStrategy(made, memory) if isinstance(made, CompiledQoS) else made
+        return Running(plugin.name, strategy, plugin.enforcement, plugin.digest, gate)
+
+    def _unknown(self, plugins: Iterable[Plugin]) -> Iterator[Problem]:
+        names = [plugin.name for plugin in plugins]
+        for name in sorted(self.enable - set(names)):
+            yield Problem(f"there is no QoS plugin `{name}`", help=did_you_mean(name, names), code="unknown-plugin")
+
+    @property
+    def running(self) -> Mapping[str, Running]:
+        """The strategies in force, by name."""
+        return self._running
+
+    @property
+    def intervals(self) -> Mapping[str, int]:
+        """The strategies in force with their intervals in nanoseconds."""
+        return {name: running.strategy.interval for name, running in self._running.items()}
+
+    def run(self, name: str, readings: RecordedReadings) -> tuple[Report, bool]:
+        """Run one round of a strategy; return what it came to and whether it is enforced."""
+        running, self.now = self._running[name], readings.now
+        return _ask(running, readings), running.enforcement is Enforcement.ENFORCE
+
+    def recover_leaving(self, readings: RecordedReadings) -> Iterator[tuple[str, tuple[Adjustment, ...]]]:
+        """Give back, on one node, what strategies changed that are in force no more."""
+        self.now = readings.now
+        kept = {
+            key for running in self._running.values() if running.enforcement is Enforcement.ENFORCE
+            and isinstance(running.strategy, DocumentStrategy) for key in running.strategy.action_keys
+        }
+        for old in self._leaving:
+            if isinstance(old.strategy, DocumentStrategy):
+                keys = old.strategy.action_keys - kept
+                found = recover_applied(self.memory, keys, readings, "its document went away or changed")
+            else:
+                found = tuple(old.strategy.recover(readings))
+            if found:
+                yield old.name, found
+
+    def left(self) -> None:
+        """Forget strategies that are in force no more, after they were recovered on every node."""
+        self._leaving.clear()
+
+
+@dataclass(slots=True)
+class Writers:
+    """Which strategy wrote each control group file of each node and has not given it back."""
+
+    _owners: dict[tuple[str, str], str] = field(default_factory=dict)
+    _told: set[tuple[str, frozenset[str]]] = field(default_factory=set)
+
+    def note(
+        self, node: str, plugin: str, adjustments: Iterable[Adjustment], in_force: Collection[str],
+    ) -> tuple[RoundError, ...]:
+        """Take note of what a strategy writes; return, once for each node, with which others in force it is at odds.
+
+        Both go on writing the same files: whoever reads the errors must turn one of the two off.
+        """
+        found: list[RoundError] = []
+        for adjustment in adjustments:
+            for file, _ in adjustment.writes:
+                owner = self._owners.get((node, file), plugin)
+                pair = node, frozenset((owner, plugin))
+                if owner != plugin and owner in in_force and pair not in self._told:
+                    self._told.add(pair)
+                    found.append(RoundError(
+                        adjustment.item, adjustment.subject,
+                        f"`{owner}` writes `{file}` too, and each undoes what the other does: turn one of them off",
+                        "Conflict",
+                    ))
+            for file, _ in adjustment.writes:
+                if adjustment.recovers:
+                    self._owners.pop((node, file), None)
+                else:
+                    self._owners[node, file] = plugin
+        return tuple(found)
+
+
+def _ask(running: Running, readings: RecordedReadings) -> Report:
+    try:
+        if isinstance(running.strategy, DocumentStrategy):
+            return running.strategy.run(readings)
+        return Report(tuple(running.strategy.adjust(readings)))
+    except EvaluationError as error:
+        return Report(errors=(RoundError("", _name(readings), error.message, error.reason),))
+    except BaseException as error:  # one strategy's fault must not stop the others; nothing is done
+        must_be_survived(error)
+        return Report(errors=(RoundError("", _name(readings), f"{type(error).__name__}: {error}"),))
+
+
+def _name(readings: RecordedReadings) -> str:
+    return str(readings.node["metadata"]["name"])
+
+
+def replay(
+    file: Path | Recording, registry: Registry, *, gates: Mapping[str, bool] | None = None, enable: Iterable[str] = (),
+    changes: Mapping[int, Registry] | None = None,
+) -> Iterator[Round]:
+    """Yield every round over a recording, in order of time, then of node, then of plugin.
+
+    `changes` puts other registries in force, by ns after the recording's start.
+
+    Raises:
+        PolicyError: the file cannot be read, or a plugin cannot be put in force.
+    """
+    recording = file if isinstance(file, Recording) else load(file)
+    manager = Manager(gates or {}, frozenset(enable), snapshot=lambda: recording.snapshot, now=recording.start)
+    manager.use(registry)
+    return _rounds(recording, manager, sorted((changes or {}).items(), key=lambda each: each[0]))
+
+
+def rounds(recording: Recording, manager: Manager) -> Iterator[Round]:
+    """Yield the rounds of `replay` for strategies that are in force already."""
+    return _rounds(recording, manager, [])
+
+
+def _rounds(recording: Recording, manager: Manager, changes: list[tuple[int, Registry]]) -> Iterator[Round]:
+    files = {node: dict(recording.files.get(node, {})) for node in sorted(recording.nodes)}
+    due = [(recording.start, node, name) for node in files for name in sorted(manager.intervals)]
+    heapq.heapify(due)
+    writers = Writers()
+
+    def applied(time: int, node: str, name: str, report: Report, *, enforced: bool = True) -> Round:
+        errors = report.errors
+        if enforced:
+            errors += writers.note(node, name, report.adjustments, manager.intervals)
+            for adjustment in report.adjustments:
+                files[node].update(adjustment.writes)
+        return Round(
+            time, time - recording.start, node, name, report.adjustments, report.thresholds, errors, enforced,
+        )
+
+    while due:
+        if changes and recording.start + changes[0][0] <= due[0][0]:
+            after, registry = changes.pop(0)
+            time = recording.start + after
+            manager.use(registry)
+            for node, of_node in files.items():
+                readings = RecordedReadings(recording, node, time, of_node)
+                for name, found in manager.recover_leaving(readings):
+                    yield applied(time, node, name, Report(found))
+            manager.left()
+            known = {(node, name) for _, node, name in due}
+            for node in files:
+                for name in manager.intervals:
+                    if (node, name) not in known:
+                        heapq.heappush(due, (time, node, name))
+            continue
+        time, node, name = heapq.heappop(due)
+        if time > recording.end:
+            continue
+        if name not in manager.intervals:
+            continue
+        readings = RecordedReadings(recording, node, time, files[node])
+        report, enforced = manager.run(name, readings)
+        yield applied(time, node, name, report, enforced=enforced)
+        heapq.heappush(due, (time + manager.intervals[name], node, name))

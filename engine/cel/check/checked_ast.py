@@ -1,0 +1,166 @@
+"""A checked expression: the tree, and beside it what the checker found out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from koordpolicy.engine.source import Source
+
+from ..syntax.ast import Call, Expr, Literal, Select, children
+from .environment import Environment, Overload, Scope
+from .types import Type
+
+Path: TypeAlias = tuple[str, ...]
+"""What an expression reads: a variable and the fields and constant keys below it, `("node", "metadata", "name")`."""
+
+
+@dataclass(frozen=True, slots=True)
+class VariableReference:
+    """The node stands for a declared variable (an `Ident`, or the `Select` chain of a dotted name)."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LocalReference:
+    """The node stands for a variable of an enclosing comprehension or bind."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionReference:
+    """The node (a `Select`) stands for a definition of the environment: `variables.<name>`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TypeReference:
+    """The node stands for a type: `int`, `list`."""
+
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class CallReference:
+    """The overloads that may run: one where the argument types decide, several where that is left to run time.
+
+    `qualified`: the target is not a value but part of the function's name (`math.greatest(a)`).
+    """
+
+    function: str
+    overloads: tuple[Overload, ...]
+    qualified: bool = False
+
+
+Reference: TypeAlias = VariableReference | LocalReference | DefinitionReference | TypeReference | CallReference
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """A tree whose names are resolved and whose nodes have types, in the environment that it was checked against."""
+
+    source: Source
+    root: Expr = field(repr=False)
+    environment: Environment = field(repr=False)
+    types: Mapping[int, Type] = field(repr=False)
+    references: Mapping[int, Reference] = field(repr=False)
+    reads: frozenset[Path]
+    """The exact paths read of all variables, definitions included (a prefix stands for all below it)."""
+    scope: Scope
+    scopes: Mapping[int, Scope] = field(repr=False)
+    """Of every node. A node that mentions a local has the scope of what the local ranges over."""
+    locals: Mapping[int, frozenset[str]] = field(repr=False)
+    """The variables of *enclosing* comprehensions and binds that a node mentions; nodes without any are left out.
+
+    Such a node has no value of its own outside the loop."""
+    plans: dict[object, object] = field(default_factory=dict, init=False, repr=False)
+    """What evaluators make of it, under keys of their own: kept here, it goes when this goes."""
+
+    @property
+    def type(self) -> Type:
+        """The type of the whole expression."""
+        return self.types[self.root.id]
+
+
+def path_of(checked: Checked, node: Expr) -> Path | None:
+    """Return the path that a chain of selections and constant keys stands for, None for any other node.
+
+    `has(x.y)` stands for the path of `x.y`. An element of a list (`x[0]`) counts as the list.
+    """
+    return _path(checked.references, node)
+
+
+_INDEXES: Final = frozenset(("_[_]", "_[?_]"))
+
+
+def _path(references: Mapping[int, Reference], node: Expr) -> Path | None:
+    steps: list[str] = []
+    while True:
+        reference = references.get(node.id)
+        if isinstance(reference, VariableReference):
+            return reference.name, *reversed(steps)
+        if isinstance(node, Select) and reference is None:
+            steps.append(node.field)
+            node = node.operand
+        elif isinstance(node, Call) and node.function in _INDEXES and isinstance(node.args[1], Literal):
+            key = node.args[1].value
+            if isinstance(key, str):
+                steps.append(key)
+            else:
+                # What lies below an element is part of the list, whichever element it is.
+                steps.clear()
+            node = node.args[0]
+        else:
+            return None
+
+
+def reads_of(checked: Checked, node: Expr) -> frozenset[Path]:
+    """Return the exact paths of variables that a part of the expression reads, through definitions too.
+
+    A local stands for nothing here: what it ranges over is read by the comprehension (see `Checked.locals`).
+    """
+    return reads_below(node, checked.references, checked.environment)
+
+
+def reads_below(node: Expr, references: Mapping[int, Reference], environment: Environment) -> frozenset[Path]:
+    """Return what `reads_of` does, for a tree of which no more is known than what its names stand for."""
+    found: set[Path] = set()
+    rest = [node]
+    while rest:
+        each = rest.pop()
+        if isinstance(each, Literal):
+            continue
+        if not isinstance(each, Call) or each.function in _INDEXES:
+            path = _path(references, each)
+            if path is not None:
+                found.add(path)
+                continue
+        reference = references.get(each.id)
+        if isinstance(reference, DefinitionReference):
+            found |= environment.definitions[reference.name].reads
+        elif isinstance(reference, CallReference) and isinstance(each, Call):
+            rest.extend(_read_arguments(references, each, reference, found))
+        elif reference is None or isinstance(reference, CallReference):
+            rest.extend(children(each))
+    return frozenset(found)
+
+
+def _read_arguments(
+    references: Mapping[int, Reference], node: Call, reference: CallReference, found: set[Path],
+) -> Sequence[Expr]:
+    """Add what a call reads of its arguments to `found`; return the arguments that must be looked at themselves."""
+    arguments = node.args if node.target is None or reference.qualified else (node.target, *node.args)
+    if len(reference.overloads) != 1 or reference.overloads[0].reads is None:
+        return arguments
+    rest = []
+    for argument, parts in zip(arguments, reference.overloads[0].reads, strict=True):
+        path = None if parts is None else _path(references, argument)
+        if path is None or parts is None:
+            rest.append(argument)
+        else:
+            found.update((*path, *part) for part in parts)
+    return rest

@@ -1,0 +1,271 @@
+"""What an expression may mention: variables, object types, functions, and named definitions.
+
+An environment is data. The checker reads the signatures, the evaluators the implementations, the cost estimate the
+sizes; nothing else is known about the world in which an expression runs.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from ..scalar.traversal import Walk, everything
+from ..scalar.values import EvaluationError
+from .types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    ObjectType,
+    Type,
+    list_of,
+    map_of,
+    optional_of,
+)
+
+if TYPE_CHECKING:
+    from .checked_ast import Checked
+
+
+class Scope(enum.IntEnum):
+    """How often a value changes, from never to with every row; an expression has the scope of its widest part."""
+
+    CONSTANT = 0
+    """Fixed when the expression is compiled: literals, params."""
+    DECISION = 1
+    """One value per decision: the pod that is being scheduled, `now`."""
+    ROW = 2
+    """One value per row of the decision's subject: the node, the pod that may be evicted."""
+
+
+_TYPE_NAMES: Final = {
+    **{str(each): each for each in (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)},
+    "null_type": NULL, "list": list_of(DYN), "map": map_of(DYN, DYN), "type": Type("type"),
+    "optional_type": optional_of(DYN),
+}  # fmt: skip
+PLAIN: Final = frozenset((
+    "bool", "int", "uint", "double", "string", "bytes", TIMESTAMP.name, DURATION.name, "null", "type",
+))
+"""Types whose values hold no others."""
+_UNNAMED: Final = frozenset(("dyn", "null"))
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A declared name. `name` may be dotted (`a.b`): the longest declared prefix of a chain wins."""
+
+    name: str
+    type: Type
+    scope: Scope = Scope.ROW
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one call costs in Kubernetes' units, beyond its arguments (spec/cel.md section D).
+
+    cost = base + sum(ceil(factor * size(argument)) for the arguments in `per_size`); the receiver is argument 0. Where
+    `product` is set, the terms of `per_size` are multiplied.
+    """
+
+    base: int = 1
+    per_size: tuple[tuple[int, float], ...] = ()
+    product: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Stands for an argument that must be computed, where literals are looked at; its type may be known."""
+
+    type: Type = DYN
+
+
+class InvalidLiteralError(Exception):
+    """A call with literal arguments that can only fail.
+
+    `path` leads to the faulty part: the number of the argument (receiver first), then of elements within it.
+    """
+
+    def __init__(self, message: str, *path: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+
+
+def validator(argument: int, read: Callable[..., object]) -> Callable[[tuple[object, ...]], None]:
+    """Return a `validate` that reads one argument, if it is a literal, with a function that raises what is wrong."""
+
+    def validate(arguments: tuple[object, ...]) -> None:
+        if not isinstance(arguments[argument], Unknown):
+            try:
+                read(arguments[argument])
+            except EvaluationError as error:
+                raise InvalidLiteralError(error.message, argument) from error
+
+    return validate
+
+
+Reads: TypeAlias = "tuple[tuple[tuple[str, ...], ...] | None, ...]"
+"""Per argument the paths that a function reads below it, or None for the whole of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """One signature of a function, with its implementation by row.
+
+    `evaluate` takes the arguments (receiver first) as plain values, already known to have the parameters' types, and
+    returns a value or raises `EvaluationError`. `pure` is false for what must not be folded or kept.
+    """
+
+    id: str
+    parameters: tuple[Type, ...]
+    result: Type
+    evaluate: Callable[..., object]
+    member: bool = False
+    cost: Cost = Cost()
+    pure: bool = True
+    validate: Callable[[tuple[object, ...]], None] | None = None
+    """Looks at a call when it is compiled: gets the values of literal arguments (lists of literals included, `Unknown`
+    for all else), receiver first, and raises `InvalidLiteralError` for a call that can only fail."""
+    measure: Callable[..., int] | None = None
+    """What a call with these arguments costs where that is no sum over their sizes; `cost` then is an upper bound."""
+    dynamic: bool = False
+    """Whether only arguments of unknown type reach it: the checker knows no such signature."""
+    walk: Walk | None = None
+    """How many steps a call takes through its arguments, where they may hold other values (see `traversal`): by default
+    it looks through all of them. Texts alone are counted by `cost`."""
+    reads: Reads | None = None
+    """What it reads of its arguments, where that is less than all: answers are kept while those parts stay the same."""
+    by_column: Callable[..., tuple[Any, Any]] | None = None
+    """The same for many rows at once, for parameters and a result of the types bool, int and double.
+
+    It takes numpy arrays (bool, int64 or float64, one value per row; plain numbers for what is the same in all rows,
+    at least one is an array) and returns an array of results and a bool array of the rows in which they are exactly
+    what `evaluate` returns (None: all rows). The others are evaluated one by one. Rows without input hold any number.
+    """
+
+    def __post_init__(self) -> None:
+        if self.walk is None and not all(each.name in PLAIN and not each.variable for each in self.parameters):
+            object.__setattr__(self, "walk", everything)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A name that can be called, with all its overloads.
+
+    `name` is the plain name (`size`), an operator in cel-go's spelling (`_+_`), or a qualified one (`math.greatest`),
+    which is tried before "member call on the variable `math`".
+    """
+
+    name: str
+    overloads: tuple[Overload, ...]
+    doc: str = ""
+    example: str = ""
+    """An expression that is true; the reference page shows it and a test evaluates it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The bounds of an expression. Costs are in Kubernetes' units (about 0.1 us each)."""
+
+    characters: int = 100_000
+    depth: int = 120
+    """How deep an expression may nest, with what it reads by name: later stages recurse, up to four calls a level."""
+    nodes: int = 20_000
+    comprehensions: int = 4
+    """How deep comprehensions may nest."""
+    estimated_cost: int = 100_000_000
+    cost: int = 1_000_000
+    """Of one evaluation at run time (Kubernetes' PerCallLimit)."""
+    document_cost: int = 10_000_000
+    """Of all evaluations of one document in one decision, for all rows together, or 1,000 per row if that is more."""
+    decision_cost: int = 100_000_000
+    """Of all evaluations of one decision, or 10,000 per row if that is more."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Everything that expressions of one place may mention. Frozen: a method that adds returns a new one.
+
+    `definitions` are checked expressions by name, read as `<definitions_name>.<name>` (`variables.cpu`): lazy, at most
+    one evaluation per row. Later ones may use earlier ones.
+    """
+
+    variables: Mapping[str, Variable] = field(default_factory=dict)
+    types: Mapping[str, ObjectType] = field(default_factory=dict)
+    functions: Mapping[str, Function] = field(default_factory=dict)
+    definitions: Mapping[str, Checked] = field(default_factory=dict)
+    definitions_name: str = "variables"
+    container: str = ""
+    limits: Limits = Limits()
+    sizes: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    """How large values are supposed to be where costs are estimated: by path from a variable (`("pod", "spec",
+    "containers")`) or by type and field (`("kubernetes.PodSpec", "containers")`); see `estimate`."""
+    homogeneous_literals: bool = True
+    """`[1, 'a']` is an error (Kubernetes' setting)."""
+    has_on_scalars: bool = True
+    """`has()` on a null, string, number or bool is false (Kubernetes); otherwise an error (the conformance suites)."""
+    double_keys: bool = True
+    """A double may be the key of a map (Kubernetes); otherwise it is an error (the specification)."""
+    escaped_identifiers: bool = False
+    """Back-quoted field names (off in Kubernetes)."""
+
+    @cached_property
+    def type_names(self) -> Mapping[str, Type]:
+        """The types that can be named in an expression, with `dyn` for their parameters."""
+        named = {**_TYPE_NAMES, **{name: each.type for name, each in self.types.items()}}
+        for function in self.functions.values():
+            for overload in function.overloads:
+                for each in (overload.result, *overload.parameters):
+                    if not each.variable and each.name not in named and each.name not in _UNNAMED:
+                        named[each.name] = Type(each.name, (DYN,) * len(each.parameters))
+        return named
+
+    @cached_property
+    def qualified_roots(self) -> frozenset[str]:
+        """The first parts of all dotted names of variables and types: no other chain can be a name."""
+        dotted = [*self.variables, *self.type_names]
+        roots = {name.partition(".")[0] for name in dotted if "." in name}
+        container = self.container
+        while container:
+            inside = f"{container}."
+            roots.update(name[len(inside) :].partition(".")[0] for name in dotted if name.startswith(inside))
+            container = container.rpartition(".")[0]
+        return frozenset(roots)
+
+    def with_variables(self, *variables: Variable) -> Environment:
+        """Return this environment with more (or redeclared) variables."""
+        added = replace(self, variables={**self.variables, **{each.name: each for each in variables}})
+        return self._keep(added, "type_names")
+
+    def with_types(self, *types: ObjectType) -> Environment:
+        """Return this environment with more object types."""
+        return replace(self, types={**self.types, **{each.name: each for each in types}})
+
+    def with_functions(self, *functions: Function) -> Environment:
+        """Return this environment with more functions; overloads of a known name are added to it."""
+        merged = dict(self.functions)
+        for function in functions:
+            old = merged.get(function.name)
+            overloads = function.overloads if old is None else (*old.overloads, *function.overloads)
+            merged[function.name] = replace(function, overloads=overloads)
+        return replace(self, functions=merged)
+
+    def with_definition(self, name: str, checked: Checked) -> Environment:
+        """Return this environment with one more definition, readable as `variables.<name>`."""
+        added = replace(self, definitions={**self.definitions, name: checked})
+        return self._keep(added, "type_names", "qualified_roots")
+
+    def _keep(self, other: Environment, *computed: str) -> Environment:
+        # Chains of environments that differ by one name would compute the same tables again and again.
+        other.__dict__.update((name, self.__dict__[name]) for name in computed if name in self.__dict__)
+        return other

@@ -1,0 +1,100 @@
+"""How an expression is evaluated for many rows, for people: what `columns` makes of each of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..check.checked_ast import Checked, DefinitionReference, Path, reads_of
+from ..check.cost import Estimate, estimate
+from ..check.environment import Scope
+from ..scalar.program import Program
+from ..syntax.ast import Expr, Literal
+from ..vector.plan import ColumnPlan, Way, below, is_pure, split
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPart:
+    """A part of an expression: what it is, how it is answered, what it reads and what that costs.
+
+    `depth` is 0 for the whole expression. `rows` are the paths that it reads of what differs between rows, `decision`
+    those that are the same for all of them. `cost` is that of one evaluation by row.
+    """
+
+    depth: int
+    text: str
+    way: Way
+    rows: tuple[str, ...]
+    decision: tuple[str, ...]
+    kept: str
+    cost: Estimate
+
+
+def describe(program: Program) -> tuple[PlannedPart, ...]:
+    """Return the parts of an expression in source order, the whole first; literals are left out."""
+    checked = program.checked
+    if not is_pure(checked) and checked.scope is Scope.ROW:
+        # Nothing can be kept, and nothing be asked once for several rows.
+        return (_planned(checked, checked.root, Way.ROW, 0),)
+    return tuple(
+        _planned(checked, node, way, depth) for depth, node, way in _Recorded(checked).parts
+        if not isinstance(node, Literal)
+    )
+
+
+def shown(path: Path) -> str:
+    """Return a path as an expression would spell it: `node.metadata.labels["zone"]`."""
+    return path[0] + "".join(f".{step}" if step.isidentifier() else f'["{step}"]' for step in path[1:])
+
+
+class _Recorded(ColumnPlan):
+    """A plan that notes what it makes of which node."""
+
+    __slots__ = ("_depth", "parts")
+
+    def __init__(self, checked: Checked) -> None:
+        self._depth = 0
+        self.parts: list[tuple[int, Expr, Way]] = []
+        super().__init__(checked)
+
+    def _split_up(self, node: Expr):  # type: ignore[no-untyped-def]  # noqa: ANN202 - as the plan has it
+        place = len(self.parts)
+        self.parts.append((self._depth, node, Way.ROW))
+        self._depth += 1
+        part = super()._split_up(node)
+        self._depth -= 1
+        self.parts[place] = (self._depth, node, part.way)
+        return part
+
+
+def _planned(checked: Checked, node: Expr, way: Way, depth: int) -> PlannedPart:
+    text = " ".join(checked.source.text[node.start : node.end].split())
+    rows, decision = split(checked, reads_of(checked, node))
+    if way is Way.DECISION and checked.scopes[node.id] is Scope.CONSTANT:
+        way = Way.CONSTANT
+    if isinstance(checked.references.get(node.id), DefinitionReference) and way is not Way.VARIABLE:
+        text = f"{text} (a variable)"
+    row_texts, decision_texts = _texts(rows), _texts(decision)
+    return PlannedPart(
+        depth, text, way, row_texts, decision_texts, _kept(way, depth, row_texts, decision_texts),
+        estimate(below(checked, node)),
+    )
+
+
+def _texts(paths: Iterable[Path]) -> tuple[str, ...]:
+    return tuple(sorted(map(shown, paths)))
+
+
+def _kept(way: Way, depth: int, rows: tuple[str, ...], decision: tuple[str, ...]) -> str:
+    """Return what is kept of a part between decisions."""
+    condition = f" for each {' and '.join(decision)}" if decision else ""
+    if way is Way.DISTINCT and depth:
+        return f"an answer per distinct {', '.join(rows)}{condition}"
+    if way is Way.NUMBERS:
+        return "the column, by the snapshot"
+    if way in (Way.CONSTANT, Way.DECISION):
+        return "nothing: one evaluation per decision"
+    if depth == 0 and way is not Way.ROW:
+        again = ", once they come again" if decision else ""
+        return f"the column{condition}{again}; rows that change are evaluated anew"
+    return "nothing"

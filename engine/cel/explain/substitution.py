@@ -1,0 +1,70 @@
+"""An expression in which the variable of a loop stands for one text.
+
+`selector.all(k, labels[k] == selector[k])` reads all labels. For `k` being `zone` it reads one of them, and rows that
+agree on that one have the same answer, however else they differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..check.checked_ast import Checked, LocalReference, Reference, path_of, reads_of
+from ..check.environment import Scope
+from ..check.types import STRING, Type
+from ..syntax.ast import Call, Comprehension, Expr, Ident, Literal, Select, children
+
+
+def looks_up(checked: Checked, loop: Comprehension) -> bool:
+    """Whether a loop's body looks its variable up in something of the row, and is of nodes that can be rewritten."""
+    found = False
+    rest = [loop.predicate]
+    while rest:
+        node = rest.pop()
+        if not isinstance(node, Literal | Ident | Select | Call):
+            return False
+        if isinstance(node, Call) and node.function in ("_[_]", "@in"):
+            container, key = node.args if node.function == "_[_]" else node.args[::-1]
+            row = checked.scopes[container.id] is Scope.ROW and path_of(checked, container) is not None
+            found = found or (row and isinstance(key, Ident) and key.name == loop.variable)
+        rest.extend(children(node))
+    return found
+
+
+def with_text(checked: Checked, loop: Comprehension, text: str) -> Checked:
+    """Return the body of a loop, of which `looks_up` holds, as an expression where its variable is a text."""
+    types: dict[int, Type] = dict(checked.types)
+    references: dict[int, Reference] = dict(checked.references)
+    scopes: dict[int, Scope] = dict(checked.scopes)
+
+    def written(node: Expr) -> Expr:
+        reference = checked.references.get(node.id)
+        if isinstance(node, Ident) and reference == LocalReference(loop.variable):
+            types[node.id], scopes[node.id] = STRING, Scope.CONSTANT
+            del references[node.id]
+            return Literal(node.id, node.position, node.start, node.end, text)
+        if isinstance(node, Select):
+            return replace(node, operand=written(node.operand))
+        if isinstance(node, Call):
+            target = None if node.target is None else written(node.target)
+            return replace(node, target=target, args=tuple([written(each) for each in node.args]))
+        return node
+
+    assert loop.predicate is not None
+    root = written(loop.predicate)
+    body = replace(
+        checked, root=root, types=types, references=_below(root, references), scopes=scopes, locals={},
+        scope=scopes[root.id],
+    )
+    return replace(body, reads=reads_of(body, root))
+
+
+def _below(root: Expr, references: Mapping[int, Reference]) -> dict[int, Reference]:
+    found = {}
+    rest = [root]
+    while rest:
+        node = rest.pop()
+        if node.id in references:
+            found[node.id] = references[node.id]
+        rest.extend(children(node))
+    return found

@@ -1,0 +1,1341 @@
+"""The fast evaluator: a checked tree becomes one Python function, by way of `ast` and `compile`.
+
+The function is *optimistic*. It answers the ordinary case with plain Python operations, and raises on anything else: a
+missing field, a value of another kind than declared, an overflow, NaN, a long loop. Then, whatever was raised, the
+exact evaluator starts afresh and gives CEL's answer, value or error. (Expressions have no side effects, so nothing is
+lost but time.) So the rule for every line emitted here is one-sided: raise, or compute exactly what CEL computes.
+
+That also settles `&&`, `||`, `all` and `exists`: as long as nothing raises, they are Python's `and`, `or` and loops.
+
+Values are trusted where they were computed, and checked where they are read (`.__class__ is int`, once per path: a
+path that has been read on the way to here is kept in a local). User text never becomes Python text: names are
+numbered, strings are constants, and no attribute is ever named by an expression.
+"""
+
+from __future__ import annotations
+
+import ast as py
+import math
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Final, NoReturn
+
+from ..check.checked_ast import (
+    CallReference,
+    Checked,
+    DefinitionReference,
+    LocalReference,
+    TypeReference,
+    VariableReference,
+)
+from ..check.environment import PLAIN, Overload, Scope
+from ..check.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, ObjectType, Type
+from ..library.core import CORE, divide_double, divide_int, modulo_int
+from ..syntax import ast
+from ..syntax.ast import Expr, Macro
+from .budget import Meter
+from .interpreter import (
+    call_cost,
+    choose,
+    is_constant,
+    list_field,
+    literal_value,
+    read_double,
+    read_duration,
+    read_timestamp,
+    reader,
+)
+from .traversal import comparison, everything, nothing, result_size, search
+from .values import INT64_MAX, INT64_MIN, Uint, equal, equal_or_raise, has_key, index, index_list, is_map, key_value
+
+_LOOP_LIMIT: Final = 100_000
+"""Units that the loops of one call may take, by the parts of what is done in each turn; who needs more is metered."""
+_FREE_SIZE: Final = 64
+"""Characters and elements of a call's arguments that nobody counts."""
+_TEXT_LIMIT: Final = 4_096
+"""Characters of a text that a loop builds; who needs more is metered."""
+_PER_UNIT: Final = 10
+"""Characters that are joined in the time of a unit."""
+_NODE_LIMIT: Final = 4_000
+_FEW_LEAVES: Final = 16
+"""So many texts or lists may be joined without looking at how long they are."""
+
+_SCALARS: Final = {INT.name: "int", STRING.name: "str", BOOL.name: "bool", "list": "list"}
+_COMPARISONS: Final[dict[str, type[py.cmpop]]] = {
+    "less": py.Lt, "less_equals": py.LtE, "greater": py.Gt, "greater_equals": py.GtE,
+}
+_PLAIN_ORDER: Final = frozenset({"int64", "uint64", "string", "bytes", "bool", "int64_uint64", "uint64_int64"})
+_ORDER: Final = _PLAIN_ORDER | {
+    "timestamp", "duration", "double", "int64_double", "double_int64", "uint64_double", "double_uint64",
+}
+_STANDARD: Final = {overload.id: overload for function in CORE for overload in function.overloads}
+_INT_ARITHMETIC: Final[dict[str, type[py.operator]]] = {
+    "add_int64": py.Add, "subtract_int64": py.Sub, "multiply_int64": py.Mult,
+}
+_INT_OPERATIONS: Final[Mapping[str, Callable[[int, int], int]]] = {
+    "add_int64": int.__add__, "subtract_int64": int.__sub__, "multiply_int64": int.__mul__,
+}
+_DOUBLE_ARITHMETIC: Final[dict[str, type[py.operator]]] = {
+    "add_double": py.Add, "subtract_double": py.Sub, "multiply_double": py.Mult,
+}
+
+
+class RefusedError(Exception):
+    """The tree holds a node that only the exact evaluator knows."""
+
+
+class Extraordinary(Exception):
+    """Not an ordinary value."""
+
+
+def _give_up(*_: object) -> NoReturn:
+    raise Extraordinary
+
+
+def _as_map(value: object) -> object:
+    if is_map(value):
+        return value
+    raise Extraordinary
+
+
+def _items(value: object) -> list[object]:
+    """Return what a loop over a value of unknown kind runs over."""
+    if type(value) is list:
+        return value
+    if is_map(value):
+        return [key if key.__class__ is str else key_value(key) for key in value]  # type: ignore[attr-defined]
+    raise Extraordinary
+
+
+_ATOMS: Final = frozenset({type(None), bool, int, float, str, bytes, Uint})
+
+
+class _Metered:
+    """Operations that emitted functions leave to the exact evaluator where they take long, and count where not."""
+
+    __slots__ = ("_meter",)
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+
+    def spend(self, units: int) -> None:
+        """Count what an operation takes; raise where the operations of a call together take too long.
+
+        A function that resets `Meter.inner` when it is called bounds each call; one that does not is handed to the
+        exact evaluator once in so many units, which is as good a bound.
+        """
+        meter = self._meter
+        meter.inner += units
+        if meter.inner > _LOOP_LIMIT:
+            meter.inner = 0
+            raise Extraordinary
+        meter.spent += units
+
+    def equal(self, left: object, right: object) -> bool:
+        """`left == right` for values of any kinds."""
+        if left.__class__ not in _ATOMS:
+            steps = comparison(left, right)
+            if steps > _FREE_SIZE:
+                self.spend(steps)
+            return equal_or_raise(left, right)
+        return equal(left, right)
+
+    def in_list(self, value: object, items: list[object]) -> bool:
+        """`value in items`."""
+        if value.__class__ not in _ATOMS:
+            self.spend(search(items, value))
+        return any(equal(value, each) for each in items)
+
+    def concatenated(self, left: object, right: object) -> object:
+        """`left + right` for texts and lists."""
+        size = len(left) + len(right)  # type: ignore[arg-type]
+        if size > _TEXT_LIMIT:
+            raise Extraordinary
+        self.spend(size // _PER_UNIT)
+        return left + right  # type: ignore[operator]
+
+    def call(
+        self, evaluate: Callable[..., object], overloads: tuple[Overload, ...], *, holds: bool, walks: bool = False,
+    ) -> Callable[..., object]:
+        """Return a function that leaves large arguments and results to the exact evaluator, and counts all others.
+
+        `holds`: its arguments may be lists or maps that it looks through. `walks`: texts of any length may take long.
+        """
+        overload = overloads[0] if len(overloads) == 1 else None
+        measured = overload is not None and overload.measure is not None
+        walk = None if overload is None else overload.walk
+        spend = self.spend
+
+        def bounded(*arguments: object) -> object:
+            size = 0
+            for each in arguments:
+                if each.__class__ not in _UNSIZED and isinstance(each, _SIZED):
+                    size += len(each)
+            if size > _TEXT_LIMIT:
+                raise Extraordinary
+            units = 0
+            if size > _FREE_SIZE or measured:
+                # What is not known costs as much as comparing everything with everything.
+                units = size * size if overload is None else call_cost(overload, arguments)
+            if holds or walks or size > _FREE_SIZE:
+                if overload is None:
+                    steps = max(size, 1) * everything(*arguments) if holds else 0
+                else:
+                    steps = 0 if walk is None or walk is nothing else walk(*arguments)
+                if steps > _FREE_SIZE:
+                    units = max(units, steps)
+            if units:
+                spend(units)
+            value = evaluate(*arguments)
+            if result_size(value) > _TEXT_LIMIT // _PER_UNIT and len(value) > _TEXT_LIMIT:  # type: ignore[arg-type]
+                raise Extraordinary
+            return value
+
+        return bounded
+
+
+_SIZED: Final = (list, str, dict, bytes)
+_UNSIZED: Final[frozenset[type]] = frozenset({int, float, bool, type(None)})
+_MISSING: Final = object()
+
+
+def _descend(value: object, fields: tuple[tuple[str, bool], ...]) -> object:
+    """Return what lies at a chain of optional fields; `null_is_absent` is told per field."""
+    for field, null_is_absent in fields:
+        if type(value) is not dict:
+            raise Extraordinary
+        value = value.get(field, _MISSING)
+        if value is _MISSING or (value is None and null_is_absent):
+            return _MISSING
+    return value
+
+
+def _in_map(key: object, mapping: Mapping[object, object]) -> bool:
+    return has_key(mapping, key)
+
+
+_SHALLOW: Final = (None, nothing)
+_HOLDING: Final = frozenset({"dyn", "list", "map", "optional_type", "*error*", "any"})
+_GROWING: Final = frozenset({STRING.name, BYTES.name, "list"})
+
+
+def _counts_texts(overload: Overload) -> bool:
+    """Whether a call takes steps that the length of its texts does not tell: a short pattern may have many states."""
+    return overload.walk is not None and all(each.name in PLAIN for each in overload.parameters)
+
+
+def _is_superlinear(overload: Overload) -> bool:
+    """Whether a call may take longer than looking at its arguments."""
+    return overload.measure is not None or overload.cost.product
+
+
+def dispatcher(overloads: tuple[Overload, ...], objects: Container[str] = ()) -> Callable[..., object]:
+    """Return a function that calls the overload that its arguments' classes ask for."""
+    chosen: dict[tuple[type, ...], Callable[..., object]] = {}
+
+    def dispatch(*arguments: object) -> object:
+        kinds = tuple([each.__class__ for each in arguments])
+        evaluate = chosen.get(kinds)
+        if evaluate is None:
+            evaluate = choose(overloads, arguments, objects).evaluate
+            if len(chosen) < 256:
+                chosen[kinds] = evaluate
+        return evaluate(*arguments)
+
+    return dispatch
+
+
+def _usual(overloads: tuple[Overload, ...], count: int) -> Overload | None:
+    """Return the overload that most calls with arguments of unknown kinds mean: that of ints, or else of texts."""
+    if not count:
+        return None
+    # Without a checker a call may have too few arguments, or too many.
+    fitting = [each for each in overloads if len(each.parameters) == count]
+    kinds = [(each, {parameter.name for parameter in each.parameters}) for each in fitting]
+    ints = (each for each, names in kinds if names == {INT.name})
+    plain = (each for each, names in kinds if names <= {INT.name, STRING.name})
+    return next(ints, None) or next(plain, None)
+
+
+def emit(
+    checked: Checked, names: tuple[str, ...], otherwise: Callable[..., object],
+    meter: Meter | None = None,
+) -> Callable[..., object]:
+    """Return a function of the variables `names` that gives the expression's value.
+
+    Whenever it cannot, it returns what `otherwise` returns (or raises) for the same arguments. What its loops take is
+    counted by `meter`. Raises `RefusedError` for trees with nodes that only the exact evaluator knows.
+    """
+    meter = meter or Meter()
+    emitter = _Emitter(checked, names, meter)
+    try:
+        body = emitter.function_body()
+    except RecursionError:
+        raise RefusedError from None
+    parameters = [py.arg(emitter.parameters[name]) for name in names]
+    fallback = py.Return(py.Call(_name("otherwise"), [_name(each.arg) for each in parameters], []))
+    guarded = py.Try(body, [py.ExceptHandler(_name("Exception"), None, [*emitter.account(), fallback])], [], [])
+    statements: list[py.stmt] = [*emitter.opening(), guarded]
+    function = py.FunctionDef("rule", py.arguments([], parameters, None, [], [], None, []), statements, [])
+    module = py.fix_missing_locations(py.Module([function], []))
+    metered = emitter.metered
+    scope: dict[str, object] = {
+        **emitter.constants, **_GLOBALS, "otherwise": otherwise, "meter": meter, "equal": metered.equal,
+        "in_list": metered.in_list, "concatenated": metered.concatenated,
+    }
+    try:
+        code = compile(module, "<expression>", "exec")
+    except (SyntaxError, RecursionError):
+        raise RefusedError from None  # Python nests only so many blocks, and only so deep
+    exec(code, scope)  # noqa: S102 - of a tree that was built here, not of text
+    rule = scope["rule"]
+    assert callable(rule)
+    return rule
+
+
+_GLOBALS: Final[dict[str, object]] = {
+    "__builtins__": {}, "Exception": Exception, "int": int, "str": str, "bool": bool, "list": list, "dict": dict,
+    "float": float, "len": len, "enumerate": enumerate, "give_up": _give_up, "as_map": _as_map, "items": _items,
+    "in_map": _in_map,
+    "index": index, "index_list": index_list, "divide_int": divide_int, "modulo_int": modulo_int,
+    "divide_double": divide_double, "read_double": read_double, "read_timestamp": read_timestamp,
+    "read_duration": read_duration, "descend": _descend, "MISSING": _MISSING,
+}
+
+
+# --- pieces of Python's tree -----------------------------------------------------------------------------------------
+
+
+def _name(text: str) -> py.Name:
+    return py.Name(text, py.Load())
+
+
+def _set(target: str, value: py.expr) -> py.Assign:
+    return py.Assign([py.Name(target, py.Store())], value)
+
+
+def _walrus(target: str, value: py.expr) -> py.NamedExpr:
+    return py.NamedExpr(py.Name(target, py.Store()), value)
+
+
+def _constant(value: float | str | bytes | None) -> py.Constant:
+    return py.Constant(value)
+
+
+def _call(function: str, *arguments: py.expr) -> py.Call:
+    return py.Call(_name(function), list(arguments), [])
+
+
+def _method(receiver: py.expr, name: str, *arguments: py.expr) -> py.Call:
+    return py.Call(py.Attribute(receiver, name, py.Load()), list(arguments), [])
+
+
+def _item(container: py.expr, key: py.expr) -> py.Subscript:
+    return py.Subscript(container, key, py.Load())
+
+
+def _compare(left: py.expr, operator: type[py.cmpop], right: py.expr) -> py.Compare:
+    return py.Compare(left, [operator()], [right])
+
+
+def _has_class(value: py.expr, kind: str) -> py.Compare:
+    return _compare(py.Attribute(value, "__class__", py.Load()), py.Is, _name(kind))
+
+
+def _all_of(tests: Sequence[py.expr]) -> py.expr:
+    """Return whether all hold. All are computed: what they keep is read by what follows."""
+    joined = tests[0]
+    for each in tests[1:]:
+        joined = py.BinOp(joined, py.BitAnd(), each)
+    return joined
+
+
+def _negated(value: py.expr) -> py.expr:
+    return py.UnaryOp(py.Not(), value)
+
+
+_GIVE_UP: Final = _call("give_up")
+
+
+class _Emitter:
+    """Emits one function. `block` is where statements go; most nodes need none and are one Python expression."""
+
+    def __init__(self, checked: Checked, names: tuple[str, ...], meter: Meter) -> None:
+        self._checked = checked
+        self.parameters = {name: f"v{number}" for number, name in enumerate(names)}
+        self.constants: dict[str, object] = {}
+        self._block: list[py.stmt] = []
+        self._known: dict[object, str] = {}
+        """What has been read, checked and kept on every way to the present place: path -> local."""
+        self._numbers = 0
+        self._locals: dict[str, str] = {}
+        self._loops = 0
+        self._any_loop = False
+        self._any_bounded = False
+        self.metered = _Metered(meter)
+        self._sharing: dict[str, bool] = {}
+        """Locals of loops and binds: whether what they stand for may be part of a value more than once."""
+        self._joins: dict[Checked, int] = {}
+        self._lengths: dict[str, int] = {}
+        """Locals of binds: of how many texts or lists they are joined."""
+        self._definitions: dict[Checked, str] = {}
+        self._nodes = 0
+        self._unchecked: set[int] = set()
+        self._root_uses = _uses_of_definitions(checked)
+
+    def function_body(self) -> list[py.stmt]:
+        """Return the statements of the function."""
+        value = self._value(self._checked.root)
+        prologue: list[py.stmt] = [_set(each, _name("UNSET")) for each in self._definitions.values()]
+        if self._definitions:
+            self.constants["UNSET"] = object()
+        if not self._any_loop:
+            return [*prologue, *self._block, py.Return(value)]
+        return [*prologue, *self._block, _set("result", value), *self.account(), py.Return(_name("result"))]
+
+    def opening(self) -> list[py.stmt]:
+        """Return what a call begins with: nothing is counted yet."""
+        found: list[py.stmt] = []
+        if self._any_loop:
+            found.append(_set("turns", _constant(0)))
+        if self._any_bounded:
+            found.append(py.Assign([py.Attribute(_name("meter"), "inner", py.Store())], _constant(0)))
+        return found
+
+    def account(self) -> list[py.stmt]:
+        """Return what adds the turns of the call to the meter."""
+        if not self._any_loop:
+            return []
+        spent = py.Attribute(_name("meter"), "spent", py.Store())
+        return [py.AugAssign(spent, py.Add(), _name("turns"))]
+
+    # names and places
+
+    def _fresh(self) -> str:
+        self._numbers += 1
+        return f"t{self._numbers}"
+
+    def _global(self, value: object) -> py.expr:
+        name = f"c{len(self.constants)}"
+        self.constants[name] = value
+        return _name(name)
+
+    def _kept(self, value: py.expr) -> tuple[py.expr, py.expr]:
+        """Return an expression that computes and keeps a value, and one that reads it again."""
+        if isinstance(value, py.Name | py.Constant):
+            return value, value
+        if isinstance(value, py.NamedExpr):
+            return value, _name(value.target.id)
+        name = self._fresh()
+        return _walrus(name, value), _name(name)
+
+    @contextmanager
+    def _branch(self) -> Iterator[list[py.stmt]]:
+        """Emit into a block of its own, of which nobody knows whether it will run."""
+        outer, known = self._block, self._known
+        self._block, self._known = [], dict(known)
+        try:
+            yield self._block
+        finally:
+            self._block, self._known = outer, known
+
+    def _type(self, node: Expr) -> Type:
+        return self._checked.types[node.id]
+
+    def _object(self, node: Expr) -> ObjectType | None:
+        return self._checked.environment.types.get(self._type(node).name)
+
+    # values
+
+    def _value(self, node: Expr) -> py.expr:
+        """Return the expression of a node, its value checked where it was read."""
+        return self._emit(node, chain=False)
+
+    def _chain(self, node: Expr) -> py.expr:
+        """Return the expression of a node that is only subscripted with a text or asked with `.get`.
+
+        Everything but a map raises then by itself, so it needs no check.
+        """
+        return self._emit(node, chain=True)
+
+    def _emit(self, node: Expr, *, chain: bool) -> py.expr:
+        self._nodes += 1
+        if self._nodes > _NODE_LIMIT:
+            raise RefusedError
+        reference = self._checked.references.get(node.id)
+        match reference:
+            case VariableReference(name=name):
+                return self._read(_name(self.parameters[name]), node, ("variable", name), chain=chain)
+            case LocalReference(name=name):
+                return self._read(_name(self._locals[name]), node, ("local", self._locals[name]), chain=chain)
+            case DefinitionReference(name=name):
+                return self._definition(self._checked.environment.definitions[name])
+            case TypeReference(type=of):
+                return self._global(Type(of.name))
+            case _:
+                pass
+        match node:
+            case ast.Literal(unsigned=True):
+                return self._global(literal_value(node))
+            case ast.Literal(value=float() as number) if not math.isfinite(number):
+                return self._global(number)
+            case ast.Literal(value=constant):
+                return _constant(constant)
+            case ast.Select(test=True):
+                return self._presence(node)
+            case ast.Select():
+                return self._select(node, chain=chain)
+            case ast.Call():
+                if list_field(self._checked, node) is not None:
+                    raise RefusedError
+                return self._call(node, chain=chain)
+            case ast.ListLiteral(optional=optional) if not optional:
+                if is_constant(node):
+                    return self._global([_plain(each) for each in node.elements])
+                return py.List(self._arguments(node.elements), py.Load())
+            case ast.MapLiteral():
+                return self._map(node)
+            case ast.Comprehension():
+                return self._comprehension(node)
+            case ast.Bind():
+                return self._bind(node)
+            case _:
+                raise RefusedError
+
+    def _path(self, node: Expr) -> tuple[object, ...] | None:
+        """Return what identifies a node that reads, or None for one that computes."""
+        match self._checked.references.get(node.id):
+            case VariableReference(name=name):
+                return ("variable", name)
+            case LocalReference(name=name):
+                return ("local", self._locals[name])
+            case _:
+                pass
+        if isinstance(node, ast.Select) and not node.test and not node.optional:
+            operand = self._path(node.operand)
+            return None if operand is None else (operand, node.field)
+        if isinstance(node, ast.Call) and node.function == "_[_]" and isinstance(node.args[1], ast.Literal):
+            key = node.args[1].value
+            if type(key) is str or (type(key) is int and not node.args[1].unsigned):
+                operand = self._path(node.args[0])
+                return None if operand is None else (operand, key)
+        return None
+
+    def _read(self, value: py.expr, node: Expr, path: tuple[object, ...] | None, *, chain: bool) -> py.expr:
+        """Return a value that is read, checked once per path."""
+        if path is not None:
+            key = (path, chain)
+            kept = self._known.get(key) or self._known.get((path, False))
+            if kept is not None:
+                return _name(kept)
+        declared = self._type(node)
+        is_object = declared.name in self._checked.environment.types
+        unchecked = chain and (is_object or declared.name in {"dyn", "map"})
+        if declared.name == "dyn" and not chain and isinstance(node, ast.Select) and self._object(node.operand):
+            # A null in a declared field counts as absent.
+            first, again = self._kept(value)
+            value = py.IfExp(_compare(first, py.IsNot, _constant(None)), again, _GIVE_UP)
+        elif not unchecked:
+            value = self._checked_read(value, declared, is_object=is_object)
+        if path is None or isinstance(value, py.Name):
+            if path is not None and isinstance(value, py.Name) and not unchecked:
+                self._known[path, False] = value.id
+            return value
+        # The check itself keeps the value in a local; use that one where it does.
+        if isinstance(value, py.IfExp) and isinstance(value.body, py.Name) and value.orelse is _GIVE_UP:
+            self._known[path, chain and unchecked] = value.body.id
+            return value
+        name = self._fresh()
+        self._known[path, chain and unchecked] = name
+        return _walrus(name, value)
+
+    def _checked_read(self, value: py.expr, declared: Type, *, is_object: bool) -> py.expr:
+        name = declared.name
+        if declared.variable or name in {"dyn", "*error*"}:
+            return value
+        if name in _SCALARS:
+            first, again = self._kept(value)
+            return py.IfExp(_has_class(first, _SCALARS[name]), again, _GIVE_UP)
+        if is_object or name == "map":
+            first, again = self._kept(value)
+            return py.IfExp(_has_class(first, "dict"), again, _call("as_map", again))
+        if name == DOUBLE.name:
+            first, again = self._kept(value)
+            return py.IfExp(_has_class(first, "float"), again, _call("read_double", again))
+        if name == TIMESTAMP.name:
+            return _call("read_timestamp", value)
+        if name == DURATION.name:
+            return _call("read_duration", value)
+        read = reader(declared, self._checked.environment)
+        if read is None:
+            return value
+        return py.Call(self._global(read), [value], [])
+
+    def _is_optional(self, node: Expr) -> bool:
+        return self._type(node).name == "optional_type"
+
+    def _select(self, node: ast.Select, *, chain: bool) -> py.expr:
+        if node.optional or self._is_optional(node.operand):
+            raise RefusedError
+        path = self._path(node)
+        if path is not None:
+            kept = self._known.get((path, chain)) or self._known.get((path, False))
+            if kept is not None:
+                return _name(kept)
+        operand = self._chain(node.operand)
+        declared = self._object(node.operand)
+        field = _constant(node.field)
+        if declared is not None and declared.absent is not None:
+            value: py.expr = _method(operand, "get", field, _constant(declared.absent))
+        else:
+            value = _item(operand, field)
+        return self._read(value, node, path, chain=chain)
+
+    def _presence(self, node: ast.Select) -> py.expr:
+        if self._is_optional(node.operand):
+            raise RefusedError
+        field = _constant(node.field)
+        if self._object(node.operand) is not None:
+            return _compare(_method(self._chain(node.operand), "get", field), py.IsNot, _constant(None))
+        operand = self._value(node.operand)
+        if self._type(node.operand).name == "map":
+            return _compare(field, py.In, operand)
+        first, again = self._kept(operand)
+        return py.IfExp(_has_class(first, "dict"), _compare(field, py.In, again), _GIVE_UP)
+
+    def _index(self, node: ast.Call, *, chain: bool) -> py.expr:
+        container, key = node.args
+        if self._is_optional(container) or self._is_optional(node):
+            raise RefusedError
+        path = self._path(node)
+        if path is not None:
+            kept = self._known.get((path, chain)) or self._known.get((path, False))
+            if kept is not None:
+                return _name(kept)
+        declared, kind, key_kind = self._object(container), self._type(container).name, self._type(key).name
+        value: py.expr
+        if kind == "list":
+            items, number = self._arguments((container, key))
+            if isinstance(key, ast.Literal) and type(key.value) is int and not key.unsigned:
+                value = _item(items, number) if key.value >= 0 else _GIVE_UP
+            elif key_kind == INT.name:
+                first, again = self._kept(number)
+                value = _item(items, py.IfExp(_compare(first, py.GtE, _constant(0)), again, _GIVE_UP))
+            else:
+                value = _call("index_list", items, number)
+        elif key_kind == STRING.name:
+            operand, text = self._in_order([partial(self._chain, container), partial(self._value, key)])
+            if declared is not None and declared.absent is not None:
+                value = _method(operand, "get", text, _constant(declared.absent))
+            else:
+                value = _item(operand, text)
+        else:
+            if declared is not None:
+                raise RefusedError
+            value = self._dynamic_index(*self._arguments((container, key)))
+        return self._read(value, node, path, chain=chain)
+
+    def _dynamic_index(self, container: py.expr, key: py.expr) -> py.expr:
+        """Return an element of what may be a list or a map, under a key of any kind."""
+        (first, again), (key_first, key_again) = self._kept(container), self._kept(key)
+        if not isinstance(key, py.Constant):
+            test = _all_of([_has_class(first, "dict"), _has_class(key_first, "str")])
+        elif type(key.value) is int and key.value >= 0:
+            test = _has_class(first, "list")
+        else:
+            return _call("index", container, key)
+        return py.IfExp(test, _item(again, key_again), _call("index", again, key_again))
+
+    def _definition(self, checked: Checked) -> py.expr:
+        """Return a definition's value: computed where it is first needed, then kept."""
+        kept = self._known.get(checked)
+        if kept is not None:
+            return _name(kept)
+        once = self._root_uses.get(checked, 2) < 2 and not self._loops
+        if once:
+            with self._inside(checked):
+                return self._value(checked.root)
+        local = self._definitions.get(checked)
+        if local is None:
+            local = self._definitions[checked] = f"d{len(self._definitions)}"
+        with self._branch() as block:
+            with self._inside(checked):
+                value = self._value(checked.root)
+            block.append(_set(local, value))
+        self._block.append(py.If(_compare(_name(local), py.Is, _name("UNSET")), block, []))
+        self._known[checked] = local
+        return _name(local)
+
+    @contextmanager
+    def _inside(self, checked: Checked) -> Iterator[None]:
+        outer, locals_ = self._checked, self._locals
+        self._checked, self._locals = checked, {}
+        try:
+            yield
+        finally:
+            self._checked, self._locals = outer, locals_
+
+    # calls
+
+    def _call(self, node: ast.Call, *, chain: bool) -> py.expr:
+        match node.function:
+            case "_&&_" | "_||_":
+                return self._logic(node)
+            case "_?_:_":
+                return self._conditional(node)
+            case "_[_]":
+                return self._index(node, chain=chain)
+            case "_[?_]":
+                raise RefusedError
+            case _:
+                return self._function(node)
+
+    def _condition(self, node: Expr) -> py.expr:
+        """Return a value that is certainly a bool."""
+        value = self._value(node)
+        if self._type(node) == BOOL:
+            return value
+        first, again = self._kept(value)
+        return py.IfExp(_has_class(first, "bool"), again, _GIVE_UP)
+
+    def _logic(self, node: ast.Call) -> py.expr:
+        both = node.function == "_&&_"
+        terms = _terms(node, node.function)
+        values = [self._condition(terms[0])]
+        with self._branch() as outermost:
+            blocks = [outermost]
+            # Each further term stands in a block of its own; those without statements join the expression before them.
+            chain: list[tuple[list[py.stmt], py.expr]] = []
+            for term in terms[1:]:
+                self._block = []
+                blocks.append(self._block)
+                chain.append((self._block, self._condition(term)))
+        result: str | None = None
+        current = self._block
+        for statements, value in chain:
+            if not statements:
+                values.append(value)
+                continue
+            joined = _joined(values, both=both)
+            if result is None:
+                result = self._fresh()
+            current.append(_set(result, joined))
+            test: py.expr = _name(result) if both else _negated(_name(result))
+            current.append(py.If(test, statements, []))
+            current = statements
+            values = [value]
+        joined = _joined(values, both=both)
+        if result is None:
+            return joined
+        current.append(_set(result, joined))
+        return _name(result)
+
+    def _conditional(self, node: ast.Call) -> py.expr:
+        condition = self._condition(node.args[0])
+        with self._branch() as then_block:
+            then = self._value(node.args[1])
+        with self._branch() as else_block:
+            otherwise = self._value(node.args[2])
+        if not then_block and not else_block:
+            return py.IfExp(condition, then, otherwise)
+        result = self._fresh()
+        then_block.append(_set(result, then))
+        else_block.append(_set(result, otherwise))
+        self._block.append(py.If(condition, then_block, else_block))
+        return _name(result)
+
+    def _function(self, node: ast.Call) -> py.expr:
+        reference = self._checked.references.get(node.id)
+        if not isinstance(reference, CallReference):
+            raise RefusedError
+        nodes = node.args if node.target is None or reference.qualified else (node.target, *node.args)
+        if node.function in {"_==_", "_!=_"}:
+            return self._equality(nodes[0], nodes[1], negated=node.function == "_!=_")
+        if node.function == "@in":
+            return self._membership(nodes[0], nodes[1], reference.overloads)
+        overloads = reference.overloads
+        if overloads[0].id == "optional_orValue_value":
+            return self._or_value(nodes[0], nodes[1])
+        if overloads[0].id == "optional_or_optional":
+            raise RefusedError
+        if len(overloads) != 1 or not self._certain(nodes, overloads[0]):
+            if self._loops and node.function == "_+_":
+                raise RefusedError  # texts that grow in a loop are metered
+            return self._dispatched(node, overloads, nodes)
+        self._leave_unchecked(overloads[0], nodes)
+        return self._applied(node, overloads[0], self._arguments(nodes), nodes)
+
+    def _or_value(self, optional: Expr, default: Expr) -> py.expr:
+        """Return what `a.?b.?c.orValue(d)` is: the way down a chain of fields, or the default where it ends early."""
+        fields: list[tuple[str, bool]] = []
+        node = optional
+        while isinstance(node, ast.Select) and not node.test and self._is_optional(node) and not self._path(node):
+            declared = self._object(node.operand) or self._checked.environment.types.get(self._inner(node.operand).name)
+            if declared is not None and declared.absent is not None:
+                raise RefusedError
+            fields.append((node.field, declared is not None))
+            node = node.operand
+        if not fields or self._is_optional(node):
+            raise RefusedError
+        reached = _call("descend", self._value(node), self._global(tuple(reversed(fields))))
+        name = self._fresh()
+        with self._branch() as block:
+            value = self._checked_read(
+                _name(name), self._inner(optional),
+                is_object=self._inner(optional).name in self._checked.environment.types,
+            )
+            otherwise = self._value(default)
+        if block:
+            raise RefusedError
+        return py.IfExp(_compare(_walrus(name, reached), py.Is, _name("MISSING")), otherwise, value)
+
+    def _inner(self, node: Expr) -> Type:
+        """Return the type of what an optional may hold; of any other value its own."""
+        declared = self._type(node)
+        return declared.parameters[0] if declared.name == "optional_type" and declared.parameters else declared
+
+    def _dispatched(self, node: Expr, overloads: tuple[Overload, ...], nodes: tuple[Expr, ...]) -> py.expr:
+        """Return a call that finds its overload at run time; ints and texts are spared the search."""
+        usual = _usual(overloads, len(nodes))
+        self._leave_unchecked(usual, nodes)
+        values = self._arguments(nodes)
+        found = dispatcher(overloads, self._checked.environment.types)
+        dispatch = self._global(self._bounded(found, overloads, nodes))
+        if usual is None:
+            return py.Call(dispatch, values, [])
+        pairs = [self._kept(each) for each in values]
+        again = [each[1] for each in pairs]
+        tests = [
+            _has_class(first, _SCALARS[parameter.name])
+            for (first, _), node, parameter in zip(pairs, nodes, usual.parameters, strict=True)
+            if not (isinstance(first, py.Name | py.Constant) and self._type(node) == parameter)
+        ]
+        if not tests:
+            return py.Call(dispatch, again, [])
+        return py.IfExp(_all_of(tests), self._applied(node, usual, again, nodes), py.Call(dispatch, again, []))
+
+    def _applied(
+        self, node: Expr, overload: Overload, arguments: list[py.expr], nodes: tuple[Expr, ...],
+    ) -> py.expr:
+        """Return the Python expression of an overload for arguments of its types."""
+        inline = self._inline(node, overload.id, arguments, nodes) if _STANDARD.get(overload.id) is overload else None
+        if inline is not None:
+            return inline
+        return py.Call(self._global(self._bounded(overload.evaluate, (overload,), nodes)), arguments, [])
+
+    def _leave_unchecked(self, overload: Overload | None, nodes: tuple[Expr, ...]) -> None:
+        """Note what needs no check of its range: a number times a literal fits only if the number itself does.
+
+        (Not times -1: there is one number more below zero than above.)
+        """
+        if overload is not _STANDARD["multiply_int64"]:
+            return
+        for node, other in (nodes, nodes[::-1]):
+            if isinstance(node, ast.Literal) and type(node.value) is int and node.value > 0:
+                self._unchecked.add(id(other))
+
+    def _range(self, node: Expr) -> tuple[int, int] | None:
+        """Return between what an int lies for certain, None where nothing is known.
+
+        A number that is read may be anything: only what was computed here was held to 64 bits.
+        """
+        if isinstance(node, ast.Literal):
+            return (node.value, node.value) if type(node.value) is int else None
+        reference = self._checked.references.get(node.id)
+        if not isinstance(node, ast.Call) or not isinstance(reference, CallReference) or id(node) in self._unchecked:
+            return None
+        if not all(_STANDARD.get(each.id) is each for each in reference.overloads):
+            return None
+        last = node.args[-1] if node.args else None
+        divisor = last.value if isinstance(last, ast.Literal) and type(last.value) is int else 0
+        match node.function:
+            case "_+_" | "_-_" | "_*_":
+                return INT64_MIN, INT64_MAX
+            case "_%_" if divisor > 0:
+                return 1 - divisor, divisor - 1
+            case "_/_":
+                dividend = self._range(node.args[0])
+                if dividend is None or divisor <= 0:
+                    return None if dividend is None else (INT64_MIN, INT64_MAX)
+                return divide_int(dividend[0], divisor), divide_int(dividend[1], divisor)
+            case _:
+                return None
+
+    def _fits(self, id_: str, nodes: tuple[Expr, ...]) -> bool:
+        """Whether the result of an operation on ints certainly lies within 64 bits."""
+        left, right = map(self._range, nodes)
+        if left is None or right is None:
+            return False
+        operation = _INT_OPERATIONS[id_]
+        ends = [operation(one, other) for one in left for other in right]
+        return min(ends) >= INT64_MIN and max(ends) <= INT64_MAX
+
+    def _arguments(self, nodes: Sequence[Expr]) -> list[py.expr]:
+        return self._in_order([partial(self._value, node) for node in nodes])
+
+    def _in_order(self, parts: Sequence[Callable[[], py.expr]]) -> list[py.expr]:
+        """Return expressions that are evaluated in this order, even where a later one needs statements.
+
+        A local that one part keeps may be read by the next: so order is a matter of being right, not of taste.
+        """
+        values: list[py.expr] = []
+        for part in parts:
+            before = len(self._block)
+            value = part()
+            if len(self._block) > before:
+                # What was only an expression so far has to be computed before those statements.
+                for position, earlier in enumerate(values):
+                    if not isinstance(earlier, py.Name | py.Constant):
+                        name = self._fresh()
+                        self._block.insert(before, _set(name, earlier))
+                        before += 1
+                        values[position] = _name(name)
+            values.append(value)
+        return values
+
+    def _certain(self, nodes: tuple[Expr, ...], overload: Overload) -> bool:
+        for node, parameter in zip(nodes, overload.parameters, strict=True):
+            if parameter.variable or parameter.name == "dyn":
+                continue
+            known = self._type(node)
+            if known.variable or known.name != parameter.name:
+                return False
+        return True
+
+    def _inline(
+        self, node: Expr, id_: str, arguments: list[py.expr], nodes: tuple[Expr, ...],
+    ) -> py.expr | None:
+        """Return the Python operation that an overload is, or None where it is a call."""
+        if id_ in _INT_ARITHMETIC:
+            result = py.BinOp(arguments[0], _INT_ARITHMETIC[id_](), arguments[1])
+            if id(node) in self._unchecked or self._fits(id_, nodes):
+                return result
+            first, again = self._kept(result)
+            in_range = py.Compare(
+                _constant(INT64_MIN), [py.LtE(), py.LtE()], [first, _constant(INT64_MAX)],
+            )
+            return py.IfExp(in_range, again, _GIVE_UP)
+        if id_ in _DOUBLE_ARITHMETIC:
+            return py.BinOp(arguments[0], _DOUBLE_ARITHMETIC[id_](), arguments[1])
+        operation = id_.rpartition("_")[0]
+        if id_ in {"divide_int64", "modulo_int64"}:
+            return self._division(id_, arguments, bounded=self._range(nodes[0]) is not None)
+        if id_ == "logical_not":
+            return _negated(arguments[0])
+        if id_ in {"add_string", "add_bytes", "add_list"}:
+            if self._loops or self._joined_of(node) > _FEW_LEAVES:
+                self._any_bounded = True
+                return _call("concatenated", *arguments)
+            return py.BinOp(arguments[0], py.Add(), arguments[1])
+        if operation in {"size", "member_size"}:
+            return _call("len", arguments[0])
+        if id_ == "contains_string":
+            simple = isinstance(nodes[1], ast.Literal) and not self._loops
+            return _compare(arguments[1], py.In, arguments[0]) if simple else None
+        if id_ in {"starts_with_string", "ends_with_string"}:
+            return _method(arguments[0], "startswith" if id_[0] == "s" else "endswith", arguments[1])
+        return self._order(id_, arguments, nodes)
+
+    def _order(self, id_: str, arguments: list[py.expr], nodes: tuple[Expr, ...]) -> py.expr | None:
+        for word, operator in _COMPARISONS.items():
+            kinds = id_.removeprefix(word + "_")
+            if kinds == id_ or kinds not in _ORDER:
+                continue
+            if kinds in _PLAIN_ORDER:
+                return _compare(arguments[0], operator, arguments[1])
+            if kinds in {"timestamp", "duration"}:
+                left, right = (py.Attribute(each, "ns", py.Load()) for each in arguments)
+                return _compare(left, operator, right)
+            sides: list[py.expr] = []
+            tests: list[py.expr] = []
+            for node, value in zip(nodes, arguments, strict=True):
+                if self._type(node) != DOUBLE:
+                    first, again = self._kept(_call("float", value))
+                elif isinstance(node, ast.Literal):
+                    sides.append(value)
+                    continue
+                else:
+                    first, again = self._kept(value)
+                # NaN is not equal to itself, and has no order.
+                tests.append(_compare(first, py.Eq, again))
+                sides.append(again)
+            comparison = _compare(sides[0], operator, sides[1])
+            if not tests:
+                return comparison
+            test = tests[0] if len(tests) == 1 else py.BinOp(tests[0], py.BitAnd(), tests[1])
+            return py.IfExp(test, comparison, _GIVE_UP)
+        return None
+
+    def _division(self, id_: str, arguments: list[py.expr], *, bounded: bool) -> py.expr:
+        operator: py.operator = py.FloorDiv() if id_ == "divide_int64" else py.Mod()
+        exact = "divide_int" if id_ == "divide_int64" else "modulo_int"
+        dividend, dividend_again = self._kept(arguments[0])
+        divisor = arguments[1]
+        positive: py.expr = _compare(dividend, py.GtE, _constant(0))
+        if not bounded:  # what is read may be any number that a text can hold
+            positive = py.Compare(_constant(0), [py.LtE(), py.LtE()], [dividend, _constant(INT64_MAX)])
+        if isinstance(divisor, py.Constant) and divisor.value > 0:  # type: ignore[operator]
+            divisor_again: py.expr = divisor
+        else:
+            kept, divisor_again = self._kept(divisor)
+            # `&`, as both have to be computed.
+            positive = py.BinOp(positive, py.BitAnd(), _compare(kept, py.Gt, _constant(0)))
+        ordinary = py.BinOp(dividend_again, operator, divisor_again)
+        return py.IfExp(positive, ordinary, _call(exact, dividend_again, divisor_again))
+
+    def _equality(self, left: Expr, right: Expr, *, negated: bool) -> py.expr:
+        operator: type[py.cmpop] = py.NotEq if negated else py.Eq
+        for node, other in ((left, right), (right, left)):
+            if isinstance(other, ast.Literal) and other.value is None:
+                value = self._chain(node) if self._is_null_allowed(node) else self._value(node)
+                return _compare(value, py.IsNot if negated else py.Is, _constant(None))
+        kinds = {self._type(left).name, self._type(right).name}
+        values = self._arguments((left, right))
+        if len(kinds) == 1 and kinds <= {INT.name, UINT.name, DOUBLE.name, STRING.name, BOOL.name, BYTES.name}:
+            return _compare(values[0], operator, values[1])
+        if kinds == {INT.name, UINT.name} or (len(kinds) == 1 and kinds <= {TIMESTAMP.name, DURATION.name}):
+            return _compare(values[0], operator, values[1])
+        if kinds == {"dyn", STRING.name}:
+            return _compare(values[0], operator, values[1])
+        if self._loops and not kinds & {"dyn", INT.name, STRING.name, BOOL.name}:
+            raise RefusedError  # large structures compared in a loop are metered
+        pairs = [self._kept(each) for each in values]
+        result: py.expr = _call("equal", *(again for _, again in pairs))
+        if negated:
+            result = _negated(result)
+        if not kinds <= {"dyn", INT.name}:
+            return _negated(_call("equal", *values)) if negated else _call("equal", *values)
+        kind = "int" if INT.name in kinds else "str"
+        tests = [_has_class(first, kind) for first, _ in pairs if not isinstance(first, py.Constant)]
+        return py.IfExp(_all_of(tests), _compare(pairs[0][1], operator, pairs[1][1]), result)
+
+    def _is_null_allowed(self, node: Expr) -> bool:
+        """Whether a null there is a value: a variable or an element, not a declared field."""
+        reference = self._checked.references.get(node.id)
+        return self._object(node) is not None and isinstance(reference, VariableReference | LocalReference)
+
+    def _membership(self, item: Expr, container: Expr, overloads: tuple[Overload, ...]) -> py.expr:
+        kind = self._type(container).name
+        item_kind = self._type(item).name
+        if kind == "list" and isinstance(container, ast.ListLiteral) and is_constant(container):
+            plain = [_plain(each) for each in container.elements]
+            classes = {each.__class__ for each in plain}
+            if (item_kind, classes) in ((STRING.name, {str}), (INT.name, {int})):
+                value = self._value(item)
+                keys = frozenset(plain) if len(plain) > 3 else tuple(plain)
+                return _compare(value, py.In, self._global(keys))
+            if (item_kind, classes) == ("dyn", {str}):
+                first, again = self._kept(self._value(item))
+                known = _compare(again, py.In, self._global(frozenset(plain)))
+                return _joined([_has_class(first, "str"), known], both=True)
+        values = self._arguments((item, container))
+        if kind == "list":
+            if self._loops:
+                # Every turn looks through the whole list: it counts as that many turns.
+                sought, items = self._fresh(), self._fresh()
+                self._block += [_set(sought, values[0]), _set(items, values[1])]
+                self._count_turns(items, 1)
+                values = [_name(sought), _name(items)]
+            if item_kind == STRING.name:
+                return _compare(values[0], py.In, values[1])
+            return _call("in_list", *values)
+        if kind == "map":
+            if item_kind == STRING.name:
+                return _compare(values[0], py.In, values[1])
+            return _call("in_map", *values)
+        found = dispatcher(overloads, self._checked.environment.types)
+        dispatch = self._global(self._bounded(found, overloads, (item, container)))
+        (first, again), (second, second_again) = map(self._kept, values)
+        test = _all_of([_has_class(first, "str"), _has_class(second, "dict")])
+        return py.IfExp(test, _compare(again, py.In, second_again), py.Call(dispatch, [again, second_again], []))
+
+    # literals, loops
+
+    def _map(self, node: ast.MapLiteral) -> py.expr:
+        keys = [each.key.value for each in node.entries if isinstance(each.key, ast.Literal)]
+        texts = [key for key in keys if type(key) is str]
+        if len(set(texts)) != len(node.entries) or any(each.optional for each in node.entries):
+            raise RefusedError
+        return py.Dict([_constant(key) for key in texts], self._arguments([each.value for each in node.entries]))
+
+    def _bind(self, node: ast.Bind) -> py.expr:
+        # The value is computed whether it is needed or not: should it fail, the exact evaluator finds out.
+        local = self._fresh()
+        self._sharing[local], self._lengths[local] = self._shares(node.init), self._joined_of(node.init)
+        self._block.append(_set(local, self._value(node.init)))
+        outer = self._locals
+        self._locals = {**outer, node.variable: local}
+        self._known[("local", local), False] = local
+        self._loops += 1  # for the sake of texts that double with every bind
+        try:
+            return self._value(node.body)
+        finally:
+            self._locals = outer
+            self._loops -= 1
+
+    def _comprehension(self, node: ast.Comprehension) -> py.expr:
+        if node.macro in {Macro.TRANSFORM_MAP, Macro.TRANSFORM_MAP_ENTRY, Macro.SORT_BY}:
+            raise RefusedError
+        declared = self._type(node.range)
+        items = self._fresh()
+        self._block.append(_set(items, self._value(node.range)))
+        first = self._fresh()
+        second = None if node.variable2 is None else self._fresh()
+        self._sharing[first] = self._sharing[second or first] = self._shares(node.range)
+        target: py.expr = py.Name(first, py.Store())
+        loop_over: py.expr = _name(items)
+        kinds: list[tuple[str, Type]] = []
+        if declared.name == "list":
+            element = declared.parameters[0] if declared.parameters else Type("dyn")
+            if second is not None:
+                loop_over = _call("enumerate", loop_over)
+                kinds.append((second, element))
+                self._known[("local", first), False] = first
+            else:
+                kinds.append((first, element))
+        elif declared.name == "map" and declared.parameters and declared.parameters[0].name in {"string", "int"}:
+            kinds.append((first, declared.parameters[0]))
+            if second is not None:
+                loop_over = _method(loop_over, "items")
+                kinds.append((second, declared.parameters[1]))
+        elif declared.name == "dyn" and second is None:
+            self._block.append(_set(items, _call("items", _name(items))))
+            kinds.append((first, Type("dyn")))
+        else:
+            raise RefusedError
+        if second is not None:
+            target = py.Tuple([target, py.Name(second, py.Store())], py.Store())
+        self._count_turns(items, 2 + _parts_of(node.predicate) + _parts_of(node.transform))
+        result = self._fresh()
+        outer = self._locals
+        self._locals = {**outer, node.variable: first}
+        if second is not None and node.variable2 is not None:
+            self._locals[node.variable2] = second
+        self._loops += 1
+        with self._branch() as body:
+            for local, kind in kinds:
+                self._head(local, kind)
+            self._turn(node, result, first)
+        self._loops -= 1
+        self._locals = outer
+        start: py.expr
+        match node.macro:
+            case Macro.ALL | Macro.EXISTS:
+                start = _constant(node.macro is Macro.ALL)
+            case Macro.EXISTS_ONE:
+                start = _constant(0)
+            case _:
+                start = py.List([], py.Load())
+        self._block.append(_set(result, start))
+        self._block.append(py.For(target, loop_over, body, []))
+        if node.macro is Macro.EXISTS_ONE:
+            return _compare(_name(result), py.Eq, _constant(1))
+        return _name(result)
+
+    # what has to be metered
+
+    def _bounded(
+        self, evaluate: Callable[..., object], overloads: tuple[Overload, ...], nodes: Sequence[Expr],
+    ) -> Callable[..., object]:
+        """Return the implementation of a call of some nodes, metered where it may take long or make something large.
+
+        Outside of loops that is not so for what is read: objects are only so large, and expressions only so long.
+        """
+        holds = any(each.walk not in _SHALLOW for each in overloads) and any(map(self._holds, map(self._type, nodes)))
+        sized = any(each.cost.per_size for each in overloads)
+        grows = any(each.result.name in _GROWING for each in overloads) and any(map(self._is_made, nodes))
+        walks = any(map(_counts_texts, overloads)) and any(map(self._varies, nodes[1:]))
+        if not (
+            (self._loops and (sized or holds or grows)) or any(map(_is_superlinear, overloads)) or grows
+            or (holds and any(map(self._shares, nodes))) or walks
+        ):
+            return evaluate
+        self._any_bounded = True
+        return self.metered.call(evaluate, overloads, holds=holds, walks=walks)
+
+    def _holds(self, of: Type) -> bool:
+        """Whether values of a type may hold others."""
+        return of.variable or of.name in _HOLDING or of.name in self._checked.environment.types
+
+    def _varies(self, node: Expr) -> bool:
+        """Whether a value may differ between the calls of one decision: it is made, or read of a row."""
+        return not isinstance(node, ast.Literal) and (
+            self._checked.scopes[node.id] is Scope.ROW or self._is_made(node))
+
+    def _is_made(self, node: Expr) -> bool:
+        """Whether a value is made by the expression: not read, and not written in it."""
+        reference = self._checked.references.get(node.id)
+        if isinstance(reference, DefinitionReference | LocalReference):
+            return True
+        if isinstance(node, ast.Select) and not node.test:
+            return self._is_made(node.operand)
+        if isinstance(node, ast.Call) and node.function == "_[_]":
+            return self._is_made(node.args[0])
+        return isinstance(reference, CallReference) or (reference is None and not isinstance(node, ast.Literal))
+
+    def _shares(self, node: Expr) -> bool:
+        """Whether a value may hold something more than once, so that it is larger than what it was made of."""
+        if not self._holds(self._type(node)):
+            return False
+        match self._checked.references.get(node.id):
+            case VariableReference():
+                return False
+            case LocalReference(name=name):
+                return self._sharing.get(self._locals.get(name, ""), True)
+            case DefinitionReference(name=name):
+                definition = self._checked.environment.definitions[name]
+                with self._inside(definition):
+                    return self._shares(definition.root)
+            case _:
+                pass
+        match node:
+            case ast.Select():
+                return self._shares(node.operand)
+            case ast.ListLiteral():
+                return any(self._holds(self._type(each)) for each in node.elements)
+            case ast.MapLiteral():
+                return any(self._holds(self._type(each.value)) for each in node.entries)
+            case ast.Comprehension(macro=Macro.FILTER):
+                return self._shares(node.range)
+            case ast.Comprehension(transform=transform):
+                return transform is not None and self._holds(self._type(transform))
+            case ast.Call(function="_?_:_"):
+                return self._shares(node.args[1]) or self._shares(node.args[2])
+            case ast.Call(target=target, args=arguments):
+                # A qualified function's target is a part of its name, and has no type.
+                has_type = target is not None and target.id in self._checked.types
+                return any(map(self._shares, (target, *arguments) if target is not None and has_type else arguments))
+            case ast.Literal():
+                return False
+            case _:
+                return True
+
+    def _joined_of(self, node: Expr) -> int:
+        """Return of how many texts or lists, each read or bounded where it is made, a value is joined at most."""
+        match self._checked.references.get(node.id):
+            case LocalReference(name=name):
+                return self._lengths.get(self._locals.get(name, ""), 1)
+            case DefinitionReference(name=name):
+                definition = self._checked.environment.definitions[name]
+                found = self._joins.get(definition)
+                if found is None:
+                    with self._inside(definition):
+                        found = self._joins[definition] = self._joined_of(definition.root)
+                return found
+            case _:
+                pass
+        match node:
+            case ast.Call(function="_+_"):
+                return sum(map(self._joined_of, node.args))
+            case ast.Comprehension() | ast.Bind():
+                # What stands for a part of the one is part of the other as often as there are parts.
+                return math.prod(map(self._joined_of, ast.children(node)))
+            case _:
+                return max(map(self._joined_of, ast.children(node)), default=1)
+
+    def _count_turns(self, items: str, units: int) -> None:
+        """Emit the bound of all loops: the turns that running over a list or map takes, of so many units each."""
+        self._any_loop = True
+        count: py.expr = _call("len", _name(items))
+        if units > 1:
+            count = py.BinOp(count, py.Mult(), _constant(units))
+        self._block.append(_set("turns", py.BinOp(_name("turns"), py.Add(), count)))
+        self._block.append(
+            py.If(_compare(_name("turns"), py.Gt, _constant(_LOOP_LIMIT)), [py.Expr(_GIVE_UP)], []),
+        )
+
+    def _head(self, local: str, kind: Type) -> None:
+        """Check a loop's variable once per turn."""
+        if kind.name in {"dyn", "*error*"} or kind.variable:
+            return
+        is_object = kind.name in self._checked.environment.types
+        if is_object or kind.name in _SCALARS:
+            wanted = "dict" if is_object else _SCALARS[kind.name]
+            wrong = _compare(py.Attribute(_name(local), "__class__", py.Load()), py.IsNot, _name(wanted))
+            self._block.append(py.If(wrong, [py.Expr(_GIVE_UP)], []))
+        else:
+            value = self._checked_read(_name(local), kind, is_object=False)
+            self._block.append(_set(local, value))
+        self._known[("local", local), False] = local
+
+    def _turn(self, node: ast.Comprehension, result: str, first: str) -> None:
+        """Emit what one turn of a loop does."""
+        predicate = None if node.predicate is None else self._condition(node.predicate)
+        done: list[py.stmt]
+        match node.macro:
+            case Macro.ALL | Macro.EXISTS:
+                assert predicate is not None
+                every = node.macro is Macro.ALL
+                done = [_set(result, _constant(not every)), py.Break()]
+                self._block.append(py.If(_negated(predicate) if every else predicate, done, []))
+                return
+            case Macro.EXISTS_ONE:
+                done = [_set(result, py.BinOp(_name(result), py.Add(), _constant(1)))]
+            case Macro.FILTER:
+                done = [py.Expr(_method(_name(result), "append", _name(first)))]
+            case _:
+                assert node.transform is not None
+                with self._branch() as done:
+                    value = self._value(node.transform)
+                    done.append(py.Expr(_method(_name(result), "append", value)))
+        self._block.extend([py.If(predicate, done, [])] if predicate is not None else done)
+
+
+def _parts_of(node: Expr | None) -> int:
+    """Return how many parts an expression has."""
+    count, pending = 0, [] if node is None else [node]
+    while pending:
+        each = pending.pop()
+        count += 1
+        pending.extend(ast.children(each))
+    return count
+
+
+def _joined(values: list[py.expr], *, both: bool) -> py.expr:
+    if len(values) == 1:
+        return values[0]
+    return py.BoolOp(py.And() if both else py.Or(), values)
+
+
+def _terms(node: Expr, function: str) -> list[Expr]:
+    """Return the operands of a chain of `&&` or `||` from left to right."""
+    terms: list[Expr] = []
+    pending = [node]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, ast.Call) and each.function == function:
+            pending += [each.args[1], each.args[0]]
+        else:
+            terms.append(each)
+    return terms
+
+
+def _plain(node: Expr) -> object:
+    """Return the value of a constant node."""
+    match node:
+        case ast.Literal():
+            return literal_value(node)
+        case ast.ListLiteral():
+            return [_plain(each) for each in node.elements]
+        case ast.MapLiteral() if all(
+            isinstance(each.key, ast.Literal) and type(each.key.value) is str for each in node.entries
+        ):
+            if len({_plain(each.key) for each in node.entries}) == len(node.entries):
+                return {_plain(each.key): _plain(each.value) for each in node.entries}
+    raise RefusedError
+
+
+def _uses_of_definitions(checked: Checked) -> Mapping[Checked, int]:
+    """Return how often each definition is mentioned, by the expression and by definitions that it mentions."""
+    uses: dict[Checked, int] = {}
+    pending = [checked]
+    while pending:
+        each = pending.pop()
+        for reference in each.references.values():
+            if isinstance(reference, DefinitionReference):
+                definition = each.environment.definitions[reference.name]
+                if definition not in uses:
+                    pending.append(definition)
+                uses[definition] = uses.get(definition, 0) + 1
+    return uses

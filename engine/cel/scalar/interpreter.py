@@ -1,0 +1,1327 @@
+"""The exact evaluator: every node, every error, every unit of cost.
+
+A checked tree becomes closures over one `Frame`. They are complete and careful rather than fast: the emitted functions
+of `emit` answer the ordinary case and hand over to this evaluator whatever is not ordinary (errors and what absorbs
+them, unusual kinds, budgets), and it alone says what an error is and where.
+
+Values that an expression *reads* (a variable, a field, an element, an iterated key) are held against their declared
+type there and then: API objects come from a cluster and may be malformed. Everything computed is trusted.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import itertools
+import math
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Final, TypeAlias
+
+from ..check.checked_ast import (
+    CallReference,
+    Checked,
+    DefinitionReference,
+    LocalReference,
+    TypeReference,
+    VariableReference,
+)
+from ..check.checker import FOLDED
+from ..check.environment import PLAIN, Environment, Overload
+from ..check.types import BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT, Field, ObjectType, Type
+from ..syntax import ast
+from ..syntax.ast import Expr, Macro
+from .budget import COST_LIMIT, EXACTLY, Meter, stopped
+from .deadline import POLL_UNITS, Deadline
+from .traversal import MOST, comparison, nothing, ordering, product, result_size
+from .values import (
+    NONE,
+    Duration,
+    EvaluationError,
+    Optional,
+    Timestamp,
+    Uint,
+    compare,
+    equal,
+    find,
+    index,
+    is_map,
+    is_opaque,
+    key_of,
+    key_value,
+    no_overload,
+    text_of,
+    type_name,
+    type_of_value,
+)
+
+_MISSING: Final = object()
+_UNSET: Final = object()
+_LIST_COST: Final = 10
+_MAP_COST: Final = 30
+
+
+class Frame:
+    """One evaluation: its inputs, the variables of its loops, what it has spent."""
+
+    __slots__ = (
+        "_deadline", "_next_cost", "_next_turns", "bindings", "checked", "cost", "definitions", "limit", "locals",
+        "turns",
+    )
+
+    def __init__(self, bindings: Mapping[str, object], limit: float, slots: int, checked: Checked) -> None:
+        self.bindings = bindings
+        self.limit = limit
+        self.checked = checked
+        self.cost = 0
+        self.turns = 0
+        self.locals: list[object] = [None] * slots
+        self.definitions: dict[Checked, object] = {}
+        """Values and errors of the definitions that were read so far."""
+        self._deadline = Deadline.current()
+        # At the limit, or where the deadline is polled next.
+        self._next_cost = self._next_turns = limit if self._deadline is None else min(limit, POLL_UNITS)
+
+    def charge(self, units: int) -> None:
+        """Spend some units; raise once the budget is exceeded or the deadline has passed."""
+        self.cost += units
+        if self.cost > self._next_cost:
+            self._next_cost = self._poll(self.cost)
+
+    def turn(self, steps: int = 1) -> None:
+        """Count steps that cost nothing in Kubernetes' units, or too little: those must not go on for ever either."""
+        self.turns += steps
+        if self.turns > self._next_turns:
+            self._next_turns = self._poll(self.turns)
+
+    def _poll(self, spent: int) -> float:
+        """Return at how many units to poll again."""
+        if spent > self.limit:
+            raise _spent()
+        if self._deadline is not None and self._deadline.passed:
+            raise stopped(self.checked, self._deadline)
+        return min(self.limit, spent + POLL_UNITS)
+
+
+def _spent() -> EvaluationError:
+    return EvaluationError("operation cancelled: actual cost limit exceeded", reason=COST_LIMIT, final=True)
+
+
+Step: TypeAlias = Callable[[Frame], object]
+Reader: TypeAlias = Callable[[object], object]
+Decorate: TypeAlias = Callable[[Checked, Expr, Step], Step]
+"""Returns what takes the place of a node's step, in the expression or in one of its definitions; for observers."""
+
+
+class Exact:
+    """A checked expression that can be evaluated exactly. Immutable once built; any number of evaluations may run."""
+
+    __slots__ = ("_slots", "_step", "checked")
+
+    def __init__(self, checked: Checked, *, decorate: Decorate | None = None) -> None:
+        self.checked = checked
+        builder = _Builder(checked, decorate)
+        self._step = builder.build(checked.root)
+        self._slots = builder.slots
+
+    def evaluate(
+        self, bindings: Mapping[str, object], limit: float = math.inf, meter: Meter | None = None,
+    ) -> tuple[object, int]:
+        """Return value and cost; raise `EvaluationError` with the offset of the node that failed.
+
+        `limit` bounds the cost. `meter` is told what was spent, also by an evaluation that fails.
+        """
+        frame = Frame(bindings, limit, self._slots, self.checked)
+        try:
+            value = self._step(frame)
+        except RecursionError:
+            raise EvaluationError("the expression is nested too deeply", offset=self.checked.root.position) from None
+        except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError):
+            # Only inputs that are not plain data get here (a mapping of its own kind that fails in its own way).
+            raise EvaluationError("an input is not plain data", offset=self.checked.root.position) from None
+        finally:
+            if meter is not None:
+                # What was refused for its cost alone was not done.
+                meter.spent += EXACTLY * int(min(frame.cost, limit) + min(frame.turns, limit))
+        return value, frame.cost
+
+    def within(self, outer: Frame) -> object:
+        """Return the value as a part of another evaluation: same inputs, same budget, same definitions."""
+        frame = Frame(outer.bindings, outer.limit, self._slots, self.checked)
+        frame.cost, frame.turns, frame.definitions = outer.cost, outer.turns, outer.definitions
+        try:
+            return self._step(frame)
+        finally:
+            outer.cost, outer.turns = frame.cost, frame.turns
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _wrong_kind(value: object, expected: Type) -> EvaluationError:
+    return EvaluationError(f"no such overload: expected {type_name(expected)}, found {type_name(type_of_value(value))}")
+
+
+def _reader_of_class(kind: type, expected: Type) -> Reader:
+    def read(value: object) -> object:
+        if type(value) is kind:
+            return value
+        raise _wrong_kind(value, expected)
+
+    return read
+
+
+def _read_uint(value: object) -> object:
+    if type(value) is Uint:
+        return value
+    if type(value) is int and 0 <= value < 2**64:
+        return Uint(value)
+    raise _wrong_kind(value, UINT)
+
+
+def read_double(value: object) -> object:
+    """Return a number of a JSON object as a double: JSON writes whole ones without a point."""
+    if type(value) is float:
+        return value
+    if type(value) is int:
+        try:
+            return float(value)
+        except OverflowError:
+            raise EvaluationError("a number is too large for a double") from None
+    raise _wrong_kind(value, DOUBLE)
+
+
+def _read_bytes(value: object) -> object:
+    if type(value) is bytes:
+        return value
+    if type(value) is str:
+        try:
+            return base64.b64decode(value, validate=True)
+        except binascii.Error:
+            raise EvaluationError("a bytes field does not hold base64") from None
+    raise _wrong_kind(value, BYTES)
+
+
+def read_timestamp(value: object) -> object:
+    """Return a timestamp, parsed where it is a text of a JSON object."""
+    if type(value) is Timestamp:
+        return value
+    if type(value) is str:
+        return Timestamp.parse(value)
+    raise _wrong_kind(value, TIMESTAMP)
+
+
+def read_duration(value: object) -> object:
+    """Return a duration, parsed where it is a text of a JSON object."""
+    if type(value) is Duration:
+        return value
+    if type(value) is str:
+        return Duration.parse(value)
+    raise _wrong_kind(value, DURATION)
+
+
+def _reader_of_map(expected: Type) -> Reader:
+    def read(value: object) -> object:
+        if is_map(value):
+            return value
+        raise _wrong_kind(value, expected)
+
+    return read
+
+
+def _read_object(value: object) -> object:
+    # A null object stays one: what is read of it is absent.
+    if value is None or is_map(value):
+        return value
+    raise _wrong_kind(value, Type("map"))
+
+
+def _reader_of_opaque(expected: Type) -> Reader:
+    def read(value: object) -> object:
+        if type_of_value(value).name == expected.name:
+            return value
+        raise _wrong_kind(value, expected)
+
+    return read
+
+
+_READERS: Final[dict[str, Reader]] = {
+    **{
+        expected.name: _reader_of_class(kind, expected)
+        for expected, kind in ((INT, int), (STRING, str), (BOOL, bool), (Type("list"), list))
+    },
+    NULL.name: _reader_of_class(type(None), NULL),
+    UINT.name: _read_uint, DOUBLE.name: read_double, BYTES.name: _read_bytes, TIMESTAMP.name: read_timestamp,
+    DURATION.name: read_duration, "map": _reader_of_map(Type("map")),
+}
+
+
+def reader(declared: Type, environment: Environment) -> Reader | None:
+    """Return what holds a value against its declared type (and converts it), or None where any value will do."""
+    if declared.variable or declared.name in {"dyn", "*error*", "any"}:
+        return None
+    known = _READERS.get(declared.name)
+    if known is not None:
+        return known
+    if declared.name in environment.types:
+        return _read_object
+    return _reader_of_opaque(declared)
+
+
+# --- dispatch --------------------------------------------------------------------------------------------------------
+
+_CLASSES: Final[dict[str, type]] = {
+    INT.name: int, UINT.name: Uint, DOUBLE.name: float, BOOL.name: bool, STRING.name: str, BYTES.name: bytes,
+    "list": list, NULL.name: type(None), "type": Type, "optional_type": Optional, TIMESTAMP.name: Timestamp,
+    DURATION.name: Duration,
+}
+
+
+def fits(value: object, parameter: Type, objects: Container[str] = ()) -> bool:
+    """Whether a value may be passed for a parameter; what lists and maps hold is not looked at.
+
+    `objects` are the names of the object types: their values are maps.
+    """
+    if parameter.variable or parameter.name == "dyn":
+        return True
+    kind = _CLASSES.get(parameter.name)
+    if kind is not None:
+        return type(value) is kind
+    if parameter.name == "map" or parameter.name in objects:
+        return is_map(value)
+    declared = getattr(value.__class__, "cel_type", None)
+    return isinstance(declared, Type) and declared.name == parameter.name
+
+
+def choose(
+    overloads: Iterable[Overload], arguments: tuple[object, ...], objects: Container[str] = (),
+) -> Overload:
+    """Return the first overload whose parameters the arguments fit; `objects` as in `fits`."""
+    for overload in overloads:
+        if len(overload.parameters) == len(arguments) and all(
+            fits(value, parameter, objects)
+            for value, parameter in zip(arguments, overload.parameters, strict=True)
+        ):
+            return overload
+    raise no_overload()
+
+
+def size_of(value: object) -> int:
+    """Return what cost rules call a value's size: characters, octets, elements, entries, else 1."""
+    if isinstance(value, str | bytes | list | dict | Mapping):
+        return len(value)
+    return getattr(value, "cel_size", 1)
+
+
+def call_cost(overload: Overload, arguments: tuple[object, ...]) -> int:
+    """Return what a call with these arguments costs beyond them."""
+    if overload.measure is not None:
+        return overload.measure(*arguments)
+    cost = overload.cost
+    total = cost.base
+    if cost.product:
+        factor = 1
+        for position, per_size in cost.per_size:
+            factor *= math.ceil(size_of(arguments[position]) * per_size)
+        return total + factor
+    for position, per_size in cost.per_size:
+        total += math.ceil(size_of(arguments[position]) * per_size)
+    return total
+
+
+def _one(_: tuple[object, ...]) -> int:
+    return 1
+
+
+def _comparison_cost(arguments: tuple[object, ...]) -> int:
+    """Return a tenth of the smaller side."""
+    return math.ceil(min(map(size_of, arguments)) * 0.1)
+
+
+def _equality_cost(arguments: tuple[object, ...]) -> int:
+    """Return 1 where the left side is of a kind that only a library knows, else what a comparison costs."""
+    return 1 if is_opaque(arguments[0]) else _comparison_cost(arguments)
+
+
+def _sum_cost(arguments: tuple[object, ...]) -> int:
+    """Return a tenth of both texts together; 1 for anything else."""
+    if arguments[0].__class__ in {str, bytes}:
+        return math.ceil(sum(map(size_of, arguments)) * 0.1)
+    return 1
+
+
+def _search_cost(arguments: tuple[object, ...]) -> int:
+    """Return what searching a text for a pattern costs."""
+    return math.ceil((size_of(arguments[0]) + 1) * 0.1) * math.ceil(size_of(arguments[1]) * 0.25)
+
+
+def _traversal_cost(arguments: tuple[object, ...]) -> int:
+    """Return what looking at everything in a value costs: 1 per scalar, a tenth per character, rounded down."""
+    return _traversed(arguments[0], {})
+
+
+def _traversed(value: object, known: dict[int, int]) -> int:
+    if type(value) is str or type(value) is bytes:
+        return len(value) // 10
+    if type(value) is not list:
+        return 1
+    found = known.get(id(value))
+    if found is None:
+        found = known[id(value)] = min(sum(_traversed(each, known) for each in value), MOST)
+    return found
+
+
+_COSTS: Final[dict[str, Callable[[tuple[object, ...]], int]]] = {
+    "_==_": _equality_cost,
+    **dict.fromkeys(("_!=_", "_<_", "_<=_", "_>_", "_>=_"), _comparison_cost),
+    **dict.fromkeys(("matches", "find", "findAll"), _search_cost),
+    **dict.fromkeys(("isSorted", "sum", "min", "max", "indexOf", "lastIndexOf"), _traversal_cost),
+    "_+_": _sum_cost, "lists.range": lambda arguments: _LIST_COST + 1 + max(arguments[0], 0),  # type: ignore[call-overload]
+}
+"""Costs that are no sum or product over the arguments' sizes."""
+_PRICED_BY_OVERLOAD: Final = frozenset({"_+_", "_<_", "_<=_", "_>_", "_>=_", "sort"})
+"""Functions of which cel-go knows what a call costs only where the types leave one overload, and else takes 1."""
+_SHALLOW: Final = (None, nothing)
+_EQUALITY: Final = frozenset({"_==_", "_!=_"})
+_PAIRED: Final = _EQUALITY | {"@in"}
+_ATOMS: Final = frozenset({type(None), bool, int, float, str, bytes, Uint})
+_BUILT: Final = frozenset({STRING.name, BYTES.name, "list", "map"})
+"""Types of results that a call makes: Kubernetes' units count how large they are for few functions only."""
+
+
+# --- building --------------------------------------------------------------------------------------------------------
+
+
+class _Builder:
+    """Turns the nodes of one tree into closures."""
+
+    def __init__(self, checked: Checked, decorate: Decorate | None = None) -> None:
+        self.checked = checked
+        self.environment = checked.environment
+        self.types = checked.types
+        self.references = checked.references
+        self.slots = 0
+        self._scope: dict[str, tuple[int, bool]] = {}
+        """Slot of each variable of an enclosing loop, and whether it is evaluated lazily."""
+        self._decorate = decorate
+
+    def build(self, node: Expr) -> Step:
+        """Return the closure of a node."""
+        step = self._build(node)
+        return step if self._decorate is None else self._decorate(self.checked, node, step)
+
+    def _build(self, node: Expr) -> Step:
+        reference = self.references.get(node.id)
+        match reference:
+            case VariableReference(name=name):
+                return self._variable(name, node)
+            case LocalReference(name=name):
+                return self._local(name)
+            case DefinitionReference(name=name):
+                return self._definition(name, node)
+            case TypeReference(type=of):
+                value = Type(of.name)
+                return lambda _: value
+            case _:
+                pass
+        match node:
+            case ast.Literal():
+                constant = literal_value(node)
+                return lambda _: constant
+            case ast.Select(test=True):
+                return self._presence(node)
+            case ast.Select():
+                return self._select(node)
+            case ast.Call():
+                return self._call(node)
+            case ast.ListLiteral():
+                return self._list(node)
+            case ast.MapLiteral():
+                return self._map(node)
+            case ast.Comprehension():
+                return self._comprehension(node)
+            case ast.Bind():
+                return self._bind(node)
+            case ast.OptionalMap():
+                return self._optional_map(node)
+            case _:
+                return _failing(f"`{self._text(node)}` cannot be evaluated", node.position)
+
+    def _text(self, node: Expr) -> str:
+        return self.checked.source.text[node.start : node.end]
+
+    def _reader(self, node: Expr) -> Reader | None:
+        return reader(self.types[node.id], self.environment)
+
+    def _object(self, node: Expr) -> ObjectType | None:
+        return self.environment.types.get(self.types[node.id].name)
+
+    # names
+
+    def _variable(self, name: str, node: Expr) -> Step:
+        read = self._reader(node)
+        position = node.position
+
+        def variable(frame: Frame) -> object:
+            frame.cost += 1
+            value = frame.bindings.get(name, _MISSING)
+            if value is _MISSING:
+                raise EvaluationError(f"no value for variable `{name}`", offset=position)
+            if read is None:
+                return value
+            try:
+                return read(value)
+            except EvaluationError as error:
+                raise error.at(position) from None
+
+        return variable
+
+    def _local(self, name: str) -> Step:
+        slot, lazy = self._scope[name]
+        if not lazy:
+
+            def local(frame: Frame) -> object:
+                frame.cost += 1
+                return frame.locals[slot]
+
+            return local
+
+        def lazy_local(frame: Frame) -> object:
+            frame.cost += 1
+            held = frame.locals[slot]
+            if isinstance(held, _Lazy | _Again):
+                held = held.evaluate(frame)
+                frame.locals[slot] = held
+            if type(held) is EvaluationError:
+                raise held
+            return held
+
+        return lazy_local
+
+    def _definition(self, name: str, node: Expr) -> Step:
+        checked = self.environment.definitions[name]
+        # Who decorates wants to see the definitions of this very evaluation; all others share them.
+        exact = exact_of(checked) if self._decorate is None else Exact(checked, decorate=self._decorate)
+        position = node.position
+
+        def definition(frame: Frame) -> object:
+            frame.cost += 1
+            held = frame.definitions.get(checked, _UNSET)
+            if held is _UNSET:
+                try:
+                    held = exact.within(frame)
+                except EvaluationError as error:
+                    if error.final:
+                        raise
+                    held = error
+                frame.definitions[checked] = held
+            if isinstance(held, EvaluationError):
+                # The place of the definition's own fault lies in another text: this one has the name.
+                raise EvaluationError(held.message, offset=position, reason=held.reason)
+            return held
+
+        return definition
+
+    # fields
+
+    def _select(self, node: ast.Select) -> Step:
+        operand = self.build(node.operand)
+        field, position, optional = node.field, node.position, node.optional
+        inner = self.types[node.operand.id]
+        if inner.name == "optional_type" and inner.parameters:
+            inner = inner.parameters[0]
+        declared = self.environment.types.get(inner.name)
+        absent = declared.absent if declared is not None else None
+        inner = self.types[node.id]
+        if inner.name == "optional_type" and inner.parameters and (optional or self._is_optional(node.operand)):
+            inner = inner.parameters[0]
+        read = reader(inner, self.environment)
+
+        def value_of(container: object) -> object:
+            """The field, or _MISSING."""
+            if type(container) is dict or isinstance(container, Mapping):
+                value = container.get(field, _MISSING)
+                if value is None and declared is not None:
+                    value = _MISSING
+                if value is _MISSING:
+                    return _MISSING if absent is None else absent
+                return value if read is None else read(value)
+            if type(container) is list:
+                raise EvaluationError("unsupported index type 'string' in list")
+            if container is None and declared is not None:
+                return _MISSING
+            raise EvaluationError(f"no such key: {field}")
+
+        base = self._base_cost(node.operand)
+
+        def select(frame: Frame) -> object:
+            container = operand(frame)
+            frame.cost += base
+            if container is NONE:
+                return NONE
+            try:
+                value = value_of(container.value if type(container) is Optional else container)
+            except EvaluationError as error:
+                raise error.at(position) from None
+            if optional or type(container) is Optional:
+                if value is _MISSING:
+                    return NONE
+                frame.cost += 1
+                return Optional(value)
+            frame.cost += 1
+            if value is _MISSING:
+                raise EvaluationError(f"no such key: {field}", offset=position)
+            return value
+
+        return select
+
+    def _is_optional(self, node: Expr) -> bool:
+        return self.types[node.id].name == "optional_type"
+
+    def _presence(self, node: ast.Select) -> Step:
+        operand = self.build(node.operand)
+        field, position = node.field, node.position
+        declared = self._object(node.operand) is not None
+        lenient = self.environment.has_on_scalars
+        base = self._base_cost(node.operand)
+
+        def presence(frame: Frame) -> object:
+            container = operand(frame)
+            frame.cost += base
+            if type(container) is Optional:
+                if container is NONE:
+                    return False
+                container = container.value
+            if type(container) is dict or isinstance(container, Mapping):
+                try:
+                    value = container.get(field, _MISSING)
+                except EvaluationError as error:
+                    raise error.at(position) from None
+                return value is not _MISSING and not (declared and value is None)
+            if type(container) is list:
+                raise EvaluationError("unsupported index type 'string' in list", offset=position)
+            if lenient or (container is None and declared):
+                return False
+            raise EvaluationError(f"invalid type for field selection: {text_of(container)}", offset=position)
+
+        return presence
+
+    def _index(self, node: ast.Call, *, optional: bool) -> Step:
+        operand, key_step = (self.build(each) for each in node.args)
+        position = node.position
+        declared = self._object(node.args[0])
+        absent = declared.absent if declared is not None else None
+        inner = self.types[node.id]
+        if inner.name == "optional_type" and inner.parameters and (optional or self._is_optional(node.args[0])):
+            inner = inner.parameters[0]
+        read = reader(inner, self.environment)
+
+        def value_of(container: object, key: object) -> object:
+            if declared is not None:
+                value = find(container, key, _MISSING) if is_map(container) else _MISSING  # type: ignore[arg-type]
+                if value is None or value is _MISSING:
+                    if absent is not None:
+                        return absent
+                    raise EvaluationError(f"no such key: {text_of(key)}")
+            else:
+                value = index(container, key)
+            return value if read is None else read(value)
+
+        def softly(container: object, key: object) -> object:
+            """The element as an optional: only absence is none, another fault stays a fault."""
+            if type(container) is list:
+                if isinstance(key, bool) or not isinstance(key, int | float):
+                    raise no_overload()
+                if float(key).is_integer() and not 0 <= key < len(container):
+                    return NONE
+            elif is_map(container):
+                if find(container, key, _MISSING) is _MISSING:  # type: ignore[arg-type]
+                    return NONE
+            elif container is not None or declared is None:
+                raise no_overload()
+            return Optional(value_of(container, key))
+
+        # cel-go resolves a key that is read while it takes the step, and counts no step for where the reading begins.
+        base = self._base_cost(node.args[0]) - self._is_read(node.args[1])
+
+        def at(frame: Frame) -> object:
+            container = operand(frame)
+            key = key_step(frame)
+            frame.cost += base
+            if container is NONE:
+                return NONE
+            try:
+                if optional or type(container) is Optional:
+                    found = softly(container.value if type(container) is Optional else container, key)
+                    frame.cost += found is not NONE
+                    return found
+                frame.cost += 1
+                return value_of(container, key)
+            except EvaluationError as error:
+                raise error.at(position) from None
+
+        return at
+
+    # calls
+
+    def _call(self, node: ast.Call) -> Step:
+        match node.function:
+            case "_&&_":
+                return self._logic(node, decisive=False)
+            case "_||_":
+                return self._logic(node, decisive=True)
+            case "_?_:_":
+                return self._conditional(node)
+            case "_[_]":
+                return self._index(node, optional=False)
+            case "_[?_]":
+                return self._index(node, optional=True)
+            case _:
+                return self._function(node)
+
+    def _logic(self, node: ast.Call, *, decisive: bool) -> Step:
+        left_node, right_node = node.args
+        left, right = self.build(left_node), self.build(right_node)
+        position = node.position
+
+        def operand(step: Step, frame: Frame) -> object:
+            try:
+                value = step(frame)
+            except EvaluationError as error:
+                if error.final:
+                    raise
+                return error
+            return value if type(value) is bool else no_overload().at(position)
+
+        def logic(frame: Frame) -> object:
+            first = operand(left, frame)
+            if first is decisive:
+                return decisive
+            second = operand(right, frame)
+            if second is decisive:
+                return decisive
+            if type(first) is not bool:
+                raise first  # type: ignore[misc]
+            if type(second) is not bool:
+                raise second  # type: ignore[misc]
+            return second
+
+        return logic
+
+    def _conditional(self, node: ast.Call) -> Step:
+        condition, then, otherwise = (self.build(each) for each in node.args)
+        # cel-go counts no step for the variable at which a branch begins that only reads.
+        then_less, otherwise_less = (1 if self._only_reads(each) else 0 for each in node.args[1:])
+        position = node.position
+
+        def conditional(frame: Frame) -> object:
+            chosen = condition(frame)
+            if chosen is True:
+                frame.cost -= then_less
+                return then(frame)
+            if chosen is False:
+                frame.cost -= otherwise_less
+                return otherwise(frame)
+            raise no_overload().at(position)
+
+        return conditional
+
+    def _is_read(self, node: Expr) -> bool:
+        """Whether a node is a variable, a field, or an element."""
+        if isinstance(self.references.get(node.id), VariableReference | LocalReference | DefinitionReference):
+            return True
+        if isinstance(node, ast.Select):
+            return not node.test
+        return isinstance(node, ast.Call) and node.function in {"_[_]", "_[?_]"}
+
+    def _only_reads(self, node: Expr) -> bool:
+        """Whether a node is a variable, or what is read of one or of a computed value."""
+        while True:
+            if isinstance(self.references.get(node.id), VariableReference | LocalReference | DefinitionReference):
+                return True
+            if isinstance(node, ast.Select) and not node.test:
+                node = node.operand
+            elif isinstance(node, ast.Call) and node.function in {"_[_]", "_[?_]"}:
+                node = node.args[0]
+            else:
+                return False
+
+    def _function(self, node: ast.Call) -> Step:
+        reference = self.references.get(node.id)
+        position = node.position
+        if not isinstance(reference, CallReference):
+            return _failing("no such overload", position)
+        arguments_nodes = node.args if node.target is None or reference.qualified else (node.target, *node.args)
+        lazy = _LAZY.get(reference.overloads[0].id)
+        if lazy is not None:
+            return lazy(self, arguments_nodes, position)
+        steps = tuple(self.build(each) for each in arguments_nodes)
+        overloads, objects = reference.overloads, self.environment.types
+        declared = list_field(self.checked, node)
+        special = None if declared is None else _LISTED[reference.function](declared)
+        priced = _COSTS.get(reference.function)
+        only = overloads[0] if len(overloads) == 1 and self._certain(arguments_nodes, overloads[0]) else None
+        if len(overloads) > 1 and reference.function in _PRICED_BY_OVERLOAD:
+            priced = _one
+        # cel-go joins lists lazily, and does not count what joining values of unknown types costs.
+        joins = reference.function == "_+_" and (len(overloads) > 1 or any(each.id == "add_list" for each in overloads))
+        free = self._folded(node) or (node.function == "@in" and self._folded_list(arguments_nodes[1]))
+        walks = special is not None or any(each.walk not in _SHALLOW for each in overloads)
+        if walks and reference.function in _PAIRED and not self._may_be_large(reference.function, arguments_nodes):
+            walks = False
+        compares = reference.function in _EQUALITY  # and what a text costs is counted
+        builds = joins or any(each.result.name in _BUILT for each in overloads)
+        unpriced = priced is _one
+
+        def call(frame: Frame) -> object:
+            try:
+                arguments = tuple([step(frame) for step in steps])
+            except EvaluationError:
+                frame.cost += 1
+                raise
+            try:
+                overload = only if only is not None else choose(overloads, arguments, objects)
+                if not free:
+                    frame.charge(call_cost(overload, arguments) if priced is None else priced(arguments))
+                if walks and not (compares and arguments[0].__class__ in _ATOMS):
+                    walk = overload.walk if special is None else _listed_walk
+                    if walk is not None:
+                        frame.turn(walk(*arguments))
+                elif unpriced:
+                    frame.turn(sum(map(result_size, arguments)))
+                value = overload.evaluate(*arguments) if special is None else special(*arguments)
+                if builds:
+                    frame.turn(size_of(value) if joins else result_size(value))
+            except EvaluationError as error:
+                raise error.at(position) from None
+            except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError):
+                # A list(int) that came from a malformed object may hold anything.
+                raise no_overload().at(position) from None
+            return value
+
+        return call
+
+    def _may_be_large(self, function: str, nodes: tuple[Expr, ...]) -> bool:
+        """Whether comparing two values, or one with what a list holds, may take longer than what it costs."""
+        if function == "@in":
+            return self.types[nodes[0].id].name not in PLAIN and not self._folded_list(nodes[1])
+        return all(self.types[each.id].name not in PLAIN for each in nodes)
+
+    def _folded(self, node: Expr) -> bool:
+        """Whether Kubernetes computes a node when it builds the program, so that it costs nothing at run time."""
+        match node:
+            case ast.Literal():
+                return True
+            case ast.ListLiteral():
+                return not node.optional and all(map(self._folded, node.elements))
+            case ast.MapLiteral():
+                return all(
+                    not each.optional and self._folded(each.key) and self._folded(each.value) for each in node.entries
+                )
+            case ast.Call(target=None) if node.function in FOLDED:
+                return all(map(self._folded, node.args))
+            case _:
+                return isinstance(self.references.get(node.id), TypeReference)
+
+    def _folded_list(self, node: Expr) -> bool:
+        return isinstance(node, ast.ListLiteral) and self._folded(node)
+
+    def _base_cost(self, node: Expr) -> int:
+        """Return what a chain of fields costs that does not begin at a variable."""
+        chain = isinstance(node, ast.Call) and node.function in {"_[_]", "_[?_]", "_?_:_"}
+        return 0 if chain or isinstance(node, ast.Select | ast.Ident) else 1
+
+    def _certain(self, nodes: tuple[Expr, ...], overload: Overload) -> bool:
+        """Whether the arguments' static types alone prove that the overload fits."""
+        for node, parameter in zip(nodes, overload.parameters, strict=True):
+            if parameter.variable or parameter.name == "dyn":
+                continue
+            known = self.types[node.id]
+            if known.name != parameter.name or known.variable:
+                return False
+        return True
+
+    # literals
+
+    def _list(self, node: ast.ListLiteral) -> Step:
+        cost = 0 if self._folded(node) else _LIST_COST
+        steps = tuple((self.build(each), number in node.optional) for number, each in enumerate(node.elements))
+        position = node.position
+
+        def build_list(frame: Frame) -> object:
+            frame.charge(cost)
+            items = []
+            for step, optional in steps:
+                value = step(frame)
+                if not optional:
+                    items.append(value)
+                elif type(value) is not Optional:
+                    raise no_overload().at(position)
+                elif value is not NONE:
+                    items.append(value.value)
+            return items
+
+        return build_list
+
+    def _map(self, node: ast.MapLiteral) -> Step:
+        cost = 0 if self._folded(node) else _MAP_COST
+        steps = tuple(
+            (self.build(each.key), self.build(each.value), each.optional, each.key.position, each.position)
+            for each in node.entries
+        )
+
+        doubles = self.environment.double_keys
+
+        def build_map(frame: Frame) -> object:
+            frame.charge(cost)
+            entries: dict[object, object] = {}
+            for key_step, value_step, optional, key_position, position in steps:
+                try:
+                    key = key_of(key_step(frame), doubles=doubles)
+                except EvaluationError as error:
+                    raise error.at(key_position) from None
+                value = value_step(frame)
+                if optional:
+                    if type(value) is not Optional:
+                        raise no_overload().at(position)
+                    if value is NONE:
+                        continue
+                    value = value.value
+                if key in entries:
+                    raise EvaluationError(
+                        f"insert failed: key {text_of(key_value(key))} already exists", offset=key_position,
+                    )
+                entries[key] = value
+            return entries
+
+        return build_map
+
+    # loops
+
+    def _bound(self, name: str | None, *, lazy: bool = False) -> int:
+        slot = self.slots
+        self.slots += 1
+        if name is not None:
+            self._scope[name] = (slot, lazy)
+        return slot
+
+    def _comprehension(self, node: ast.Comprehension) -> Step:  # noqa: C901 - one closure per macro over shared variables
+        items, first_reader, second_reader = self._range(node)
+        outer = dict(self._scope)
+        first = self._bound(node.variable)
+        second = self._bound(node.variable2) if node.variable2 is not None else None
+        predicate = None if node.predicate is None else self.build(node.predicate)
+        transform = None
+        if node.transform is not None and node.macro is not Macro.TRANSFORM_MAP_ENTRY:
+            transform = self.build(node.transform)
+        entry = None
+        if node.macro is Macro.TRANSFORM_MAP_ENTRY:
+            assert node.transform is not None
+            entry = self.build(node.transform)
+        self._scope = outer
+        position = node.position
+
+        at = node.range.position
+
+        def assign(frame: Frame, pair: tuple[object, object]) -> None:
+            """Set the loop's variables; an element of another kind than declared is an error of this turn only."""
+            value, other = pair
+            try:
+                frame.locals[first] = value if first_reader is None else first_reader(value)
+                if second is not None:
+                    frame.locals[second] = other if second_reader is None else second_reader(other)
+            except EvaluationError as error:
+                raise error.at(at) from None
+
+        def holds(frame: Frame) -> bool:
+            assert predicate is not None
+            value = predicate(frame)
+            if type(value) is not bool:
+                raise no_overload().at(position)
+            return value is True
+
+        match node.macro:
+            case Macro.ALL | Macro.EXISTS:
+                decisive = node.macro is Macro.EXISTS
+                per_item = 4 if decisive else 3
+
+                def quantifier(frame: Frame) -> object:
+                    failure: EvaluationError | None = None
+                    frame.cost += 1
+                    pairs = iter(items(frame))
+                    for pair in pairs:
+                        frame.charge(per_item)
+                        try:
+                            assign(frame, pair)
+                            if holds(frame) is decisive:
+                                if next(pairs, None) is not None:
+                                    frame.cost += per_item - 1  # the condition is asked once more
+                                return decisive
+                        except EvaluationError as error:
+                            if error.final:
+                                raise
+                            failure = failure or error
+                    if failure is not None:
+                        raise failure
+                    return not decisive
+
+                return quantifier
+            case Macro.EXISTS_ONE:
+
+                def exists_one(frame: Frame) -> object:
+                    count = 0
+                    frame.cost += 2
+                    for pair in items(frame):
+                        assign(frame, pair)
+                        if holds(frame):
+                            frame.charge(2)
+                            count += 1
+                        else:
+                            frame.turn()
+                    return count == 1
+
+                return exists_one
+            case Macro.FILTER:
+
+                def filter_(frame: Frame) -> object:
+                    result = []
+                    frame.cost += 1
+                    for pair in items(frame):
+                        assign(frame, pair)
+                        if holds(frame):
+                            frame.charge(13)
+                            result.append(frame.locals[first])
+                        else:
+                            frame.turn()
+                    return result
+
+                return filter_
+            case Macro.MAP | Macro.TRANSFORM_LIST:
+                assert transform is not None
+
+                def map_(frame: Frame) -> object:
+                    result = []
+                    frame.cost += 1
+                    for pair in items(frame):
+                        assign(frame, pair)
+                        if predicate is None or holds(frame):
+                            frame.charge(12)
+                            result.append(transform(frame))
+                        else:
+                            frame.turn()
+                    return result
+
+                return map_
+            case Macro.TRANSFORM_MAP:
+                assert transform is not None
+
+                def transform_map(frame: Frame) -> object:
+                    mapped: dict[object, object] = {}
+                    frame.cost += 1
+                    for pair in items(frame):
+                        assign(frame, pair)
+                        if predicate is None or holds(frame):
+                            frame.charge(3)
+                            mapped[key_of(frame.locals[first], doubles=True)] = transform(frame)
+                        else:
+                            frame.turn()
+                    return mapped
+
+                return transform_map
+            case Macro.TRANSFORM_MAP_ENTRY:
+                assert entry is not None
+
+                def transform_map_entry(frame: Frame) -> object:
+                    mapped: dict[object, object] = {}
+                    frame.cost += 1
+                    for pair in items(frame):
+                        assign(frame, pair)
+                        if predicate is not None and not holds(frame):
+                            frame.turn()
+                            continue
+                        frame.charge(2)
+                        new = entry(frame)
+                        if not is_map(new):
+                            raise no_overload().at(position)
+                        frame.turn(len(new))  # type: ignore[arg-type]
+                        for key, value in new.items():  # type: ignore[attr-defined]
+                            if key in mapped:
+                                raise EvaluationError(
+                                    f"insert failed: key {text_of(key_value(key))} already exists", offset=position,
+                                )
+                            mapped[key] = value
+                    return mapped
+
+                return transform_map_entry
+            case _:
+                assert transform is not None
+                return _sort_by(items, assign, first, transform, position)
+
+    def _range(
+        self, node: ast.Comprehension,
+    ) -> tuple[Callable[[Frame], Iterable[tuple[object, object]]], Reader | None, Reader | None]:
+        """Return what yields the values of both loop variables, unchecked, and what checks them."""
+        source = self.build(node.range)
+        position = node.range.position
+        two = node.variable2 is not None
+        declared = self.types[node.range.id]
+        element = key = None
+        if declared.name == "list" and declared.parameters:
+            element = reader(declared.parameters[0], self.environment)
+        elif declared.name == "map" and len(declared.parameters) == 2:
+            key = reader(declared.parameters[0], self.environment)
+            element = reader(declared.parameters[1], self.environment)
+        readers = (element, None) if declared.name == "list" and not two else (key, element)
+
+        def pairs(frame: Frame) -> Iterable[tuple[object, object]]:
+            container = source(frame)
+            if type(container) is list:
+                items: list[object] = container
+                return enumerate(items) if two else ((each, None) for each in items)
+            if is_map(container):
+                mapping: Mapping[object, object] = container  # type: ignore[assignment]
+                if two:
+                    return ((key_value(each), mapping[each]) for each in mapping)
+                return ((key_value(each), None) for each in mapping)
+            raise no_overload().at(position)
+
+        return pairs, readers[0], readers[1]
+
+    def _bind(self, node: ast.Bind) -> Step:
+        init = self.build(node.init)
+        outer = dict(self._scope)
+        slot = self._bound(node.variable, lazy=True)
+        body = self.build(node.body)
+        self._scope = outer
+        lazy = _Lazy(init)
+
+        def bind(frame: Frame) -> object:
+            frame.turn()
+            frame.locals[slot] = lazy
+            return body(frame)
+
+        return bind
+
+    def _optional_map(self, node: ast.OptionalMap) -> Step:
+        target = self.build(node.target)
+        outer = dict(self._scope)
+        slot = self._bound(node.variable, lazy=True)
+        body = self.build(node.body)
+        self._scope = outer
+        position, flat = node.position, node.flat
+
+        def optional_map(frame: Frame) -> object:
+            before = frame.cost
+            held = target(frame)
+            again = frame.cost - before
+            frame.charge(1)
+            if type(held) is not Optional:
+                raise no_overload().at(position)
+            if held is NONE:
+                frame.charge(1)
+                return NONE
+            # The macro's expansion evaluates its target once more, where the variable is read.
+            frame.locals[slot] = _Again(held.value, again + 1)
+            value = body(frame)
+            if not flat:
+                frame.charge(1)
+                return Optional(value)
+            if type(value) is not Optional:
+                raise no_overload().at(position)
+            return value
+
+        return optional_map
+
+
+class _Lazy:
+    """An initial value that nobody has asked for yet."""
+
+    __slots__ = ("_step",)
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+
+    def evaluate(self, frame: Frame) -> object:
+        """Return the value, or the error in its place."""
+        try:
+            return self._step(frame)
+        except EvaluationError as error:
+            if error.final:
+                raise
+            return error
+
+
+class _Again:
+    """A value that is known, and what it costs to compute it a second time."""
+
+    __slots__ = ("_units", "_value")
+
+    def __init__(self, value: object, units: int) -> None:
+        self._value = value
+        self._units = units
+
+    def evaluate(self, frame: Frame) -> object:
+        """Return the value; charge for it."""
+        frame.charge(self._units)
+        return self._value
+
+
+def _sort_by(
+    items: Callable[[Frame], Iterable[tuple[object, object]]], assign: Callable[[Frame, tuple[object, object]], None],
+    slot: int, transform: Step, position: int,
+) -> Step:
+    def sort_by(frame: Frame) -> object:
+        keyed: list[tuple[object, object]] = []
+        frame.cost += 3
+        for pair in items(frame):
+            assign(frame, pair)
+            frame.charge(12)
+            keyed.append((transform(frame), frame.locals[slot]))
+        factor = 2.1 if keyed and type(keyed[0][0]) in {str, bytes} else 2.0
+        frame.charge(_LIST_COST + 1 + int(len(keyed) ** 2 * factor))
+        frame.turn(ordering([key for key, _ in keyed]))
+        try:
+            for (left, _), (right, _) in itertools.pairwise(keyed):
+                if type(left) is not right.__class__:
+                    raise no_overload()
+            order = functools.cmp_to_key(compare)
+            keyed.sort(key=lambda pair: order(pair[0]))
+        except EvaluationError as error:
+            raise error.at(position) from None
+        return [value for _, value in keyed]
+
+    return sort_by
+
+
+def _failing(message: str, position: int) -> Step:
+    def fail(_: Frame) -> object:
+        raise EvaluationError(message, offset=position)
+
+    return fail
+
+
+def _or_value(builder: _Builder, nodes: tuple[Expr, ...], position: int) -> Step:
+    target, default = (builder.build(each) for each in nodes)
+
+    def or_value(frame: Frame) -> object:
+        held = target(frame)
+        if type(held) is not Optional:
+            raise no_overload().at(position)
+        return default(frame) if held is NONE else held.value
+
+    return or_value
+
+
+def _or(builder: _Builder, nodes: tuple[Expr, ...], position: int) -> Step:
+    target, other = (builder.build(each) for each in nodes)
+
+    def or_(frame: Frame) -> object:
+        held = target(frame)
+        if held is NONE:
+            held = other(frame)
+        if type(held) is not Optional:
+            raise no_overload().at(position)
+        return held
+
+    return or_
+
+
+_LAZY: Final[dict[str, Callable[[_Builder, tuple[Expr, ...], int], Step]]] = {
+    "optional_orValue_value": _or_value, "optional_or_optional": _or,
+}
+"""Functions that do not evaluate an argument which they do not need."""
+
+
+def list_field(checked: Checked, node: ast.Call) -> Field | None:
+    """Return the declaration of the left operand of `==`, `!=` or `+` if it is a field that holds a set or a map."""
+    if node.function not in _LISTED or not node.args:
+        return None
+    left = node.args[0]
+    if not isinstance(left, ast.Select) or left.test or checked.references.get(left.id) is not None:
+        return None
+    operand = checked.types[left.operand.id]
+    if operand.name == "optional_type" and operand.parameters:
+        operand = operand.parameters[0]
+    declared = checked.environment.types.get(operand.name)
+    field = None if declared is None else declared.fields.get(left.field)
+    return field if field is not None and field.list_type in {"set", "map"} else None
+
+
+def _same(field: Field) -> Callable[[object, object], bool]:
+    keys = field.list_keys if field.list_type == "map" else ()
+
+    def same(one: object, other: object) -> bool:
+        """Whether two elements stand for the same: by their keys, or as a whole."""
+        if not keys:
+            return equal(one, other)
+        if not is_map(one) or not is_map(other):
+            return False
+        return all(equal(one.get(key), other.get(key)) for key in keys)  # type: ignore[attr-defined]
+
+    return same
+
+
+def _equal_listed(left: object, right: object) -> bool:
+    if type(left) is not list or type(right) is not list:
+        return equal(left, right)
+    # Neither holds an element twice.
+    return len(left) == len(right) and all(any(equal(one, other) for other in right) for one in left)
+
+
+def _listed_walk(left: object, right: object) -> int:
+    if type(left) is not list or type(right) is not list:
+        return comparison(left, right)
+    return product(left, right)
+
+
+def _merged_listed(field: Field) -> Callable[..., object]:
+    same = _same(field)
+
+    def evaluate(left: list[object], right: list[object]) -> list[object]:
+        """Return the left elements, those of the right that stand for the same in their places, then the others."""
+        merged = list(left)
+        for each in right:
+            at = next((place for place, other in enumerate(left) if same(other, each)), None)
+            if at is None:
+                merged.append(each)
+            else:
+                merged[at] = each
+        return merged
+
+    return evaluate
+
+
+_LISTED: Final[dict[str, Callable[[Field], Callable[..., object]]]] = {
+    "_==_": lambda _: _equal_listed,
+    "_!=_": lambda _: lambda left, right: not _equal_listed(left, right),
+    "_+_": _merged_listed,
+}
+"""Operators that lists which are sets or maps have their own meaning for (Kubernetes' list types)."""
+
+
+def literal_value(node: ast.Literal) -> object:
+    """Return the value of a literal."""
+    if node.unsigned:
+        return Uint(node.value)  # type: ignore[arg-type]
+    return node.value
+
+
+def is_constant(node: Expr) -> bool:
+    """Whether a node is a literal, or a list or map of literals."""
+    match node:
+        case ast.Literal():
+            return True
+        case ast.ListLiteral():
+            return not node.optional and all(map(is_constant, node.elements))
+        case ast.MapLiteral():
+            return all(not each.optional and is_constant(each.key) and is_constant(each.value) for each in node.entries)
+        case _:
+            return False
+
+
+def exact_of(checked: Checked) -> Exact:
+    """Return the exact evaluator of a checked expression; kept, as definitions are shared by many expressions."""
+    found = checked.plans.get(Exact)
+    if not isinstance(found, Exact):
+        found = checked.plans[Exact] = Exact(checked)
+    return found

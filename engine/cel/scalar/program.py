@@ -1,0 +1,171 @@
+"""An expression that can be run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+from koordpolicy.engine.source import Source
+
+from ..check.checked_ast import Checked, DefinitionReference, VariableReference
+from ..check.checker import check
+from ..check.environment import Environment
+from ..check.types import Type
+from ..syntax.ast import Comprehension, Expr, Literal, children
+from ..syntax.parser import parse
+
+if TYPE_CHECKING:
+    from ..vector.frame import Column, Frame, Rows
+    from .budget import Meter
+    from .interpreter import Exact
+
+
+class ByColumn(Protocol):
+    """What answers for all rows of a frame at once."""
+
+    def column(self, frame: Frame, rows: Rows | None = None) -> Column:
+        """Return the values of all rows, or of `rows`; see `columns.evaluate`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Program:
+    """A checked expression and the ways to evaluate it. Immutable; may be called from any thread.
+
+    Nothing is compiled before the first call, so that who only checks expressions does not pay for it.
+    """
+
+    checked: Checked
+
+    @staticmethod
+    def of(checked: Checked) -> Program:
+        """Return the program of a checked expression."""
+        return Program(checked)
+
+    @property
+    def source(self) -> Source:
+        """The expression's text."""
+        return self.checked.source
+
+    @property
+    def type(self) -> Type:
+        """The type of its value."""
+        return self.checked.type
+
+    @cached_property
+    def variables(self) -> tuple[str, ...]:
+        """The environment's variables that it reads, definitions included, in the environment's order."""
+        read = _variables_of(self.checked)
+        return tuple(name for name in self.checked.environment.variables if name in read)
+
+    @cached_property
+    def call(self) -> Callable[..., object]:
+        """The function of `variables`, positional, that returns the value or raises `EvaluationError`.
+
+        It is bounded: an evaluation beyond the environment's cost limit is an error with the reason `CostLimit`.
+        """
+        from .codegen import RefusedError, emit  # noqa: PLC0415 - who only checks does not pay for evaluators
+
+        names, evaluate, limit = self.variables, self._exact.evaluate, self.checked.environment.limits.cost
+        meter = self.meter
+
+        def exactly(*values: object) -> object:
+            return evaluate(dict(zip(names, values, strict=True)), limit, meter)[0]
+
+        try:
+            return emit(self.checked, names, exactly, meter)
+        except RefusedError:
+            return exactly
+
+    @cached_property
+    def meter(self) -> Meter:
+        """What its evaluations have spent so far; see `budget`."""
+        from .budget import Meter  # noqa: PLC0415 - as above
+
+        return Meter()
+
+    @cached_property
+    def _exact(self) -> Exact:
+        from .interpreter import exact_of  # noqa: PLC0415
+
+        return exact_of(self.checked)
+
+    @cached_property
+    def plan(self) -> ByColumn:
+        """How it answers for many rows at once; see `columns`."""
+        from ..vector.plan import ColumnPlan  # noqa: PLC0415 - who only checks does not wait for numpy
+
+        return ColumnPlan.of(self)
+
+    def evaluate(self, bindings: Mapping[str, object]) -> object:
+        """Return the value for variables by name; others than those that it reads are ignored.
+
+        A variable without a value is an error where it is read.
+        """
+        try:
+            values = [bindings[name] for name in self.variables]
+        except KeyError:
+            return self.metered(bindings)[0]
+        return self.call(*values)
+
+    def metered(self, bindings: Mapping[str, object], limit: float | None = None) -> tuple[object, int]:
+        """Return value and cost in Kubernetes' units; `limit` defaults to the environment's.
+
+        Raises `EvaluationError`, of reason `CostLimit` where the limit is exceeded.
+        """
+        within = self.checked.environment.limits.cost if limit is None else limit
+        return self._exact.evaluate(bindings, within, self.meter)
+
+    def explain(self, bindings: Mapping[str, object]) -> tuple[tuple[Expr, str, object], ...]:
+        """Return node, text and value (or `EvaluationError`) of the sub-expressions that were evaluated.
+
+        They stand in source order, the whole expression first. Literals and what happens inside of loops are left out.
+        """
+        from .tracing import observe  # noqa: PLC0415
+
+        trace: dict[int, object] = {}
+
+        def note(owner: Checked, node: Expr, value: object) -> None:
+            if owner is self.checked:
+                trace[node.id] = value
+
+        observe(self.checked, bindings, note)
+        found: list[tuple[Expr, str, object]] = []
+        pending: list[Expr] = [self.checked.root]
+        while pending:
+            node = pending.pop()
+            if node.id in trace and not isinstance(node, Literal):
+                found.append((node, self.source.text[node.start : node.end], trace[node.id]))
+            # What a loop does in each of its turns has no one value.
+            below = (node.range,) if isinstance(node, Comprehension) else children(node)
+            pending.extend(reversed(below))
+        return tuple(sorted(found, key=lambda each: (each[0].start, -each[0].end)))
+
+
+def compile(source: Source | str, environment: Environment, *, expected: Type | None = None) -> Program:  # noqa: A001
+    """Return the program of a text: parsed, checked, and within the environment's limits.
+
+    Raises `PolicyError` with every problem found. `expected` is the type that the value must have.
+    """
+    whole = source if isinstance(source, Source) else Source("<expression>", source)
+    root = parse(whole, limits=environment.limits)
+    return Program(check(whole, root, environment, expected=expected))
+
+
+def _variables_of(checked: Checked) -> frozenset[str]:
+    names: set[str] = set()
+    seen = {checked}
+    pending = [checked]
+    while pending:
+        each = pending.pop()
+        for reference in each.references.values():
+            if isinstance(reference, VariableReference):
+                names.add(reference.name)
+            elif isinstance(reference, DefinitionReference):
+                definition = each.environment.definitions[reference.name]
+                if definition not in seen:
+                    seen.add(definition)
+                    pending.append(definition)
+    return frozenset(names)

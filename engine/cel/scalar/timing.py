@@ -1,0 +1,63 @@
+"""Programs that measure themselves: how often they were asked, about how many rows, and how long that took.
+
+As with `observed`, a timed program is another object in the place of the plain one: nobody else pays for a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ..vector.frame import Column, Frame, Rows
+from .program import ByColumn, Program
+
+
+@dataclass(slots=True)
+class Spent:
+    """What one program has spent. `rows` are those it was asked about, also where one answer served for many."""
+
+    calls: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+
+    def add(self, rows: int, seconds: float) -> None:
+        """Count a call."""
+        self.calls += 1
+        self.rows += rows
+        self.seconds += seconds
+
+
+@dataclass(frozen=True, eq=False)
+class TimedProgram(Program):
+    """A program that answers as the plain one does; for one thread."""
+
+    timer: Callable[[], float] = field(repr=False)
+    spent: Spent = field(default_factory=Spent, repr=False)
+
+    def evaluate(self, bindings: Mapping[str, object]) -> object:
+        """Return the value; see `Program.evaluate`."""
+        begun = self.timer()
+        try:
+            return super().evaluate(bindings)
+        finally:
+            self.spent.add(1, self.timer() - begun)
+
+    @cached_property
+    def plan(self) -> ByColumn:
+        """How it answers for many rows at once."""
+        return _TimedPlan(self, super().plan)
+
+
+class _TimedPlan:
+    def __init__(self, program: TimedProgram, plain: ByColumn) -> None:
+        self._program = program
+        self._plain = plain
+
+    def column(self, frame: Frame, rows: Rows | None = None) -> Column:
+        """Return the values of all rows, or of `rows`."""
+        program = self._program
+        begun = program.timer()
+        column = self._plain.column(frame, rows)
+        program.spent.add(frame.size if rows is None else len(rows), program.timer() - begun)
+        return column

@@ -1,0 +1,204 @@
+"""Values of rows as columns: numbers as arrays, everything else as codes of what is equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..check.checked_ast import Path
+from ..scalar.values import EvaluationError
+from .frame import Codes, Numbers, Rows
+
+_INT64_MIN = -(2**63)
+_INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Stands for a value that is not there: after how many steps of the path the walk ended, and at what.
+
+    -1 steps are those of a variable that has no value itself.
+    """
+
+    depth: int
+    found: Hashable = None
+
+
+def value_at(value: object, keys: Sequence[str]) -> object:
+    """Return what stands below `value` under these keys, or `Absent`."""
+    for depth, key in enumerate(keys):
+        if not isinstance(value, Mapping):
+            return Absent(depth, (key_of(value),))
+        try:
+            if key not in value:
+                return Absent(depth)
+            value = value[key]
+        except EvaluationError as error:
+            return Absent(depth, (error.message, error.reason))
+    return value
+
+
+def key_of(value: object) -> Hashable:
+    """Return a key that only values get that no expression can tell apart."""
+    # Python calls 1, 1.0 and True equal, CEL does not; maps that differ in order differ when they are walked through.
+    if value.__class__ is str:
+        return value
+    if isinstance(value, Absent):
+        return value
+    if value is None or value.__class__ is bool or value.__class__ is int:
+        return value.__class__, value
+    return value.__class__, repr(value)
+
+
+def is_number(value: object) -> bool:
+    """Whether a numeric column can hold the value: an int of 64 bits, or a double; not a bool."""
+    kind = value.__class__
+    return kind is float or (kind is int and _INT64_MIN <= value <= _INT64_MAX)  # type: ignore[operator]
+
+
+class NumberColumn:
+    """A numeric column that follows its rows. Rows whose value is of another kind than most are absent."""
+
+    __slots__ = ("_absent", "_bounds", "_kind", "_present", "_values")
+
+    def __init__(self, values: NDArray[np.int64] | NDArray[np.float64], present: NDArray[np.bool_]) -> None:
+        self._values = values
+        self._present = present
+        self._absent = len(present) - int(np.count_nonzero(present))
+        self._kind: type = int if values.dtype == np.int64 else float
+        self._bounds: tuple[int, int] | None = None
+        if self._kind is int and len(values):
+            self._bounds = int(values.min()), int(values.max())
+
+    @classmethod
+    def of(cls, values: Sequence[object]) -> NumberColumn | None:
+        """Return the values as a column; None where there are no numbers, or more of something else."""
+        ints = sum(1 for value in values if value.__class__ is int and is_number(value))
+        floats = sum(1 for value in values if value.__class__ is float)
+        absent = sum(1 for value in values if value.__class__ is Absent)
+        if ints + floats == 0 or 2 * (ints + floats) < len(values) - absent:
+            return None
+        kind = int if ints >= floats else float
+        present = np.array([value.__class__ is kind and is_number(value) for value in values], dtype=np.bool_)
+        filled = [value if has else 0 for value, has in zip(values, present.tolist(), strict=True)]
+        if kind is int:
+            return cls(np.array(filled, dtype=np.int64), present)
+        return cls(np.array(filled, dtype=np.float64), present)
+
+    def write(self, row: int, value: object) -> None:
+        """Rewrite one row."""
+        has = value.__class__ is self._kind and is_number(value)
+        if has != bool(self._present[row]):
+            self._absent += -1 if has else 1
+            self._present[row] = has
+        if has:
+            self._values[row] = value  # type: ignore[call-overload]
+            if self._bounds is not None:
+                low, high = self._bounds
+                self._bounds = min(low, int(value)), max(high, int(value))  # type: ignore[call-overload]
+
+    def copy(self) -> NumberColumn:
+        """Return a column that can be written without this one noticing."""
+        return NumberColumn(self._values.copy(), self._present.copy())
+
+    @property
+    def numbers(self) -> Numbers:
+        """The column as frames hand it out."""
+        return Numbers(self._values, self._present if self._absent else None, self._bounds)
+
+
+class CodeColumn:
+    """A dictionary-encoded column that follows its rows."""
+
+    __slots__ = ("_table", "_values")
+
+    def __init__(self, values: NDArray[np.int32], table: dict[Hashable, int]) -> None:
+        self._values = values
+        self._table = table
+
+    @classmethod
+    def of(cls, values: Iterable[object]) -> CodeColumn:
+        """Return the values as a column."""
+        table: dict[Hashable, int] = {}
+        codes = [table.setdefault(key_of(value), len(table)) for value in values]
+        return cls(np.array(codes, dtype=np.int32), table)
+
+    def write(self, row: int, value: object) -> None:
+        """Rewrite one row."""
+        self._values[row] = self._table.setdefault(key_of(value), len(self._table))
+
+    def copy(self) -> CodeColumn:
+        """Return a column that can be written without this one noticing."""
+        return CodeColumn(self._values.copy(), dict(self._table))
+
+    @property
+    def overgrown(self) -> bool:
+        """Whether so many values came and went that the codes should be made anew."""
+        return len(self._table) > 2 * len(self._values) + 64
+
+    @property
+    def codes(self) -> Codes:
+        """The column as frames hand it out."""
+        return Codes(self._values, len(self._table))
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A column (None: not numeric) and the stamp up to which it follows its rows."""
+
+    column: NumberColumn | CodeColumn | None
+    stamp: int
+
+
+class KeptPaths:
+    """The columns of paths that were read once, kept and brought up to date row by row."""
+
+    __slots__ = ("_codes", "_numbers")
+
+    def __init__(self) -> None:
+        self._numbers: dict[Path, _Kept] = {}
+        self._codes: dict[Path, _Kept] = {}
+
+    def numbers(
+        self, path: Path, size: int, value: Callable[[int], object], stamp: int, changed: Callable[[int], Rows | None],
+    ) -> NumberColumn | None:
+        """Return the numeric column of a path, None where it is none.
+
+        `value` reads a row; `stamp` is that of the path now, and `changed` says which rows changed since another.
+        """
+        kept = self._numbers.get(path)
+        if kept is None or not _follow(kept, value, stamp, changed):
+            kept = self._numbers[path] = _Kept(NumberColumn.of([value(row) for row in range(size)]), stamp)
+        assert not isinstance(kept.column, CodeColumn)
+        return kept.column
+
+    def codes(
+        self, path: Path, size: int, value: Callable[[int], object], stamp: int, changed: Callable[[int], Rows | None],
+    ) -> CodeColumn:
+        """Return the dictionary-encoded column of a path; arguments as for `numbers`."""
+        kept = self._codes.get(path)
+        if kept is None or not _follow(kept, value, stamp, changed):
+            kept = self._codes[path] = _Kept(CodeColumn.of(value(row) for row in range(size)), stamp)
+        assert isinstance(kept.column, CodeColumn)
+        return kept.column
+
+
+def _follow(
+    kept: _Kept, value: Callable[[int], object], stamp: int, changed: Callable[[int], Rows | None],
+) -> bool:
+    """Bring a kept column up to date; return False where it must be built anew."""
+    if kept.stamp == stamp:
+        return True
+    rows = changed(kept.stamp)
+    if rows is None:
+        return False
+    kept.stamp = stamp
+    column = kept.column
+    if column is None:
+        return not any(is_number(value(row)) for row in rows.tolist())
+    for row in rows.tolist():
+        column.write(row, value(row))
+    return not (isinstance(column, CodeColumn) and column.overgrown)

@@ -1,0 +1,107 @@
+"""Where an expression gets its values from when one pass answers for many rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..check.checked_ast import Path
+from ..scalar.values import EvaluationError
+
+Rows: TypeAlias = NDArray[np.intp]
+"""Row numbers, ascending."""
+
+
+class Numbers(NamedTuple):
+    """A numeric column that a frame keeps: int64 or float64 values, and which rows have one.
+
+    `present` is None where every row has a value. What stands in `values` for absent rows means nothing.
+    `bounds` are a lowest and a highest number between which everything in an int64 `values` lies; they need not be
+    met. They spare a search for overflows.
+    """
+
+    values: NDArray[np.int64] | NDArray[np.float64]
+    present: NDArray[np.bool_] | None = None
+    bounds: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """A dictionary-encoded column: rows with equal codes agree on everything at and below the path.
+
+    Codes are small ints from 0; `count` is one more than the largest in use. Absence has a code of its own.
+    """
+
+    values: NDArray[np.int32]
+    count: int
+
+
+class Frame(Protocol):
+    """One decision's input: some values for all rows, some per row, and the columns that are kept of the latter.
+
+    A frame never copies what it hands out: callers do not write into it.
+    """
+
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        ...
+
+    def value(self, name: str) -> object:
+        """Return a CONSTANT or DECISION variable's value."""
+        ...
+
+    def row_value(self, name: str, row: int) -> object:
+        """Return a ROW variable's value at a row, as plain data; raise `EvaluationError` where it has none."""
+        ...
+
+    def numbers(self, path: Path) -> Numbers | None:
+        """Return the numeric column at a path below a ROW variable, or None where no such column is kept."""
+        ...
+
+    def codes(self, path: Path) -> Codes:
+        """Return the dictionary-encoded column at a path below a ROW variable (computed once, then kept)."""
+        ...
+
+    def stamp(self, paths: frozenset[Path]) -> int:
+        """Return a number that grows whenever a row may have changed at one of the ROW paths."""
+        ...
+
+    def changed(self, paths: frozenset[Path], since: int) -> Rows | None:
+        """Return the rows that changed at one of the paths since that stamp; None if that is not known any more."""
+        ...
+
+    @property
+    def beneath(self) -> tuple[Frame, Rows] | None:
+        """For an overlay: the frame beneath it, with the same values, and the rows in which it differs; else None."""
+        ...
+
+    @property
+    def memo(self) -> dict[object, object]:
+        """What was computed for this one decision already."""
+        ...
+
+    def moment(self, rows: Rows | None) -> dict[object, object]:
+        """Return what was computed of these rows (the very array; None for all), whoever asked, as they are now."""
+        ...
+
+    @property
+    def kept(self) -> dict[object, object]:
+        """Results kept between decisions over the same rows; whoever keeps bounds what it keeps."""
+        ...
+
+
+class Column(NamedTuple):
+    """One value for each row that was asked about, and an error for the rows that have none.
+
+    `values` is of dtype bool, int64, float64 or object; what it holds for rows of `errors` means nothing.
+    """
+
+    values: NDArray[np.bool_] | NDArray[np.int64] | NDArray[np.float64] | NDArray[np.object_]
+    errors: Mapping[int, EvaluationError] = MappingProxyType({})
+    """By row of the frame."""

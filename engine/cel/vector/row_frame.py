@@ -1,0 +1,100 @@
+"""Rows that are plain mappings: pods, containers, the nodes of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from ..check.checked_ast import Path
+from ..scalar.values import EvaluationError
+from .encoding import Absent, CodeColumn, NumberColumn, value_at
+from .frame import Codes, Frame, Numbers, Rows
+
+_NO_ROWS: Rows = np.empty(0, dtype=np.intp)
+
+
+class RowFrame:
+    """A frame (see `frame.Frame`) over mappings from ROW variables to values; `values` are all other variables.
+
+    A variable's value may be an `EvaluationError`: then reading it is that error. Rows never change, so columns that
+    were made once stay good for as long as the frame lives.
+    """
+
+    __slots__ = ("_codes", "_numbers", "_rows", "_values", "kept", "memo")
+
+    def __init__(self, rows: Sequence[Mapping[str, object]], values: Mapping[str, object]) -> None:
+        self._rows = rows
+        self._values = values
+        self._numbers: dict[Path, NumberColumn | None] = {}
+        self._codes: dict[Path, CodeColumn] = {}
+        self.kept: dict[object, object] = {}
+        self.memo: dict[object, object] = {}
+
+    def with_values(self, values: Mapping[str, object]) -> RowFrame:
+        """Return a frame over the same rows, columns included, for another decision."""
+        twin = RowFrame(self._rows, values)
+        twin._numbers, twin._codes, twin.kept = self._numbers, self._codes, self.kept
+        return twin
+
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        return len(self._rows)
+
+    @property
+    def beneath(self) -> tuple[Frame, Rows] | None:
+        """No overlay, so nothing lies beneath."""
+        return None
+
+    def value(self, name: str) -> object:
+        """Return a CONSTANT or DECISION variable's value; raise KeyError where it is not given."""
+        return self._values[name]
+
+    def row_value(self, name: str, row: int) -> object:
+        """Return a ROW variable's value; raise `EvaluationError` where it has none, KeyError where it is not given."""
+        value = self._rows[row][name]
+        if isinstance(value, EvaluationError):
+            raise value
+        return value
+
+    def numbers(self, path: Path) -> Numbers | None:
+        """Return the numeric column at a path, or None where it holds no numbers."""
+        if path not in self._numbers:
+            read = self._reader(path)
+            self._numbers[path] = NumberColumn.of([read(row) for row in range(self.size)])
+        column = self._numbers[path]
+        return None if column is None else column.numbers
+
+    def codes(self, path: Path) -> Codes:
+        """Return the dictionary-encoded column at a path."""
+        column = self._codes.get(path)
+        if column is None:
+            read = self._reader(path)
+            column = self._codes[path] = CodeColumn.of(read(row) for row in range(self.size))
+        return column.codes
+
+    def moment(self, rows: Rows | None) -> dict[object, object]:  # noqa: ARG002 - for one decision there is `memo`
+        """Return a new dict: nothing is shared."""
+        return {}
+
+    def stamp(self, paths: frozenset[Path]) -> int:  # noqa: ARG002 - rows never change
+        """Return always the same number."""
+        return 0
+
+    def changed(self, paths: frozenset[Path], since: int) -> Rows | None:  # noqa: ARG002 - rows never change
+        """Return no rows."""
+        return _NO_ROWS
+
+    def _reader(self, path: Path) -> Callable[[int], object]:
+        name, keys = path[0], path[1:]
+
+        def read(row: int) -> object:
+            try:
+                return value_at(self.row_value(name, row), keys)
+            except EvaluationError as error:
+                return Absent(0, (error.message, error.reason))
+            except KeyError:
+                return Absent(-1)  # no variable, which is another error than no field of it
+
+        return read

@@ -1,0 +1,48 @@
+"""Which rows changed when: what lets results be kept between decisions and recomputed for a few rows only."""
+
+from __future__ import annotations
+
+import bisect
+
+import numpy as np
+
+from koordpolicy.engine.cel.vector.frame import Rows
+
+_LONGEST = 8_192
+NO_ROWS: Rows = np.empty(0, dtype=np.intp)
+
+
+class Log:
+    """The rows that changed in one respect, each under the version at which it did; old entries are forgotten."""
+
+    __slots__ = ("_floor", "_rows", "_versions", "last")
+
+    def __init__(self, version: int) -> None:
+        self._versions: list[int] = []
+        self._rows: list[int] = []
+        self._floor = version
+        self.last = version
+
+    def note(self, version: int, row: int) -> None:
+        """Take note that a row changed."""
+        self._versions.append(version)
+        self._rows.append(row)
+        self.last = version
+        if len(self._rows) > _LONGEST:
+            half = _LONGEST // 2
+            self._floor = self._versions[half - 1]
+            del self._versions[:half], self._rows[:half]
+
+    def forget(self, version: int) -> None:
+        """Take note that any row may have changed."""
+        self._versions.clear()
+        self._rows.clear()
+        self._floor = self.last = version
+
+    def since(self, version: int) -> Rows | None:
+        """Return the rows, ascending, that changed after a version; None where that is forgotten."""
+        if version >= self.last:
+            return NO_ROWS
+        if version < self._floor:
+            return None
+        return np.array(sorted(set(self._rows[bisect.bisect_right(self._versions, version):])), dtype=np.intp)

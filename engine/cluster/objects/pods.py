@@ -1,0 +1,521 @@
+"""A pod as scheduling sees it: its object, and the numbers that everybody needs of it, ready."""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from koordpolicy.engine.kubernetes.objects import LARGEST_AMOUNT, check_object, json_kind
+from koordpolicy.engine.kubernetes.quantity import Quantity
+from koordpolicy.engine.kubernetes.vocabulary import GPU, GPU_CORE, GPU_MEMORY_RATIO, GPU_SHARED, WHOLE_GPUS, classes_of
+
+_INT64_MAX: Final = 2**63 - 1
+_MOST_DEVICES: Final = 1_000_000
+WHOLE_DEVICE: Final = 1000
+"""One device, in thousandths."""
+
+SHARED_METADATA: Final = frozenset({
+    "labels", "annotations", "namespace", "ownerReferences", "generateName", "finalizers",
+})
+"""What a controller gives to all of its pods alike."""
+_WITHOUT_REFERENCES: Final = 2
+"""The version of the marshal format in which equal data are equal bytes, whichever parts of them are one object."""
+NONZERO: Final[Mapping[str, int]] = {"cpu": 100, "memory": 200 * 1024 * 1024}
+"""What a container counts in scores that does not say: milli-cores, bytes (Kubernetes' defaults)."""
+
+_NO_EXCESS: Final = (0,) * len(NONZERO)
+_ASSUMED: Final[Mapping[str, Quantity]] = {
+    name: Quantity.parse(f"{amount}m" if name == "cpu" else str(amount)) for name, amount in NONZERO.items()
+}
+_NOTHING: Final[Mapping[str, Quantity]] = {}
+_ZERO: Final = Quantity.parse("0")
+_RESIZE_PENDING: Final = "PodResizePending"
+_INFEASIBLE: Final = "Infeasible"
+_POD_LEVEL: Final = ("cpu", "memory")
+_PERCENTS: Final = (GPU_CORE, GPU, GPU_MEMORY_RATIO)
+_MILLI_ANNOTATION: Final = "alibabacloud.com/gpu-milli"
+_COUNT_ANNOTATION: Final = "alibabacloud.com/gpu-count"
+MODEL_ANNOTATION: Final = "alibabacloud.com/gpu-card-model"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+
+
+class ResourceList(dict[str, int]):
+    """Amounts by resource in canonical integers: cpu in milli-cores, all else in base units; what is absent reads 0."""
+
+    __slots__ = ()
+
+    def __missing__(self, _: str) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return dict.__repr__(self)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """How many devices a pod wants and how much of each.
+
+    `share` is in thousandths of one device, 1..1000; `models` are the acceptable ones, empty for any.
+    """
+
+    type: str
+    count: int
+    share: int
+    models: frozenset[str] = frozenset()
+    fault: str = ""
+    """Why no devices can be given like that; count and share are then what comes nearest."""
+
+    @property
+    def total(self) -> int:
+        """The whole request in thousandths."""
+        return self.count * self.share
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodInfo:
+    """A pod with what is derived of it. Equal only to itself: two versions of one pod share a key."""
+
+    key: str
+    """`namespace/name`."""
+    namespace: str
+    name: str
+    uid: str
+    object: Mapping[str, Any]
+    """The pod as the API server serves it."""
+    requests: ResourceList
+    """Effective requests by Kubernetes' rule: containers, sidecars, init containers, pod-level amounts, overhead.
+
+    Of a pod on a node, containers and sidecars that were resized in place count the most of what the spec says, what
+    they were allocated and what they have, or without the spec where the kubelet found the resize infeasible.
+    """
+    limits: ResourceList
+    priority: int
+    priority_band: str
+    """koord-prod, koord-mid, koord-batch, koord-free, or empty."""
+    qos_class: str
+    """LSE, LSR, LS, BE, SYSTEM, or empty."""
+    kubernetes_qos: str
+    """Guaranteed, Burstable or BestEffort."""
+    node_name: str
+    gpu: DeviceRequest | None
+    excess: tuple[int, ...]
+    """What `nonzero` has beyond the requests."""
+
+    @staticmethod
+    def of(pod: Mapping[str, Any]) -> PodInfo:
+        """Read a pod object.
+
+        Raises:
+            ValueError: something is missing or malformed; the message begins with the field's path.
+        """
+        if not isinstance(pod, Mapping):
+            raise ValueError(f"a pod must be an object, not {json_kind(pod)}")  # noqa: TRY004 - one kind of complaint
+        check_object(pod, "Pod")
+        metadata = mapping_at(pod, "metadata")
+        name = text_at(metadata, "name", "metadata")
+        if not name:
+            raise ValueError("`metadata.name` is missing")
+        namespace = text_at(metadata, "namespace", "metadata") or "default"
+        spec = mapping_at(pod, "spec")
+        if not objects_at(spec, "containers", "spec"):
+            raise ValueError("`spec.containers` is missing or empty: a pod has at least one container")
+        node_name = text_at(spec, "nodeName", "spec")
+        status = mapping_at(pod, "status", optional=True)
+        resized = _Resized.of(status) if node_name and status else None
+        requests, limits = _effective(spec, "requests", resized), _effective(spec, "limits", resized)
+        annotations = mapping_at(metadata, "annotations", "metadata", optional=True)
+        _check_placement(spec)
+        kubernetes_qos, qos, band = classes_of(pod)
+        return PodInfo(
+            key=f"{namespace}/{name}",
+            namespace=namespace,
+            name=name,
+            uid=text_at(metadata, "uid", "metadata"),
+            object=pod,
+            requests=requests,
+            limits=limits,
+            priority=spec.get("priority") or 0,
+            priority_band=band,
+            qos_class=qos,
+            kubernetes_qos=kubernetes_qos,
+            node_name=node_name,
+            gpu=_gpu_request(requests, annotations),
+            excess=_excess(spec, requests, resized),
+        )
+
+    @property
+    def nonzero(self) -> tuple[int, ...]:
+        """What it requests of the resources of `NONZERO` if containers that name no amount ask for that much.
+
+        Of a pod with pod-level requests that holds only for a resource that nothing of the pod names (NodeInfo's
+        NonZeroRequested).
+        """
+        requests = self.requests
+        return tuple([requests[name] + more for name, more in zip(NONZERO, self.excess, strict=True)])
+
+    def container_requests(self) -> Mapping[str, int]:
+        """Return what a pod that has no node requests by its containers and overhead alone, amounts of `NONZERO` added.
+
+        That is what the scorer of kube-scheduler's NodeResourcesFit counts, which reads no pod-level requests.
+        """
+        spec = self.object.get("spec") or {}
+        if not _pod_level(spec, "requests"):
+            return {**self.requests, **dict(zip(NONZERO, self.nonzero, strict=True))}
+        return _effective({**spec, "resources": None}, "requests", assumed=_ASSUMED)
+
+    def on(self, node_name: str) -> PodInfo:
+        """Return this pod, bound to a node (its object stays as it is)."""
+        return PodInfo(
+            self.key, self.namespace, self.name, self.uid, self.object, self.requests, self.limits, self.priority,
+            self.priority_band, self.qos_class, self.kubernetes_qos, node_name, self.gpu, self.excess,
+        )
+
+    def shape(self) -> bytes | None:
+        """Return what is equal for pods of one shape, as controllers make them: None for one that nothing is like.
+
+        It covers its spec, and of its metadata what a controller gives to all of its pods alike: labels, annotations,
+        owners, but neither name nor uid; of its status only what it requests in consequence of a resize in place.
+        """
+        metadata = self.object.get("metadata") or {}
+        shared = [(key, metadata[key]) for key in metadata if key in SHARED_METADATA]
+        try:
+            return marshal.dumps((
+                self.namespace, self.node_name, self.priority, self.priority_band, self.qos_class, self.kubernetes_qos,
+                tuple(self.requests.items()), tuple(self.limits.items()), self.excess, shared, self.object.get("spec"),
+            ), _WITHOUT_REFERENCES)
+        except ValueError:  # not plain data
+            return None
+
+    def unbound(self) -> PodInfo:
+        """Return this pod as it was before it had a node; its object names none either."""
+        spec = {key: value for key, value in self.object["spec"].items() if key != "nodeName"}
+        return PodInfo.of({**self.object, "spec": spec}) if self.node_name else self
+
+
+def mapping_at(parent: Mapping[str, Any], field: str, path: str = "", *, optional: bool = False) -> Mapping[str, Any]:
+    """Return an object field; an optional one that is absent or null reads as empty.
+
+    Raises:
+        ValueError: it is missing, or no object; the message names `path` and field.
+    """
+    value = parent.get(field)
+    if isinstance(value, Mapping):
+        return value
+    where = f"{path}.{field}" if path else field
+    if value is None:
+        if optional:
+            return {}
+        raise ValueError(f"`{where}` is missing")
+    raise ValueError(f"`{where}` must be an object, not {json_kind(value)}")
+
+
+def text_at(parent: Mapping[str, Any], field: str, path: str) -> str:
+    """Return a text field, empty where it is absent or null.
+
+    Raises:
+        ValueError: it is no text.
+    """
+    value = parent.get(field)
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    raise ValueError(f"`{path}.{field}` must be a text, not {json_kind(value)}")
+
+
+def objects_at(parent: Mapping[str, Any], field: str, path: str) -> list[Mapping[str, Any]]:
+    """Return a field that is a list of objects, empty where it is absent or null.
+
+    Raises:
+        ValueError: it is no list, or something in it is no object.
+    """
+    items = parent.get(field)
+    if items is None:
+        return []
+    if not isinstance(items, list):
+        raise ValueError(f"`{path}.{field}` must be a list, not {json_kind(items)}")  # noqa: TRY004 - one complaint
+    for index, item in enumerate(items):
+        if not isinstance(item, Mapping):
+            raise ValueError(f"`{path}.{field}[{index}]` must be an object, not {json_kind(item)}")  # noqa: TRY004
+    return items
+
+
+def resource_list(parent: Mapping[str, Any], field: str, path: str) -> ResourceList:
+    """Return the resource list at a field in canonical integers, rounded up; an absent one is empty.
+
+    Raises:
+        ValueError: it is no object of quantities; the message names the resource's path.
+    """
+    amounts = parent.get(field)
+    if not amounts and (amounts is None or isinstance(amounts, Mapping)):
+        return ResourceList()
+    return ResourceList({
+        name: canonical_amount(name, quantity, f"{path}.{field}.{name}")
+        for name, quantity in mapping_at(parent, field, path).items()
+    })
+
+
+def canonical_amount(name: str, quantity: object, path: str) -> int:
+    """Return a resource's amount as an integer: cpu in milli-cores, all else in base units, rounded up.
+
+    Amounts beyond `LARGEST_AMOUNT` count as that.
+
+    Raises:
+        ValueError: it is no quantity, or does not fit 64 bits; the message begins with `path`.
+    """
+    if quantity.__class__ is str:
+        amount = _amount_of_text(name == "cpu", quantity)
+        if amount is not None:
+            return amount
+    return _canonical(name, _quantity(quantity, path), path)
+
+
+@lru_cache(maxsize=65_536)
+def _amount_of_text(cpu: bool, text: str) -> int | None:
+    """Return the canonical amount, or None where there is something to complain about."""
+    try:
+        quantity = Quantity.parse(text)
+    except ValueError:
+        return None
+    amount = quantity.milli if cpu else quantity.value
+    return amount if -LARGEST_AMOUNT <= amount <= LARGEST_AMOUNT else None
+
+
+def _quantity(value: object, path: str) -> Quantity:
+    # The API server takes numbers too and serves them as texts; dumps and tests write them.
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise ValueError(f"`{path}` must be a quantity, not {json_kind(value)}")  # noqa: TRY004 - one complaint
+    try:
+        return Quantity.parse(value)
+    except ValueError as error:
+        raise ValueError(f"`{path}`: {error}") from None
+
+
+def _canonical(name: str, quantity: Quantity, path: str) -> int:
+    amount = quantity.milli if name == "cpu" else quantity.value
+    if not -_INT64_MAX <= amount <= _INT64_MAX:
+        raise ValueError(f"`{path}`: the amount does not fit into 64 bits")
+    return max(-LARGEST_AMOUNT, min(amount, LARGEST_AMOUNT))
+
+
+def _amounts(container: Mapping[str, Any], which: str, path: str) -> Iterator[tuple[str, Quantity]]:
+    resources = mapping_at(container, "resources", path, optional=True)
+    for name, quantity in mapping_at(resources, which, f"{path}.resources", optional=True).items():
+        where = f"{path}.resources.{which}.{name}"
+        yield name, _amount(quantity, where)
+
+
+def _amount(value: object, path: str) -> Quantity:
+    amount = _quantity(value, path)
+    if amount.sign < 0:
+        raise ValueError(f"`{path}` is `{value}`: it must not be negative")
+    return amount
+
+
+def _add(total: dict[str, Quantity], amounts: Mapping[str, Quantity]) -> None:
+    for name, quantity in amounts.items():
+        known = total.get(name)
+        total[name] = quantity if known is None else known + quantity
+
+
+def _raise_to(total: dict[str, Quantity], amounts: Mapping[str, Quantity]) -> None:
+    """Let each resource be at least that much."""
+    for name, quantity in amounts.items():
+        if name not in total or quantity > total[name]:
+            total[name] = quantity
+
+
+@dataclass(frozen=True, slots=True)
+class _Resized:
+    """What the status of a pod on a node says of its resources, where it says something."""
+
+    containers: Mapping[str, Mapping[str, Any]]
+    """The statuses of containers that say what they have, by name."""
+    pod: Mapping[str, Any]
+    """The pod's status, where it says what the pod as a whole has; else empty."""
+    infeasible: bool
+    """Whether the kubelet has refused the resize, so that the spec does not count."""
+
+    @staticmethod
+    def of(status: Mapping[str, Any]) -> _Resized | None:
+        """Return it, or None where the status says nothing of resources."""
+        containers = {
+            text_at(each, "name", "status"): each
+            for field in ("containerStatuses", "initContainerStatuses") if field in status
+            for each in objects_at(status, field, "status") if each.get("resources") is not None
+        }
+        pod = status if status.get("resources") is not None else {}
+        if not containers and not pod:
+            return None
+        pending = (each for each in objects_at(status, "conditions", "status") if each.get("type") == _RESIZE_PENDING)
+        return _Resized(containers, pod, next(pending, {}).get("reason") == _INFEASIBLE)
+
+    def container(
+        self, container: Mapping[str, Any], amounts: Mapping[str, Quantity], which: str,
+    ) -> Mapping[str, Quantity]:
+        """Return what a container counts whose spec says `amounts`."""
+        status = self.containers.get(container.get("name") or "")
+        path = f"status.containerStatuses[{container.get('name')}]"
+        return amounts if status is None else self._most(amounts, status, which, path)
+
+    def level(self, amounts: Mapping[str, Quantity], which: str) -> Mapping[str, Quantity]:
+        """Return what the pod counts as a whole whose spec says `amounts`; of these resources alone."""
+        if not self.pod:
+            return amounts
+        found = self._most(amounts, self.pod, which, "status")
+        return {name: found.get(name, _ZERO) for name in amounts}
+
+    def _most(
+        self, amounts: Mapping[str, Quantity], status: Mapping[str, Any], which: str, path: str,
+    ) -> Mapping[str, Quantity]:
+        most = {} if self.infeasible else dict(amounts)
+        _raise_to(most, dict(_amounts(status, which, path)))
+        if which == "requests":
+            allocated = mapping_at(status, "allocatedResources", path, optional=True)
+            path = f"{path}.allocatedResources"
+            _raise_to(most, {name: _amount(value, f"{path}.{name}") for name, value in allocated.items()})
+        return most
+
+
+def _effective(
+    spec: Mapping[str, Any], which: str, resized: _Resized | None = None, assumed: Mapping[str, Quantity] = _NOTHING,
+) -> ResourceList:
+    """Return a pod's effective requests or limits (component-helpers' `PodRequests`, `PodLimits`).
+
+    A container that names no amount of a resource of `assumed` counts that much.
+    """
+
+    def counted(container: Mapping[str, Any], path: str, *, stays: bool = True) -> dict[str, Quantity]:
+        amounts = dict(_amounts(container, which, path))
+        if resized is not None and stays:
+            amounts = dict(resized.container(container, amounts, which))
+        return {**assumed, **amounts} if assumed else amounts
+
+    total: dict[str, Quantity] = {}
+    for index, container in enumerate(spec["containers"]):
+        _add(total, counted(container, f"spec.containers[{index}]"))
+    sidecars: dict[str, Quantity] = {}
+    peak: dict[str, Quantity] = {}
+    for index, container in enumerate(objects_at(spec, "initContainers", "spec")):
+        stays = container.get("restartPolicy") == "Always"
+        amounts = counted(container, f"spec.initContainers[{index}]", stays=stays)
+        if stays:
+            _add(total, amounts)
+            _add(sidecars, amounts)
+            amounts = sidecars
+        else:
+            _add(amounts, sidecars)
+        _raise_to(peak, amounts)
+    _raise_to(total, peak)
+    level = _pod_level(spec, which)
+    if level:  # pod-level resources win over the sum of the containers
+        total |= level if resized is None else resized.level(level, which)
+    overhead = mapping_at(spec, "overhead", "spec", optional=True)
+    for name, value in overhead.items():
+        quantity = _quantity(value, f"spec.overhead.{name}")
+        # A limit that is not set stays unset: overhead alone limits nothing.
+        if which == "requests" or (name in total and total[name].sign):
+            _add(total, {name: quantity})
+    return ResourceList({
+        name: _canonical(name, quantity, f"spec.containers[*].resources.{which}.{name}")
+        for name, quantity in total.items()
+    })
+
+
+def _pod_level(spec: Mapping[str, Any], which: str) -> dict[str, Quantity]:
+    """Return the pod-level amounts that count, of those that a spec names."""
+    return {
+        name: quantity for name, quantity in _amounts(spec, which, "spec")
+        if name in _POD_LEVEL or name.startswith("hugepages-")
+    }
+
+
+def _excess(spec: Mapping[str, Any], requests: ResourceList, resized: _Resized | None) -> tuple[int, ...]:
+    assumed = _ASSUMED
+    if _pod_level(spec, "requests"):
+        assumed = {name: amount for name, amount in _ASSUMED.items() if name not in requests}
+    kinds = [kind for kind in ("containers", "initContainers") if spec.get(kind)]
+    if not assumed or (resized is None and all(_names_all(each) for kind in kinds for each in spec[kind])):
+        return _NO_EXCESS
+    filled = _effective(spec, "requests", resized, assumed)
+    return tuple([filled[name] - requests[name] for name in NONZERO])
+
+
+def _names_all(container: Mapping[str, Any]) -> bool:
+    named = (container.get("resources") or {}).get("requests") or {}
+    return all(name in named for name in NONZERO)
+
+
+def _check_placement(spec: Mapping[str, Any]) -> None:
+    """Look at what says where a pod may run, as the API server does: later readers take its shape for granted."""
+    if spec.get("affinity") is None:
+        return
+    affinity = mapping_at(spec, "affinity", "spec")
+    path = "spec.affinity.nodeAffinity"
+    on_nodes = mapping_at(affinity, "nodeAffinity", "spec.affinity", optional=True)
+    required = mapping_at(on_nodes, _REQUIRED, path, optional=True)
+    for index, term in enumerate(objects_at(required, "nodeSelectorTerms", f"{path}.{_REQUIRED}")):
+        _check_term(term, f"{path}.{_REQUIRED}.nodeSelectorTerms[{index}]")
+    for index, preferred in enumerate(objects_at(on_nodes, _PREFERRED, path)):
+        where = f"{path}.{_PREFERRED}[{index}]"
+        _check_term(mapping_at(preferred, "preference", where), f"{where}.preference")
+
+
+def _check_term(term: Mapping[str, Any], path: str) -> None:
+    for field in ("matchExpressions", "matchFields"):
+        for index, requirement in enumerate(objects_at(term, field, path)):
+            where = f"{path}.{field}[{index}]"
+            operator = text_at(requirement, "operator", where)
+            if operator not in _OPERATORS:
+                raise ValueError(f"`{where}.operator` is `{operator}`: write one of {', '.join(_OPERATORS)}")
+            values = requirement.get("values") or []
+            if operator in ("In", "NotIn") and not values:
+                raise ValueError(f"`{where}.values` is missing or empty: `{operator}` needs some")
+            if operator in ("Exists", "DoesNotExist") and values:
+                raise ValueError(f"`{where}.values` must be left out: `{operator}` takes none")
+
+
+def _gpu_request(requests: ResourceList, annotations: Mapping[str, Any]) -> DeviceRequest | None:
+    models = frozenset(
+        model.strip() for model in text_at(annotations, MODEL_ANNOTATION, "metadata.annotations").split("|")
+        if model.strip()
+    )
+    if _MILLI_ANNOTATION in annotations or _COUNT_ANNOTATION in annotations:
+        share = min(_number_annotation(annotations, _MILLI_ANNOTATION, WHOLE_DEVICE), WHOLE_DEVICE)
+        count = _number_annotation(annotations, _COUNT_ANNOTATION, 1)
+        return DeviceRequest("gpu", count, share, models) if count and share else None
+    for name in WHOLE_GPUS:
+        if requests[name] > 0:
+            return DeviceRequest("gpu", min(requests[name], _MOST_DEVICES), WHOLE_DEVICE, models)
+    for name in _PERCENTS:
+        if requests[name] > 0:
+            return _percent_request(name, requests[name], requests[GPU_SHARED], models)
+    return None
+
+
+def _percent_request(name: str, percent: int, shared: int, models: frozenset[str]) -> DeviceRequest:
+    """Return what a request in percent of one device means: above 100 whole devices, unless it says how many."""
+    count = min(shared or max(1, -(-percent // 100)), _MOST_DEVICES)
+    fault = ""
+    if percent % count or percent // count > 100 or (not shared and count > 1 and percent % 100):
+        fault = (
+            f"{percent} percent of `{name}` cannot be split into {count} equal devices: ask for at most 100, or for a"
+            " multiple of 100"
+        )
+    return DeviceRequest("gpu", count, min(WHOLE_DEVICE, -(-percent // count) * 10), models, fault)
+
+
+def _number_annotation(annotations: Mapping[str, Any], name: str, default: int) -> int:
+    text = text_at(annotations, name, "metadata.annotations")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise ValueError(f"`metadata.annotations.{name}`: `{text}` is not a count")
+    return int(text)

@@ -1,0 +1,49 @@
+"""A pod as expressions see it: the variables `pod`, `podInfo`, `requests` and `limits` (types: `framework.points`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from koordpolicy.engine.cel.check.checked_ast import Path
+
+from .objects.pods import SHARED_METADATA, PodInfo
+
+
+def pod_facts(pod: PodInfo) -> dict[str, Any]:
+    """Return the value of `podInfo`."""
+    gpu = pod.gpu
+    return {
+        "name": pod.name,
+        "namespace": pod.namespace,
+        "qosClass": pod.qos_class,
+        "kubernetesQoS": pod.kubernetes_qos,
+        "priority": pod.priority,
+        "priorityBand": pod.priority_band,
+        "requests": pod.requests,
+        "limits": pod.limits,
+        "gpuCount": gpu.count if gpu is not None else 0,
+        "gpuShare": gpu.share if gpu is not None else 0,
+        "gpuRequest": gpu.total if gpu is not None else 0,
+        "gpuModels": sorted(gpu.models) if gpu is not None else [],
+    }
+
+
+@lru_cache(maxsize=64)
+def pod_values(pod: PodInfo) -> Mapping[str, Any]:
+    """Return the variables that are about a pod, by name; many ask this of one pod, one after the other."""
+    return {"pod": pod.object, "podInfo": pod_facts(pod), "requests": pod.requests, "limits": pod.limits}
+
+
+def is_of_shape(path: Path) -> bool:
+    """Whether all pods of one `PodInfo.shape` have the same at a path of these variables."""
+    match path:
+        case ("requests" | "limits", *_) | ("pod", "spec", *_):
+            return True
+        case ("podInfo", name, *_):
+            return name != "name"
+        case ("pod", "metadata", name, *_):
+            return name in SHARED_METADATA
+        case _:
+            return False

@@ -1,0 +1,375 @@
+"""A live cluster through the official client: its objects are listed kind by kind, and pods are bound where asked for.
+
+The client finds the cluster and proves who asks (kubeconfig with its plugins, or the pod's service account); the
+objects are taken as the JSON that the server sends, since building the client's models takes several times as long and
+changes what expressions would see. Lists are cut into objects without decoding them: of a list that is read again, only
+what changed is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from koordpolicy.engine.source import PolicyError, Problem
+
+from ..kinds import Objects
+from .api_faults import Fault, of_configuration, of_exception, of_status
+from .listing import Listed, Undecoded
+
+_PAGE: Final = 500
+_TIMEOUT_S: Final = (5.0, 60.0)
+_RESTARTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Where objects of one kind are listed; `group` is empty for the core ones."""
+
+    kind: str
+    group: str
+    version: str
+    plural: str
+    required: bool = False
+    """Whether there is no deciding without it: if not, it is left out where the cluster has or shows none."""
+
+    @property
+    def api_version(self) -> str:
+        """As objects of this kind name it."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+RESOURCES: Final = (
+    Resource("Node", "", "v1", "nodes", required=True),
+    Resource("Pod", "", "v1", "pods", required=True),
+    Resource("Namespace", "", "v1", "namespaces"),
+    Resource("Service", "", "v1", "services"),
+    Resource("ReplicationController", "", "v1", "replicationcontrollers"),
+    Resource("ReplicaSet", "apps", "v1", "replicasets"),
+    Resource("StatefulSet", "apps", "v1", "statefulsets"),
+    Resource("PersistentVolume", "", "v1", "persistentvolumes"),
+    Resource("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims"),
+    Resource("StorageClass", "storage.k8s.io", "v1", "storageclasses"),
+    Resource("CSINode", "storage.k8s.io", "v1", "csinodes"),
+    Resource("CSIDriver", "storage.k8s.io", "v1", "csidrivers"),
+    Resource("CSIStorageCapacity", "storage.k8s.io", "v1", "csistoragecapacities"),
+    Resource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
+    Resource("PriorityClass", "scheduling.k8s.io", "v1", "priorityclasses"),
+    Resource("NodeMetric", "slo.koordinator.sh", "v1alpha1", "nodemetrics"),
+    Resource("NodeSLO", "slo.koordinator.sh", "v1alpha1", "nodeslos"),
+    Resource("Device", "scheduling.koordinator.sh", "v1alpha1", "devices"),
+    Resource("Reservation", "scheduling.koordinator.sh", "v1alpha1", "reservations"),
+    Resource("PodMigrationJob", "scheduling.koordinator.sh", "v1alpha1", "podmigrationjobs"),
+    Resource("PodGroup", "scheduling.sigs.k8s.io", "v1alpha1", "podgroups"),
+    Resource("ElasticQuota", "scheduling.sigs.k8s.io", "v1alpha1", "elasticquotas"),
+    Resource("NodeResourceTopology", "topology.node.k8s.io", "v1alpha1", "noderesourcetopologies"),
+)
+KINDS: Final = tuple(resource.kind for resource in RESOURCES)
+_BY_KIND: Final = {resource.kind: resource for resource in RESOURCES}
+_ABSENT: Final = "the cluster has no"
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Which pod is to be bound to which node."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+
+
+def load(
+    context: str | None,
+    *,
+    kinds: Sequence[str] = KINDS,
+    configuration_file: str | os.PathLike[str] | None = None,
+    note: Callable[[str], None] = lambda _: None,
+    page: int = _PAGE,
+) -> Objects:
+    """Return all objects of these kinds, in this order, each with its `apiVersion` and `kind`.
+
+    `context` is one of the kubeconfig's, None its current one (inside a pod without a kubeconfig: the cluster it runs
+    in). `page` objects are asked for at a time. Kinds that the cluster does not have, or does not let us list, are left
+    out, and one `note` says which; nodes and pods are not. The others are contained, with objects or without.
+    `metadata.managedFields` is dropped, as kubectl does.
+
+    Raises `PolicyError` if the configuration is wrong, the server cannot be reached, or refuses nodes or pods.
+    """
+    listed = list_kinds(context, kinds=kinds, configuration_file=configuration_file, page=page)
+    refuse_without_required(listed)
+    if listed.failed:
+        note(without(listed.failed))
+    return Objects.of(listed.decoded(), frozenset(kinds) - listed.failed.keys())
+
+
+def list_kinds(
+    context: str | None, *, kinds: Sequence[str] = KINDS, configuration_file: str | os.PathLike[str] | None = None,
+    page: int = _PAGE,
+) -> Listed:
+    """Return the objects of these kinds, not decoded yet, and why kinds could not be listed; see `load`.
+
+    Raises `PolicyError` if the configuration is wrong, or the server cannot be reached for any kind.
+    """
+    objects: list[Undecoded] = []
+    failed: dict[str, Problem] = {}
+    with _client(context, configuration_file) as client:
+        for kind in kinds:
+            resource = _BY_KIND[kind]
+            try:
+                objects += _listed(client, resource, page)
+            except _FaultError as error:
+                fault = error.fault
+                if fault.everywhere:
+                    raise PolicyError([Problem(fault.message, help=fault.help, code="cluster")]) from None
+                failed[kind] = Problem(fault.message, help=fault.help, code="cluster")
+    return Listed(objects, failed)
+
+
+def refuse_without_required(listed: Listed) -> None:
+    """Raise `PolicyError` where a kind is missing without which nothing can be decided."""
+    problems = [problem for kind, problem in listed.failed.items() if _BY_KIND[kind].required]
+    if problems:
+        raise PolicyError(problems[:1])
+
+
+def without(failed: Mapping[str, Problem]) -> str:
+    """Return one line about kinds that could not be listed."""
+    absent = [_BY_KIND[kind].plural for kind, problem in failed.items() if problem.message.startswith(_ABSENT)]
+    others = [problem.message for problem in failed.values() if not problem.message.startswith(_ABSENT)]
+    parts = ([f"{_ABSENT} {', '.join(absent)}"] if absent else []) + others
+    return f"{'; '.join(parts)}; going on without"
+
+
+def binder(
+    context: str | None, *, configuration_file: str | os.PathLike[str] | None = None,
+) -> Callable[[Binding], None]:
+    """Return what binds a pod to a node; it may be called by several threads at once, and raises `PolicyError`.
+
+    The pod must have the UID of the binding: another one of its name is left alone.
+    """
+    opened = contextlib.ExitStack()
+    client = opened.enter_context(_client(context, configuration_file))
+
+    def bind(binding: Binding) -> None:
+        body = {
+            "apiVersion": "v1", "kind": "Binding",
+            "metadata": {"name": binding.name, "namespace": binding.namespace, "uid": binding.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
+        }
+        core: Any = import_module("kubernetes.client").CoreV1Api(client)
+        try:
+            with _faults(client, "create", "pods/binding", f"{binding.namespace}/{binding.name}"):
+                core.create_namespaced_pod_binding(
+                    binding.name, binding.namespace, body, _preload_content=False, _request_timeout=_TIMEOUT_S)
+        except _FaultError as error:
+            raise PolicyError([Problem(error.fault.message, help=error.fault.help, code="cluster")]) from None
+
+    return bind
+
+
+class _FaultError(Exception):
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+@contextlib.contextmanager
+def _client(context: str | None, configuration_file: str | os.PathLike[str] | None) -> Iterator[Any]:
+    client: Any = import_module("kubernetes.client")  # half a second that only those pay who ask a cluster
+    config: Any = import_module("kubernetes.config")
+
+    default = os.environ.get("KUBECONFIG") or config.KUBE_CONFIG_DEFAULT_LOCATION
+    name = os.fspath(configuration_file) if configuration_file is not None else default
+    there = any(Path(part).expanduser().exists() for part in name.split(os.pathsep) if part)
+    inside = context is None and configuration_file is None and "KUBERNETES_SERVICE_HOST" in os.environ and not there
+    settings = client.Configuration()
+    settings.retries = 0  # the next listing is the next attempt; the library would write to the log meanwhile
+    try:
+        if inside:
+            config.load_incluster_config(client_configuration=settings)
+        else:
+            _load_kubeconfig(name, context, settings)
+    except _FaultError as error:
+        fault = error.fault
+        raise _no_way(context, fault) from None
+    except Exception as error:  # the client raises its own errors, YAML's and the system's for a wrong file
+        fault = (Fault(f"the service account cannot be used: {error}", "mount its token into the pod") if inside else
+                 of_configuration(error, files=name, context=context, there=there))
+        raise _no_way(context, fault) from None
+    if not settings.verify_ssl:
+        # Who wrote `insecure-skip-tls-verify` knows; the library would say so for every request.
+        urllib3: Any = import_module("urllib3")
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    made = client.ApiClient(settings)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _no_way(context: str | None, fault: Fault) -> PolicyError:
+    return PolicyError([Problem(f"no way into the cluster{f' `{context}`' if context else ''}: {fault.message}",
+                                help=fault.help, code="cluster")])
+
+
+def _load_kubeconfig(files: str, context: str | None, settings: Any) -> None:
+    """Fill in the settings; raises what the client raises, and `_FaultError` where the user's plugin brings nothing.
+
+    The client only logs what its plugin does wrong, and asks without credentials then.
+    """
+    kube_config: Any = import_module("kubernetes.config.kube_config")
+    user = _user_of(kube_config.KubeConfigMerger(files).config, context)
+    plugin = user.get("exec") if isinstance(user.get("exec"), Mapping) else None
+    command = str((plugin or {}).get("command", ""))
+    if plugin is not None and shutil.which(command) is None and not Path(command).exists():
+        hint = " ".join(str(plugin.get("installHint") or "").split())
+        raise _FaultError(Fault(
+            f"the kubeconfig's user is known by the command `{command}`, which is not installed here",
+            hint or "install it, or use a context whose user has a token or a certificate"))
+    kube_config.load_kube_config(config_file=files, context=context, client_configuration=settings)
+    if plugin is not None and not settings.api_key and not settings.cert_file:
+        raise _FaultError(Fault(
+            f"the command `{command}`, by which the kubeconfig's user is known, brought no credentials",
+            "run it by hand: it says why, and may want you to log in"))
+
+
+def _user_of(kubeconfig: Any, context: str | None) -> Mapping[str, Any]:
+    """Return the user of a context, as far as a kubeconfig has one; what is wrong with it, the client says."""
+    try:
+        chosen = kubeconfig["contexts"].get_with_name(context or kubeconfig["current-context"])["context"]["user"]
+        user = kubeconfig["users"].get_with_name(chosen)["user"].value
+    except Exception:  # a kubeconfig may be anything
+        return {}
+    return user if isinstance(user, Mapping) else {}
+
+
+@contextlib.contextmanager
+def _faults(client: Any, verb: str, resource: str, subject: str) -> Iterator[None]:
+    """Turn what the client raises into faults; `subject` is what the request is about, for people."""
+    from kubernetes.client.exceptions import ApiException  # noqa: PLC0415
+    from urllib3.exceptions import HTTPError  # noqa: PLC0415
+
+    try:
+        yield
+    except ApiException as error:
+        fault = of_status(error.status or 0, error.body, verb=verb, resource=resource)
+        raise _FaultError(Fault(f"{subject}: {fault.message}", fault.help, fault.everywhere)) from None
+    except (HTTPError, OSError) as error:
+        fault = of_exception(error)
+        raise _FaultError(Fault(f"the cluster at {client.configuration.host} cannot be reached: {fault.message}",
+                                fault.help, fault.everywhere)) from None
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""  # noqa: N815 - as in the JSON
+
+
+class _Head(msgspec.Struct, gc=False):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+
+
+class _ListMetadata(msgspec.Struct):
+    next: str | None = msgspec.field(default=None, name="continue")
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMetadata | None = None
+    items: list[msgspec.Raw] | None = None
+
+
+_lists: Final = msgspec.json.Decoder(_List)
+_heads: Final = msgspec.json.Decoder(_Head)
+
+
+def _listed(client: Any, resource: Resource, page: int) -> list[Undecoded]:
+    for _ in range(_RESTARTS):
+        objects: list[Undecoded] = []
+        token: str | None = None
+        while True:
+            answer = _page(client, resource, page, token)
+            if answer is None:
+                break  # the list that was begun is too old to go on with
+            try:
+                for item in answer.items or ():
+                    head = _heads.decode(item).metadata
+                    # A copy: an object that is not decoded for a while must not hold its whole page.
+                    objects.append(Undecoded(resource.api_version, resource.kind, head.name, head.namespace, head.uid,
+                                             head.resourceVersion, item.copy()))
+            except (ValueError, RecursionError):
+                raise _no_list(client, resource) from None
+            token = (answer.metadata.next if answer.metadata is not None else None) or None
+            if token is None:
+                return objects
+    raise _FaultError(Fault(f"the list of {resource.plural} expires before it is read", "ask for larger pages"))
+
+
+def _page(client: Any, resource: Resource, page: int, token: str | None) -> _List | None:
+    """Return one page as the server sends it; None if its token has expired."""
+    from kubernetes.client.exceptions import ApiException  # noqa: PLC0415
+
+    options: dict[str, Any] = {"limit": page, "_preload_content": False, "_request_timeout": _TIMEOUT_S}
+    if token is not None:
+        options["_continue"] = token
+    with _faults(client, "list", resource.plural, f"{resource.plural} cannot be listed"):
+        try:
+            text = _request(client, resource)(**options).data
+        except ApiException as error:
+            if error.status == 410 and token is not None:
+                return None
+            if error.status == 404:
+                raise _FaultError(Fault(
+                    f"{_ABSENT} {resource.plural} ({resource.api_version})",
+                    "is this a Kubernetes API server?" if resource.required else "install what defines them")) from None
+            if error.status == 403:
+                fault = of_status(403, error.body, verb="list", resource=resource.plural)
+                raise _FaultError(Fault(f"{resource.plural} may not be listed: {fault.message}",
+                                        f"grant `list` on `{resource.plural}` cluster-wide")) from None
+            raise
+    try:
+        return _lists.decode(text)
+    except (ValueError, RecursionError):
+        raise _no_list(client, resource) from None
+
+
+def _no_list(client: Any, resource: Resource) -> _FaultError:
+    return _FaultError(Fault(
+        f"the cluster at {client.configuration.host} answers with something else than a list of {resource.plural}",
+        "is this a Kubernetes API server?"))
+
+
+def _request(client: Any, resource: Resource) -> Callable[..., Any]:
+    apis: Any = import_module("kubernetes.client")
+    listing: Callable[..., Any]
+    match resource.kind:
+        case "Node":
+            listing = apis.CoreV1Api(client).list_node
+        case "Pod":
+            listing = apis.CoreV1Api(client).list_pod_for_all_namespaces
+        case "Namespace":
+            listing = apis.CoreV1Api(client).list_namespace
+        case "PersistentVolume":
+            listing = apis.CoreV1Api(client).list_persistent_volume
+        case "PersistentVolumeClaim":
+            listing = apis.CoreV1Api(client).list_persistent_volume_claim_for_all_namespaces
+        case "Service":
+            listing = apis.CoreV1Api(client).list_service_for_all_namespaces
+        case "ReplicationController":
+            listing = apis.CoreV1Api(client).list_replication_controller_for_all_namespaces
+        case _:
+            # Any group's objects can be asked for as a custom resource's: the path is the same.
+            listing = functools.partial(apis.CustomObjectsApi(client).list_cluster_custom_object, resource.group,
+                                        resource.version, resource.plural)
+    return listing

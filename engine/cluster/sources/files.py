@@ -1,0 +1,425 @@
+"""Clusters from files: what `kubectl get nodes,pods,... -A -o yaml|json` prints, or a directory of such files."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeAlias
+
+from koordpolicy.engine.kubernetes.objects import json_kind
+from koordpolicy.engine.source import PolicyError, Problem, Problems, Source, Span
+
+from ..kinds import Objects
+
+LARGEST: Final = 512 * 1024 * 1024
+"""Bytes, of all files together."""
+DEEPEST: Final = 100
+"""How deep objects and lists may nest; the API server's own objects stay below thirty."""
+
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+_QUANTITIES: Final = frozenset({"requests", "limits", "allocatable", "capacity", "overhead", "resources"})
+_BRACKETS: Final = re.compile(r"[\[\]{}]")
+_TEXTS_AND_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_BLANKS: Final = re.compile(r"[ \t\r\n]*")
+_COLON: Final = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
+_COMMA: Final = re.compile(r"[ \t\r\n]*,?[ \t\r\n]*")
+_INDENTED: Final = re.compile(rf"^[ ?:-]{{{DEEPEST},}}", re.MULTILINE)
+_SPLIT_LIMIT: Final = "split the dump, or raise the limit"
+_Path: TypeAlias = tuple[int | str, ...]
+"""The number of a document, then keys and indices."""
+
+
+def load(path: str | Path, *, largest: int = LARGEST) -> Objects:
+    """Return the API objects of a file or of all YAML and JSON files in a directory, in the files' order.
+
+    Lists are taken apart. Quantities that are written as numbers become texts, and requests that a container does not
+    name become its limits, as the API server does; otherwise the objects are as written.
+
+    It contains the kinds of its objects, and those of its typed lists (`NamespaceList`), which may be empty.
+
+    Raises:
+        PolicyError: a file cannot be read, is too large, or holds something else; every fault of all files.
+    """
+    path = Path(path)
+    problems = Problems()
+    found: list[Mapping[str, Any]] = []
+    kinds: set[str] = set()
+    left = largest
+    for file in _files(path, problems):
+        try:
+            size = file.stat().st_size
+            if size > left:
+                problems.add(
+                    f"`{file}` has {size} bytes, more than the {largest} that are read", help=_SPLIT_LIMIT,
+                    code="too-large",
+                )
+                continue
+            left -= size
+            objects = _read(_decoded(str(file), file.read_bytes()))
+            found += objects
+            kinds |= objects.kinds
+        except OSError as error:
+            problems.add(f"`{file}` cannot be read: {(error.strerror or str(error)).lower()}", code="unreadable")
+        except PolicyError as error:
+            problems.extend(error.problems)
+    problems.raise_errors()
+    return Objects.of(found, kinds)
+
+
+def read(source: Source) -> list[Mapping[str, Any]]:
+    """Return the API objects of a text: JSON, or YAML with any number of documents.
+
+    Raises:
+        PolicyError: the text is neither, nests too deeply, or holds something else than objects.
+    """
+    return list(_read(source))
+
+
+def _read(source: Source) -> Objects:
+    try:
+        documents = _json(source) if source.text.lstrip()[:1] in ("{", "[") else _yaml(source)
+    except RecursionError:
+        _refuse_depth(source, _too_deep(source.text))
+    found: list[Mapping[str, Any]] = []
+    kinds: set[str] = set()
+    faults: list[tuple[_Path, str, str]] = []
+    # Without aliases a text holds fewer values than characters.
+    budget = [len(source.text) + 1]
+    for number, document in enumerate(documents, 1):
+        if document is None:
+            continue
+        _normalize(source, document, budget)
+        if isinstance(document, dict) and isinstance(kind := document.get("kind"), str) and kind.endswith("List"):
+            kinds.add(kind.removesuffix("List"))
+        place = f"document {number}" if len(documents) > 1 else "the file"
+        for where, path, item in _items(document, place, (number - 1,)):
+            if not isinstance(item, dict):
+                faults.append((path, f"{where} must be an object, not {json_kind(item)}",
+                               "a dump is what `kubectl get nodes,pods -A -o yaml` prints"))
+            elif not isinstance(item.get("kind"), str):
+                faults.append((path, f"{where} has no `kind`", ""))
+            else:
+                if item["kind"] == "Pod":
+                    _default_requests(item)
+                found.append(item)
+    if faults:
+        spans = _spans(source, [path for path, _, _ in faults])
+        raise PolicyError([Problem(message, span, advice, code="not-an-object")
+                           for span, (_, message, advice) in zip(spans, faults, strict=True)])
+    return Objects.of(found, kinds)
+
+
+def _files(path: Path, problems: Problems) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    files = sorted(
+        file for file in path.iterdir() if file.suffix in _SUFFIXES and not file.name.startswith(".") and file.is_file()
+    )
+    if not files:
+        problems.add(f"`{path}` holds no files that end in {', '.join(_SUFFIXES)}", code="unreadable")
+    yield from files
+
+
+def _decoded(name: str, data: bytes) -> Source:
+    try:
+        return Source(name, data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        before = Source(name, data[: error.start].decode("utf-8", "replace") + "\N{REPLACEMENT CHARACTER}")
+        raise PolicyError([Problem(
+            f"not UTF-8: byte {error.start} is 0x{data[error.start]:02x}", before.span(len(before.text) - 1),
+            "save the file as UTF-8", code="not-utf-8",
+        )]) from None
+
+
+def _refuse_depth(source: Source, offset: int) -> NoReturn:
+    raise PolicyError([Problem(
+        f"nested more than {DEEPEST} levels deep", source.span(offset), code="too-deep",
+    )]) from None
+
+
+def _json(source: Source) -> list[Any]:
+    def refuse(constant: str) -> NoReturn:
+        place = source.span(source.text.find(constant))
+        raise PolicyError([Problem(f"`{constant}` is no JSON", place, code="json-syntax")])
+
+    try:
+        return [json.loads(source.text, parse_constant=refuse)]
+    except json.JSONDecodeError as error:
+        if source.text.lstrip()[:1] == "{" and error.msg != "Extra data" and _looks_like_flow(source.text):
+            return _yaml(source)
+        raise PolicyError([Problem(
+            f"no JSON: {error.msg[:1].lower()}{error.msg[1:]}", source.span(min(error.pos, len(source.text))),
+            code="json-syntax",
+        )]) from None
+    except ValueError as error:  # a number with thousands of digits
+        raise PolicyError([Problem(f"no JSON: {error}", source.span(0), code="json-syntax")]) from None
+
+
+def _looks_like_flow(text: str) -> bool:
+    """Whether a text that is no JSON may be YAML in flow style: `{kind: Node}`."""
+    return re.match(r"\s*\{\s*[A-Za-z]", text) is not None
+
+
+def _yaml(source: Source) -> list[Any]:
+    import yaml  # noqa: PLC0415 - not needed for JSON, nor for anything that reads no dump
+
+    _check_depth(source)
+    try:
+        return list(yaml.load_all(source.text, Loader=_loader()))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        offset = _offset(source.text, mark.line, mark.column) if mark else 0
+        raise PolicyError([Problem(
+            f"no YAML: {error.problem or error.context}", source.span(offset), code="yaml-syntax",
+        )]) from None
+    except yaml.reader.ReaderError as error:
+        position = error.position if isinstance(error.position, int) else 0
+        raise PolicyError([Problem(
+            f"no YAML: {error.reason}", source.span(min(position, len(source.text))), code="yaml-syntax",
+        )]) from None
+    except ValueError as error:  # a number with thousands of digits
+        raise PolicyError([Problem(f"no YAML: {error}", source.span(0), code="yaml-syntax")]) from None
+
+
+def _check_depth(source: Source) -> None:
+    """Refuse what nests too deeply, before a parser that recurses in C sees it."""
+    import yaml  # noqa: PLC0415
+
+    text = source.text
+    depth = 0
+    for bracket in _BRACKETS.finditer(text):
+        depth += 1 if bracket[0] in "[{" else -1 if depth else 0
+        if depth > DEEPEST:
+            break
+    else:
+        if not _INDENTED.search(text):
+            return
+    # It may be so (or there are brackets in texts): now each level is counted.
+    depth = 0
+    try:
+        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+                if depth > DEEPEST:
+                    mark: Any = event.start_mark
+                    _refuse_depth(source, _offset(text, mark.line, mark.column))
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+    except yaml.YAMLError:
+        return  # the loader says it better
+
+
+@functools.cache
+def _loader() -> Any:
+    """Return a YAML loader that knows the types of JSON only, by YAML 1.2's core schema."""
+    import yaml  # noqa: PLC0415
+
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(base):  # type: ignore[misc]
+        """Timestamps, sexagesimal numbers, `yes` and `no` are texts here, as they are in JSON."""
+
+    core = "tag:yaml.org,2002:"
+    Loader.yaml_implicit_resolvers = {}
+    for tag, pattern, first in (
+        ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+        ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+        ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+        ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789"),
+        ("merge", r"<<", "<"),
+    ):
+        Loader.add_implicit_resolver(core + tag, re.compile(rf"^(?:{pattern})$"), list(first))
+
+    def integer(loader: Any, node: Any) -> int:
+        text = loader.construct_scalar(node)
+        return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+
+    Loader.add_constructor(f"{core}int", integer)
+    Loader.add_constructor(f"{core}float", lambda loader, node: float(loader.construct_scalar(node)))
+    for tag in ("timestamp", "binary", "set", "omap", "pairs"):
+        Loader.add_constructor(core + tag, base.construct_undefined)
+    return Loader
+
+
+def _offset(text: str, line: int, column: int) -> int:
+    """Return the offset of a 0-based line and column; YAML ends lines at CR, NEL and separators too."""
+    start = 0
+    for _ in range(line):
+        match = _LINE_END.search(text, start)
+        if match is None:
+            break
+        start = match.end()
+    return min(start + column, len(text))
+
+
+_LINE_END: Final = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
+
+
+def _normalize(source: Source, document: Any, budget: list[int]) -> None:
+    """Make keys and quantities texts; refuse what nests too deeply or is larger than its text (aliases)."""
+    levels: list[tuple[Any, int, bool]] = [(document, 1, False)]
+    while levels:
+        value, depth, quantities = levels.pop()
+        budget[0] -= 1
+        if budget[0] < 0:
+            raise PolicyError([Problem(
+                "the aliases stand for more than the text itself", source.span(max(0, source.text.find("*"))),
+                "write out what they stand for", code="alias-bomb",
+            )])
+        if depth > DEEPEST:
+            _refuse_depth(source, _too_deep(source.text))
+        if value.__class__ is dict:
+            odd = [key for key in value if key.__class__ is not str]
+            for key in odd:
+                value[_text_key(key)] = value.pop(key)
+            for key, each in value.items():
+                kind = each.__class__
+                if kind is dict or kind is list:
+                    levels.append((each, depth + 1, key in _QUANTITIES))
+                elif quantities and (kind is int or kind is float):
+                    value[key] = str(each)
+        elif value.__class__ is list:
+            levels.extend((each, depth + 1, False) for each in value if each.__class__ in (dict, list))
+
+
+def _text_key(key: Any) -> str:
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    return "null" if key is None else str(key)
+
+
+def _items(document: Any, place: str, path: _Path) -> Iterator[tuple[str, _Path, Any]]:
+    """Return the objects of a document, each with what to call its place, and its path."""
+    if isinstance(document, list):
+        for number, item in enumerate(document):
+            yield f"item {number} of {place}", (*path, number), item
+        return
+    kind = document.get("kind") if isinstance(document, dict) else None
+    if not isinstance(kind, str) or not kind.endswith("List") or not isinstance(document.get("items"), list):
+        yield place, path, document
+        return
+    for number, item in enumerate(document["items"]):
+        if isinstance(item, dict) and "kind" not in item and kind != "List":
+            # The items of a typed list (`PodList`) do not repeat what they are.
+            item = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List"), **item}  # noqa: PLW2901
+        yield from _items(item, f"item {number} of {place}", (*path, "items", number))
+
+
+def _spans(source: Source, paths: Sequence[_Path]) -> list[Span]:
+    """Return where values begin; of one that is behind an alias or a merge key, where its nearest parent begins."""
+    wanted = {path[:length] for path in paths for length in range(1, len(path) + 1)}
+    offsets = dict(_json_offsets(source.text, wanted) if _is_json(source) else _yaml_offsets(source.text, wanted))
+    return [source.span(next((offsets[path[:length]] for length in range(len(path), 0, -1)
+                              if path[:length] in offsets), 0)) for path in paths]
+
+
+def _json_offsets(text: str, wanted: Collection[_Path]) -> Iterator[tuple[_Path, int]]:
+    """Return where the wanted values of a valid JSON text begin."""
+    decoder = json.JSONDecoder()
+
+    def after(pattern: re.Pattern[str], offset: int) -> int:
+        found = pattern.match(text, offset)
+        return found.end() if found is not None else offset
+
+    def value(path: _Path, offset: int) -> Iterator[tuple[_Path, int]]:
+        """Yield what is found, and at last the empty path with where the value ends."""
+        if path not in wanted or text[offset] not in "[{":
+            if path in wanted:
+                yield path, offset
+            yield (), decoder.raw_decode(text, offset)[1]
+            return
+        yield path, offset
+        is_object, index = text[offset] == "{", 0
+        offset = after(_BLANKS, offset + 1)
+        while text[offset] not in "]}":
+            step: int | str = index
+            if is_object:
+                step, offset = decoder.raw_decode(text, offset)
+                offset = after(_COLON, offset)
+            for found, place in value((*path, step), offset):
+                if found:
+                    yield found, place
+                else:
+                    offset = after(_COMMA, place)
+            index += 1
+        yield (), offset + 1
+
+    yield from ((path, offset) for path, offset in value((0,), after(_BLANKS, 0)) if path)
+
+
+def _yaml_offsets(text: str, wanted: Collection[_Path]) -> Iterator[tuple[_Path, int]]:
+    """Return where the wanted values of a valid YAML text begin."""
+    import yaml  # noqa: PLC0415
+
+    document = -1
+    parents: list[_Parent] = []
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if isinstance(event, yaml.DocumentStartEvent):
+            document += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            parents.pop()
+        elif isinstance(event, yaml.NodeEvent):
+            key = event.value if isinstance(event, yaml.ScalarEvent) else None
+            path = parents[-1].enter(key) if parents else (document,)
+            if path in wanted:
+                mark: Any = event.start_mark
+                yield path, mark.index
+            if isinstance(event, yaml.CollectionStartEvent):
+                parents.append(_Parent(path, isinstance(event, yaml.MappingStartEvent)))
+
+
+@dataclass(slots=True)
+class _Parent:
+    """A collection of YAML whose nodes are being read."""
+
+    path: _Path
+    """Empty for what is a key, or in one."""
+    is_mapping: bool
+    entered: int = 0
+    key: str | None = None
+
+    def enter(self, text: str | None) -> _Path:
+        """Return the path of the next node, which is this text where it is a scalar; empty for a key."""
+        step: int | str | None = self.entered
+        self.entered += 1
+        if self.is_mapping:
+            if self.entered % 2:
+                self.key = text
+                return ()
+            step = self.key
+        return () if step is None or not self.path else (*self.path, step)
+
+
+def _is_json(source: Source) -> bool:
+    """Return whether a text that was read is JSON, not YAML in flow style."""
+    return source.text.lstrip()[:1] in ("{", "[") and not _looks_like_flow(source.text)
+
+
+def _too_deep(text: str) -> int:
+    """Return where a JSON text nests too deeply; 0 where its brackets do not tell."""
+    depth = 0
+    for found in _TEXTS_AND_BRACKETS.finditer(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
+        if depth > DEEPEST:
+            return found.start()
+    return 0
+
+
+def _default_requests(pod: dict[str, Any]) -> None:
+    """Set the requests that a container leaves out to its limits, as the API server does (SetDefaults_Pod)."""
+    spec = pod.get("spec")
+    if not isinstance(spec, dict):
+        return
+    for field in ("containers", "initContainers"):
+        for container in spec.get(field) or () if isinstance(spec.get(field), list) else ():
+            resources = container.get("resources") if isinstance(container, dict) else None
+            limits = resources.get("limits") if isinstance(resources, dict) else None
+            if isinstance(resources, dict) and isinstance(limits, dict):
+                requests = resources.get("requests") or {}
+                if isinstance(requests, dict):
+                    resources["requests"] = {**limits, **requests}

@@ -1,0 +1,137 @@
+"""One dry cycle of the QoS manager over a snapshot: what it would do on each node that was measured.
+
+A NodeMetric is one moment, and thresholds may want to hold for a while: the cluster is taken to have looked like this
+for as long as any of them wants. Control groups are taken to be as they are without any policy: best-effort pods may
+use all CPUs. Where the cluster does not say how a node's CPUs are laid out (NodeResourceTopology), they are taken to be
+single-threaded cores of one socket. A window has one sample, which is the average and every percentile of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from koordpolicy.engine.agent.metric_cache.metrics import RecordedReadings, Recording, Series
+from koordpolicy.engine.agent.qos_manager.documents import Report
+from koordpolicy.engine.agent.qos_manager.suppression import (
+    CPUSET_FILE,
+    QUOTA_FILE,
+    UNLIMITED,
+    format_cpuset,
+    read_processors,
+)
+from koordpolicy.engine.agent.replay import Manager
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.compile import CompiledQoS
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.framework.registry import Registry
+from koordpolicy.engine.kubernetes.vocabulary import CPU_TOPOLOGY_ANNOTATION
+
+_OF_NODE: Final = ("NodeSLO", "NodeResourceTopology")
+_TOPOLOGY: Final = "NodeResourceTopology"
+_MILLI: Final = 1000
+_MOST_CPUS: Final = 8192
+"""What Linux can be built for; a node that claims more is not taken at its word."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRound:
+    """What one round of one plugin came to on one node; `enforced` is false where it is only watched."""
+
+    node: str
+    plugin: str
+    report: Report
+    enforced: bool
+
+
+class _SnapshotRecording(Recording):
+    """What a snapshot's NodeMetrics say, as a recording of two equal moments, `span` nanoseconds apart."""
+
+    def __init__(self, snapshot: Snapshot, span: int) -> None:
+        super().__init__()
+        self._view = snapshot
+        self.times = sorted({snapshot.now, snapshot.now + span})
+        for kind in _OF_NODE:
+            for key, each in snapshot.objects(kind).items():
+                self.objects[kind, key.rpartition("/")[2]] = each
+        for row in range(snapshot.size):
+            at = snapshot.row(row)
+            if at.metric is None or not snapshot.is_fresh(row):
+                continue
+            name = at.name
+            self.nodes[name] = at.node
+            self.pods[name] = at.pods
+            self._add(name, "node", name, at.metric.usage)
+            for key, usage in at.metric.pods.items():
+                self._add(name, "pod", key, usage)
+            cpus = self._processors(name, at.allocatable["cpu"])
+            self.files[name] = {CPUSET_FILE: format_cpuset(range(cpus)), QUOTA_FILE: str(UNLIMITED)}
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The snapshot itself."""
+        return self._view
+
+    def _add(self, node: str, what: str, name: str, usage: Mapping[str, Any]) -> None:
+        self.series[node, what, name] = {
+            resource: Series(self.times, [amount] * len(self.times))
+            for resource, amount in usage.items() if isinstance(amount, int)
+        }
+
+    def _processors(self, node: str, allocatable: int) -> int:
+        """Return how many processors the node has, having made up a topology where there is none."""
+        known = self.objects.get((_TOPOLOGY, node))
+        count = min(max(1, -(-allocatable // _MILLI)), _MOST_CPUS)
+        try:
+            listed = read_processors(known) if known is not None else ()
+        except EvaluationError:
+            return count  # whoever reads it tells of it
+        if listed:
+            return len(listed)
+        detail = [{"id": number, "core": number, "socket": 0, "node": 0} for number in range(count)]
+        metadata: dict[str, Any] = dict((known or {}).get("metadata") or {"name": node})
+        metadata["annotations"] = {
+            **(metadata.get("annotations") or {}), CPU_TOPOLOGY_ANNOTATION: json.dumps({"detail": detail}),
+        }
+        self.objects[_TOPOLOGY, node] = {**(known or {}), "kind": _TOPOLOGY, "metadata": metadata}
+        return count
+
+
+def qos_rounds(
+    registry: Registry, snapshot: Snapshot, *, gates: Mapping[str, bool] | None = None,
+    progress: Callable[[float], None] = lambda _: None,
+) -> Iterator[NodeRound]:
+    """Yield what the QoS plugins in force would do, by node, plugin and round; nothing is done.
+
+    A second round is asked for where a threshold is true and does not hold yet.
+
+    `progress` is told the part that is done, from 0 to 1.
+
+    Raises:
+        PolicyError: a plugin cannot be put in force, or a gate is not known.
+    """
+    manager = Manager(gates or {}, snapshot=lambda: snapshot, now=snapshot.now)
+    manager.use(registry)
+    if not manager.intervals:
+        return
+    recording = _SnapshotRecording(snapshot, _span(registry))
+    names = sorted(manager.intervals)
+    for number, node in enumerate(recording.nodes, start=1):
+        for name in names:
+            for time in recording.times:
+                readings = RecordedReadings(recording, node, time, recording.files[node])
+                report, enforced = manager.run(name, readings)
+                yield NodeRound(node, name, report, enforced)
+                if all(each.holds for each in report.thresholds if each.true):
+                    break  # nothing waits for its time to come
+        progress(number / len(recording.nodes))
+
+
+def _span(registry: Registry) -> int:
+    """Return for how long a threshold of any document wants to hold, in nanoseconds."""
+    made = (plugin.make({}, None) for plugin in registry.of_framework(Framework.QOS) if plugin.source)
+    return max((each.for_ns for compiled in made if isinstance(compiled, CompiledQoS)
+                for each in compiled.thresholds), default=0)

@@ -1,0 +1,36 @@
+"""The order that `sort` asks for, of rows that are asked one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from koordpolicy.engine.documents import SortOrder
+
+from .programs import SortProgram
+
+
+def sort_key(programs: Iterable[SortProgram], bindings: Mapping[str, object]) -> tuple[Any, ...]:
+    """Return what sorts as the keys ask, the first before the others: texts and numbers alike, either way round.
+
+    Raises `EvaluationError` where a key has no value.
+    """
+    values = ((each.order, each.program.evaluate(bindings)) for each in programs)
+    return tuple(_Reversed(value) if order is SortOrder.DESCENDING else value for order, value in values)
+
+
+class _Reversed:
+    """Sorts the other way round."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __lt__(self, other: _Reversed) -> bool:
+        return bool(other.value < self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Reversed) and bool(self.value == other.value)
+
+    __hash__ = None  # type: ignore[assignment]

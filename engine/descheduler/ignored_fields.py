@@ -1,0 +1,88 @@
+"""The fields of a DeschedulerConfiguration and of arguments, by whether anything here reads them.
+
+A test compares these tables with the schemas and with what the plugins read: a field is in exactly one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from koordpolicy.engine.documents.ignored_fields import ignored, unknown
+from koordpolicy.engine.documents.nodes import Node
+from koordpolicy.engine.source import Problem
+
+BUILT: Final = frozenset((
+    "apiVersion", "kind", "dryRun", "deschedulingInterval", "nodeSelector", "profiles", "maxNoOfPodsToEvictPerNode",
+    "maxNoOfPodsToEvictPerNamespace", "maxNoOfPodsToEvictTotal",
+))
+_NO_SERVER: Final = "the descheduler serves nothing"
+IGNORED: Final[Mapping[str, str]] = {
+    "leaderElection": "no lease is held: one process decides",
+    "clientConnection": "`--cluster` and the kubeconfig say how the cluster is read",
+    "healthzBindAddress": _NO_SERVER, "metricsBindAddress": _NO_SERVER,
+    "enableProfiling": _NO_SERVER, "enableContentionProfiling": _NO_SERVER,
+}
+
+_NO_LIMIT: Final = "this limit is not built, and no pod is kept for it"
+_NO_JOBS: Final = "migration jobs are not built: what would be evicted is only said"
+BUILT_ARGS: Final[Mapping[str, frozenset[str]]] = {
+    "MigrationController": frozenset((
+        "evictAllBarePods", "evictFailedBarePods", "evictSystemCriticalPods", "evictLocalStoragePods", "ignorePvcPods",
+        "priorityThreshold", "labelSelector", "namespaces",
+    )),
+    "DefaultEvictor": frozenset((
+        "evictLocalStoragePods", "evictSystemCriticalPods", "evictFailedBarePods", "evictDaemonSetPods",
+        "ignorePvcPods", "ignorePodsWithoutPDB", "podProtections", "priorityThreshold", "labelSelector",
+        "namespaceLabelSelector", "nodeSelector", "nodeFit", "minReplicas", "minPodAge", "noEvictionPolicy",
+    )),
+}
+IGNORED_ARGS: Final[Mapping[str, Mapping[str, str]]] = {
+    "MigrationController": {
+        **dict.fromkeys((
+            "maxMigratingGlobally", "maxMigratingPerNode", "maxMigratingPerNamespace", "maxMigratingPerWorkload",
+            "maxUnavailablePerWorkload", "objectLimiters", "evictQPS", "evictBurst",
+        ), _NO_LIMIT),
+        **dict.fromkeys((
+            "dryRun", "maxConcurrentReconciles", "defaultJobMode", "defaultJobTTL", "schedulerNames", "evictionPolicy",
+            "defaultDeleteOptions", "arbitrationArgs",
+        ), _NO_JOBS),
+        "nodeFit": "it is never asked whether another node takes the pod",
+        "nodeSelector": "nodes are not selected for it",
+        "skipCheckExpectedReplicas": "the number of replicas is not checked",
+        "skipEvictionGates": "there are no eviction gates",
+    },
+    "DefaultEvictor": {},
+}
+
+BUILT_OBJECTS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
+    "MigrationController": {
+        "priorityThreshold": frozenset(("name", "value")), "namespaces": frozenset(("include", "exclude")),
+    },
+    "DefaultEvictor": {
+        "priorityThreshold": frozenset(("name", "value")),
+        "podProtections": frozenset(("defaultDisabled", "extraEnabled", "config")),
+        "podProtections.config": frozenset(("PodsWithPVC",)),
+        "podProtections.config.PodsWithPVC": frozenset(("protectedStorageClasses",)),
+    },
+}
+"""The fields of nested arguments that are read, by path."""
+
+
+def warnings_of(node: Node) -> Iterator[Problem]:
+    """Yield a warning, with its place, for each field of a configuration file that has no effect."""
+    yield from ignored(node, IGNORED)
+    profiles = node.at("profiles")
+    for number, profile in enumerate(profiles.items if profiles is not None else ()):
+        configs = profile.at("pluginConfig")
+        for place, config in enumerate(configs.items if configs is not None else ()):
+            name, args = config.at("name"), config.at("args")
+            plugin = str(name.scalar) if name is not None else ""
+            if args is not None and plugin in BUILT_ARGS:
+                prefix = f"profiles[{number}].pluginConfig[{place}].args."
+                yield from ignored(args, IGNORED_ARGS[plugin], prefix)
+                yield from unknown(args, BUILT_ARGS[plugin] | IGNORED_ARGS[plugin].keys(), prefix)
+                for path, known in BUILT_OBJECTS[plugin].items():
+                    found = args.at(*path.split("."))
+                    if found is not None:
+                        yield from unknown(found, known, f"{prefix}{path}.", types=False)

@@ -1,0 +1,51 @@
+"""Fields of component configurations that a file may have and that do nothing here: each is reported at its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from koordpolicy.engine.source import Problem, Severity, did_you_mean
+
+from .nodes import Node
+
+TYPE_FIELDS: Final = frozenset(("apiVersion", "kind"))
+_STEP: Final = re.compile(r"[^.\[\]]+")
+
+
+def ignored(node: Node, why: Mapping[str, str], prefix: str = "") -> Iterator[Problem]:
+    """Yield a warning for each field of a mapping that has no effect; `why` maps such fields to the reason.
+
+    A name with dots and brackets is the path of a nested field (`a.b[0].c`). A field that turns something off, or says
+    nothing, is as it should be.
+    """
+    found = ((name, value) for name in why if (value := node.at(*_steps(name))) is not None)
+    for name, value in sorted(found, key=_where):
+        if not _is_off(value):
+            yield Problem(f"{prefix}{name} has no effect: {why[name]}", value.place, severity=Severity.WARNING,
+                          code="configuration")
+
+
+def unknown(node: Node, known: Iterable[str], prefix: str = "", *, types: bool = True) -> Iterator[Problem]:
+    """Yield a warning for each field of a mapping that is not known; with `types` it may say its version and kind."""
+    names = {*known, *(TYPE_FIELDS if types else ())}
+    for name, value in node.fields.items():
+        if name not in names:
+            yield Problem(f"{prefix}{name} has no effect: there is no such field", value.place,
+                          did_you_mean(name, names), Severity.WARNING, code="configuration")
+
+
+def _steps(path: str) -> Iterator[str | int]:
+    return (int(step) if step.isdecimal() else step for step in _STEP.findall(path))
+
+
+def _where(found: tuple[str, Node]) -> int:
+    return found[1].place.start
+
+
+def _is_off(value: Node) -> bool:
+    elects = value.at("leaderElect")
+    if elects is not None:
+        return elects.scalar is False
+    return not value.fields and not value.items and not value.scalar

@@ -1,0 +1,384 @@
+"""How plugins and functions are offered to the engine: as registry entries, in code or by entry point."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from koordpolicy.engine.cel.check.environment import Cost, Function, Overload, Reads
+from koordpolicy.engine.cel.check.types import Type, parse_type
+from koordpolicy.engine.cel.scalar.values import INT64_MAX, INT64_MIN, EvaluationError
+from koordpolicy.engine.cel.syntax.ast import Macro
+from koordpolicy.engine.cel.syntax.lexer import RESERVED
+from koordpolicy.engine.cluster.kinds import Read
+from koordpolicy.engine.source import Problem
+
+from .border import must_be_survived
+from .descheduler import Balance, Deschedule, EvictionFilter, PreEvictionFilter
+from .points import Framework, Point, functions
+from .qos import Strategy
+from .registry import Plugin
+from .scheduler import (
+    ApplyPatch,
+    Bind,
+    Filter,
+    FilterNode,
+    Permit,
+    PostBind,
+    PostFilter,
+    PreBind,
+    PreBindReservation,
+    PreEnqueue,
+    PreFilter,
+    PreScore,
+    QueueSort,
+    Reserve,
+    Score,
+    ScoreNode,
+)
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+ENTRY_POINTS: Final = "koordpolicy.plugins"
+"""The entry-point group by which distributions offer plugins."""
+
+PROTOCOLS: Final[Mapping[Point, tuple[type, ...]]] = {
+    Point.PRE_ENQUEUE: (PreEnqueue,),
+    Point.QUEUE_SORT: (QueueSort,),
+    Point.PRE_FILTER: (PreFilter,),
+    Point.FILTER: (Filter, FilterNode),
+    Point.POST_FILTER: (PostFilter,),
+    Point.PRE_SCORE: (PreScore,),
+    Point.SCORE: (Score, ScoreNode),
+    Point.RESERVE: (Reserve,),
+    Point.PERMIT: (Permit,),
+    Point.PRE_BIND: (PreBind, PreBindReservation, ApplyPatch),
+    Point.BIND: (Bind,),
+    Point.POST_BIND: (PostBind,),
+    Point.STRATEGY: (Strategy,),
+    Point.DESCHEDULE: (Deschedule,),
+    Point.BALANCE: (Balance,),
+    Point.EVICTION_FILTER: (EvictionFilter, PreEvictionFilter),
+}
+"""What a plugin must fulfil to be asked at a point: one of these."""
+
+FRAMEWORKS: Final[Mapping[Framework, tuple[Point, ...]]] = {
+    Framework.SCHEDULER: (
+        Point.PRE_ENQUEUE, Point.QUEUE_SORT, Point.PRE_FILTER, Point.FILTER, Point.POST_FILTER, Point.PRE_SCORE,
+        Point.SCORE, Point.RESERVE, Point.PERMIT, Point.PRE_BIND, Point.BIND, Point.POST_BIND,
+    ),
+    Framework.QOS: (Point.STRATEGY,),
+    Framework.DESCHEDULER: (Point.DESCHEDULE, Point.BALANCE, Point.EVICTION_FILTER),
+}
+"""The points that Python plugins can be asked at, in the order of a cycle."""
+
+
+def points_of(plugin: type, framework: Framework) -> tuple[Point, ...]:
+    """Return the points of the framework whose protocols a class (or protocol) fulfils, by the names of its methods."""
+    return tuple(point for point in FRAMEWORKS[framework]
+                 if any(all(callable(getattr(plugin, name, None)) for name in methods_of(protocol))
+                        for protocol in PROTOCOLS[point]))
+
+
+@functools.cache
+def methods_of(protocol: type) -> tuple[str, ...]:
+    """Return the names of the methods that make a class fulfil a protocol."""
+    return tuple(name for name, value in vars(protocol).items() if inspect.isfunction(value) and name[0] != "_")
+
+
+def python_plugin(
+    name: str,
+    framework: Framework,
+    make: Callable[[Mapping[str, Any], Any], Any],
+    *,
+    check_args: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    points: Sequence[Point] | None = None,
+    description: str = "",
+    order: int = 0,
+    weight: int = 1,
+    enabled: bool = False,
+    version: str = "1",
+    reads: Sequence[Read] = (),
+) -> Plugin:
+    """Return the registry entry of a Python plugin.
+
+    `make` is a class whose instances are made with `(args, handle)`, or a factory that returns them. `points` are
+    those that the class fulfils the protocols of; a factory must name them, unless its return annotation is a class.
+    `version` is to be raised whenever the plugin decides differently, so that a reload makes it anew. The other
+    arguments are those of `Plugin`. Raises `ValueError` if the plugin cannot be asked at any point.
+    """
+    if points is None:
+        kind = make if isinstance(make, type) else inspect.get_annotations(make, eval_str=True).get("return")
+        points = points_of(kind, framework) if isinstance(kind, type) else ()
+    if not points:
+        raise ValueError(f"the {framework.value} plugin `{name}` can be asked at no extension point: it fulfils none "
+                         "of the protocols, or its factory does not say what it returns")
+    if foreign := [point.value for point in points if point not in FRAMEWORKS[framework]]:
+        raise ValueError(f"the {framework.value} plugin `{name}` names points that its framework does not ask at: "
+                         f"{', '.join(foreign)}")
+    where = f"{make.__module__}:{getattr(make, '__qualname__', name)}"
+    digest = hashlib.sha256(f"{where} {name} {version}".encode()).hexdigest()[:16]
+    summary = description or next(iter((inspect.getdoc(make) or "").splitlines()), "")
+    return Plugin(name, framework, tuple(points), make, where, digest, description=summary, order=order,
+                  weight=weight, enabled=enabled, check_args=check_args, reads=tuple(reads))
+
+
+_MACROS: Final = frozenset((
+    *(each.value for each in Macro), "existsOne", "has", "optMap", "optFlatMap", "bind",
+))
+_RESULTS: Final[Mapping[str, type]] = {
+    "bool": bool, "int": int, "double": float, "string": str, "bytes": bytes, "list": list, "map": dict,
+}
+
+
+def cel_function(
+    name: str,
+    evaluate: Callable[..., object],
+    parameters: Sequence[str],
+    result: str,
+    *,
+    doc: str,
+    example: str = "",
+    member: bool = False,
+    cost: Cost | None = None,
+    pure: bool = True,
+    reads: Reads | None = None,
+    by_column: Callable[..., tuple[Any, Any]] | None = None,
+) -> Function:
+    """Return a function that expressions may call, to be offered as plugins are (see `discover`).
+
+    `parameters` and `result` are types as the language spells them (`int`, `list(string)`, `kubernetes.Pod`); of a
+    `member` function the first is the receiver. `evaluate` takes and returns plain values of these types (objects as
+    JSON, never to be changed) and raises `EvaluationError` with what people should read; anything else that it raises,
+    and a result of another type, is such an error too. `pure` is false for what may answer differently for the same
+    arguments: it is asked anew for each row. `cost` is that of a call in Kubernetes' units, 1 where it is left out.
+    `example` is an expression that is true. The rest is as in
+    `environment.Overload`. Functions of one name with several signatures are joined by giving all of them to
+    `Function`. Raises `ValueError` for a name, a type or any other argument that cannot be.
+    """
+    _check_arguments(name, {
+        "evaluate": (evaluate, callable(evaluate)), "parameters": (parameters, _are_texts(parameters)),
+        "result": (result, isinstance(result, str)), "doc": (doc, isinstance(doc, str)),
+        "example": (example, isinstance(example, str)), "member": (member, isinstance(member, bool)),
+        "cost": (cost, cost is None or _is_cost(cost)), "pure": (pure, isinstance(pure, bool)),
+        "reads": (reads, reads is None or _are_reads(reads)),
+        "by_column": (by_column, by_column is None or callable(by_column)),
+    })
+    if fault := _fault_of_name(name):
+        raise ValueError(f"`{name}` cannot be a function: {fault}")
+    types = tuple(map(parse_type, parameters))
+    returned = parse_type(result)
+    if member and not types:
+        raise ValueError(f"`{name}` is a member function without a receiver: name its type as the first parameter")
+    identity = f"{name}_{'_'.join(parameters)}"
+    for place, _ in cost.per_size if cost is not None else ():
+        if not 0 <= place < len(types):
+            raise ValueError(f"`{name}` has no argument {place} by whose size its `cost` could go")
+    if reads is not None and len(reads) != len(types):
+        raise ValueError(f"`reads` of `{name}` is about {len(reads)} arguments, and it has {len(types)}")
+    overload = Overload(
+        identity, types, returned, _guarded(name, evaluate, returned), member=member, cost=cost or Cost(),
+        pure=pure, reads=reads, by_column=_guarded_columns(by_column),
+    )
+    return Function(name, (overload,), doc, example)
+
+
+_WANTED: Final[Mapping[str, str]] = {
+    "evaluate": "a function", "parameters": "a sequence of types as texts", "result": "a type as a text",
+    "doc": "a text", "example": "a text", "member": "a bool", "pure": "a bool",
+    "cost": "a `Cost` of whole numbers that are not negative", "by_column": "a function, or left out",
+    "reads": "a tuple with, per argument, the paths that are read below it, or None",
+}
+
+
+def _check_arguments(name: object, given: Mapping[str, tuple[object, bool]]) -> None:
+    """Raise `ValueError` for the first argument of a function that is not what it must be."""
+    if not isinstance(name, str):
+        raise ValueError(f"the name of a function is a text, not {name!r}")  # noqa: TRY004 - as all faults of one
+    for argument, (value, sound) in given.items():
+        if not sound:
+            raise ValueError(f"`{argument}` of the function `{name}` must be {_WANTED[argument]}, not {value!r}")
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(each, str) for each in value)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_cost(value: object) -> bool:
+    return isinstance(value, Cost) and _is_whole(value.base) and isinstance(value.product, bool) \
+        and isinstance(value.per_size, tuple) and all(
+            isinstance(each, tuple) and len(each) == 2 and _is_whole(each[0])
+            and isinstance(each[1], int | float) and not isinstance(each[1], bool) and 0 <= each[1] < INT64_MAX
+            for each in value.per_size
+        )
+
+
+def _are_reads(value: object) -> bool:
+    return isinstance(value, tuple) and all(
+        paths is None or (isinstance(paths, tuple) and all(
+            isinstance(path, tuple) and all(isinstance(step, str) for step in path) for path in paths
+        )) for paths in value
+    )
+
+
+def _fault_of_name(name: str) -> str:
+    """Return why a function cannot have a name; empty where it can."""
+    parts = name.split(".")
+    for part in parts:
+        if not (part.isascii() and part.isidentifier()):
+            return "a name is letters, digits and `_`, and may have a prefix with a dot"
+        if part in RESERVED or part in {"true", "false", "null", "in"}:
+            return f"`{part}` is a reserved word"
+    if parts[-1] in _MACROS:
+        return f"`{parts[-1]}` is a macro of the language"
+    return f"there is a function `{name}` already" if name in functions() else ""
+
+
+def _guarded(name: str, evaluate: Callable[..., object], result: Type) -> Callable[..., object]:
+    expected = _RESULTS.get(result.name)
+
+    def call(*arguments: object) -> object:
+        try:
+            value = evaluate(*arguments)
+        except EvaluationError:
+            raise
+        except BaseException as error:  # foreign code: what it raises is an error of the expression that calls it
+            must_be_survived(error)
+            raise EvaluationError(f"`{name}` failed: {type(error).__name__}: {error}") from error
+        if expected is not None and type(value) is not expected:
+            raise EvaluationError(f"`{name}` gave {type(value).__name__}, not {result}")
+        if expected is int and not INT64_MIN <= value <= INT64_MAX:  # type: ignore[operator]
+            raise EvaluationError("integer overflow")
+        return value
+
+    return call
+
+
+def _guarded_columns(
+    evaluate: Callable[..., tuple[Any, Any]] | None,
+) -> Callable[..., tuple[Any, Any]] | None:
+    """Return a function of columns whose every failure is an `Exception`, for those who go on without it."""
+    if evaluate is None:
+        return None
+
+    @functools.wraps(evaluate)
+    def call(*arguments: Any) -> tuple[Any, Any]:
+        try:
+            return evaluate(*arguments)
+        except Exception:
+            raise
+        except BaseException as error:
+            must_be_survived(error)
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+    return call
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """What installed distributions bring: plugins by framework and name, and functions for expressions by name."""
+
+    plugins: tuple[Plugin, ...] = ()
+    functions: tuple[Function, ...] = ()
+
+
+def discover(
+    report: Callable[[Problem], None], entry_points: Iterable[EntryPoint] | None = None, *,
+    builtins: Iterable[Plugin] = (),
+) -> Offers:
+    """Return what installed distributions offer in the group `koordpolicy.plugins`.
+
+    An entry point names a `Plugin`, a function for expressions (see `cel_function`), a sequence of these, a module with
+    a sequence `PLUGINS` or `FUNCTIONS`, or a Python function without arguments that returns one of these. What cannot
+    be loaded is told to `report` and stops nothing else; where two distributions offer the same name, that is told, and
+    neither is taken, and so it is with a function whose name is taken already, and with a plugin that is called like
+    one of `builtins`.
+    """
+    found: dict[tuple[Framework, str], list[Plugin]] = {}
+    offered: dict[str, list[tuple[str, Function]]] = {}
+    if entry_points is None:
+        from importlib import metadata  # noqa: PLC0415 - 25 ms that only those pay who run plugins
+
+        entry_points = metadata.entry_points(group=ENTRY_POINTS)
+    for point in sorted(entry_points, key=lambda each: (each.name, each.value)):
+        origin = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
+        try:
+            plugins, brought = _offered(point.load())
+        except BaseException as error:  # foreign code: whatever it raises is no reason to lose the others
+            must_be_survived(error)
+            report(Problem(f"the plugin `{point.name}` of {origin} cannot be loaded: {type(error).__name__}: {error}",
+                           help=f"repair or uninstall it; its entry point is `{point.value}`", code="plugin-load"))
+            continue
+        for plugin in plugins:
+            digest = hashlib.sha256(f"{plugin.digest} {origin}".encode()).hexdigest()[:16]
+            found.setdefault((plugin.framework, plugin.name), []).append(replace(plugin, origin=origin, digest=digest))
+        for function in brought:
+            offered.setdefault(function.name, []).append((origin, function))
+    for (framework, name), offers in found.items():
+        if len(offers) > 1:
+            report(Problem(f"the {framework.value} plugin `{name}` is offered more than once: "
+                           f"{', '.join(sorted(offer.origin for offer in offers))}",
+                           help="uninstall all but one", code="duplicate-name"))
+    taken = [offers[0] for offers in found.values() if len(offers) == 1]
+    own = {(plugin.framework, plugin.name) for plugin in builtins}
+    for plugin in [each for each in taken if (each.framework, each.name) in own]:
+        taken.remove(plugin)
+        report(Problem(f"the {plugin.framework.value} plugin `{plugin.name}` of {plugin.origin} is called like a "
+                       "built-in one, which is used", help="give it another name, or uninstall it",
+                       code="duplicate-name"))
+    return Offers(
+        tuple(sorted(taken, key=lambda plugin: (plugin.framework.value, plugin.name))),
+        tuple(_without_collisions(offered, report)),
+    )
+
+
+def offers_beside(builtins: Iterable[Plugin], report: Callable[[Problem], None]) -> Offers:
+    """Return the built-in plugins, and after them what `discover` finds beside them."""
+    own = tuple(builtins)
+    found = discover(report, builtins=own)
+    return Offers((*own, *found.plugins), found.functions)
+
+
+def _without_collisions(
+    offered: Mapping[str, Sequence[tuple[str, Function]]], report: Callable[[Problem], None],
+) -> Iterator[Function]:
+    for name, offers in sorted(offered.items()):
+        origins = ", ".join(sorted(origin for origin, _ in offers))
+        if fault := _fault_of_name(name):
+            report(Problem(f"the function `{name}` of {origins} cannot be offered: {fault}",
+                           help="give it another name, for example with a prefix", code="duplicate-name"))
+        elif len(offers) > 1:
+            report(Problem(f"the function `{name}` is offered more than once: {origins}",
+                           help="uninstall all but one", code="duplicate-name"))
+        else:
+            yield offers[0][1]
+
+
+def _offered(offer: Any) -> tuple[list[Plugin], list[Function]]:
+    if inspect.ismodule(offer):
+        parts = [getattr(offer, name) for name in ("PLUGINS", "FUNCTIONS") if hasattr(offer, name)]
+        if not parts:
+            raise AttributeError(f"module `{offer.__name__}` has neither `PLUGINS` nor `FUNCTIONS`")
+        offer = [each for part in parts for each in part]
+    if callable(offer) and not isinstance(offer, Plugin):
+        offer = offer()
+    offers = (offer,) if isinstance(offer, Plugin | Function) else tuple(offer)
+    for each in offers:
+        if not isinstance(each, Plugin | Function):
+            raise TypeError(f"it offers {each!r}, which is no plugin")
+        if isinstance(each, Function) and not (
+            isinstance(each.name, str) and isinstance(each.overloads, tuple)
+            and all(isinstance(overload, Overload) for overload in each.overloads)
+        ):
+            raise TypeError(f"it offers {each!r}, which is no function: `cel_function` makes one")
+    plugins = [each for each in offers if isinstance(each, Plugin)]
+    return plugins, [each for each in offers if isinstance(each, Function)]

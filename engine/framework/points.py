@@ -1,0 +1,763 @@
+"""The extension points: who is asked, with what, and what an answer looks like.
+
+One table, `POINTS`, says for every point which framework asks, which rows the question is about, which variables an
+expression there sees (type, unit, scope), which type it must have, and what an error means. Compiler, frameworks,
+schemas and the generated reference page read it; nothing about a point is written anywhere else.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from koordpolicy.engine.cel import library
+from koordpolicy.engine.cel.check.environment import Environment, Function, Scope, Variable
+from koordpolicy.engine.cel.check.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    Field,
+    ObjectType,
+    Type,
+    list_of,
+    map_of,
+)
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.kubernetes import library as kubernetes_library
+from koordpolicy.engine.kubernetes import types as kubernetes_types
+from koordpolicy.engine.kubernetes.sizes import ASSUMED_SIZES
+
+if TYPE_CHECKING:
+    # Who only checks documents does not wait for it.
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from koordpolicy.engine.cel.check.checked_ast import Path
+    from koordpolicy.engine.cluster.snapshot import Snapshot
+
+
+class Framework(enum.Enum):
+    """The three plugin systems, named as their configuration files name them."""
+
+    SCHEDULER = "scheduler"
+    QOS = "qos"
+    DESCHEDULER = "descheduler"
+
+
+class Point(enum.Enum):
+    """An extension point; the value is its key in documents, metrics and verdicts."""
+
+    PRE_ENQUEUE = "preEnqueue"
+    QUEUE_SORT = "queueSort"
+    PRE_FILTER = "preFilter"
+    FILTER = "filter"
+    POST_FILTER = "postFilter"
+    PRE_SCORE = "preScore"
+    SCORE = "score"
+    RESERVE = "reserve"
+    PERMIT = "permit"
+    PRE_BIND = "preBind"
+    BIND = "bind"
+    POST_BIND = "postBind"
+    STRATEGY = "strategy"
+    DESCHEDULE = "deschedule"
+    BALANCE = "balance"
+    EVICTION_FILTER = "evictionFilter"
+
+
+class Code(enum.Enum):
+    """Why a node (or a pod) was refused, as kube-scheduler tells it apart."""
+
+    UNSCHEDULABLE = "Unschedulable"
+    UNRESOLVABLE = "UnschedulableAndUnresolvable"
+    ERROR = "PolicyError"
+
+
+class FailurePolicy(enum.Enum):
+    """What an *error* of an expression means; a false result is never an error."""
+
+    FAIL = "Fail"
+    IGNORE = "Ignore"
+
+
+class Enforcement(enum.Enum):
+    """Whether an answer counts, is only reported on the object, or only in status and metrics."""
+
+    ENFORCE = "Enforce"
+    WARN = "Warn"
+    AUDIT = "Audit"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why one row was refused: by which rule of the plugin, with which message and (if it failed) which error."""
+
+    rule: str
+    message: str
+    code: Code = Code.UNSCHEDULABLE
+    error: EvaluationError | None = None
+    values: tuple[tuple[str, object], ...] = ()
+    """Sub-expressions of the rule and what they were, as text and value, where that was asked for."""
+    brief: str = field(default="", compare=False)
+    """The message in fixed words, where it tells of this pod or node alone; empty where it does not."""
+
+
+Errors: TypeAlias = Mapping[str, Mapping[int, EvaluationError]]
+"""What failed, by rule (an empty text for the plugin as a whole) and row, whatever the failure policy made of it."""
+
+
+class IgnoredErrors:
+    """The key of the cycle state under which a preFilter finds a list, for the (rule, error) that did not count."""
+
+
+def _unexplained(_: int) -> Refusal:
+    return Refusal("", "refused, and the plugin does not say why")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A filter's answer: which rows passed, and (asked only when somebody reads it) why not.
+
+    `passed` has one bool for each row that was asked about, or one for each row of the snapshot (see `spread`);
+    `explain(row)` is called for refused rows only.
+    """
+
+    passed: NDArray[np.bool_]
+    explain: Callable[[int], Refusal] = _unexplained
+    errors: Errors = field(default_factory=dict)
+    reasons: Callable[[NDArray[np.intp]], Mapping[str, NDArray[np.intp]]] | None = None
+    """Groups refused rows by reason in one pass, for those who count and do not read; a row may have several reasons.
+    Without it each row is explained, and its message is its reason."""
+    codes: Callable[[NDArray[np.intp]], Mapping[Code, NDArray[np.intp]]] | None = None
+    """Splits refused rows by code in one pass; without it each row is explained."""
+    rules: Callable[[NDArray[np.intp]], frozenset[str]] | None = None
+    """Names the rules that refused some of the rows, without a reason for any; None where there are no rules."""
+    brief: Callable[[NDArray[np.intp]], Mapping[str, NDArray[np.intp]]] | None = None
+    """Like `reasons`, in fixed words: nothing is computed per row. Where it is None, `reasons` does not either."""
+
+    def spread(self, rows: NDArray[np.intp], size: int) -> Answer:
+        """Return this answer about `rows` with one bool for each row of a snapshot of that size."""
+        if len(self.passed) == size:
+            return self
+        import numpy as np  # noqa: PLC0415 - who only checks documents does not wait for it
+
+        passed = np.ones(size, np.bool_)
+        passed[rows] = self.passed
+        return replace(self, passed=passed)
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """A scorer's answer: int64, 0..100 after normalisation, for each row that was asked about.
+
+    There may be one for each row of the snapshot too (see `spread`): then what stands in others means nothing. In
+    verdicts the integers may be shorter: 0..100 fits.
+    """
+
+    values: NDArray[np.signedinteger[Any]]
+    errors: Errors = field(default_factory=dict)
+    items: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    """Each item's normalised values, where a plugin has several, for the score break-down."""
+    raw: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    """Each item's values before they were normalised (under an empty text those of a plugin without items)."""
+
+    def spread(self, rows: NDArray[np.intp], size: int) -> Scores:
+        """Return these scores of `rows` with one for each row of a snapshot of that size, break-down included."""
+        if all(len(each) == size for each in (self.values, *self.items.values(), *self.raw.values())):
+            return self
+
+        import numpy as np  # noqa: PLC0415 - as above
+
+        def spread(values: NDArray[Any]) -> NDArray[Any]:
+            if len(values) == size:
+                return values
+            found = np.zeros(size, values.dtype)
+            found[rows] = values
+            return found
+
+        items, raw = ({name: spread(each) for name, each in of.items()} for of in (self.items, self.raw))
+        return replace(self, values=spread(self.values), items=items, raw=raw)
+
+
+class Question(NamedTuple):
+    """What an answer about a node hangs on: what is asked (all that is read of the pod), and what is read of the node.
+
+    `paths` are those of the variables of filters (`("allocatable", "cpu")`). Where `epoch` returns another value than
+    before, everything may be another answer: for what hangs on neither the pod nor a node, such as the time until which
+    answers hold.
+    """
+
+    key: Hashable
+    paths: frozenset[Path]
+    epoch: Callable[[Snapshot], Hashable] | None = None
+    answer: Callable[[Snapshot, NDArray[np.intp]], NDArray[Any] | None] | None = None
+    """Says of rows (of no overlay) what the plugin would, for every pod that asks this, without a word about reasons:
+    one bool or int64 for each, in a new array. None where it takes the plugin itself to say it."""
+    lasts: bool = False
+    """Whether pods of one shape (`PodInfo.shape`) ask this at all times: then the plugin is asked for it once."""
+
+
+HIGHEST_SCORE: Final = 100
+
+
+def are_scores(values: NDArray[np.int64]) -> bool:
+    """Whether all of these (some) lie within 0..100."""
+    return bool(values.view("u8").max() <= HIGHEST_SCORE)  # what is below 0 counts as very large there
+
+
+# What expressions see: the resource lists and derived facts, as types.
+
+_CPU = "milli-cores"
+_BYTES = "bytes"
+_NATIVE: Final = {"cpu": _CPU, "memory": _BYTES, "pods": "pods", "ephemeral-storage": _BYTES}
+_AMOUNTS: Final = {name: Field(INT, f"In {unit}.", unit=unit) for name, unit in _NATIVE.items()}
+_DEVICES: Final = "devices"
+_GPU: Final = "thousandths of a device"
+
+RESOURCE_LIST: Final = ObjectType(
+    "ResourceList", _AMOUNTS, index=INT, absent=0,
+    doc="Amounts by resource: cpu in milli-cores, all else in base units. A resource that is absent reads 0.",
+)
+MEASURED_LIST: Final = ObjectType(
+    "MeasuredList", _AMOUNTS, index=INT,
+    doc="Measured amounts by resource: cpu in milli-cores, all else in base units. Reading what nobody measured is the"
+    " error `NoMetric`.",
+)
+USAGE: Final = ObjectType(
+    "Usage",
+    {
+        **_AMOUNTS,
+        **{name: Field(MEASURED_LIST.type, text) for name, text in {
+            "avg": "The average over the longest duration that was aggregated.",
+            "p50": "The median over it.", "p90": "The 90th percentile over it.",
+            "p95": "The 95th percentile over it.", "p99": "The 99th percentile over it.",
+        }.items()},
+    },
+    index=INT,
+    doc="Measured amounts by resource, and per statistic (`usage.p90.cpu`). Without a metric, or with an expired one,"
+    " reading it is the error `NoMetric`.",
+)
+_GPU_FIELDS: Final = {
+    "gpuFree": Field(INT, "Free GPU of all devices together, in thousandths of one device.", unit=_GPU),
+    "gpuTotal": Field(INT, "GPU of all devices together, in thousandths of one device.", unit=_GPU),
+    "gpuFreeDevices": Field(INT, "Number of devices of which nothing is taken.", unit=_DEVICES),
+    "gpuDevices": Field(INT, "Number of devices.", unit=_DEVICES),
+}
+NODE_INFO: Final = ObjectType(
+    "NodeInfo",
+    {
+        "name": Field(STRING, "The node's name."),
+        "pods": Field(INT, "Number of pods on the node.", unit="pods"),
+        "images": Field(map_of(STRING, INT), "Sizes in bytes of the images on the node, by name.", unit=_BYTES),
+        "zone": Field(STRING, "The zone, or an empty text."),
+        "region": Field(STRING, "The region, or an empty text."),
+        "measured": Field(BOOL, "Whether the node has a metric that is not expired."),
+        "unschedulable": Field(BOOL, "Whether the node is cordoned."),
+        **_GPU_FIELDS,
+        "gpuModel": Field(STRING, "Model of the devices, or an empty text."),
+    },
+    doc="Facts derived of a node and of what runs on it.",
+)
+POD_INFO: Final = ObjectType(
+    "PodInfo",
+    {
+        "name": Field(STRING, "The pod's name."),
+        "namespace": Field(STRING, "The pod's namespace."),
+        "qosClass": Field(STRING, "Koordinator's QoS class: LSE, LSR, LS, BE, SYSTEM, or an empty text."),
+        "kubernetesQoS": Field(STRING, "Kubernetes' QoS class: Guaranteed, Burstable or BestEffort."),
+        "priority": Field(INT, "`spec.priority`, 0 where it is not set."),
+        "priorityBand": Field(STRING, "koord-prod, koord-mid, koord-batch, koord-free, or an empty text."),
+        "requests": Field(RESOURCE_LIST.type, "The pod's effective requests."),
+        "limits": Field(RESOURCE_LIST.type, "The pod's effective limits."),
+        "gpuCount": Field(INT, "Number of GPUs that it wants; 0 for none.", unit=_DEVICES),
+        "gpuShare": Field(INT, "How much of each, in thousandths of one device; 0 for none.", unit=_GPU),
+        "gpuRequest": Field(INT, "What it wants of all together, in thousandths of one device.", unit=_GPU),
+        "gpuModels": Field(list_of(STRING), "Models that it accepts; empty for any."),
+    },
+    doc="Facts derived of a pod.",
+)
+DEVICE: Final = ObjectType(
+    "Device",
+    {
+        "type": Field(STRING, "The kind of device: gpu."),
+        "minor": Field(INT, "The device's number on its node."),
+        "total": Field(INT, "1000 for a device that can be used, 0 for one that cannot.", unit=_GPU),
+        "free": Field(INT, "What is not taken, in thousandths.", unit=_GPU),
+        "model": Field(STRING, "The device's model, or an empty text."),
+    },
+    doc="One device of a node.",
+)
+TYPES: Final = (RESOURCE_LIST, MEASURED_LIST, USAGE, NODE_INFO, POD_INFO, DEVICE)
+"""The object types of the variables that are not API objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A variable that expressions of a slot see. `unit` is empty where the type says it all."""
+
+    name: str
+    type: Type
+    scope: Scope
+    doc: str
+    unit: str = ""
+
+    @property
+    def variable(self) -> Variable:
+        """The variable as an environment declares it."""
+        return Variable(self.name, self.type, self.scope, f"{self.doc} ({self.unit})" if self.unit else self.doc)
+
+
+_AMOUNT_UNIT: Final = "cpu: milli-cores, all else: base units"
+_ROW, _DECISION, _CONSTANT = Scope.ROW, Scope.DECISION, Scope.CONSTANT
+
+
+def _seen(scope: Scope, *rows: tuple[str, Type, str] | tuple[str, Type, str, str]) -> tuple[Seen, ...]:
+    return tuple(Seen(name, type_, scope, doc, *unit) for name, type_, doc, *unit in rows)
+
+
+def _pod(scope: Scope) -> tuple[Seen, ...]:
+    return _seen(
+        scope,
+        ("pod", Type("kubernetes.Pod"), "The pod, as the API server serves it."),
+        ("podInfo", POD_INFO.type, "Facts derived of the pod."),
+        ("requests", RESOURCE_LIST.type, "The pod's effective requests.", _AMOUNT_UNIT),
+        ("limits", RESOURCE_LIST.type, "The pod's effective limits.", _AMOUNT_UNIT),
+    )
+
+
+def _node(scope: Scope) -> tuple[Seen, ...]:
+    return _seen(
+        scope,
+        ("node", Type("kubernetes.Node"), "The node, as the API server serves it."),
+        ("nodeInfo", NODE_INFO.type, "Facts derived of the node and of what runs on it."),
+        ("allocatable", RESOURCE_LIST.type, "What the node has for pods.", _AMOUNT_UNIT),
+        ("requested", RESOURCE_LIST.type, "The sum of the effective requests of the node's pods.", _AMOUNT_UNIT),
+        ("usage", USAGE.type, "What was measured on the node; an error if nothing was, or not lately.", _AMOUNT_UNIT),
+        ("metricAge", INT, "Age of the node's metric; an error where there never was one.", "seconds"),
+    )
+
+
+_NODE_OF_CLUSTER: Final = (
+    *_node(_ROW),
+    *_seen(
+        _ROW,
+        ("estimated", MEASURED_LIST.type, (
+            "The measured usage and what pods that it does not show yet are expected to use; an error where nothing was"
+            " measured."
+        ), _AMOUNT_UNIT),
+        ("devices", list_of(DEVICE.type), "The node's devices."),
+        ("nodeMetric", Type("koordinator.NodeMetric"), "The node's NodeMetric; an error where there is none."),
+    ),
+)
+_NOW: Final = _seen(_DECISION, ("now", TIMESTAMP, "The time of the decision; the same throughout it."))
+_POD_USAGE: Final = _seen(
+    _ROW, ("podUsage", MEASURED_LIST.type, "What was measured of the pod; an error where nothing was.", _AMOUNT_UNIT),
+)
+_EXISTING: Final = _seen(
+    _ROW,
+    ("existingPod", Type("kubernetes.Pod"), "A pod that is on a node, as the API server serves it."),
+    ("existingPodInfo", POD_INFO.type, "Facts derived of that pod."),
+)
+_QOS_NODE: Final = (
+    *_node(_ROW),
+    *_seen(
+        _ROW,
+        ("nodeSLO", Type("koordinator.NodeSLO"), "The node's NodeSLO; an error where there is none."),
+        ("bestEffortUsage", MEASURED_LIST.type, "Usage of the pods of the QoS class BE together.", _AMOUNT_UNIT),
+        ("nonBestEffortUsage", MEASURED_LIST.type, (
+            "Usage of all that is not of the QoS class BE: other pods, host applications, and the system."
+        ), _AMOUNT_UNIT),
+        ("systemUsage", MEASURED_LIST.type, "Usage of what runs on the node outside of pods.", _AMOUNT_UNIT),
+    ),
+)
+_SUBJECTS: Final[Mapping[str, tuple[Seen, ...]]] = MappingProxyType({
+    "node": _QOS_NODE,
+    "pod": (*_pod(_ROW), *_POD_USAGE, *_QOS_NODE),
+    "container": (
+        *_pod(_ROW), *_POD_USAGE, *_QOS_NODE,
+        *_seen(
+            _ROW,
+            ("container", Type("kubernetes.Container"), "The container, as the pod declares it."),
+            ("containerUsage", MEASURED_LIST.type, "What was measured of the container.", _AMOUNT_UNIT),
+        ),
+    ),
+    "qosClass": (
+        *_QOS_NODE,
+        *_seen(
+            _ROW,
+            ("qosClass", STRING, "The QoS class: LSE, LSR, LS, BE or SYSTEM."),
+            ("classUsage", MEASURED_LIST.type, "Usage of the pods of the class together.", _AMOUNT_UNIT),
+            ("classRequests", RESOURCE_LIST.type, "Requests of the pods of the class together.", _AMOUNT_UNIT),
+        ),
+    ),
+})
+
+
+class Slot(enum.Enum):
+    """Where an expression stands; the value is what messages call the place."""
+
+    PRE_ENQUEUE = "preEnqueue"
+    PRE_FILTER = "preFilter"
+    FILTER = "filter"
+    SCORE = "score"
+    SCHEDULER_NODES = "aggregates over nodes"
+    SCHEDULER_PODS = "aggregates over pods"
+    THRESHOLD = "thresholds"
+    WHEN = "when"
+    TARGET = "suppressCPU.target"
+    RELEASE = "evict.release"
+    QOS_CRITERIA = "evict.criteria"
+    QOS_SORT = "evict.sort"
+    QOS_PODS = "aggregates over the node's pods"
+    SOURCE = "nodes.source"
+    DESTINATION = "nodes.target"
+    UNTIL = "until"
+    CRITERIA = "criteria"
+    SORT = "sort"
+    DESCHEDULER_NODES = "aggregates over the descheduler's nodes"
+    DESCHEDULER_PODS = "aggregates over the descheduler's pods"
+
+
+NUMBER: Final = (INT, DOUBLE)
+KEY: Final = (STRING, INT, BOOL)
+ORDERED: Final = (INT, DOUBLE, STRING, BOOL)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSpec:
+    """What an expression of a slot may read, what it must yield, and what it means where it fails."""
+
+    framework: Framework
+    rows: str
+    """What one row is; empty where there is one answer per decision."""
+    sees: tuple[Seen, ...]
+    """Without `params`, `aggregates`, `variables` and what depends on a QoSPlugin's subject."""
+    results: tuple[Type, ...]
+    on_fail: str
+    on_ignore: str
+    by_subject: bool = False
+    """Whether it also sees the variables of the QoSPlugin's `forEach`."""
+
+
+_POD_ONLY: Final = (*_pod(_DECISION), *_NOW)
+_POD_AND_NODE: Final = (*_POD_ONLY, *_NODE_OF_CLUSTER)
+_PODS_OF_NODE: Final = (*_pod(_ROW), *_POD_USAGE, *_NODE_OF_CLUSTER, *_NOW)
+_LEFT_OUT: Final = "the check is left out"
+_WAITS: Final = "the pod waits, reason `PolicyError`"
+_NOTHING_DONE: Final = "nothing is done; last values stay for at most `staleAfter`, then everything is recovered"
+_STAYS: Final = "the pod stays"
+_NO_VALUE: Final = "expressions that read it fail"
+_S, _Q, _D = Framework.SCHEDULER, Framework.QOS, Framework.DESCHEDULER
+
+SLOTS: Final[Mapping[Slot, SlotSpec]] = MappingProxyType({
+    Slot.PRE_ENQUEUE: SlotSpec(_S, "", _POD_ONLY, (BOOL,), _WAITS, _LEFT_OUT),
+    Slot.PRE_FILTER: SlotSpec(_S, "", _POD_ONLY, (BOOL,), _WAITS, _LEFT_OUT),
+    Slot.FILTER: SlotSpec(
+        _S, "node", _POD_AND_NODE, (BOOL,), "the node is refused, reason `PolicyError`", _LEFT_OUT,
+    ),
+    Slot.SCORE: SlotSpec(
+        _S, "node", _POD_AND_NODE, NUMBER, "the item gives that node 0",
+        "the item is left out for all nodes of this decision",
+    ),
+    Slot.SCHEDULER_NODES: SlotSpec(_S, "node", _POD_AND_NODE, NUMBER, _NO_VALUE, _NO_VALUE),
+    Slot.SCHEDULER_PODS: SlotSpec(
+        _S, "pod on a node", (*_POD_ONLY, *_EXISTING, *_NODE_OF_CLUSTER), NUMBER, _NO_VALUE, _NO_VALUE,
+    ),
+    Slot.THRESHOLD: SlotSpec(_Q, "subject", _NOW, (BOOL,), _NOTHING_DONE, _NOTHING_DONE, by_subject=True),
+    Slot.WHEN: SlotSpec(_Q, "subject", _NOW, (BOOL,), _NOTHING_DONE, _NOTHING_DONE, by_subject=True),
+    Slot.TARGET: SlotSpec(_Q, "subject", _NOW, NUMBER, _NOTHING_DONE, _NOTHING_DONE, by_subject=True),
+    Slot.RELEASE: SlotSpec(_Q, "subject", _NOW, NUMBER, _NOTHING_DONE, _NOTHING_DONE, by_subject=True),
+    Slot.QOS_CRITERIA: SlotSpec(_Q, "pod of the node", (*_NOW, *_SUBJECTS["pod"]), (BOOL,), _STAYS, _STAYS),
+    Slot.QOS_SORT: SlotSpec(_Q, "pod of the node", (*_NOW, *_SUBJECTS["pod"]), ORDERED, _STAYS, _STAYS),
+    Slot.QOS_PODS: SlotSpec(_Q, "pod of the node", (*_NOW, *_SUBJECTS["pod"]), NUMBER, _NO_VALUE, _NO_VALUE),
+    Slot.SOURCE: SlotSpec(
+        _D, "node", (*_NODE_OF_CLUSTER, *_NOW), (BOOL,), "the node is not a source", "the node is not a source",
+    ),
+    Slot.DESTINATION: SlotSpec(
+        _D, "node", (*_NODE_OF_CLUSTER, *_NOW), (BOOL,), "the node is not a target", "the node is not a target",
+    ),
+    Slot.UNTIL: SlotSpec(
+        _D, "node", (*_NODE_OF_CLUSTER, *_NOW), (BOOL,), "no more pods of the node are evicted",
+        "no more pods of the node are evicted",
+    ),
+    Slot.CRITERIA: SlotSpec(_D, "pod on a node", _PODS_OF_NODE, (BOOL,), _STAYS, _STAYS),
+    Slot.SORT: SlotSpec(_D, "pod on a node", _PODS_OF_NODE, ORDERED, _STAYS, _STAYS),
+    Slot.DESCHEDULER_NODES: SlotSpec(_D, "node", (*_NODE_OF_CLUSTER, *_NOW), NUMBER, _NO_VALUE, _NO_VALUE),
+    Slot.DESCHEDULER_PODS: SlotSpec(_D, "pod on a node", _PODS_OF_NODE, NUMBER, _NO_VALUE, _NO_VALUE),
+})
+"""The one table of what expressions see and yield."""
+
+
+@dataclass(frozen=True, slots=True)
+class PointSpec:
+    """What a point of a framework is: who asks, when, and with which slots its rules are checked.
+
+    `available` is false for points that no document can take part in yet.
+    """
+
+    framework: Framework
+    doc: str
+    slots: tuple[Slot, ...] = ()
+    available: bool = True
+
+
+POINTS: Final[Mapping[Point, PointSpec]] = MappingProxyType({
+    Point.PRE_ENQUEUE: PointSpec(_S, "May the pod enter the queue? Asked once per pod.", (Slot.PRE_ENQUEUE,)),
+    Point.QUEUE_SORT: PointSpec(_S, "Which pod is decided about first?", available=False),
+    Point.PRE_FILTER: PointSpec(_S, "Can the pod be placed at all? Asked once per pod, before any node.",
+                                (Slot.PRE_FILTER,)),
+    Point.FILTER: PointSpec(_S, "May the pod run on this node?", (Slot.FILTER,)),
+    Point.POST_FILTER: PointSpec(_S, "No node passed: can room be made?", available=False),
+    Point.PRE_SCORE: PointSpec(_S, "Prepare for the scores. Asked once per pod, with the nodes that passed.",
+                               available=False),
+    Point.SCORE: PointSpec(_S, "How good a home is this node, 0 to 100?", (Slot.SCORE,)),
+    Point.RESERVE: PointSpec(_S, "Take what the pod needs on its node, or give it back.", available=False),
+    Point.PERMIT: PointSpec(_S, "Hold the pod until others are ready.", available=False),
+    Point.PRE_BIND: PointSpec(_S, "Prepare the node for the pod.", available=False),
+    Point.BIND: PointSpec(_S, "Bind the pod to its node.", available=False),
+    Point.POST_BIND: PointSpec(_S, "The pod is bound.", available=False),
+    Point.STRATEGY: PointSpec(
+        _Q, "What is to be adjusted on the node? Asked once per interval.",
+        (Slot.THRESHOLD, Slot.WHEN, Slot.TARGET, Slot.RELEASE, Slot.QOS_CRITERIA, Slot.QOS_SORT),
+    ),
+    Point.DESCHEDULE: PointSpec(_D, "Which pods are wrong where they are?", (Slot.CRITERIA, Slot.SORT)),
+    Point.BALANCE: PointSpec(
+        _D, "Which pods should leave which nodes?",
+        (Slot.SOURCE, Slot.DESTINATION, Slot.CRITERIA, Slot.SORT, Slot.UNTIL),
+    ),
+    Point.EVICTION_FILTER: PointSpec(_D, "May this pod be evicted, whoever asks?", (Slot.CRITERIA,)),
+})
+"""The one table of extension points."""
+
+
+def seen(slot: Slot, *, subject: str = "node") -> tuple[Seen, ...]:
+    """Return the variables of a slot, those of a QoSPlugin's subject (`forEach`) included."""
+    spec = SLOTS[slot]
+    return (*spec.sees, *_SUBJECTS[subject]) if spec.by_subject else spec.sees
+
+
+def unit_of(path: tuple[str, ...]) -> str:
+    """Return the unit of what stands at a path below a variable: `milli-cores`, `bytes`, `seconds`, or an empty text.
+
+    Batch and mid resources count as what they are an amount of.
+    """
+    if path[:1] in (("podInfo",), ("existingPodInfo",)) and path[1:2] in (("requests",), ("limits",)):
+        path = path[1:]
+    unit = _UNITS.get(path[0], "")
+    if unit != _AMOUNT_UNIT:
+        return unit
+    return unit_of_resource(path[-1]) if len(path) > 1 else ""
+
+
+def unit_of_resource(name: str) -> str:
+    """Return the unit of an amount of a resource, as `requests` and `usage` count it; an empty text for most."""
+    return _NATIVE_UNITS.get(name) or next(
+        (unit for native, unit in _NATIVE_UNITS.items() if name.endswith(f"-{native}")), "",
+    )
+
+
+def unit_of_field(holder: ObjectType | None, name: str) -> str:
+    """Return the unit of a field's numbers: as its type declares it, else as the API's conventions name the field."""
+    declared = holder.fields.get(name) if holder is not None else None
+    if declared is not None and declared.unit:
+        return declared.unit
+    if holder is not None and holder.name in _LISTS:
+        return unit_of_resource(name)
+    return _unit_by_convention(name)
+
+
+@functools.lru_cache(maxsize=4096)
+def _unit_by_convention(name: str) -> str:
+    return next((unit for ending, unit in _ENDINGS.items() if name.endswith(ending)), "")
+
+
+_UNITS: Final[Mapping[str, str]] = {
+    each.name: each.unit
+    for sees in (*(spec.sees for spec in SLOTS.values()), *_SUBJECTS.values())
+    for each in sees if each.unit
+}
+_LISTS: Final = frozenset(each.name for each in (RESOURCE_LIST, MEASURED_LIST, USAGE))
+_ENDINGS: Final[Mapping[str, str]] = {
+    "Milliseconds": "milliseconds", "Seconds": "seconds", "Percent": "percent", "sizeBytes": _BYTES,
+}
+_NATIVE_UNITS: Final = {name: unit for name, unit in _NATIVE.items() if name != "pods"}
+
+
+@functools.cache
+def functions(extensions: tuple[Function, ...] = ()) -> Mapping[str, Function]:
+    """Return all functions that expressions may call, by name.
+
+    Those are the functions of Kubernetes' base environment, `math`, `base64`, `cel.bind`, Koordinator's own, and
+    `extensions`: what Python plugins bring, under names that none of the others has.
+    """
+    return library.table(
+        kubernetes_library.FUNCTIONS.values(), library.MATH, library.ENCODERS, library.BINDINGS,
+        kubernetes_library.KOORDINATOR, extensions,
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _environment(slot: Slot, subject: str, extensions: tuple[Function, ...]) -> Environment:
+    types = {**kubernetes_types.load(), **{each.name: each for each in TYPES}}
+    variables = {each.name: each.variable for each in seen(slot, subject=subject)}
+    return Environment(variables=variables, types=types, functions=functions(extensions), sizes=ASSUMED_SIZES)
+
+
+def environment(
+    slot: Slot,
+    *,
+    subject: str = "node",
+    params: Typed | None = None,
+    aggregates: Mapping[str, Type] | None = None,
+    thresholds: Iterable[str] = (),
+    extensions: tuple[Function, ...] = (),
+) -> Environment:
+    """Return what expressions of a slot may mention; `extensions` are functions that Python plugins bring.
+
+    `params` is what `typed` says of a document's params, `aggregates` maps names to types, `thresholds` are names.
+    Definitions (`variables.x`) are added by the caller, one after the other.
+    """
+    names = tuple(thresholds)
+    # Many documents see the same, and much is known of an environment that need not be found out again for each.
+    key = (slot, subject, params and params.signature, tuple((aggregates or {}).items()), names, extensions)
+    found = _KEPT.get(key)
+    if found is None:
+        found = _KEPT[key] = _extended(_environment(slot, subject, extensions), params, aggregates, names)
+        if len(_KEPT) > _MOST_KEPT:
+            del _KEPT[next(iter(_KEPT))]
+    return found
+
+
+_MOST_KEPT: Final = 256
+_KEPT: Final[dict[Hashable, Environment]] = {}
+
+
+def _extended(
+    found: Environment, params: Typed | None, aggregates: Mapping[str, Type] | None, names: tuple[str, ...],
+) -> Environment:
+    if params is not None:
+        found = found.with_types(*params.types).with_variables(
+            Variable("params", params.type, _CONSTANT, "The plugin's params."),
+        )
+    if aggregates:
+        declared = ObjectType("Aggregates", {name: Field(type_) for name, type_ in aggregates.items()})
+        found = found.with_types(declared).with_variables(
+            Variable("aggregates", declared.type, _DECISION, "Facts of the whole."),
+        )
+    if names:
+        declared = ObjectType("Thresholds", {name: Field(BOOL) for name in names})
+        found = found.with_types(declared).with_variables(
+            Variable("thresholds", declared.type, _ROW, "Which thresholds hold."),
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """The type of plain values, and the object types that it mentions."""
+
+    type: Type
+    types: tuple[ObjectType, ...]
+
+    @property
+    def signature(self) -> Hashable:
+        """What is equal for params of the same types."""
+        return tuple(
+            (
+                each.name, each.index,
+                *((name, field.type, field.list_type, field.list_keys) for name, field in each.fields.items()),
+            )
+            for each in self.types
+        )
+
+
+_PLAIN_FIELDS: Final = {bool: Field(BOOL), int: Field(INT), float: Field(DOUBLE), str: Field(STRING)}
+
+
+def typed(values: Mapping[str, Any], schema: Any = None) -> Typed:
+    """Return the type of a document's params: as its own schema declares them, else as the values are.
+
+    Mappings whose values are alike are maps, others are objects whose fields are checked.
+    """
+    types: list[ObjectType] = []
+    properties = _properties(schema)
+    declared: dict[str, Field] = {}
+    for name in {**dict.fromkeys(properties), **values}:
+        value, rule = values.get(name), properties.get(name)
+        # Many documents may share many params, and most are scalars without a schema.
+        plain = _PLAIN_FIELDS.get(value.__class__) if rule is None else None
+        declared[name] = plain or _field(_type_of(value, f"Params.{name}", types, rule), rule)
+    top = ObjectType("Params", declared)
+    return Typed(top.type, (top, *types))
+
+
+_FORMATS: Final[Mapping[object, Type]] = {"date-time": TIMESTAMP, "duration": DURATION, "byte": BYTES}
+"""Texts that expressions read as what they stand for, as Kubernetes has it."""
+_SCHEMA_TYPES: Final = {"integer": INT, "number": DOUBLE, "string": STRING, "boolean": BOOL, "null": NULL}
+
+
+def _properties(schema: Any) -> Mapping[str, Any]:
+    found = schema.get("properties") if isinstance(schema, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _type_of(value: object, path: str, types: list[ObjectType], schema: Any = None) -> Type:
+    declared = schema.get("type") if isinstance(schema, Mapping) else None
+    if isinstance(schema, Mapping) and schema.get("x-kubernetes-int-or-string") is True:
+        return DYN
+    if isinstance(declared, str) and declared in _SCHEMA_TYPES:
+        scalar = _SCHEMA_TYPES[declared]
+        return _FORMATS.get(schema.get("format"), scalar) if scalar == STRING else scalar
+    if isinstance(declared, list):
+        return DYN
+    if isinstance(value, list) or declared == "array":
+        items = value if isinstance(value, list) else []
+        rule = schema.get("items") if isinstance(schema, Mapping) else None
+        found = {_type_of(each, f"{path}.item", types, rule) for each in items or ([None] if rule else [])}
+        return list_of(found.pop() if len(found) == 1 else DYN)
+    if isinstance(value, Mapping) or declared == "object":
+        return _type_of_mapping(value if isinstance(value, Mapping) else {}, path, types, schema)
+    for python_type, type_ in ((bool, BOOL), (int, INT), (float, DOUBLE), (str, STRING)):
+        if isinstance(value, python_type):
+            return type_
+    return DYN
+
+
+def _field(type_: Type, schema: Any) -> Field:
+    """Return a field as its schema declares it: its description, and what makes two lists equal."""
+    if not isinstance(schema, Mapping):
+        return Field(type_)
+    text, kind = schema.get("description"), schema.get("x-kubernetes-list-type")
+    keys = schema.get("x-kubernetes-list-map-keys")
+    return Field(
+        type_, text if isinstance(text, str) else "", list_type=kind if kind in ("set", "map") else "",
+        list_keys=tuple(map(str, keys)) if isinstance(keys, list) else (),
+    )
+
+
+def _type_of_mapping(value: Mapping[str, Any], path: str, types: list[ObjectType], schema: Any) -> Type:
+    properties = _properties(schema)
+    others = schema.get("additionalProperties") if isinstance(schema, Mapping) else None
+    if not properties and isinstance(others, Mapping):
+        return map_of(STRING, _type_of(next(iter(value.values()), None), f"{path}.entry", types, others))
+    names = {**dict.fromkeys(properties), **value}
+    fields = {name: _type_of(value.get(name), f"{path}.{name}", types, properties.get(name)) for name in names}
+    found = set(fields.values())
+    if not properties and len(found) <= 1:
+        return map_of(STRING, found.pop() if found else DYN)
+    declared = ObjectType(
+        path, {name: _field(type_, properties.get(name)) for name, type_ in fields.items()},
+        index=None if others is False else DYN,
+    )
+    types.append(declared)
+    return declared.type

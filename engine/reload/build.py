@@ -1,0 +1,142 @@
+"""All files of all sources to plugins, reading and compiling again only what changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar
+
+from koordpolicy.engine.cel.scalar.deadline import Deadline
+from koordpolicy.engine.compile import check_names, compile_documents
+from koordpolicy.engine.documents import Document, Documents, Kind, load
+from koordpolicy.engine.documents.specs import PluginSpec
+from koordpolicy.engine.framework.registry import Plugin
+from koordpolicy.engine.source import Problem, Problems, Severity, Source
+
+from .low_latency_gc import GENTLY
+
+T = TypeVar("T")
+
+Compile: TypeAlias = Callable[[Sequence[Document], Problems], Iterable[Plugin]]
+"""Compiles one document, given with the PolicyParams that it references, and gathers what is wrong with it."""
+
+_KEPT_BUILDS: Final = 8
+
+
+class _Memo:
+    """What was computed in the last few builds, by what it was computed from; `pause` is called after each of it."""
+
+    def __init__(self, pause: Callable[[], None]) -> None:
+        self._pause = pause
+        self._kept: dict[Hashable, tuple[int, Any]] = {}
+        self._build = 0
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        value: T
+        if key in self._kept:
+            value = self._kept[key][1]
+        else:
+            value = make()
+            self._pause()
+        self._kept[key] = self._build, value
+        return value
+
+    def forget_others(self) -> None:
+        """Keep only what was used since the last build."""
+        self._forget(self._build)
+
+    def next_build(self) -> None:
+        # More than the last one: while a version is refused, builds with and without it alternate.
+        self._build += 1
+        self._forget(self._build - _KEPT_BUILDS + 1)
+
+    def _forget(self, before: int) -> None:
+        # One at a time: freeing thousands of documents in one go would keep decisions waiting until all are freed.
+        for key in [key for key, kept in self._kept.items() if kept[0] < before]:
+            del self._kept[key]
+            self._pause()
+
+
+class Builder:
+    """A `Build` for `Reloader`: what a file and the PolicyParams it references yield is kept while they are the same.
+
+    `compile_document` is given a document and after it the PolicyParams that it references. `pause` is called after
+    each file that is read and each document that is compiled: decisions have their turn. A document whose expressions
+    are not compiled within `seconds` has problems that say so.
+    """
+
+    def __init__(
+        self, compile_document: Compile = compile_documents,
+        load_sources: Callable[[Iterable[Source]], Documents] = load, *, pause: Callable[[], None] = GENTLY.pause,
+        seconds: float = math.inf,
+    ) -> None:
+        self._compile = compile_document
+        self._load = load_sources
+        self._seconds = seconds
+        self._loaded = _Memo(pause)
+        self._compiled = _Memo(pause)
+
+    def __call__(self, sources: Sequence[Source]) -> list[Plugin]:
+        """Return the plugins of all documents; raises `PolicyError` with the problems of all of them."""
+        plugins, problems = self._gather(sources)
+        self._loaded.next_build()
+        self._compiled.next_build()
+        # Warnings of a refused version help nobody.
+        Problems([each for each in problems.found if each.severity is Severity.ERROR]).raise_errors()
+        return plugins
+
+    def warnings(self, sources: Sequence[Source]) -> tuple[Problem, ...]:
+        """Return what is to be said about the files in force, each with its place.
+
+        What was kept of all others is forgotten: a large set that was replaced must not stay in memory.
+        """
+        found = self._gather(sources)[1].found
+        self._loaded.forget_others()
+        self._compiled.forget_others()
+        return tuple(each for each in found if each.severity is not Severity.ERROR)
+
+    def _gather(self, sources: Sequence[Source]) -> tuple[list[Plugin], Problems]:
+        problems = Problems()
+        plugins: list[Plugin] = []
+        loaded = [self._read(source) for source in sources]
+        shared: dict[str, Document] = {}
+        for each in loaded:
+            problems.extend(each.problems)
+            for document in each.of(Kind.PARAMS):
+                shared.setdefault(document.name, document)
+        check_names((document for each in loaded for document in each.documents), problems)
+        for each in loaded:
+            for document in each.documents:
+                if not isinstance(document.spec, PluginSpec):
+                    continue
+                names = dict.fromkeys(reference.name for reference in document.spec.params_from)
+                # A reference to nothing is the compiler's to complain about, and it knows better with all names.
+                known = names.keys() <= shared.keys()
+                needed = (document, *(shared[name] for name in (names if known else shared)))
+                # The documents themselves are kept with the answer, so that no other one can get their identity.
+                _, made, faults = self._compiled.get(tuple(map(id, needed)), partial(self._try, needed))
+                plugins += made
+                problems.extend(faults)
+        return plugins, problems
+
+    def groups(self, sources: Sequence[Source]) -> Iterator[frozenset[str]]:
+        """Yield, for every document, the names of its file and of the files whose PolicyParams it references."""
+        loaded = [(source.name, self._read(source)) for source in sources]
+        where = {document.name: name for name, each in loaded for document in each.of(Kind.PARAMS)}
+        for name, each in loaded:
+            for document in each.documents:
+                if isinstance(document.spec, PluginSpec):
+                    needed = (where.get(reference.name) for reference in document.spec.params_from)
+                    yield frozenset({name, *(file for file in needed if file is not None)})
+
+    def _read(self, source: Source) -> Documents:
+        return self._loaded.get((source.name, source.text), lambda: self._load((source,)))
+
+    def _try(
+        self, documents: Sequence[Document]
+    ) -> tuple[Sequence[Document], tuple[Plugin, ...], tuple[Problem, ...]]:
+        problems = Problems()
+        with Deadline(self._seconds):
+            plugins = tuple(self._compile(documents, problems))
+        return documents, () if problems.errors else plugins, tuple(problems.found)

@@ -1,0 +1,134 @@
+"""Writing a set of policies to where a source reads them: what a promotion does.
+
+All files are written beside first and flushed, then renamed one after the other, then those that are gone are
+deleted: what can fail (no right, no space) fails before anything has changed. Who looks at the directory meanwhile may
+see some of it; the reloader does not, since it publishes in the thread that looks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from koordpolicy.engine.files import write_new
+from koordpolicy.engine.source import PolicyError, Problem
+
+from .source_state import LINK, Mount, Version
+
+_BESIDE: Final = ".koord-policy-"
+_REFUSED: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+
+
+def content_of(mount: Mount, version: Version) -> dict[str, bytes]:
+    """Return the files of a version that a source has just been read as, by relative name.
+
+    Raises `PolicyError` where the source does not hold that version any more.
+    """
+    files: dict[str, bytes] = {}
+    for relative, digest in version.hashes.items():
+        name = mount.name_of(relative)
+        try:
+            files[relative] = Path(name).read_bytes()
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            raise _refusal(f"`{name}` cannot be read: {why}", "unreadable-file") from None
+        if hashlib.sha256(files[relative]).hexdigest() != digest:
+            raise _refusal(f"`{name}` has just been changed: nothing was published", "unsettled")
+    return files
+
+
+def publish(mount: Mount, files: Mapping[str, bytes]) -> None:
+    """Make a source hold exactly these policy files; other files in its directory stay.
+
+    A mount whose `..data` link may be replaced gets a new directory and one swap of that link, as the kubelet does it.
+    Raises `PolicyError` where that is not possible, and then the source holds what it did.
+    """
+    root = Path(mount.path).resolve()
+    try:
+        if "" in files and root.is_dir():
+            raise _refusal(f"`{mount.path}` is a directory, and one file without a name is to be published",
+                           "not-publishable")
+        if (root / LINK).is_symlink():
+            _swap(root, files)
+        elif root.is_dir():
+            _replace_all(root, mount.read().version, files)
+        elif set(files) == {""}:
+            _replace_all(root.parent, None, {root.name: files[""]})
+        else:
+            raise _refusal(f"`{mount.path}` is one file, and {len(files)} are to be published", "not-publishable")
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        code = "read-only" if error.errno in _REFUSED else "not-publishable"
+        raise _refusal(f"`{mount.path}` cannot be written: {why}", code) from None
+
+
+def _swap(root: Path, files: Mapping[str, bytes]) -> None:
+    if any("/" in name or not name for name in files):
+        raise _refusal(f"`{root}` is a mounted volume, which has no directories within", "not-publishable")
+    digest = hashlib.sha256(b"".join(name.encode("utf-8", "surrogateescape") + files[name] for name in sorted(files)))
+    old = (root / LINK).readlink()
+    new = root / f"..promoted-{digest.hexdigest()[:16]}"
+    if old.name == new.name:
+        return
+    shutil.rmtree(new, ignore_errors=True)
+    beside = root / f"{LINK}_promoted"
+    try:
+        new.mkdir()
+        for name, content in files.items():
+            write_new(new / name, content)
+        beside.unlink(missing_ok=True)
+        beside.symlink_to(new.name)
+        beside.replace(root / LINK)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    for entry in root.iterdir():
+        if entry.is_symlink() and not entry.name.startswith("..") and entry.name not in files:
+            entry.unlink()
+    for name in files:
+        with contextlib.suppress(FileExistsError):
+            (root / name).symlink_to(f"{LINK}/{name}")
+    shutil.rmtree(root / old, ignore_errors=True)
+
+
+def _replace_all(root: Path, before: Version | None, files: Mapping[str, bytes]) -> None:
+    ready: list[tuple[Path, Path]] = []
+    try:
+        for name, content in files.items():
+            file = root / name
+            with contextlib.suppress(OSError):
+                if file.read_bytes() == content:
+                    continue
+            file.parent.mkdir(parents=True, exist_ok=True)
+            beside = file.with_name(f"{_BESIDE}{file.name}")
+            ready.append((beside, file))
+            beside.unlink(missing_ok=True)  # of a publication that was killed, or a link that somebody laid
+            write_new(beside, content)
+            with contextlib.suppress(FileNotFoundError):
+                beside.chmod(stat.S_IMODE(file.stat().st_mode))
+        gone = [root / name for name in (before.hashes if before is not None else ()) if name not in files]
+        for file in gone:
+            # Whether it may be deleted is the directory's to say: asked before anything has changed.
+            if not os.access(file.parent, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
+    except OSError:
+        for beside, _ in ready:
+            with contextlib.suppress(OSError):
+                beside.unlink()
+        raise
+    for beside, file in ready:
+        beside.replace(file)
+    for file in gone:
+        file.unlink(missing_ok=True)
+
+
+def _refusal(message: str, code: str) -> PolicyError:
+    return PolicyError([Problem(message, code=code)])

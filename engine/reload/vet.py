@@ -1,0 +1,496 @@
+"""A process beside the server that compiles policies first: what it does not survive never reaches the server.
+
+The worker is a new interpreter (nothing is forked from threads), which has imported and compiled something before the
+first edit. It gets the texts of the files and reads nothing else, and answers with problems as plain data. Each file
+has its limits there: `seconds` of wall-clock and of processor time, `memory` bytes of address space beyond what the
+worker had before. What exceeds them ends the worker, the set is refused with the name of the file that was being
+worked on, and another worker is started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe
+from typing import Any, Final, Never
+
+from koordpolicy.engine.compile import compile_documents
+from koordpolicy.engine.documents import Document, Documents, load
+from koordpolicy.engine.framework.registry import Plugin
+from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, Source, Span
+
+from .build import Builder
+from .reloader import UNAVAILABLE
+
+SECONDS: Final = 10.0
+MEMORY: Final = 1 << 30
+"""Bytes."""
+
+_START_SECONDS: Final = 60.0
+_ATTEMPTS: Final = 2
+"""A worker may be killed by somebody else: what the second one does not survive either is refused."""
+_FIRST_BACK_OFF_S: Final = 0.5
+_LONGEST_BACK_OFF_S: Final = 30.0
+_KEPT_SETS: Final = 8
+_MOST_REFUSED: Final = 256
+_MOST_PROBLEMS: Final = 200
+_RUN: Final = "from koordpolicy.engine.reload.vet import serve; serve()"
+_WARM: Final = """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: warm}
+spec:
+  params: {most: 0.9}
+  filter:
+  - {name: cpu, expression: usage.cpu <= allocatable.cpu * params.most, message: too hot}
+  - {name: wrong, expression: usage.gpu <=}
+"""
+
+
+class _Died(Exception):
+    """The worker ended, or was ended, before it answered."""
+
+    def __init__(self, how: str, help: str = "", *, limit: bool = False) -> None:  # noqa: A002 - as `Problem` calls it
+        super().__init__(how)
+        self.help = help
+        self.limit = limit
+        """Whether it was a limit that it exceeded: the next worker would exceed it too."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """Contents that a worker did not survive: the file that was worked on, with the files that it references."""
+
+    sources: tuple[Source, ...]
+    problem: Problem
+
+
+class Vetter:
+    """One worker process and what has been handed to it; `vet` and `groups` may be called from several threads.
+
+    `command` starts a worker, given the number of a file descriptor, for tests. `seconds` and `memory` are the limits
+    per file.
+    """
+
+    def __init__(
+        self, *, seconds: float = SECONDS, memory: int = MEMORY, start_seconds: float = _START_SECONDS,
+        command: Sequence[str] = (sys.executable, "-P", "-c", _RUN),
+    ) -> None:
+        self._seconds = seconds
+        self._memory = memory
+        self._start_seconds = start_seconds
+        self._command = tuple(command)
+        self._lock = threading.Lock()
+        self._worker: _Worker | None = None
+        self._closed = threading.Event()
+        self._failures = 0
+        """How many workers in a row ended before they were ready."""
+        self._not_before = 0.0
+        self._refused: list[_Refused] = []
+
+    def start(self) -> None:
+        """Start a worker, unless there is one, without waiting for it."""
+        with self._lock, contextlib.suppress(_Died):
+            self._have()
+
+    @property
+    def pid(self) -> int | None:
+        """The worker's process, for people; None where there is none."""
+        worker = self._worker
+        return None if worker is None else worker.process.pid
+
+    def vet(self, sources: Sequence[Source]) -> None:
+        """Have a set compiled; raises `PolicyError` with what is wrong with it, or what the worker did not survive."""
+        problems = self._ask("vet", sources)
+        if problems:
+            raise PolicyError(problems_of(problems, sources))
+
+    def groups(self, sources: Sequence[Source]) -> list[frozenset[str]]:
+        """Return what `Builder.groups` yields; nothing where no worker survives that, as then `vet` says why."""
+        try:
+            return [frozenset(map(str, names)) for names in self._ask("groups", sources)]
+        except PolicyError:
+            return []
+
+    def close(self) -> None:
+        """End the worker; who waits for its answer gets a refusal."""
+        self._closed.set()
+        worker = self._worker
+        if worker is not None:
+            worker.kill()
+        with self._lock:
+            self._drop()
+
+    def _ask(self, operation: str, sources: Sequence[Source]) -> list[Any]:
+        with self._lock:
+            self._refuse_known(sources)
+            for attempt in range(1, _ATTEMPTS + 1):
+                try:
+                    worker = self._ready()
+                    return worker.ask(operation, sources, self._seconds)
+                except _Died as died:
+                    worker_was = self._worker
+                    working_on = () if worker_was is None else worker_was.working_on(sources)
+                    self._drop()
+                    if not self._closed.is_set():
+                        with contextlib.suppress(_Died):
+                            self._have()  # the next one is warm by the time that somebody has mended the file
+                    if working_on and (died.limit or attempt == _ATTEMPTS):
+                        self._refuse(died, working_on, sources)
+                    if attempt == _ATTEMPTS or self._closed.is_set():
+                        raise PolicyError([Problem(f"policies cannot be checked: {died}", code=UNAVAILABLE,
+                                                   help="it is tried again; `--compile-timeout 0` compiles "
+                                                        "without a process of its own")]) from None
+        raise AssertionError("the last attempt returns or raises")
+
+    def _refuse_known(self, sources: Sequence[Source]) -> None:
+        texts = {source.name: source.text for source in sources}
+        known = [each.problem for each in self._refused
+                 if all(texts.get(source.name) == source.text for source in each.sources)]
+        if known:
+            raise PolicyError(known)
+
+    def _refuse(self, died: _Died, working_on: tuple[str, ...], sources: Sequence[Source]) -> Never:
+        held = [next(each for each in sources if each.name == name) for name in working_on]
+        problem = Problem(f"checking `{held[0].name}` {died}", held[0].span(0), died.help, code="vetting")
+        self._refused = [*self._refused[1 - _MOST_REFUSED:], _Refused(tuple(held), problem)]
+        raise PolicyError([problem])
+
+    def _have(self) -> _Worker:
+        if self._closed.is_set():
+            raise _Died("the server ends")
+        if self._worker is None:
+            if (wait := self._not_before - time.monotonic()) > 0 and self._closed.wait(wait):
+                raise _Died("the server ends")
+            try:
+                self._worker = _Worker(self._command, self._seconds, self._memory)
+            except OSError as error:
+                self._failed_to_start()
+                raise _Died(f"the process for it does not start: {(error.strerror or str(error)).lower()}") from None
+        return self._worker
+
+    def _ready(self) -> _Worker:
+        worker = self._have()
+        try:
+            worker.wait_until_ready(self._start_seconds)
+        except _Died:
+            self._failed_to_start()
+            raise
+        self._failures, self._not_before = 0, 0.0
+        return worker
+
+    def _failed_to_start(self) -> None:
+        back_off = min(_LONGEST_BACK_OFF_S, _FIRST_BACK_OFF_S * 2**min(self._failures, 16))
+        self._failures += 1
+        self._not_before = time.monotonic() + back_off
+
+    def _drop(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+
+class VettedBuild:
+    """A `Build` that has a set vetted before it builds it; `groups` and `warnings` are those of the builder."""
+
+    def __init__(self, builder: Builder, vetter: Vetter) -> None:
+        self._builder = builder
+        self._vetter = vetter
+
+    def __call__(self, sources: Sequence[Source]) -> list[Plugin]:
+        """Return the plugins of all documents; raises `PolicyError` as both do."""
+        self._vetter.vet(sources)
+        return self._builder(sources)
+
+    def groups(self, sources: Sequence[Source]) -> Iterable[frozenset[str]]:
+        """Return which files belong together, as the worker finds it: the texts may not be vetted yet."""
+        return self._vetter.groups(sources)
+
+    def warnings(self, sources: Sequence[Source]) -> tuple[Problem, ...]:
+        """Return what is to be said about files in force."""
+        return self._builder.warnings(sources)
+
+
+@dataclass(slots=True)
+class _Held:
+    """A text that a worker holds, by its number there, and the question that it was last part of."""
+
+    number: int
+    used: int = 0
+
+
+class _Worker:
+    """One process: its connection, which texts it holds by which number, and what it works on."""
+
+    def __init__(self, command: Sequence[str], seconds: float, memory: int) -> None:
+        self._connection, theirs = Pipe()
+        try:
+            self.process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                [*command, str(theirs.fileno()), repr(seconds), str(memory)], pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                start_new_session=True,  # Ctrl-C is for the server, which ends it
+            )
+        except BaseException:
+            self._connection.close()
+            raise
+        finally:
+            theirs.close()
+        self._is_ready = False
+        self._count = itertools.count()
+        self._held: dict[Source, _Held] = {}
+        """By identity: files that did not change are the same sources to a reloader."""
+        self._asked = 0
+        self._on: tuple[str, ...] = ()
+
+    def wait_until_ready(self, seconds: float) -> None:
+        """Wait for the end of the start; raises `_Died`."""
+        if not self._is_ready:
+            self._receive(seconds, f"the process for it did not start within {seconds:g} s")
+            self._is_ready = True
+
+    def ask(self, operation: str, sources: Sequence[Source], seconds: float) -> list[Any]:
+        """Return the answer; raises `_Died`, also where one file takes longer than that."""
+        self._asked += 1
+        self._on = ()
+        # Who is stopped does not read, and then writing to it never ends.
+        guard = threading.Timer(seconds * 2, self.kill)
+        guard.daemon = True
+        guard.start()
+        try:
+            for source in sources:
+                held = self._held.get(source)
+                if held is None:
+                    held = self._held[source] = _Held(next(self._count))
+                    # One at a time: a single call that encodes 50 MB would keep decisions waiting until it returns.
+                    self._send({"text": held.number, "name": source.name})
+                    self._send_bytes(source.text.encode("utf-8", "surrogatepass"))
+                held.used = self._asked
+            old = [source for source, held in self._held.items() if held.used <= self._asked - _KEPT_SETS]
+            self._send({"do": operation, "with": [self._held[source].number for source in sources],
+                        "forget": [self._held.pop(source).number for source in old]})
+        finally:
+            guard.cancel()
+        while True:
+            said = self._receive(seconds, f"took longer than {seconds:g} s")
+            if "on" in said:
+                self._on = tuple(map(str, said["on"]))
+            else:
+                return list(said["answer"])
+
+    def working_on(self, sources: Sequence[Source]) -> tuple[str, ...]:
+        """Return the names of the files that were worked on last, the one at fault first."""
+        known = {source.name for source in sources}
+        return tuple(name for name in self._on if name in known)
+
+    def kill(self) -> None:
+        """End the process now."""
+        self.process.kill()
+
+    def close(self) -> None:
+        """End the process and free what it takes."""
+        self.process.kill()
+        self.process.wait()
+        self._connection.close()
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        self._send_bytes(json.dumps(message).encode("ascii"))
+
+    def _send_bytes(self, content: bytes) -> None:
+        try:
+            self._connection.send_bytes(content)
+        except OSError:
+            raise self._death() from None
+
+    def _receive(self, seconds: float, late: str) -> dict[str, Any]:
+        try:
+            if not self._connection.poll(seconds):
+                raise _Died(late, _HELP_TIME, limit=self._is_ready)
+            said: dict[str, Any] = json.loads(self._connection.recv_bytes())
+        except (OSError, EOFError):
+            raise self._death() from None
+        if "failed" in said:
+            raise _Died(str(said["failed"]), _HELP_MEMORY if said.get("limit") else "", limit=bool(said.get("limit")))
+        return said
+
+    def _death(self) -> _Died:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(1)
+        code = self.process.poll()
+        if code == -signal.SIGXCPU:
+            return _Died("took more processor time than it may", _HELP_TIME, limit=True)
+        if code is not None and code < 0:
+            with contextlib.suppress(ValueError):
+                return _Died(f"ended the process that does it with {signal.Signals(-code).name}", _HELP_CRASH)
+        return _Died(f"ended the process that does it with exit code {code}", _HELP_CRASH)
+
+
+_HELP_TIME: Final = "make it smaller or simpler, or give it more time with `--compile-timeout`"
+_HELP_MEMORY: Final = "make it smaller or simpler"
+_HELP_CRASH: Final = "what was in force stays so; edit the file to have it tried again"
+
+
+def problems_of(data: Sequence[Mapping[str, Any]], sources: Sequence[Source]) -> list[Problem]:
+    """Return problems from what `plain` made of them, with places in these files."""
+    by_name = {source.name: source for source in sources}
+    found = []
+    for each in data:
+        source = by_name.get(each["file"])
+        span = None if source is None else Span(source, int(each["start"]), int(each["end"]))
+        found.append(Problem(str(each["message"]), span, str(each["help"]), Severity(int(each["severity"])),
+                             str(each["code"])))
+    return found
+
+
+def plain(problem: Problem) -> dict[str, Any]:
+    """Return a problem as plain data: its place is one in the file, not in a part of it."""
+    root = problem.span.root() if problem.span is not None else None
+    return {
+        "message": problem.message, "help": problem.help, "severity": int(problem.severity), "code": problem.code,
+        "file": None if root is None else root.source.name, "start": 0 if root is None else root.start,
+        "end": 0 if root is None else root.end,
+    }
+
+
+# The other side: what runs in the worker.
+
+
+def serve(load_sources: Callable[[Iterable[Source]], Documents] = load) -> None:
+    """Work until the other side is gone; the process's arguments are a file descriptor, seconds and bytes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection = Connection(int(sys.argv[1]))
+    work = _Work(connection, float(sys.argv[2]), int(sys.argv[3]), load_sources)
+    orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+
+    def listen() -> None:
+        try:
+            while True:
+                order = json.loads(connection.recv_bytes())
+                if "text" in order:
+                    order["content"] = connection.recv_bytes().decode("utf-8", "surrogatepass")
+                orders.put(order)
+        except (OSError, EOFError):
+            os._exit(0)  # whatever is being done, nobody wants it any more
+
+    try:
+        work.warm()
+    except Exception as error:
+        work.say({"failed": f"the process for it does not start: {type(error).__name__}: {error}"})
+        return
+    threading.Thread(target=listen, daemon=True).start()
+    work.say({"ready": True})
+    while True:
+        work.do(orders.get())
+
+
+class _Work:
+    """Compiles what it is handed, one file under limits after the other, and says which one."""
+
+    def __init__(
+        self, connection: Connection, seconds: float, memory: int,
+        load_sources: Callable[[Iterable[Source]], Documents],
+    ) -> None:
+        self._connection = connection
+        self._load = load_sources
+        self._seconds = seconds
+        self._memory = memory
+        self._sources: dict[int, Source] = {}
+        self._builder: Builder | None = None
+        self._limited = False
+
+    def say(self, message: Mapping[str, Any]) -> None:
+        self._connection.send_bytes(json.dumps(message).encode("ascii"))
+
+    def warm(self) -> None:
+        """Import all that compiling takes."""
+        import gc  # noqa: PLC0415 - of the worker alone, as below
+
+        from koordpolicy.engine.framework.plugin import discover  # noqa: PLC0415
+
+        extensions = discover(lambda _: None).functions
+
+        def loaded(sources: Iterable[Source]) -> Documents:
+            sources = tuple(sources)
+            self._begin(*(source.name for source in sources))
+            return self._load(sources)
+
+        def compiled(documents: Sequence[Document], problems: Problems) -> Iterator[Plugin]:
+            self._begin(*(document.span.root().source.name for document in documents))
+            compile_documents(documents, problems, extensions=extensions)
+            return iter(())  # the problems are all that is wanted
+
+        self._builder = Builder(compiled, loaded)
+        with contextlib.suppress(PolicyError):
+            self._builder([Source("warm.yaml", _WARM), Source("odd.yaml", _WARM.replace("filter", "filters"))])
+        gc.collect()
+        gc.freeze()
+        self._limited = True
+
+    def do(self, order: Mapping[str, Any]) -> None:
+        if "text" in order:
+            self._sources[order["text"]] = Source(order["name"], order["content"])
+            return
+        assert self._builder is not None
+        sources = [self._sources[number] for number in order["with"]]
+        for number in order["forget"]:
+            del self._sources[number]
+        try:
+            if order["do"] == "groups":
+                self.say({"answer": [sorted(names) for names in self._builder.groups(sources)]})
+            else:
+                self.say({"answer": self._problems(self._builder, sources)})
+        except MemoryError:
+            self._sources.clear()
+            self._builder = None
+            self.say({"failed": f"took more than {self._memory / (1 << 20):g} MiB of memory", "limit": True})
+            os._exit(1)
+
+    def _problems(self, builder: Callable[[Sequence[Source]], object], sources: Sequence[Source]) -> list[Any]:
+        try:
+            builder(sources)
+        except PolicyError as error:
+            return [plain(problem) for problem in error.problems[:_MOST_PROBLEMS]]
+        except MemoryError:
+            raise
+        except Exception as error:
+            return [plain(Problem(f"compiling the policies failed: {type(error).__name__}: {error}", code="internal",
+                                  help="this is a fault of koord-policy, not of the policies"))]
+        return []
+
+    def _begin(self, *names: str) -> None:
+        """Say what is worked on, and bound what it may take from now on."""
+        if not self._limited:
+            return
+        import resource  # noqa: PLC0415 - not everywhere
+
+        # The one at fault may be any of them: the document, or the params that it references.
+        self.say({"on": list(dict.fromkeys(names))})
+        spent = resource.getrusage(resource.RUSAGE_SELF)
+        seconds = math.ceil(spent.ru_utime + spent.ru_stime + self._seconds) + 1
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds if hard < 0 else min(seconds, hard), hard))
+        size = _address_space()
+        if size:
+            _, hard = resource.getrlimit(resource.RLIMIT_AS)
+            most = size + self._memory
+            resource.setrlimit(resource.RLIMIT_AS, (most if hard < 0 else min(most, hard), hard))
+
+
+def _address_space() -> int:
+    """Return how many bytes the process has mapped; 0 where that is not known."""
+    try:
+        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - once per document
+            return int(file.read().split(b" ", 1)[0]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

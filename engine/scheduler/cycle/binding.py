@@ -1,0 +1,227 @@
+"""The binding cycle of a pod that has its node, and the pods that wait for a permit."""
+
+from __future__ import annotations
+
+import copy
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.framework.instances import Lease
+from koordpolicy.engine.framework.plugin import ApplyPatch, Client, CycleState, PreBind, PreBindReservation, Skip
+from koordpolicy.engine.framework.points import Code, Point, Refusal
+
+from ..extensions.reservations import is_reserve_pod, reservation_of
+from ..profiles.profile import Active, Profile
+from .plugin_runner import guarded
+from .rowwise import describe
+from .verdict import Failure, PodRejection, Verdict
+
+
+@dataclass(slots=True)
+class BindingCycle:
+    """A pod that has its node and is not bound yet: its cycle state, failures and rejection."""
+
+    profile: Profile
+    state: CycleState
+    verdict: Verdict
+    failures: list[Failure] = field(default_factory=list)
+    refusal: PodRejection | None = None
+
+    def __post_init__(self) -> None:
+        """Begin with what failed already."""
+        self.failures.extend(self.verdict.failures)
+
+    def refuse(self, plugin: str, point: Point, refusal: Refusal) -> None:
+        """Take note of who stopped the pod; the first one counts."""
+        self.refusal = self.refusal or (plugin, point, refusal)
+
+    def outcome(self) -> Verdict:
+        """Return the verdict with all that happened since."""
+        if self.refusal is not None:
+            return replace(self.verdict, node=None, row=-1, waiting=False, failures=tuple(self.failures),
+                           refusal=self.refusal)
+        if len(self.failures) == len(self.verdict.failures):
+            return self.verdict
+        return replace(self.verdict, failures=tuple(self.failures))
+
+
+@dataclass(slots=True)
+class WaitingPod:
+    """A pod that waits for permits: of which plugins, and until when (nanoseconds since the epoch)."""
+
+    pod: PodInfo
+    binding: BindingCycle
+    waits: dict[str, int]
+    lease: Lease
+
+    @property
+    def deadline(self) -> int:
+        """When the pod loses its node: the longest timeout of the plugins."""
+        return max(self.waits.values(), default=0)
+
+
+class WaitingPodsMap:
+    """The pods that wait for a permit (fulfils `plugins.WaitingPods`); for the thread that decides.
+
+    What plugins say of a pod takes effect when `take` is asked next: never within the plugin that said it.
+    """
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._pods: dict[str, WaitingPod] = {}
+        self._deadlines: list[tuple[int, int, WaitingPod]] = []
+        """A heap of deadlines, each with a number; what has left, or left out a plugin, is found out when it is met."""
+        self._numbers = itertools.count()
+        self._leaving: deque[WaitingPod] = deque()
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the keys of the pods that wait, in the order in which they came."""
+        return tuple(self._pods)
+
+    def __contains__(self, key: str) -> bool:
+        """Whether a pod waits."""
+        return key in self._pods
+
+    def get(self, key: str) -> WaitingPod | None:
+        """Return a pod that waits, or None."""
+        return self._pods.get(key)
+
+    def next_time(self) -> int | None:
+        """Return when the next pod has waited for too long; None where none waits."""
+        while self._deadlines and self._pods.get(self._deadlines[0][2].pod.key) is not self._deadlines[0][2]:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def add(self, waiting: WaitingPod) -> None:
+        """Add a pod."""
+        self._pods[waiting.pod.key] = waiting
+        heapq.heappush(self._deadlines, (waiting.deadline, next(self._numbers), waiting))
+
+    def allow(self, key: str, plugin: str) -> bool:
+        """Record this plugin's permit; return whether the pod was waiting."""
+        waiting = self._pods.get(key)
+        if waiting is None:
+            return False
+        waiting.waits.pop(plugin, None)
+        if not waiting.waits:
+            self._leaving.append(self._pods.pop(key))
+        else:
+            heapq.heappush(self._deadlines, (waiting.deadline, next(self._numbers), waiting))
+        return True
+
+    def reject(self, key: str, plugin: str, message: str) -> bool:
+        """Reject the pod; return whether it was waiting."""
+        waiting = self._pods.pop(key, None)
+        if waiting is None:
+            return False
+        waiting.binding.refuse(plugin, Point.PERMIT, Refusal("", message))
+        self._leaving.append(waiting)
+        return True
+
+    def take(self) -> WaitingPod | None:
+        """Return a pod that waits no more: allowed, rejected, or waiting for too long; None where there is none."""
+        if not self._leaving and self._pods:
+            now = self._clock()
+            while (moment := self.next_time()) is not None and moment <= now:
+                waiting = heapq.heappop(self._deadlines)[2]
+                slowest = max(waiting.waits, key=lambda name: waiting.waits[name])
+                self.reject(waiting.pod.key, slowest, "timeout after waiting for other pods")
+        return self._leaving.popleft() if self._leaving else None
+
+
+def same_pod(one: PodInfo, other: PodInfo) -> bool:
+    """Whether two versions of a key are of one pod, and none was made anew under the name of one that is gone."""
+    return not one.uid or not other.uid or one.uid == other.uid
+
+
+def bind(binding: BindingCycle, pod: PodInfo, cluster: Cluster, client: Client, feature_gates: Collection[str]) -> None:
+    """Run the binding cycle of a pod that was assumed; what stops it is noted in `binding`."""
+    node = binding.verdict.node
+    assert node is not None
+    profile = binding.profile
+    reservation = reservation_of(pod) if is_reserve_pod(pod) else None
+    if reservation is None and "DynamicSchedulerCheck" in feature_gates:
+        fault = _fault_of(pod, cluster.object("Pod", pod.key), profile.name)
+        if fault:
+            binding.refuse("DynamicSchedulerCheck", Point.PRE_BIND, Refusal("", fault, Code.ERROR))
+            return
+    if node not in cluster.index:
+        binding.refuse("bind", Point.PRE_BIND, Refusal("", f"the node `{node}` is gone", Code.ERROR))
+        return
+    if profile.at[Point.PRE_BIND]:
+        original = pod.object if reservation is None else cluster.object("Reservation", reservation)
+        if original is None:
+            message = f"the reservation `{reservation}` is gone"
+            binding.refuse("Reservation", Point.PRE_BIND, Refusal("", message, Code.ERROR))
+            return
+        # Where nobody writes into the draft there is nothing to send: then it is not even made.
+        if reservation is not None or profile.having(PreBind):
+            _prepare(binding, pod, original, node, reserves=reservation is not None)
+    if binding.refusal is None:
+        _bind(binding, pod, node, client)
+    if binding.refusal is None:
+        for active in profile.at[Point.POST_BIND]:
+            guarded(binding.failures, active, Point.POST_BIND, active.ask.post_bind, binding.state, pod, node)
+
+
+def _fault_of(pod: PodInfo, current: Mapping[str, Any] | None, profile: str) -> str:
+    """Return why a pod must not be bound any more; empty where it may (spec/scheduler.md 1.3, step 15)."""
+    if current is None:
+        return ""  # nobody told of the object: what is decided about is all there is
+    named = (current.get("spec") or {}).get("schedulerName")
+    before = (pod.object.get("spec") or {}).get("schedulerName")
+    if named not in (before, profile):
+        return "schedulerName unmatched"
+    if (current.get("metadata") or {}).get("deletionTimestamp"):
+        return "pod is being deleted"
+    return ""
+
+
+def _prepare(binding: BindingCycle, pod: PodInfo, original: Mapping[str, Any], node: str, *, reserves: bool) -> None:
+    draft: dict[str, Any] = copy.deepcopy(dict(original))
+    if reserves:
+        draft.setdefault("status", {})["nodeName"] = node
+        for active in binding.profile.having(PreBindReservation):
+            if _stopped(binding, active, active.ask.pre_bind_reservation, binding.state, draft, node):
+                return
+    else:
+        for active in binding.profile.having(PreBind):
+            if _stopped(binding, active, active.ask.pre_bind, binding.state, pod, draft, node):
+                return
+    for active in binding.profile.having(ApplyPatch):
+        answer = guarded(binding.failures, active, Point.PRE_BIND, active.ask.apply_patch,
+                         binding.state, original, draft, kinds=(Skip,))
+        if isinstance(answer, Skip):
+            continue
+        if answer is not None:
+            binding.refuse(active.name, Point.PRE_BIND, answer)
+        return
+
+
+def _stopped(binding: BindingCycle, active: Active, ask: Callable[..., Refusal | None], *arguments: object) -> bool:
+    refusal = guarded(binding.failures, active, Point.PRE_BIND, ask, *arguments, kinds=())
+    if refusal is not None:
+        binding.refuse(active.name, Point.PRE_BIND, refusal)
+    return refusal is not None
+
+
+def _bind(binding: BindingCycle, pod: PodInfo, node: str, client: Client) -> None:
+    for active in binding.profile.at[Point.BIND]:
+        answer = guarded(binding.failures, active, Point.BIND, active.ask.bind, binding.state, pod, node, kinds=(Skip,))
+        if isinstance(answer, Skip):
+            continue
+        if answer is not None:
+            binding.refuse(active.name, Point.BIND, answer)
+        return
+    # A profile without a plugin that binds leaves that to the framework: there is only one way.
+    try:
+        client.bind(pod, node)
+    except Exception as error:  # the API server, or what stands for it
+        binding.refuse("bind", Point.BIND, Refusal("", describe(error), Code.ERROR, EvaluationError(describe(error))))

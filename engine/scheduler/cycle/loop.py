@@ -1,0 +1,347 @@
+"""The scheduling loop: pods come from the cluster into the queue, are decided about one by one, and go back or go on.
+
+It runs in real or in virtual time: `clock` says what time it is, `next_time` when there is something to do again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+
+from koordpolicy.engine.cluster.events import Event
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.plugin import (
+    AfterError,
+    BeforeError,
+    Client,
+    Count,
+    Depends,
+    Hinted,
+    NextPod,
+    QueuedPod,
+    methods_of,
+)
+from koordpolicy.engine.framework.points import Code, Enforcement, Point, Refusal
+from koordpolicy.engine.framework.registry import Live
+
+from ..extensions.controllers import ControllerRuns
+from ..extensions.reservations import follow
+from ..observe.monitor import Monitor
+from ..profiles.profile import Active, Profile
+from ..queue.nominator import nominated_node
+from ..queue.scheduling_queue import LONGEST_WAIT, Hint, PathHint, SchedulingQueue, any_change, by_priority
+from .binding import same_pod
+from .plugin_runner import guarded
+from .rowwise import describe, has
+from .schedule_one import Scheduler, Settings
+from .verdict import Failure, Verdict
+
+
+class SchedulingLoop:
+    """A scheduler with its queue; for one thread, which owns both and the cluster."""
+
+    def __init__(
+        self, cluster: Cluster, live: Live, settings: Settings | None = None, *, clock: Callable[[], int],
+        client: Client | None = None, count: Count | None = None, monitor: Monitor | None = None,
+        longest_wait: int = LONGEST_WAIT, concluded: Callable[[Verdict], None] = lambda _: None,
+        explained: bool = False,
+    ) -> None:
+        """`concluded` is told what became of pods that a permit held; the other arguments are those of `Scheduler`.
+
+        With `explained`, verdicts about placed pods may be kept too (see `Verdict.explained`).
+
+        Nobody stays in the queue for more than `longest_wait` nanoseconds without being tried again.
+
+        The pods of the cluster that have no node wait already, in the order of their creation.
+
+        Raises:
+            PolicyError: a plugin of the registry cannot be made for a profile.
+        """
+        settings = settings or Settings()
+        self.queue = SchedulingQueue(clock, key=self._key, initial_backoff=settings.initial_backoff,
+                                     longest_backoff=settings.longest_backoff, longest_wait=longest_wait)
+        self.gated: dict[str, tuple[str, Refusal]] = {}
+        """Which plugin keeps which pod out of the queue, and why."""
+        self.scheduler = Scheduler(cluster, live, settings, clock=clock, client=client, count=count, queue=self.queue,
+                                   concluded=self._concluded)
+        self.failures: list[Failure] = []
+        """What plugins failed at outside of decisions."""
+        self._live = live
+        self._clock = clock
+        self._monitor = monitor
+        self._tell = concluded
+        self._explained = explained
+        self._generation = live.registry.generation
+        self._held: dict[str, QueuedPod] = {}
+        self._controllers = ControllerRuns()
+        names = frozenset(profile.name for profile in self.scheduler.profiles)
+        follow(cluster, lambda name: not name or name in names)
+        self.scheduler.settle()  # plugins that let pods wait must know first what there is
+        cluster.listen(self._note)
+        for pod in cluster.pending:
+            self._enqueue(pod)
+            self._nominate_as_status_says(pod)
+
+    def schedule_one(self) -> Verdict | None:
+        """Decide about the next pod and carry that out; None where no pod is to be tried now."""
+        self.scheduler.settle()
+        self._controllers.run(self.scheduler.profiles, self._clock())
+        registry = self._live.registry
+        if registry.generation != self._generation:
+            self._generation = registry.generation
+            self.queue.release_all()
+        self._reconsider()
+        queued = self._next()
+        if queued is None and self._reconsider():  # whoever says which pod is next may have activated some
+            queued = self._next()
+        if queued is None:
+            return None
+        pod = queued.pod
+        if self._monitor is not None:
+            self._monitor.start(pod.key, self.scheduler.profile_of(pod).name)
+        nominated = self.scheduler.nominations.recorded_node_of(pod)
+        verdict = self.scheduler.schedule(pod, explained=self._explained)
+        if nominated is not None and verdict.node is None:
+            self._note_freed(pod, nominated)
+        if verdict.waiting:
+            self._held[pod.key] = queued
+        else:
+            self._conclude(queued, verdict)
+        if self._monitor is not None:
+            self._monitor.complete(pod.key)
+        return verdict if verdict.scheduled else verdict.explained()
+
+    def schedule_all(self) -> Iterator[Verdict]:
+        """Decide until no pod is to be tried now."""
+        while (verdict := self.schedule_one()) is not None:
+            yield verdict
+
+    def gated_verdicts(self) -> tuple[Verdict, ...]:
+        """Return what there is to say of pods that are gated: which plugin keeps them out of the queue, and why."""
+        names = self.scheduler.cluster.names
+        found = []
+        for pod in self.queue.pods():
+            if pod.key in self.gated:
+                plugin, refusal = self.gated[pod.key]
+                profile = self.scheduler.profile_of(pod)
+                found.append(Verdict(pod, profile.name, profile.generation, tuple(names),
+                                     refusal=(plugin, Point.PRE_ENQUEUE, refusal)))
+        return tuple(found)
+
+    def next_time(self) -> int | None:
+        """Return when there is something to do though nothing happens; None where there is not."""
+        times = [time for time in (self.queue.next_time(), self.scheduler.waiting.next_time()) if time is not None]
+        return min(times, default=None)
+
+    def close(self) -> None:
+        """Close all plugins; nothing is decided any more."""
+        self.scheduler.close()
+
+    # Into the queue
+
+    def _key(self, queued: QueuedPod) -> object:
+        # Profiles have one queue together, so the first profile's order is everybody's, as in kube-scheduler.
+        for active in self._sorters():
+            failed = len(self.failures)
+            key = guarded(self.failures, active, Point.QUEUE_SORT, active.ask.queue_key, queued)
+            if len(self.failures) == failed:
+                return key
+        return by_priority(queued)
+
+    def _sorters(self) -> tuple[Active, ...]:
+        profiles = self.scheduler.profiles if hasattr(self, "scheduler") else ()
+        return profiles[0].at[Point.QUEUE_SORT] if profiles else ()
+
+    def _note(self, event: Event) -> None:
+        if event.kind == "Pod":
+            pod = event.new_pod
+            before = event.old_pod
+            if pod is None or pod.node_name:
+                self.queue.remove(event.key)
+                self.gated.pop(event.key, None)
+                if not event.assumed:
+                    self._withdraw(pod or before)
+            elif not event.assumed and (before is None or before.node_name or not same_pod(before, pod)):
+                self.queue.remove(event.key)
+                self._withdraw(before)
+                self._enqueue(pod)
+                self._nominate_as_status_says(pod)
+            elif not event.assumed:
+                assert before is not None
+                self.queue.update(pod)
+                nominated = self.scheduler.nominations.recorded_node_of(before)
+                self.scheduler.nominations.update(before, pod)
+                if nominated is not None:
+                    self._note_freed(pod, nominated)
+        for pod in self.queue.note(event):
+            self._enqueue(pod)
+
+    def _withdraw(self, pod: PodInfo | None) -> None:
+        """Withdraw the nomination of a pod."""
+        if pod is None:
+            return
+        node = self.scheduler.nominations.recorded_node_of(pod)
+        self.scheduler.nominations.withdraw(pod)
+        if node is not None:
+            self._note_freed(pod, node)
+
+    def _note_freed(self, pod: PodInfo, node: str) -> None:
+        """Tell the queue that a pod is not nominated for the node any more: for others that is as if it left it."""
+        if self.scheduler.nominations.recorded_node_of(pod) != node:
+            self.queue.note(Event("Pod", pod.key, pod.object, None, pod.on(node), None, assumed=True))
+
+    def _nominate_as_status_says(self, pod: PodInfo) -> None:
+        """Nominate a pod for the node that its status names."""
+        node = nominated_node(pod)
+        if node:
+            self.scheduler.nominations.nominate(pod, node)
+
+    def _reconsider(self) -> bool:
+        """Ask about the gated pods that were activated; return whether there were any."""
+        activated = self.queue.reconsidered()
+        for pod in activated:
+            self._enqueue(pod)
+        return bool(activated)
+
+    def _enqueue(self, pod: PodInfo, but: str = "") -> None:
+        self.gated.pop(pod.key, None)
+        if (pod.object.get("metadata") or {}).get("deletionTimestamp"):
+            return
+        profile = self.scheduler.profile_of(pod)
+        for active in profile.at[Point.PRE_ENQUEUE]:
+            if active.name == but:
+                continue
+            refusal = guarded(self.failures, active, Point.PRE_ENQUEUE, active.ask.pre_enqueue, pod,
+                              self.scheduler.cluster.snapshot(self._clock()), kinds=())
+            if refusal is not None and active.enforced:
+                self.gated[pod.key] = (active.name, refusal)
+                self.queue.gate(pod, [self._hint_of(active, frozenset((refusal.rule,)))])
+                return
+        self.queue.add(pod)
+
+    def _next(self) -> QueuedPod | None:
+        while (queued := self._asked_next() or self.queue.pop()) is not None:
+            if not (queued.pod.object.get("metadata") or {}).get("deletionTimestamp"):
+                return queued
+            self.queue.done(queued.pod.key)
+        return None
+
+    def _asked_next(self) -> QueuedPod | None:
+        name = ""
+        for profile in self.scheduler.profiles:
+            for active in profile.having(NextPod)[:1]:
+                # There is one such plugin in a process, though each profile has an instance of its own.
+                name = name or active.name
+                if active.name != name:
+                    continue
+                key = guarded(self.failures, active, Point.QUEUE_SORT, active.ask.next_pod)
+                gated = self.queue.gated(key) if isinstance(key, str) else None
+                if gated is not None:  # its own gate a plugin may open like that, but no other one's
+                    self._enqueue(gated, but=active.name)
+                    if key in self.gated:
+                        continue
+                found = self.queue.pop(key) if isinstance(key, str) else None
+                if found is not None:
+                    return found
+        return None
+
+    # Out of it
+
+    def _concluded(self, verdict: Verdict) -> None:
+        queued = self._held.pop(verdict.pod.key, None)
+        if queued is not None:
+            self._conclude(queued, verdict)
+        self._tell(verdict)
+
+    def _conclude(self, queued: QueuedPod, verdict: Verdict) -> None:
+        if verdict.node is not None:
+            self.queue.done(queued.pod.key)
+            return
+        profile = self.scheduler.profile_of(queued.pod)
+        try:
+            self._handle_failure(profile, queued, verdict)
+        finally:
+            self.queue.done(queued.pod.key)
+
+    def _handle_failure(self, profile: Profile, queued: QueuedPod, verdict: Verdict) -> None:
+        refusal = verdict.refusal[2] if verdict.refusal is not None else Refusal("", verdict.message())
+        for active in profile.having(BeforeError):
+            if guarded(self.failures, active, Point.POST_FILTER, active.ask.before_error, queued.pod, refusal) is True:
+                break
+        else:
+            current = self.scheduler.cluster.pod(queued.pod.key)
+            if current is not None and not current.node_name and same_pod(current, queued.pod):
+                hints = None if refusal.code is Code.ERROR else self._hints_of(profile, verdict)
+                self.queue.failed(replace(queued, pod=current), hints)
+        for active in profile.having(AfterError):
+            if guarded(self.failures, active, Point.POST_FILTER, active.ask.after_error, queued.pod, refusal) is True:
+                return
+
+
+    def _hints_of(self, profile: Profile, verdict: Verdict) -> list[Hint]:
+        """Return what may help the pod: what each plugin that refused it depends on."""
+        plugins = {each.name: each for each in profile.made}
+        found: list[Hint] = []
+        if verdict.refusal is not None:
+            name, point, refusal = verdict.refusal
+            found.append(self._hint_of(plugins.get(name), frozenset((refusal.rule,))))
+            if point in _AFTER_ASSUMING:
+                # It had its node: what was said of other nodes then is about another moment.
+                return found
+        for step in verdict.filters:
+            if step.enforcement is Enforcement.ENFORCE and len(step.refused):
+                rules = frozenset[str]() if step.answer.rules is None else step.answer.rules(step.refused)
+                found.append(self._hint_of(plugins.get(step.plugin), rules))
+        if not verdict.names:
+            found.append(_NODES)
+        return found
+
+    def _hint_of(self, active: Active | None, rules: frozenset[str]) -> Hint:
+        if active is None:
+            return any_change
+        if has(active.ask, *methods_of(Depends)):
+            paths = guarded(self.failures, active, Point.QUEUE_SORT, active.ask.depends_on, rules)
+            known = isinstance(paths, AbstractSet) and all(type(path) is tuple and path[:1] in _KNOWN for path in paths)
+            return PathHint(frozenset(paths)) if known else any_change
+        if has(active.ask, *methods_of(Hinted)):
+            return _Says(active, self.failures)
+        return any_change
+
+
+_NODES = PathHint(frozenset({("node",)}))
+_KNOWN = frozenset((name,) for name in (
+    "pod", "podInfo", "requests", "limits", "params", "variables", "aggregates", "now", "node", "nodeInfo",
+    "nodeMetric", "allocatable", "requested", "usage", "estimated", "metricAge", "devices", "existingPod",
+    "existingPodInfo", "objects",
+))
+"""What paths begin with; of anything else it is not known what changes it."""
+_AFTER_ASSUMING = frozenset((Point.PERMIT, Point.PRE_BIND, Point.BIND))
+
+
+@dataclass(frozen=True, slots=True)
+class _Says:
+    """What may help a pod as its plugin says it; where that fails, it may."""
+
+    active: Active
+    failures: list[Failure] = field(compare=False, repr=False)
+
+    def __call__(self, event: Event, pod: PodInfo) -> bool:
+        """Ask the plugin."""
+        try:
+            return bool(self.active.ask.may_help(event, pod))
+        except BaseException as error:  # the border between framework and plugin
+            must_be_survived(error)
+            plugin = self.active.plugin
+            failure = Failure(plugin.name, plugin.origin, Point.QUEUE_SORT, f"cannot say what helps: {describe(error)}")
+            if failure not in self.failures[-_MOST_ALIKE:]:
+                self.failures.append(failure)
+            return True
+
+    def __hash__(self) -> int:
+        return hash((self.active.name, id(self.active.ask)))
+
+
+_MOST_ALIKE = 8

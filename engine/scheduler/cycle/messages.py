@@ -1,0 +1,61 @@
+"""What kube-scheduler writes into the condition `PodScheduled` of a pod without a node, and into its event: one text.
+
+The texts are those of kube-scheduler's `FitError` and of the errors that its framework wraps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from koordpolicy.engine.framework.points import Code, Point, Refusal
+
+NO_NODES: Final = "no nodes available to schedule pods"
+_POINTS: Final[Mapping[Point, str]] = {
+    Point.PRE_FILTER: "running PreFilter plugin",
+    Point.FILTER: "running Filter plugin",
+    Point.POST_FILTER: "running PostFilter plugin",
+    Point.PRE_SCORE: "running PreScore plugin",
+    Point.SCORE: "running Score plugin",
+    Point.RESERVE: "running Reserve plugin",
+    Point.PERMIT: "running Permit plugin",
+    Point.PRE_BIND: "running PreBind plugin",
+    Point.BIND: "running Bind plugin",
+}
+_BEFORE_NODES: Final = frozenset((Point.PRE_FILTER, Point.FILTER))
+"""Where a refusal of the pod as a whole is one of all nodes; later it is one of the node that was chosen."""
+
+
+def unavailable(nodes: int, reasons: Mapping[str, int]) -> str:
+    """Return `0/3 nodes are available: 1 Insufficient cpu, 2 Too many pods.`; `reasons` counts nodes by reason.
+
+    The parts are sorted as texts, numbers included. A node may count under several reasons.
+    """
+    parts = sorted(f"{count} {reason}" for reason, count in reasons.items())
+    return f"0/{nodes} nodes are available: {', '.join(parts)}." if parts else f"0/{nodes} nodes are available:"
+
+
+def refused_whole(nodes: int, plugin: str, point: Point, refusal: Refusal) -> str:
+    """Return the text for a pod that one plugin refused as a whole, at a point before or after the filters."""
+    if point is Point.PRE_ENQUEUE:
+        return refusal.brief or refusal.message
+    if refusal.code is Code.ERROR:
+        return f'{_POINTS[point]} "{plugin}": {refusal.message}' if point in _POINTS else refusal.message
+    if point in _BEFORE_NODES:
+        return f"0/{nodes} nodes are available: {refusal.message}."
+    return unavailable(1, {refusal.message: 1})
+
+
+def with_post_filters(message: str, refusals: Sequence[Refusal]) -> str:
+    """Return a text with what the postFilters said that could not make room.
+
+    An error and a refusal that nothing resolves end the asking, and are all that is said.
+    """
+    said: list[str] = []
+    for refusal in refusals:
+        if refusal.code is not Code.UNSCHEDULABLE:
+            said = [refusal.message]
+            break
+        said.append(refusal.message)
+    text = ", ".join(each for each in said if each)
+    return f"{message} {text}" if text else message

@@ -1,0 +1,707 @@
+"""Runs the plugins of a profile for one pod: preFilters, filters and scores, with the transformers before and after.
+
+An exception that a plugin raises, or a result of another shape than its protocol says, becomes that plugin's failure
+here and nowhere else; it means what `engine.framework.points` says of an error at the point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
+from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.plugin import (
+    AfterFilter,
+    AfterPreFilter,
+    BeforeFilter,
+    BeforePreFilter,
+    BeforeScore,
+    Changed,
+    CycleState,
+    FindOneNode,
+    Nomination,
+    OnlyNodes,
+    Plan,
+    PreferNodes,
+    Skip,
+    Wait,
+)
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, IgnoredErrors, Point, Refusal, Scores
+
+from ..profiles.profile import Active, Profile
+from ..queue.nominator import Nominations
+from ..result_cache.result_cache import Group, Standing, among, asked_again, step_of
+from .rowwise import describe, failed, sound
+from .verdict import NOWHERE, DeferredSteps, Failure, Filtered, PodRejection, Scored, in_fixed_words
+
+_FEW: Final = 64
+"""Up to so many rows, plugins are asked about them: answers about all nodes are not worth their while."""
+
+_NO_ROW: Final = np.zeros(0, np.bool_)
+
+OTHER_NODES = "node(s) didn't satisfy plugin(s) [{}]"
+"""What is said of nodes that preFilters left out; it names all that left out any (kube-scheduler's words)."""
+_NO_NODE: Final = "node(s) didn't satisfy plugin {}"
+_NO_COMMON_NODE: Final = "node(s) didn't satisfy plugin(s) [{}] simultaneously"
+
+
+class PlacedTogether:
+    """The key of the cycle state for the UIDs of the pods whose nominations do not count for this one."""
+
+
+class Phase:
+    """The key of the cycle state for the point that the cycle has come to, where a plugin has to know."""
+
+
+@dataclass(slots=True)
+class PluginRunner:
+    """Runs the plugins of one profile for one pod, and holds their results so far."""
+
+    profile: Profile
+    state: CycleState
+    pod: PodInfo
+    snapshot: Snapshot
+    exhaustive: bool = False
+    """Whether every filter is asked about every node, for explanations."""
+    failures: list[Failure] = field(default_factory=list)
+    found: list[Filtered] = field(default_factory=list)
+    skipped: set[str] = field(default_factory=set)
+    """The plugins whose preFilter has nothing to do with the pod."""
+    _rest: DeferredSteps[Filtered] | None = None
+    """What follows `found`."""
+    _standing: Standing | None = None
+
+    @property
+    def steps(self) -> Sequence[Filtered]:
+        """What preFilters and filters said, in their order."""
+        if self._rest is None:
+            return tuple(self.found)
+        before, rest = tuple(self.found), self._rest
+        if not before:
+            return rest
+        failed = rest.failed or any(step.answer.errors for step in before)
+        return DeferredSteps(lambda: chain(before, rest), failed=failed)
+
+    def run_pre_filters(self, rows: Rows) -> tuple[PodRejection | None, Rows]:
+        """Run all that comes before the filters; return the pod's rejection or None, and the rows that are left."""
+        for active in self.profile.having(BeforePreFilter):
+            refusal = self._run_transformer(active, Point.PRE_FILTER, "before_pre_filter")
+            if refusal is not None:
+                return refusal, NOWHERE
+        refusal, rows = self.run_pre_filter_plugins(rows)
+        if refusal is not None:
+            return refusal, NOWHERE
+        for active in self.profile.having(AfterPreFilter):
+            refusal = self._run_check(active, Point.PRE_FILTER, "after_pre_filter", rows)
+            if refusal is not None:
+                return refusal, NOWHERE
+        for active in self.profile.having(FindOneNode)[:1]:
+            refusal, rows = self._find_one_node(active, rows)
+            if refusal is not None:
+                return refusal, NOWHERE
+        for active in self.profile.having(BeforeFilter):
+            refusal = self._run_transformer(active, Point.FILTER, "before_filter", rows)
+            if refusal is not None:
+                return refusal, NOWHERE
+        return None, rows
+
+    def run_pre_filter_plugins(self, rows: Rows) -> tuple[PodRejection | None, Rows]:
+        """Run the preFilters; return the pod's rejection or None, and the rows that they leave."""
+        everything = rows
+        errors: list[tuple[str, EvaluationError]] = []
+        self.state[IgnoredErrors] = errors
+        left_out: list[tuple[Active, Rows]] = []
+        common: AbstractSet[str] | None = None
+        for active in self.profile.pre_filters:
+            if active.name in self.skipped:  # in a what-if: who has nothing to do with the pod is not asked again
+                continue
+            answer = self._run_pre_filter(active, errors)
+            if answer is None:
+                continue
+            if isinstance(answer, Skip):
+                self.skipped.add(active.name)
+            elif isinstance(answer, OnlyNodes):
+                inside = self._inside(answer.names, rows)
+                left_out.append((active, rows[~inside]))
+                if active.enforced:
+                    rows = rows[inside]
+                    common = answer.names if common is None else common & answer.names
+                    if not common:
+                        return self._left_no_node(left_out), NOWHERE
+            elif active.enforced:
+                return (active.name, Point.PRE_FILTER, answer), NOWHERE
+            else:
+                # What is only watched would have kept the pod from every node.
+                self._note(active, _refusing_all(answer, self.snapshot.size), everything, everything)
+        self._note_left_out(left_out)
+        return None, rows
+
+    def run_filters(self, rows: Rows, nominations: Nominations | None = None) -> Rows:
+        """Run the filters over rows; return the rows that pass.
+
+        A node for which pods of no lower priority are nominated must take this one beside them, and without them too:
+        each such node by itself, as if it were the only one with nominated pods.
+        """
+        rivals: Mapping[str, NodeChange] = {}
+        if nominations is not None:
+            rivals = nominations.rivals(self.pod, self.snapshot, self.state.get(PlacedTogether, frozenset()))
+        contested = np.isin(rows, [self.snapshot.index[node] for node in rivals]) if rivals else _NO_ROW
+        if len(contested) and contested.any():
+            beside = [self._beside(some, rivals) for some in self._judged_alone(rows[contested])]
+            rows = np.sort(np.concatenate((rows[~contested], *beside)))
+        self._rest = None
+        if self._keeps(rows):
+            return self._run_cached_filters(rows)
+        everything = rows
+        for active in self.profile.filters:
+            if not len(rows) and not self.exhaustive:
+                break
+            if active.name in self.skipped:
+                continue
+            asked = everything if self.exhaustive else rows
+            answer = self._run_filter(active, asked)
+            refused, kept = _split(answer.passed, asked)
+            if len(refused) or answer.errors:
+                self._note(active, answer, asked, refused)
+            if active.enforced and len(refused):
+                rows = kept if asked is rows else np.setdiff1d(rows, refused, assume_unique=True)
+        return rows
+
+    def _judged_alone(self, rows: Rows) -> Sequence[Rows]:
+        """Return rows in groups: a nominated pod on one may matter to the others only where preFilters look across."""
+        if self.skipped.issuperset(active.name for active in self.profile.pre_filters):
+            return (rows,)
+        return np.split(rows, len(rows))
+
+    def _beside(self, rows: Rows, rivals: Mapping[str, NodeChange]) -> Rows:
+        """Return which of the rows take the pod beside the pods that are nominated for them."""
+        names = map(self.snapshot.names.__getitem__, rows.tolist())
+        view = self.snapshot.overlay({name: rivals[name] for name in names})
+        beside = PluginRunner(self.profile, self.state.clone(), self.pod, view, self.exhaustive, self.failures,
+                              self.found, set(self.skipped))
+        refusal, _ = beside.run_pre_filter_plugins(rows)
+        if refusal is not None:
+            self._note_whole(refusal, rows)
+            return NOWHERE
+        return beside.run_filters(rows)
+
+    def _run_cached_filters(self, rows: Rows) -> Rows:
+        """Do what `run_filters` does, from the result cache."""
+        skipped = frozenset(self.skipped)
+        actives = self.profile.without(Point.FILTER, skipped)
+        kept = self._of_cluster().answers(Point.FILTER, skipped, rows)
+        errors = kept.errors(rows)
+        # By row: where the first filter stands that refuses it. None while that is what the group says of all rows.
+        first = None if len(rows) == len(kept.values) else kept.values[rows]
+        others: dict[int, tuple[Answer, Rows, Rows]] = {}
+        for place, active in kept.asked_anew:
+            asked = kept.left_before(place) if first is None else rows[(first < 0) | (first > place)]
+            if not len(asked):
+                continue
+            answer = self._run_filter(active, asked)
+            refused, _ = _split(answer.passed, asked)
+            if len(refused) or answer.errors:
+                others[place] = answer, asked, refused
+            if active.enforced and len(refused):
+                if first is None:
+                    first = kept.values.copy()
+                first[np.searchsorted(rows, refused)] = place
+        passed = kept.left_before(len(actives)) if first is None else rows[first < 0]
+        if len(passed) < len(rows) or errors or others:
+            shown = kept.lend() if first is None else first
+            # Not `self`, which would be garbage of the kind that has to be searched for, once per pod.
+            state, pod, snapshot = self.state, self.pod, self.snapshot
+
+            def work_out() -> Iterator[Filtered]:
+                for place, active in enumerate(actives):
+                    if place in others:
+                        answer, asked, refused = others[place]
+                        yield step_of(active, _secured(active, answer), answer.errors, asked, refused)
+                    elif place in kept.places:
+                        refused = rows[shown == place]
+                        asked = rows[(shown < 0) | (shown >= place)]
+                        failed = among(errors.get(place, {}), asked)
+                        if len(refused) or failed:
+                            answer = asked_again(active, state, pod, snapshot, refused)
+                            yield step_of(active, _secured(active, answer), failed, asked, refused)
+
+            failed = bool(errors) or any(answer.errors for answer, _, _ in others.values())
+            self._rest = DeferredSteps(work_out, failed=failed)
+        return passed
+
+    def _keeps(self, rows: Rows) -> bool:
+        """Whether answers that stand are worth their while: they are about all nodes of the cluster as it is."""
+        snapshot = self.snapshot
+        large = len(rows) > _FEW and snapshot.size >= snapshot.cluster.standing_from
+        return large and not self.exhaustive and not snapshot.patched
+
+    def _of_cluster(self) -> Standing:
+        standing = self._standing
+        # A transformer may have made another pod of it since.
+        if standing is None or not standing.is_about(self.pod, self.snapshot):
+            self._standing = standing = Standing(self.profile, self.state, self.pod, self.snapshot)
+        return standing
+
+    def find_feasible_nodes(self, rows: Rows, nominations: Nominations | None) -> tuple[PodRejection | None, Rows]:
+        """Run all filters; return the pod's rejection or None, and the feasible rows.
+
+        Its nominated node, where it is feasible, is the only one.
+        """
+        nominated = self._nominated(rows, nominations)
+        if len(nominated) and not self.exhaustive:
+            before = len(self.found)
+            if len(self.run_filters(nominated, nominations)):
+                return None, nominated
+            del self.found[before:]  # it is asked again with the others
+        for active in self.profile.having(PreferNodes)[:1]:
+            preferred = self._first_preferred_node(active, rows, nominations)
+            if len(preferred):
+                return None, preferred
+        rows = self.run_filters(rows, nominations)
+        for active in self.profile.having(AfterFilter):
+            refusal = self._run_check(active, Point.FILTER, "after_filter", rows)
+            if refusal is not None:
+                return refusal, NOWHERE
+        return None, rows
+
+    def score_nodes(self, rows: Rows) -> tuple[PodRejection | None, Sequence[Scored], NDArray[np.int64]]:
+        """Run the scorers; return the pod's rejection or None, the scores, and the weighted totals in row order."""
+        totals = np.zeros(len(rows), np.int64)
+        if not len(rows):
+            return None, (), totals
+        idle: set[str] = set()
+        for active in self.profile.at[Point.PRE_SCORE]:
+            answer = guarded(
+                self.failures, active, Point.PRE_SCORE, active.ask.pre_score, self.state, self.pod, self.snapshot, rows,
+                kinds=(Skip,),
+            )
+            if isinstance(answer, Skip):
+                idle.add(active.name)
+            elif answer is not None:
+                return (active.name, Point.PRE_SCORE, answer), (), totals
+        for active in self.profile.having(BeforeScore):
+            refusal = self._run_transformer(active, Point.SCORE, "before_score", rows)
+            if refusal is not None:
+                return refusal, (), totals
+        found: dict[int, tuple[Active, Scores]] = {}
+        kept: Group | None = None
+        if not self._keeps(rows):
+            others = list(enumerate(self.profile.without(Point.SCORE, frozenset(idle))))
+        else:
+            kept = self._of_cluster().answers(Point.SCORE, frozenset(idle), rows)
+            totals = kept.values.copy() if len(rows) == len(kept.values) else kept.values[rows]
+            others = kept.asked_anew
+        for place, active in others:
+            scores = self._run_score(active, rows)
+            found[place] = active, scores
+            if active.enforced:
+                chosen = scores.values[rows]
+                totals += chosen if active.weight == 1 else chosen * active.weight
+        if kept is None:
+            return None, tuple([scored(*each) for each in found.values()]), totals
+        errors = kept.errors(rows)
+        lent = [(place, active, column.lend())
+                for place, active, column in zip(kept.places, kept.actives, kept.columns, strict=True)]
+
+        def work_out() -> Iterable[Scored]:
+            answers = {place: (active, Scores(values, errors.get(place, {}))) for place, active, values in lent}
+            return (scored(*each) for _, each in sorted((answers | found).items(), key=lambda item: item[0]))
+
+        failed = any(errors.values()) or any(scores.errors for _, scores in found.values())
+        return None, DeferredSteps(work_out, failed=failed), totals
+
+    def _nominated(self, rows: Rows, nominations: Nominations | None) -> Rows:
+        node = None if nominations is None else nominations.node_of(self.pod)
+        index = None if node is None else self.snapshot.index.get(node)
+        return NOWHERE if index is None else rows[rows == index]
+
+    def _first_preferred_node(self, active: Active, rows: Rows, nominations: Nominations | None) -> Rows:
+        answer = guarded(
+            self.failures, active, Point.FILTER, active.ask.prefer_nodes, self.state, self.pod, self.snapshot, rows,
+            kinds=(Skip, tuple, list),
+        )
+        if isinstance(answer, Skip | Refusal):
+            return NOWHERE
+        for name in answer or ():
+            row = self.snapshot.index.get(name) if isinstance(name, str) else None
+            one = rows[rows == row] if row is not None else NOWHERE
+            if len(one):
+                before = len(self.found)
+                if len(self.run_filters(one, nominations)):
+                    return one
+                del self.found[before:]
+        return NOWHERE
+
+    def _find_one_node(self, active: Active, rows: Rows) -> tuple[PodRejection | None, Rows]:
+        answer = guarded(
+            self.failures, active, Point.PRE_FILTER, active.ask.find_one_node,
+            self.state, self.pod, self.snapshot, rows, kinds=(Plan, Skip),
+        )
+        if isinstance(answer, Skip):
+            return None, rows
+        if isinstance(answer, Refusal):
+            return (active.name, Point.PRE_FILTER, answer), NOWHERE
+        if answer is None:
+            return (active.name, Point.PRE_FILTER, odd_answer(self.failures, active, Point.PRE_FILTER, None)), NOWHERE
+        node = answer.nodes.get(self.pod.key, "")
+        row = self.snapshot.index.get(node)
+        if row is None:
+            message = f"the plan sends the pod to `{node}`, which does not exist" if node else "the plan has no node"
+            return (active.name, Point.PRE_FILTER, Refusal("", message, Code.ERROR)), NOWHERE
+        planned = rows[rows == row]
+        if not len(planned):
+            refusal = Refusal("", f"the plan sends the pod to `{node}`, which preFilters left out", Code.UNRESOLVABLE)
+            return (active.name, Point.PRE_FILTER, refusal), NOWHERE
+        return None, planned
+
+    def _inside(self, names: AbstractSet[str], rows: Rows) -> NDArray[np.bool_]:
+        """Return which of the rows have one of the names; there need not be nodes of all names."""
+        index = self.snapshot.index
+        return np.isin(rows, np.array([index[name] for name in names if name in index], np.intp))
+
+    def _note_left_out(self, left_out: Sequence[tuple[Active, Rows]]) -> None:
+        """Note which nodes preFilters left out; those that count are named together."""
+        together = _listed(active for active, _ in left_out if active.enforced)
+        for active, rows in left_out:
+            if len(rows):
+                said = OTHER_NODES.format(together if active.enforced else active.name)
+                refusal = Refusal("", said, Code.UNRESOLVABLE)
+                self._note(active, _refusing(refusal, rows, self.snapshot.size), rows, rows)
+
+    def _left_no_node(self, left_out: Sequence[tuple[Active, Rows]]) -> PodRejection:
+        """Return the refusal of a pod for which the preFilters have no node in common, whatever nodes there are."""
+        self._note_left_out(left_out)
+        enforced = [active for active, _ in left_out if active.enforced]
+        words = _NO_NODE if len(enforced) == 1 else _NO_COMMON_NODE
+        return enforced[-1].name, Point.PRE_FILTER, Refusal("", words.format(_listed(enforced)), Code.UNRESOLVABLE)
+
+    def _note(self, active: Active, answer: Answer, asked: Rows, refused: Rows) -> None:
+        plugin = active.plugin
+        self.found.append(Filtered(plugin.name, plugin.origin, _secured(active, answer), asked, refused,
+                                   plugin.enforcement))
+
+    def _note_whole(self, refusal: PodRejection, rows: Rows) -> None:
+        name, _, reason = refusal
+        active = next(each for each in self.profile.pre_filters if each.name == name)
+        self._note(active, _refusing(reason, rows, self.snapshot.size), rows, rows)
+
+    # Calls of plugins
+
+    def _run_pre_filter(self, active: Active, errors: list[tuple[str, EvaluationError]]) -> Any:
+        """Run one preFilter; it leaves errors that do not count in `errors`, which is empty before and after."""
+        answer = guarded(
+            self.failures, active, Point.PRE_FILTER, active.ask.pre_filter, self.state, self.pod, self.snapshot,
+            kinds=(OnlyNodes, Skip),
+        )
+        if isinstance(answer, Refusal) and answer.error is not None and answer.rule:
+            errors.append((answer.rule, answer.error))
+        if errors:
+            self.failures += (_failure(active, Point.PRE_FILTER, error.message, rule) for rule, error in errors)
+            errors.clear()
+        return answer
+
+    def _run_filter(self, active: Active, rows: Rows) -> Answer:
+        size, point = self.snapshot.size, Point.FILTER  # the point is read off the stack: see `watchdog`
+        try:
+            answer: Answer = active.ask.filter(self.state, self.pod, self.snapshot, rows)
+            _check_kind(answer, Answer)
+            _check_shape(answer.passed, np.bool_, len(rows), size)
+        except BaseException as error:  # the border between framework and plugin
+            must_be_survived(error)
+            self.failures.append(_failure(active, point, describe(error)))
+            return _refusing_all(_refusal_for(error), size)
+        return answer
+
+    def _run_score(self, active: Active, rows: Rows) -> Scores:
+        size, point = self.snapshot.size, Point.SCORE  # the point is read off the stack: see `watchdog`
+        try:
+            scores: Scores = active.ask.score(self.state, self.pod, self.snapshot, rows)
+            _check_kind(scores, Scores)
+            _check_shape(scores.values, np.int64, len(rows), size)
+            scores = scores.spread(rows, size)
+        except BaseException as error:  # the border between framework and plugin
+            must_be_survived(error)
+            self.failures.append(_failure(active, point, describe(error)))
+            return Scores(np.zeros(size, np.int64))
+        chosen = scores.values[rows]
+        if chosen.min() < 0 or chosen.max() > HIGHEST_SCORE:
+            return _without_outliers(scores, rows)
+        return scores
+
+    def _run_transformer(self, active: Active, point: Point, method: str, *rows: Rows) -> PodRejection | None:
+        answer = guarded(
+            self.failures, active, point, getattr(active.ask, method), self.state, self.pod, self.snapshot, *rows,
+            kinds=(Changed,),
+        )
+        if isinstance(answer, Changed):
+            if answer.snapshot is not None and answer.snapshot.size != self.snapshot.size:
+                return active.name, point, odd_answer(self.failures, active, point, answer.snapshot)
+            self.pod = answer.pod or self.pod
+            self.snapshot = answer.snapshot or self.snapshot
+            return None
+        return None if answer is None else (active.name, point, answer)
+
+    def _run_check(self, active: Active, point: Point, method: str, rows: Rows) -> PodRejection | None:
+        answer = guarded(
+            self.failures, active, point, getattr(active.ask, method), self.state, self.pod, self.snapshot, rows,
+            kinds=(),
+        )
+        return None if answer is None else (active.name, point, answer)
+
+
+def _listed(actives: Iterable[Active]) -> str:
+    return " ".join(sorted({active.name for active in actives}))
+
+
+def guarded(
+    failures: list[Failure], active: Active, point: Point, ask: Callable[..., Any], *arguments: object,
+    kinds: tuple[type, ...] | None = None,
+) -> Any:
+    """Return a plugin's answer; what it raises is noted as its failure, and answered for it with a refusal.
+
+    The same goes for an answer that is neither None nor a refusal nor of one of these `kinds`; None: anything will do.
+    """
+    try:
+        answer = ask(*arguments)
+    except BaseException as error:  # the border between framework and plugin
+        must_be_survived(error)
+        failures.append(_failure(active, point, describe(error)))
+        return _refusal_for(error)
+    if answer is None or kinds is None:
+        return answer
+    if isinstance(answer, Refusal):
+        try:
+            return sound(answer)
+        except TypeError as error:
+            failures.append(_failure(active, point, describe(error)))
+            return _refusal_for(error)
+    if isinstance(answer, kinds) and _is_sound(answer):
+        return answer
+    return odd_answer(failures, active, point, answer)
+
+
+def odd_answer(failures: list[Failure], active: Active, point: Point, answer: object) -> Refusal:
+    """Note an answer that is not what the point's protocol says as the plugin's failure; return what it comes to."""
+    try:
+        shown = repr(answer)
+    except BaseException as error:  # the plugin's own class
+        must_be_survived(error)
+        shown = type(answer).__name__
+    message = f"the answer must be what the protocol of `{point.value}` says, not {shown}"
+    failures.append(_failure(active, point, message))
+    return Refusal("", message, Code.ERROR)
+
+
+def _is_sound(answer: object) -> bool:
+    """Whether an answer of the right kind holds what it should: a plugin's author may have no type checker."""
+    match answer:
+        case OnlyNodes():
+            return isinstance(answer.names, AbstractSet) and all(isinstance(name, str) for name in answer.names)
+        case Wait():
+            return isinstance(answer.timeout, int)
+        case Plan():
+            return isinstance(answer.nodes, Mapping)
+        case Changed():
+            return isinstance(answer.pod, PodInfo | None) and isinstance(answer.snapshot, Snapshot | None)
+        case Nomination():
+            return isinstance(answer.node, str) and all(isinstance(each, PodInfo) for each in answer.victims)
+        case _:
+            return True
+
+
+class RefusedNodes:
+    """What a postFilter is told of the nodes that refused a pod (fulfils `plugins.Refused`)."""
+
+    def __init__(
+        self, runner: PluginRunner, refusal: PodRejection | None, rows: Rows, nominations: Nominations | None,
+    ) -> None:
+        self._runner = runner
+        self._refusal = refusal
+        self._rows = rows
+        self._nominations = nominations
+
+    def code(self, row: int) -> Code:
+        """Return how the node was refused."""
+        return self.reason(row).code
+
+    def reason(self, row: int) -> Refusal:
+        """Return why the node was refused first; raises `KeyError` for a node that was not."""
+        if self._refusal is not None:
+            return self._refusal[2]
+        for step in self._steps():
+            if row in step.refused:
+                return step.answer.explain(row)
+        raise KeyError(row)
+
+    def resolvable(self) -> Rows:
+        """Return the rows that were refused with `Unschedulable`."""
+        if self._refusal is not None:
+            return self._rows if self._refusal[2].code is Code.UNSCHEDULABLE else NOWHERE
+        found: dict[int, bool] = {}
+        for step in self._steps():
+            for row, helped in _resolvable(step):
+                found.setdefault(row, helped)
+        return np.array(sorted(row for row, helped in found.items() if helped), np.intp)
+
+    def passes(self, changed: Snapshot, rows: Rows) -> Rows:
+        """Return the rows that would pass all filters in another view of the cluster."""
+        return self._run_filters_on(changed, rows)[2]
+
+    def why_not(self, changed: Snapshot, row: int) -> tuple[str, ...]:
+        """Return the reasons for which a node would refuse the pod in another view; empty where it would not."""
+        rows = np.array([row], np.intp)
+        runner, refusal, passed = self._run_filters_on(changed, rows)
+        if refusal is not None:
+            return (refusal[2].message,)
+        if len(passed):
+            return ()
+        first = next(step for step in _enforced(runner) if row in step.refused)
+        return tuple(in_fixed_words(first, rows))
+
+    def _run_filters_on(self, changed: Snapshot, rows: Rows) -> tuple[PluginRunner, PodRejection | None, Rows]:
+        was = self._runner
+        runner = PluginRunner(was.profile, was.state.clone(), was.pod, changed, skipped=set(was.skipped))
+        refusal, rows = runner.run_pre_filter_plugins(rows)
+        return runner, refusal, runner.run_filters(rows, self._nominations) if refusal is None else NOWHERE
+
+    def _steps(self) -> list[Filtered]:
+        return _enforced(self._runner)
+
+
+def _enforced(runner: PluginRunner) -> list[Filtered]:
+    enforced = {each.name for each in runner.profile.filters if each.enforced}
+    enforced |= {each.name for each in runner.profile.pre_filters if each.enforced}
+    return [step for step in runner.steps if step.plugin in enforced]
+
+
+def scored(active: Active, scores: Scores) -> Scored:
+    """Return what a scorer said, with its weight."""
+    plugin = active.plugin
+    return Scored(plugin.name, plugin.origin, active.weight, scores, plugin.enforcement)
+
+
+def _resolvable(step: Filtered) -> list[tuple[int, bool]]:
+    if step.answer.codes is None:
+        return [(row, step.answer.explain(row).code is Code.UNSCHEDULABLE) for row in step.refused.tolist()]
+    codes = step.answer.codes(step.refused)
+    return [(row, code is Code.UNSCHEDULABLE) for code, rows in codes.items() for row in rows.tolist()]
+
+
+def _refusal_for(error: BaseException) -> Refusal:
+    return Refusal("", describe(error), Code.ERROR, failed(error))
+
+
+def _check_kind(answer: object, wanted: type) -> None:
+    if not isinstance(answer, wanted):
+        raise TypeError(f"the answer must be of the kind `{wanted.__name__}`, not {type(answer).__name__}")
+
+
+class _Secured:
+    """What a plugin says of its refusals, where it may fail to say it."""
+
+    __slots__ = ("_answer",)
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    def explain(self, row: int) -> Refusal:
+        try:
+            return sound(self._answer.explain(row))
+        except BaseException as error:  # the border between framework and plugin
+            must_be_survived(error)
+            return Refusal("", _unknown(error), Code.ERROR, failed(error))
+
+    def reasons(self, rows: Rows) -> Mapping[str, Rows]:
+        try:
+            return self._answer.reasons(rows) if self._answer.reasons is not None else {}
+        except BaseException as error:
+            must_be_survived(error)
+            return {_unknown(error): rows}
+
+    def brief(self, rows: Rows) -> Mapping[str, Rows]:
+        try:
+            return self._answer.brief(rows) if self._answer.brief is not None else {}
+        except BaseException as error:
+            must_be_survived(error)
+            return {_unknown(error): rows}
+
+    def codes(self, rows: Rows) -> Mapping[Code, Rows]:
+        try:
+            return self._answer.codes(rows) if self._answer.codes is not None else {}
+        except BaseException as error:
+            must_be_survived(error)
+            return {Code.ERROR: rows}
+
+    def rules(self, rows: Rows) -> frozenset[str]:
+        try:
+            return self._answer.rules(rows) if self._answer.rules is not None else frozenset()
+        except BaseException as error:
+            must_be_survived(error)
+            return frozenset()
+
+
+def _unknown(error: BaseException) -> str:
+    return f"why is not known: {describe(error)}"
+
+
+def _secured(active: Active, answer: Answer) -> Answer:
+    """Return an answer that can be read by anybody; those of documents can be as they are."""
+    if active.plugin.span is not None:
+        return answer
+    it = _Secured(answer)
+    return Answer(
+        answer.passed, it.explain, answer.errors, None if answer.reasons is None else it.reasons,
+        None if answer.codes is None else it.codes, None if answer.rules is None else it.rules,
+        None if answer.brief is None else it.brief,
+    )
+
+
+def _check_shape(values: NDArray[Any], wanted: type[np.generic], asked: int, size: int) -> None:
+    if values.dtype != wanted or values.shape not in {(asked,), (size,)}:
+        sizes = f"{size}" if asked == size else f"{asked} or {size}"
+        raise TypeError(
+            f"the answer must be {sizes} values of {wanted.__name__}, not {values.dtype} of shape {values.shape}"
+        )
+
+
+def _without_outliers(scores: Scores, rows: Rows) -> Scores:
+    values = scores.values.copy()
+    errors = dict(scores.errors.get("", {}))
+    for row in rows[(values[rows] < 0) | (values[rows] > HIGHEST_SCORE)].tolist():
+        message = f"the score {int(values[row])} is outside 0..{HIGHEST_SCORE}"
+        errors[row] = EvaluationError(message, reason="ScoreRange")
+        values[row] = 0
+    return replace(scores, values=values, errors={**scores.errors, "": errors})
+
+
+def _refusing_all(refusal: Refusal, size: int) -> Answer:
+    return Answer(np.zeros(size, np.bool_), lambda _: refusal, reasons=lambda rows: {refusal.message: rows},
+                  codes=lambda rows: {refusal.code: rows})
+
+
+def _refusing(refusal: Refusal, refused: Rows, size: int) -> Answer:
+    passed = np.ones(size, np.bool_)
+    passed[refused] = False
+    return replace(_refusing_all(refusal, size), passed=passed)
+
+
+def _failure(active: Active, point: Point, message: str, rule: str = "") -> Failure:
+    return Failure(active.name, active.plugin.origin, point, message, rule=rule)
+
+
+def _split(passed: NDArray[np.bool_], asked: Rows) -> tuple[Rows, Rows]:
+    """Return which of the rows were refused and which passed."""
+    chosen = passed if len(asked) == len(passed) else passed[asked]
+    if np.logical_and.reduce(chosen):
+        return asked[:0], asked
+    return asked[~chosen], asked[chosen]

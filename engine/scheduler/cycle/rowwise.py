@@ -1,0 +1,95 @@
+"""Plugins that answer node by node, made to answer for all rows at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.plugin import CycleState, FilterNode, ScoreNode
+from koordpolicy.engine.framework.points import Answer, Code, Refusal, Scores
+
+
+class RowwiseFilter:
+    """A `FilterNode` as a `Filter`. A row that it raises an exception for is refused with that error."""
+
+    def __init__(self, plugin: FilterNode) -> None:
+        self._plugin = plugin
+
+    @property
+    def plugin(self) -> FilterNode:
+        """What is asked node by node."""
+        return self._plugin
+
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
+        """Ask for each of the rows."""
+        passed = np.ones(snapshot.size, np.bool_)
+        refusals: dict[int, Refusal] = {}
+        errors: dict[int, EvaluationError] = {}
+        for row in rows.tolist():
+            try:
+                refusal = self._plugin.filter_node(state, pod, snapshot, row)
+                if refusal is not None:
+                    refusal = sound(refusal)
+            except BaseException as error:
+                must_be_survived(error)
+                errors[row] = failed(error)
+                refusal = Refusal("", errors[row].message, Code.ERROR, errors[row])
+            if refusal is not None:
+                refusals[row] = refusal
+                passed[row] = False
+        return Answer(passed, refusals.__getitem__, {"": errors} if errors else {})
+
+
+class RowwiseScore:
+    """A `ScoreNode` as a `Score`. A row that it raises an exception for gets 0 and that error."""
+
+    def __init__(self, plugin: ScoreNode) -> None:
+        self._plugin = plugin
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
+        """Ask for each of the rows."""
+        values = np.zeros(snapshot.size, np.int64)
+        errors: dict[int, EvaluationError] = {}
+        for row in rows.tolist():
+            try:
+                values[row] = self._plugin.score_node(state, pod, snapshot, row)
+            except BaseException as error:
+                must_be_survived(error)
+                errors[row] = failed(error)
+        return Scores(values, {"": errors} if errors else {})
+
+
+def sound(refusal: object) -> Refusal:
+    """Return a plugin's refusal; raise TypeError where it is none, or what it says is no text."""
+    if not isinstance(refusal, Refusal):
+        raise TypeError(f"the answer must be a refusal or None, not {type(refusal).__name__}")
+    for name, part in (("rule", refusal.rule), ("message", refusal.message)):
+        if not isinstance(part, str):
+            raise TypeError(f"the {name} of a refusal must be a text, not {type(part).__name__}")
+    if not isinstance(refusal.code, Code):
+        raise TypeError(f"the code of a refusal must be one of `Code`, not {type(refusal.code).__name__}")
+    return refusal
+
+
+def failed(error: BaseException) -> EvaluationError:
+    """Return an exception of a plugin as an evaluation's error; one that is that already stays as it is."""
+    if isinstance(error, EvaluationError):
+        return error
+    return EvaluationError(describe(error), reason="PluginError")
+
+
+def describe(error: BaseException) -> str:
+    """Return an exception of a plugin as a message: its kind and its text."""
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def has(instance: Any, *methods: str) -> bool:
+    """Whether an instance has all the methods (what `isinstance` with a protocol asks, without its cost)."""
+    return all(callable(getattr(instance, method, None)) for method in methods)

@@ -1,0 +1,412 @@
+"""A decision with its reasons.
+
+A verdict keeps the answers as the plugins gave them, by row, and says what they mean only when it is asked: most
+decisions are never read. What has to be computed for that (why a node was refused) comes from the snapshot of the
+decision, so it must be asked for before the cluster changes; `Verdict.explained` makes a verdict that may be kept.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.explanation import plain_or_cut
+from koordpolicy.engine.framework.plugin import Nomination
+from koordpolicy.engine.framework.points import Answer, Code, Enforcement, Errors, Point, Refusal, Scores
+
+from .messages import NO_NODES, refused_whole, unavailable, with_post_filters
+
+NOWHERE = np.zeros(0, dtype=np.intp)
+_MOST_REASONS = 10
+
+PodRejection: TypeAlias = tuple[str, Point, Refusal]
+"""The plugin that rejected a pod as a whole, the point, and the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A plugin that raised an exception or broke the contract of its point, or an expression of it that failed.
+
+    `origin` is where to find the plugin.
+    """
+
+    plugin: str
+    origin: str
+    point: Point
+    message: str
+    nodes: tuple[str, ...] = ()
+    """The nodes concerned; empty where it was all of them."""
+    rule: str = ""
+    """The rule whose expression failed; empty where it was the plugin as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """What one filter answered: it was asked about `asked` and refused `refused` (rows, ascending).
+
+    Also what a preFilter said that is not enforced: it would have kept the pod from every node.
+    """
+
+    plugin: str
+    origin: str
+    answer: Answer
+    asked: Rows
+    refused: Rows
+    enforcement: Enforcement = Enforcement.ENFORCE
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What one scorer answered, and the weight that its profile gives it."""
+
+    plugin: str
+    origin: str
+    weight: int
+    scores: Scores
+    enforcement: Enforcement = Enforcement.ENFORCE
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """How the choice among the best nodes was made: the rule, its seed, and how many nodes shared the best score."""
+
+    rule: str
+    among: int
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nodes that one plugin refused for one reason."""
+
+    plugin: str
+    rule: str
+    reason: str
+    code: Code
+    nodes: tuple[str, ...]
+    values: tuple[tuple[str, object], ...] = ()
+    """Of the first of the nodes."""
+    enforcement: Enforcement = Enforcement.ENFORCE
+
+    def to_json(self) -> dict[str, object]:
+        """Return plain data; `truncated` is set where the values had too many parts to be written out."""
+        result: dict[str, object] = {
+            "plugin": self.plugin, "rule": self.rule, "reason": self.reason, "code": self.code.value,
+            "nodes": list(self.nodes),
+        }
+        if self.values:
+            result["values"], cut = plain_or_cut(dict(self.values))
+            if cut:
+                result["truncated"] = True
+        if self.enforcement is not Enforcement.ENFORCE:
+            result["enforcement"] = self.enforcement.value
+        return result
+
+
+_Step = TypeVar("_Step")
+
+
+class DeferredSteps(Sequence[_Step]):
+    """The answers of filters or scorers, computed when they are read: those of most decisions never are.
+
+    Which node a filter refused is fixed; its reasons are computed later, so they hold as long as the snapshot does.
+    """
+
+    def __init__(self, compute: Callable[[], Iterable[_Step]], *, failed: bool) -> None:
+        """`failed`: whether any of the answers has errors."""
+        self.failed = failed
+        self._compute: Callable[[], Iterable[_Step]] | None = compute
+        self._steps: tuple[_Step, ...] = ()
+
+    def _all(self) -> tuple[_Step, ...]:
+        if self._compute is not None:
+            self._steps = tuple(self._compute())
+            self._compute = None
+        return self._steps
+
+    def __len__(self) -> int:
+        """The number of steps."""
+        return len(self._all())
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a step."""
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[_Step]:
+        """Iterate over the steps."""
+        return iter(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the steps are the same."""
+        return self._all() == (other._all() if isinstance(other, DeferredSteps) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was decided about a pod, and why."""
+
+    pod: PodInfo
+    profile: str
+    generation: int
+    names: Sequence[str] = field(repr=False)
+    """The nodes' names by row, sorted."""
+    node: str | None = None
+    row: int = -1
+    devices: tuple[int, ...] = ()
+    """Minor numbers of the devices that were taken on the node."""
+    filters: Sequence[Filtered] = ()
+    passed: Rows = field(default_factory=lambda: NOWHERE, repr=False)
+    scores: Sequence[Scored] = ()
+    """Empty where one node passed: then there is nothing to compare."""
+    totals: NDArray[np.int64] | None = field(default=None, repr=False)
+    """The weighted sum of the scores for each of `passed`."""
+    tie: Tie | None = None
+    considered: int = -1
+    """How many nodes were asked about; -1 for all."""
+    refusal: PodRejection | None = None
+    """Which plugin refused the pod as a whole (before any node was looked at, or when reserving), and why."""
+    nomination: Nomination | None = None
+    """The pod's nominated node, and the victims that leave it first; None where preemption does not help."""
+    post_filter_refusals: tuple[tuple[str, Refusal], ...] = ()
+    """The postFilters that found no node to preempt pods on, and why."""
+    waiting: bool = False
+    """Whether the pod has its node and a permit holds it."""
+    failures: tuple[Failure, ...] = ()
+    told: tuple[Refused, ...] | None = None
+    """The explanations, where they have been asked for already; see `explained`."""
+    written: str | None = None
+    """The message, where it has been asked for already; see `explained`."""
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether a node was found."""
+        return self.node is not None
+
+    @property
+    def size(self) -> int:
+        """The number of nodes that were asked about."""
+        return len(self.names) if self.considered < 0 else self.considered
+
+    def refusals(self) -> tuple[Refused, ...]:
+        """Return which nodes were refused by whom and why, in the order of the filters, commonest reason first.
+
+        Of a filter whose messages differ from node to node the ten commonest stand as they are; the other nodes follow
+        under the rules' fixed words.
+        """
+        if self.told is not None:
+            return self.told
+        return tuple(refused for step in self.filters for refused in _grouped(step, self.names))
+
+    def reasons(self) -> dict[str, int]:
+        """Return how many nodes were refused for each reason (a node may have several), commonest first.
+
+        A rule whose message differs from node to node counts under its fixed words: ten nodes that are too hot in ten
+        ways are refused for one reason. For a pod that was refused as a whole it is that one reason, with all nodes.
+        """
+        if self.refusal is not None:
+            return {self.refusal[2].message: self.size}
+        counts: dict[str, int] = {}
+        for step in self.filters:
+            if step.enforcement is Enforcement.ENFORCE:
+                for reason, rows in in_fixed_words(step, step.refused).items():
+                    counts[reason] = counts.get(reason, 0) + len(rows)
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def why_not(self, node: str) -> tuple[tuple[str, Refusal], ...]:
+        """Return which plugins refused a node, each with its explanation; empty if none did.
+
+        Raises:
+            KeyError: there was no such node.
+        """
+        row = self._row(node)
+        return tuple(
+            (step.plugin, step.answer.explain(row)) for step in self.filters
+            if step.enforcement is Enforcement.ENFORCE and _holds(step.refused, row)
+        )
+
+    def score_of(self, node: str) -> dict[str, int]:
+        """Return a node's score per plugin, unweighted; empty if it did not pass or nothing was scored.
+
+        Raises:
+            KeyError: there was no such node.
+        """
+        row = self._row(node)
+        if not _holds(self.passed, row):
+            return {}
+        return {step.plugin: int(step.scores.values[row]) for step in self.scores}
+
+    def errors(self) -> tuple[Failure, ...]:
+        """Return everything that failed while deciding: plugins, and expressions by rule and message."""
+        found = list(self.failures)
+        steps: list[tuple[str, str, Point, Errors]] = []
+        if _may_have_failed(self.filters):
+            steps += ((step.plugin, step.origin, Point.FILTER, step.answer.errors) for step in self.filters)
+        if _may_have_failed(self.scores):
+            steps += ((step.plugin, step.origin, Point.SCORE, step.scores.errors) for step in self.scores)
+        for plugin, origin, point, by_rule in steps:
+            for rule, errors in by_rule.items():
+                groups: dict[str, list[str]] = {}
+                for row, error in sorted(errors.items()):
+                    groups.setdefault(error.message, []).append(self.names[row])
+                found += (Failure(plugin, origin, point, text, tuple(nodes), rule) for text, nodes in groups.items())
+        return tuple(found)
+
+    def summary(self) -> str:
+        """Return the decision in one line, for an unplaced pod in the words of kube-scheduler."""
+        if self.node is not None:
+            return f"{self.pod.key} is placed on {self.node}"
+        if self.refusal is not None:
+            plugin, _, refusal = self.refusal
+            return f"{self.pod.key} is refused by `{plugin}`: {refusal.message}"
+        return f"{self.pod.key} cannot be placed: {self.message()}"
+
+    def message(self) -> str:
+        """Return what kube-scheduler writes into the condition `PodScheduled`; empty for a pod that has a node.
+
+        A node counts under the reasons of the first filter that refused it, also where others were asked about it.
+        """
+        if self.node is not None:
+            return ""
+        if self.written is not None:
+            return self.written
+        whole = self.refusal
+        if not self.size and (whole is None or whole[1] is not Point.PRE_ENQUEUE):
+            return NO_NODES
+        text = unavailable(self.size, self._first_reasons()) if whole is None else refused_whole(self.size, *whole)
+        refusals = () if self.nomination is not None else [refusal for _, refusal in self.post_filter_refusals]
+        return with_post_filters(text, refusals)
+
+    def explained(self) -> Verdict:
+        """Return this verdict with its explanations computed, so that it may be read when the cluster has changed.
+
+        `why_not` is no part of that: it explains one node, and from the snapshot.
+        """
+        return replace(self, told=self.refusals(), written=self.message(), names=tuple(self.names))
+
+    def to_json(self, *, nodes: int | None = None) -> dict[str, Any]:
+        """Return plain data; `nodes` limits the break-down of scores to the best ones.
+
+        `scoresLeftOut` says how many others there are. Lists of names are whole.
+        """
+        result: dict[str, Any] = {
+            "pod": self.pod.key, "node": self.node, "profile": self.profile, "generation": self.generation,
+            "nodes": self.size, "passed": len(self.passed),
+        }
+        if self.node is None:
+            result["message"] = self.message()
+        if self.devices:
+            result["devices"] = list(self.devices)
+        if self.tie is not None:
+            result["tieBreak"] = {"rule": self.tie.rule, "among": self.tie.among}
+            if self.tie.seed is not None:
+                result["tieBreak"]["seed"] = self.tie.seed
+        if self.refusal is not None:
+            plugin, point, refusal = self.refusal
+            result["refusal"] = {
+                "plugin": plugin, "point": point.value, "rule": refusal.rule, "reason": refusal.message,
+                "code": refusal.code.value,
+            }
+        if self.nomination is not None:
+            victims = [victim.key for victim in self.nomination.victims]
+            result["nomination"] = {"node": self.nomination.node, "victims": victims}
+        if self.post_filter_refusals:
+            result["noRoom"] = [
+                {"plugin": plugin, "reason": refusal.message} for plugin, refusal in self.post_filter_refusals
+            ]
+        if self.waiting:
+            result["waiting"] = True
+        result["refusals"] = [refused.to_json() | {"count": len(refused.nodes)} for refused in self.refusals()]
+        result["scores"] = self._score_table(nodes)
+        if self.scores and nodes is not None and len(self.passed) > nodes:
+            result["scoresLeftOut"] = len(self.passed) - nodes
+        result["weights"] = {step.plugin: step.weight for step in self.scores}
+        result["errors"] = [
+            {"plugin": failure.plugin, "origin": failure.origin, "point": failure.point.value,
+             "rule": failure.rule, "message": failure.message, "count": len(failure.nodes),
+             "nodes": list(failure.nodes)}
+            for failure in self.errors()
+        ]
+        return result
+
+    def best(self, count: int | None = None) -> list[tuple[str, int]]:
+        """Return the nodes that passed with their weighted totals, best first, then by name."""
+        totals = np.zeros(len(self.passed), np.int64) if self.totals is None else self.totals
+        pairs = [(self.names[int(row)], int(total)) for row, total in zip(self.passed, totals, strict=True)]
+        return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:count]
+
+    def _first_reasons(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        refused = np.zeros(len(self.names), np.bool_)
+        for step in self.filters:
+            if step.enforcement is not Enforcement.ENFORCE:
+                continue
+            first = step.refused[~refused[step.refused]]
+            refused[first] = True
+            for reason, rows in in_fixed_words(step, first).items():
+                counts[reason] = counts.get(reason, 0) + len(rows)
+        return counts
+
+    def _score_table(self, count: int | None) -> list[dict[str, Any]]:
+        if not self.scores:
+            return []
+        return [{"node": name, "total": total, "plugins": self.score_of(name)} for name, total in self.best(count)]
+
+    def _row(self, node: str) -> int:
+        row = bisect.bisect_left(self.names, node)
+        if row == len(self.names) or self.names[row] != node:
+            raise KeyError(node)
+        return row
+
+
+def _may_have_failed(steps: Sequence[Any]) -> bool:
+    return steps.failed if isinstance(steps, DeferredSteps) else bool(steps)
+
+
+def _holds(rows: Rows, row: int) -> bool:
+    place = int(np.searchsorted(rows, row))
+    return place < len(rows) and int(rows[place]) == row
+
+
+def _by_reason(step: Filtered, rows: Rows) -> Mapping[str, Rows]:
+    if not len(rows):
+        return {}
+    if step.answer.reasons is not None:
+        return step.answer.reasons(rows)
+    groups: dict[str, list[int]] = {}
+    for row in rows.tolist():
+        refusal = step.answer.explain(row)
+        groups.setdefault(refusal.message or refusal.rule, []).append(row)
+    return {reason: np.array(each, dtype=np.intp) for reason, each in groups.items()}
+
+
+def in_fixed_words(step: Filtered, rows: Rows) -> Mapping[str, Rows]:
+    """Return which of the rows a filter refused for which reason; what differs from node to node goes by the rule's."""
+    if len(rows) and step.answer.brief is not None:
+        return step.answer.brief(rows)
+    return _by_reason(step, rows)
+
+
+def _grouped(step: Filtered, names: Sequence[str]) -> list[Refused]:
+    groups = _commonest_first(_by_reason(step, step.refused))
+    if len(groups) > _MOST_REASONS and step.answer.brief is not None:
+        rest = np.unique(np.concatenate([rows for _, rows in groups[_MOST_REASONS:]]))
+        groups[_MOST_REASONS:] = _commonest_first(step.answer.brief(rest))
+    found = []
+    for reason, rows in groups:
+        first = step.answer.explain(int(rows[0]))
+        found.append(Refused(step.plugin, first.rule, reason, first.code, tuple(names[int(row)] for row in rows),
+                             first.values, step.enforcement))
+    return found
+
+
+def _commonest_first(groups: Mapping[str, Rows]) -> list[tuple[str, Rows]]:
+    return sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))

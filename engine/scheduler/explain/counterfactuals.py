@@ -1,0 +1,218 @@
+"""What would have to change so that a node takes a pod: found rule by rule, and tried before it is told.
+
+Of each plugin that refuses, the changes that would satisfy it are asked for: of documents they follow from the clauses
+that fail, of Python plugins from their `remedies`. They are tried on an overlay, under the whole profile, until nobody
+refuses the node any more; the fewest and smallest changes come first.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from koordpolicy.engine.cel.explain.clauses import alternatives, changes_of
+from koordpolicy.engine.cluster.edits import Edit, band_edit, edits_of, may_vary, qos_edit
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.compile import Rule
+from koordpolicy.engine.compile.scheduling import DocumentScheduler
+from koordpolicy.engine.documents import PodMatch
+from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.plugin import CycleState, Remedies
+from koordpolicy.engine.framework.points import Point
+from koordpolicy.engine.kubernetes.vocabulary import BE, LS, LSE, LSR, PRIORITY_BANDS
+
+from ..cycle.schedule_one import filter_nodes
+from ..cycle.verdict import Verdict
+from ..profiles.profile import Active, Profile
+
+MOST_TRIALS: Final = 60
+"""How many changed pods or nodes are tried for one node."""
+_MOST_EDITS: Final = 4
+_MOST_PER_PLUGIN: Final = 8
+_STEP: Final = 0.25
+"""What each further change costs beside its size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """Changes that together let a node take a pod, which has been tried; `pod` and `snapshot` are what they lead to.
+
+    `node` is the node that was tried; a remedy without changes of it (`of_pod`) may help on others too.
+    """
+
+    node: str
+    edits: tuple[Edit, ...]
+    pod: PodInfo = field(repr=False)
+    snapshot: Snapshot = field(repr=False)
+
+    @property
+    def of_pod(self) -> bool:
+        """Whether only the pod would change."""
+        return all(edit.node is None for edit in self.edits)
+
+    @property
+    def size(self) -> float:
+        """What remedies are ordered by, the smallest first: how large its changes are, and how many."""
+        return sum(edit.size + _STEP for edit in self.edits)
+
+
+@dataclass(order=True, slots=True)
+class _Try:
+    cost: float
+    number: int
+    edits: tuple[Edit, ...] = field(compare=False)
+    pod: PodInfo = field(compare=False)
+    snapshot: Snapshot = field(compare=False)
+    verdict: Verdict = field(compare=False)
+
+
+def remedies(
+    profile: Profile, pod: PodInfo, snapshot: Snapshot, node: str = "", *, most: int = 3, trials: int = MOST_TRIALS,
+) -> tuple[Remedy, ...]:
+    """Return what would let a node take a pod that it refuses, smallest first, at most so many; empty if none is found.
+
+    Without `node` only the pod is changed, until any node takes it. Of the remedies found, those that only contain more
+    changes than another one are left out. Nothing is changed.
+    """
+    row = snapshot.index[node] if node else None
+    found: list[Remedy] = []
+    numbers = itertools.count()
+    seen: set[frozenset[str]] = {frozenset()}
+    queue = [_Try(0.0, next(numbers), (), pod, snapshot, _ask(profile, pod, snapshot, row))]
+    while queue and len(found) < most:
+        tried = heapq.heappop(queue)
+        if len(tried.verdict.passed):
+            texts = {edit.text for edit in tried.edits}
+            if tried.edits and not any({edit.text for edit in each.edits} <= texts for each in found):
+                found.append(Remedy(node, tried.edits, tried.pod, tried.snapshot))
+            continue
+        if len(tried.edits) == _MOST_EDITS:
+            continue
+        for edit in _edits(profile, tried, row):
+            key = frozenset((*(each.text for each in tried.edits), edit.text))
+            if key in seen or trials <= 0:
+                continue
+            seen.add(key)
+            trials -= 1
+            try:
+                changed, view = edit.apply(tried.pod, tried.snapshot, node)
+            except ValueError:
+                continue
+            verdict = _ask(profile, changed, view, row)
+            heapq.heappush(queue, _Try(
+                tried.cost + edit.size + _STEP, next(numbers), (*tried.edits, edit), changed, view, verdict,
+            ))
+    return tuple(found)
+
+
+def passing(profile: Profile, remedy: Remedy, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return all nodes that would take the pod with a remedy; of the cluster as it is, where only the pod changes."""
+    verdict = filter_nodes(profile, remedy.pod, snapshot if remedy.of_pod else remedy.snapshot)
+    return tuple(verdict.names[int(row)] for row in verdict.passed)
+
+
+def _ask(profile: Profile, pod: PodInfo, snapshot: Snapshot, row: int | None) -> Verdict:
+    return filter_nodes(profile, pod, snapshot, among=None if row is None else np.array([row], np.intp))
+
+
+def _edits(profile: Profile, tried: _Try, row: int | None) -> Iterator[Edit]:
+    """Yield the changes that the first plugin which refuses asks for."""
+    verdict = tried.verdict
+    if verdict.refusal is not None:
+        name, point, refusal = verdict.refusal
+        active = _named(profile, name)
+        if active is not None and point in (Point.PRE_FILTER, Point.FILTER):
+            yield from _asked_for(active, point, refusal.rule, tried, row)
+    if verdict.refusal is not None or row is None:
+        return
+    for step in verdict.filters:
+        active = _named(profile, step.plugin)
+        if active is not None and active.enforced and len(step.refused):
+            try:
+                rule = step.answer.explain(row).rule
+            except BaseException as error:  # the border between framework and plugin
+                must_be_survived(error)
+                rule = ""
+            yield from _asked_for(active, Point.FILTER, rule, tried, row)
+            return
+
+
+def _named(profile: Profile, name: str) -> Active | None:
+    """Return a plugin that may refuse nodes; a preFilter does so where it names the only ones to look at."""
+    return next((each for each in (*profile.filters, *profile.pre_filters) if each.name == name), None)
+
+
+def _asked_for(active: Active, point: Point, rule: str, tried: _Try, row: int | None) -> Iterator[Edit]:
+    plugin: Any = getattr(active.ask, "plugin", active.ask)
+    if isinstance(plugin, DocumentScheduler):
+        at = row if point is Point.FILTER else None
+        found = document_edits(Failing(plugin, point, rule, at), tried.pod, tried.snapshot)
+        yield from itertools.islice(sorted(found, key=lambda edit: edit.size), _MOST_PER_PLUGIN)
+    elif isinstance(plugin, Remedies) and row is not None:
+        try:
+            offered = sorted(plugin.remedies(tried.pod, tried.snapshot, row), key=lambda edit: edit.size)
+        except BaseException as error:  # the border: an explanation without advice is one still
+            must_be_survived(error)
+            return
+        yield from offered[:_MOST_PER_PLUGIN]
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """A document's rule at a point that refuses; `row` is the node's, None where it refuses the pod as a whole."""
+
+    plugin: DocumentScheduler
+    point: Point
+    rule: str
+    row: int | None
+
+
+def rule_of(plugin: DocumentScheduler, point: Point, name: str) -> Rule | None:
+    """Return a document's rule by the name that its refusal gives; None for conditions, which are no rule."""
+    compiled = plugin.compiled
+    rules = compiled.filter if point is Point.FILTER else (*compiled.pre_enqueue, *compiled.pre_filter)
+    return next((rule for rule in rules if rule.name == name), None)
+
+
+def document_edits(failing: Failing, pod: PodInfo, snapshot: Snapshot) -> Iterator[Edit]:
+    """Yield the edits of pod or node that turn a clause of a document's rule which fails for them."""
+    rule = rule_of(failing.plugin, failing.point, failing.rule)
+    if rule is None:
+        return
+    row = failing.row
+    bindings = failing.plugin.inputs(CycleState(), pod, snapshot, rule.program, row)
+    seen: set[tuple[int, bool]] = set()
+    for way in alternatives(rule.program.checked, bindings):
+        for clause in way:
+            key = id(clause.node), clause.wanted
+            if key in seen:
+                continue
+            seen.add(key)
+            for change in changes_of(clause, bindings, may_vary):
+                yield from edits_of(change, pod, snapshot, row)
+    yield from _out_of_its_match(failing.plugin.compiled.spec.match.pods, pod)
+
+
+def _out_of_its_match(match: PodMatch | None, pod: PodInfo) -> Iterator[Edit]:
+    """Yield the other class of a kind that a document is not about: the next lower one."""
+    if match is None:
+        return
+    if match.priority_classes is not None:
+        band = _next_lower(tuple(PRIORITY_BANDS), pod.priority_band, match.priority_classes)
+        if band is not None:
+            yield band_edit(pod, band)
+    if match.qos_classes is not None:
+        name = _next_lower((LSE, LSR, LS, BE), pod.qos_class, match.qos_classes)
+        if name is not None:
+            yield qos_edit(pod, name)
+
+
+def _next_lower(order: tuple[str, ...], name: str, taken: Container[str]) -> str | None:
+    lower = order[order.index(name) + 1:] if name in order else ()
+    return next((each for each in lower if each not in taken), None)

@@ -1,0 +1,168 @@
+"""What people may change in a server that runs: promote what is in the shadow, go back to an earlier generation.
+
+Nothing here knows of HTTP. What is refused is refused with a reason and a code for machines, and has changed nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from koordpolicy.engine.reload.history import SHORTEST_HASH, Past
+from koordpolicy.engine.reload.publish import content_of
+from koordpolicy.engine.reload.reloader import HELD, Reloader
+from koordpolicy.engine.reload.source_state import Mount
+from koordpolicy.engine.source import PolicyError
+
+from .shadow import Result, Shadow
+
+SHORTEST_TOKEN: Final = 16
+"""Characters."""
+DECISIONS: Final = 1000
+"""How many decisions a promotion wants to have seen, unless told otherwise."""
+MOST_DIFFERENCES: Final = 0.001
+"""Which part of them may differ, unless told otherwise."""
+
+_LARGEST_TOKEN: Final = 4096
+_MOST_DECISIONS: Final = 1_000_000_000
+_EXAMPLES: Final = 5
+
+
+class Refused(Exception):
+    """What was asked for is not done: why, a code for machines, and facts."""
+
+    def __init__(self, reason: str, code: str, facts: dict[str, Any] | None = None) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.facts = facts or {}
+
+
+class Token:
+    """The secret that whoever changes something must show; its file is read each time, so it may be replaced."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises `ValueError` or `OSError` where the file holds no token."""
+        self._path = path
+        self._read()
+
+    def _read(self) -> bytes:
+        with self._path.open("rb") as file:
+            token = file.read(_LARGEST_TOKEN + 1).strip()
+        if not SHORTEST_TOKEN <= len(token) <= _LARGEST_TOKEN:
+            raise ValueError(f"`{self._path}` must hold a token of {SHORTEST_TOKEN} to {_LARGEST_TOKEN} characters")
+        return token
+
+    def fits(self, header: str) -> bool:
+        """Return whether an Authorization header shows the token; takes as long for every wrong one."""
+        kind, _, given = header.partition(" ")
+        try:
+            held = self._read()
+        except (OSError, ValueError):
+            return False  # it was taken away: nobody gets in
+        shown = hashlib.sha256(given.strip().encode("utf-8", "surrogateescape")).digest()
+        return hmac.compare_digest(shown, hashlib.sha256(held).digest()) and kind.lower() == "bearer"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How sure a promotion must be: after how many decisions, and with which part (0 to 1) of them differing."""
+
+    decisions: int = DECISIONS
+    differences: float = MOST_DIFFERENCES
+    hash: str = ""
+    """The beginning of the hash that is expected in the shadow (of the registry, or of the directory)."""
+
+    @classmethod
+    def of(cls, data: object) -> Wish:
+        """Read a request; raises `ValueError` with what is wrong with it."""
+        if not isinstance(data, dict):
+            raise ValueError("the body must be an object")  # noqa: TRY004 - one kind of error for whoever reads a body
+        unknown = sorted(map(str, data.keys() - {"decisions", "maxDifferences", "hash"}))
+        if unknown:
+            raise ValueError(f"`{unknown[0][:80]}` is no field: there are `decisions`, `maxDifferences` and `hash`")
+        decisions, part = data.get("decisions", DECISIONS), data.get("maxDifferences", MOST_DIFFERENCES)
+        if not isinstance(decisions, int) or isinstance(decisions, bool) or not 0 < decisions <= _MOST_DECISIONS:
+            raise ValueError(f"`decisions` must be a whole number from 1 to {_MOST_DECISIONS}")
+        if isinstance(part, bool) or not isinstance(part, int | float) or not 0 <= part <= 1:
+            raise ValueError("`maxDifferences` must be a number from 0 to 1")
+        wanted = data.get("hash", "")
+        if not isinstance(wanted, str):
+            raise ValueError("`hash` must be a text")  # noqa: TRY004 - as above
+        if wanted and len(wanted) < SHORTEST_HASH:
+            raise ValueError(f"`hash` must be a hash, or at least its first {SHORTEST_HASH} digits")
+        return cls(decisions, float(part), wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """A shadow that agrees: what is to be written where."""
+
+    path: str
+    files: dict[str, bytes] = field(repr=False)
+    over: str
+    """The hash of the registry that it was compared with."""
+    facts: dict[str, Any]
+
+    def begin(self, reloader: Reloader) -> Future[Past]:
+        """Write the files and put them in force; see `Reloader.publish`."""
+        return reloader.publish(self.path, self.files, over=self.over)
+
+
+def judge(shadow: Shadow | None, reloader: Reloader, wish: Wish) -> Promotion:
+    """Return what a promotion would publish; reads the files of the shadow, so it may wait for the disk.
+
+    Raises:
+        Refused: there is nothing to promote, it does not agree well enough, or it cannot be published from here.
+    """
+    if shadow is None:
+        raise Refused("there is no shadow: start the server with `--shadow DIR`", "no-shadow")
+    status, agreement = shadow.reloader.status(), shadow.agreement
+    problems = [problem.message for source in status.sources for problem in source.problems]
+    source = status.sources[0]
+    past = status.history[-1] if status.history else None
+    if not shadow.ready or problems or past is None or not past.versions[source.path].hashes:
+        why = "; ".join(problems[:3]) or "its directory holds no policies"
+        raise Refused(f"there is no valid set in the shadow: {why}", "shadow-invalid")
+    if past.digest != agreement.shadow:
+        raise Refused("what is in the shadow has just changed: 0 decisions were compared", "not-enough")
+    hashes = {"hash": past.digest, "directoryHash": source.digest}
+    if wish.hash and not any(each and each.startswith(wish.hash) for each in hashes.values()):
+        raise Refused(f"`{past.digest}` is in the shadow (its directory's hash is `{source.digest}`), not "
+                      f"`{wish.hash[:80]}`", "other-hash", hashes)
+    if agreement.shadow == agreement.active:
+        raise Refused(f"`{agreement.active}` is in force already", "in-force", hashes)
+    tally = agreement.tally
+    compared, differing = tally.compared, tally.count(Result.DIFFERS) + tally.count(Result.ERROR)
+    comparison: dict[str, Any] = tally.to_json(_EXAMPLES) | {"failing": dict(agreement.failing)}
+    facts = hashes | {"comparison": comparison}
+    if differing > wish.differences * max(compared, wish.decisions):
+        raise Refused(f"{differing} of {compared} decisions differ, and at most {100 * wish.differences:g} % may",
+                      "differs", facts)
+    if compared < wish.decisions:
+        raise Refused(f"{compared} decisions were compared so far, {differing} of them differ; {wish.decisions} are "
+                      "wanted", "not-enough", facts)
+    targets = reloader.status().sources
+    if len(targets) != 1:
+        paths = ", ".join(f"`{each.path}`" for each in targets)
+        raise Refused(f"the shadow agrees, and which of {paths or 'no `--policies`'} it is to replace cannot be known: "
+                      "publish it by hand", "not-publishable", facts)
+    target = targets[0]
+    refused = [problem.message for problem in target.problems if problem.code != HELD]
+    if refused:
+        raise Refused(f"`{target.path}` holds a version that is not in force, which would be lost: {refused[0]}",
+                      "policies-invalid", facts)
+    try:
+        files = content_of(Mount(source.path), past.versions[source.path])
+    except PolicyError as error:
+        raise Refused(error.problems[0].message, error.problems[0].code, facts) from None
+    return Promotion(target.path, files, agreement.active, facts)
+
+
+def refusal(error: PolicyError) -> Refused:
+    """Return what went wrong while something was put in force, as a refusal."""
+    texts = [problem.message + (f" ({problem.help})" if problem.help else "") for problem in error.problems]
+    return Refused("; ".join(texts[:5]), error.problems[0].code or "invalid")

@@ -1,0 +1,187 @@
+"""Placements that no listing shows yet: assumed from what the extender answered, exact where it binds.
+
+kube-scheduler does not say where it places a pod. It adds its own scores to the answer, so that the best node of the
+answer is a guess; but without one, every pod that comes before the next listing meets the cluster as it was, and they
+all go to the node that was the emptiest. A guess is dropped when the pod is asked about again (it was not bound), when
+a listing shows where it is, that it is gone or that it still waits, and when it expires. A pod counts once: it is
+assumed under its key, which the pod of a listing replaces.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from zlib import crc32
+
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Cluster
+
+ASSUMED_SECONDS: Final = 60.0
+"""How long a placement is assumed that no listing has shown."""
+BINDING_SECONDS: Final = 10.0
+"""How long binding may take: a pod that still waits in a listing that began later was not placed."""
+MOST_ASKED: Final = 1024
+"""How many pods that were asked about are remembered, until they are bound here."""
+MOST_ASSUMED: Final = 4096
+"""How many placements are assumed at most; the oldest make room."""
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""What pods that were asked about may take in memory, and as much again those that are assumed; the oldest make room.
+
+An ordinary pod takes about 10 kB, but a request may bring one of several megabytes.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Assumed:
+    pod: PodInfo
+    node: str
+    at: float
+    """When it was assumed, by the timer."""
+    exact: bool
+    weight: int
+    """The most bytes of memory that the pod takes."""
+
+
+class Placements:
+    """Holds the placements that are assumed in a cluster; for the thread that owns the cluster.
+
+    `timer` tells seconds of a clock that only goes forward. With `seconds` 0 nothing is assumed but what was bound.
+    """
+
+    def __init__(
+        self, cluster: Cluster, timer: Callable[[], float], *, seconds: float = ASSUMED_SECONDS,
+        binding_seconds: float = BINDING_SECONDS, most: int = MOST_ASSUMED,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self.dropped: Counter[str] = Counter()
+        """How many assumptions ended, by how: confirmed, moved, gone, waiting, asked, expired."""
+        self._cluster = cluster
+        self._timer = timer
+        self._seconds = seconds
+        self._binding_seconds = binding_seconds
+        self._most = most
+        self._most_bytes = most_bytes
+        self._assumed: OrderedDict[str, _Assumed] = OrderedDict()
+        self._per_node: Counter[str] = Counter()
+        self._assumed_bytes = self._asked_bytes = 0
+        self._asked: OrderedDict[str, tuple[PodInfo, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._assumed)
+
+    @property
+    def now(self) -> float:
+        """The time by the timer."""
+        return self._timer()
+
+    @property
+    def guesses(self) -> bool:
+        """Whether placements are assumed from answers."""
+        return self._seconds > 0
+
+    def asked(self, pod: PodInfo, weight: int = 0) -> None:
+        """Take note that kube-scheduler asks about a pod: it has not been bound. It takes `weight` bytes of memory."""
+        self.expire()
+        identity = _identity(pod)
+        if identity in self._assumed:
+            self._drop(identity, "asked")
+        self._forget_asked(identity)
+        self._asked[identity] = pod, weight
+        self._asked_bytes += weight
+        while len(self._asked) > MOST_ASKED or self._asked_bytes > self._most_bytes:
+            self._forget_asked(next(iter(self._asked)))
+
+    def _forget_asked(self, identity: str) -> tuple[PodInfo, int] | None:
+        asked = self._asked.pop(identity, None)
+        if asked is not None:
+            self._asked_bytes -= asked[1]
+        return asked
+
+    def choose(self, pod: PodInfo, best: Sequence[str]) -> str:
+        """Return which of several equally good nodes is guessed: where the fewest pods are assumed, else any."""
+        fewest = min(self._per_node[name] for name in best)
+        among = [name for name in best if self._per_node[name] == fewest]
+        return among[crc32(_identity(pod).encode()) % len(among)]
+
+    def assume(self, pod: PodInfo, node: str, *, exact: bool = False, weight: int = 0) -> None:
+        """Assume that a pod of `weight` bytes is placed on a node, in place of what was assumed of it before.
+
+        Nothing is assumed of a node that is not known, or of a pod that is known to be on one.
+        """
+        if not (exact or self.guesses) or node not in self._cluster.index or self._is_bound(pod.key):
+            return
+        identity = _identity(pod)
+        before = self._assumed.pop(identity, None)
+        if before is not None:
+            self._per_node[before.node] -= 1
+            self._assumed_bytes -= before.weight
+        self._cluster.assume(pod, node)
+        self._assumed[identity] = _Assumed(pod, node, self._timer(), exact, weight)
+        self._assumed_bytes += weight
+        self._per_node[node] += 1
+        while len(self._assumed) > self._most or self._assumed_bytes > self._most_bytes:
+            self._drop(next(iter(self._assumed)), "expired")
+
+    def bound(self, namespace: str, name: str, uid: str, node: str) -> None:
+        """Take note that a pod was bound to a node.
+
+        Nothing can be assumed of one that was not asked about lately, and that no listing has shown.
+        """
+        # The pod of the cluster takes no memory beside it.
+        pod, weight = self._forget_asked(uid) or (self._cluster.pod(f"{namespace}/{name}"), 0)
+        if pod is not None and (not uid or not pod.uid or pod.uid == uid):
+            self.assume(pod, node, exact=True, weight=weight)
+
+    def refused(self, uid: str) -> None:
+        """Take note that a pod was not bound."""
+        if uid in self._assumed:
+            self._drop(uid, "asked")
+
+    def listed(self, since: float) -> None:
+        """Compare what is assumed with the cluster, after a listing that began at `since` by the timer was applied."""
+        for identity, assumed in list(self._assumed.items()):
+            if assumed.at >= since:
+                continue  # the listing may be older
+            known = self._cluster.object("Pod", assumed.pod.key)
+            if known is None or _uid(known) not in ("", assumed.pod.uid):
+                self._drop(identity, "gone")
+            elif node := (known.get("spec") or {}).get("nodeName"):
+                self._drop(identity, "confirmed" if node == assumed.node else "moved")
+            elif assumed.exact or since - assumed.at > self._binding_seconds:
+                self._drop(identity, "waiting")
+        self.expire()
+
+    def expire(self) -> None:
+        """Drop what has been assumed for too long."""
+        until = self._timer() - (self._seconds or ASSUMED_SECONDS)
+        while self._assumed:
+            identity, oldest = next(iter(self._assumed.items()))
+            if oldest.at > until:
+                return
+            self._drop(identity, "expired")
+
+    def _drop(self, identity: str, how: str) -> None:
+        assumed = self._assumed.pop(identity)
+        self._assumed_bytes -= assumed.weight
+        self.dropped[how] += 1
+        self._per_node[assumed.node] -= 1
+        if not self._per_node[assumed.node]:
+            del self._per_node[assumed.node]
+        known = self._cluster.pod(assumed.pod.key)
+        # What a listing says of the pod, or of another one of its name, is no assumption.
+        if known is not None and known.uid == assumed.pod.uid and not self._is_bound(assumed.pod.key):
+            self._cluster.forget(assumed.pod.key)
+
+    def _is_bound(self, key: str) -> bool:
+        known = self._cluster.object("Pod", key)
+        return known is not None and bool((known.get("spec") or {}).get("nodeName"))
+
+
+def _identity(pod: PodInfo) -> str:
+    return pod.uid or pod.key
+
+
+def _uid(item: Mapping[str, Any]) -> str:
+    return str((item.get("metadata") or {}).get("uid") or "")

@@ -1,0 +1,622 @@
+"""kube-scheduler's extender protocol, v1: bodies in, answers out (docs/extender.md says what means what).
+
+kube-scheduler asks twice about a pod: `filter`, which of these nodes it may run on, then `prioritize`, how good those
+are, from 0 to 10. Both calls are answered under one generation of the policies. Nothing here knows of HTTP, and all of
+it belongs to one thread, which owns the cluster.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
+from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.instances import Lease
+from koordpolicy.engine.framework.points import Code, Enforcement, Point
+from koordpolicy.engine.kubernetes.objects import json_kind
+
+from ..cycle.rowwise import describe
+from ..cycle.schedule_one import Scheduler, filter_nodes, score_nodes
+from ..cycle.verdict import Filtered, Verdict
+from ..profiles.profile import Profile
+from .bodies import Malformed, NodeReader, SentNode, read_envelope
+from .placements import Placements
+from .sent_nodes import NODE_SECONDS, AdoptedNodes, NodesOfRequests, OverlaidNodes
+from .shadow import Audits, Seen, Shadow
+
+HIGHEST_PRIORITY: Final = 10
+"""The protocol's MaxExtenderPriority."""
+MOST_PINS: Final = 1024
+"""How many pods may be between their two calls."""
+PIN_SECONDS: Final = 60.0
+"""How long the second call is waited for: kube-scheduler makes none where a single node is left."""
+MOST_WORDED: Final = 100
+"""Over how many refused nodes per filter messages are computed; the others get the rule's fixed words."""
+RECENT: Final = 64
+"""How many decisions are remembered."""
+
+_LOG: Final = logging.getLogger(__name__)
+_LONGEST_UID: Final = 256
+_LONGEST_MESSAGE: Final = 1024
+_BEST: Final = 10
+_NAMES_SHOWN: Final = 5
+_REASONS_SHOWN: Final = 20
+_HOST: Final = '{"Host":'
+_SCORES: Final = tuple(f',"Score":{priority}}}' for priority in range(HIGHEST_PRIORITY + 1))
+
+
+class Verb(enum.Enum):
+    """What is asked."""
+
+    FILTER = "filter"
+    PRIORITIZE = "prioritize"
+
+
+class Priorities(enum.Enum):
+    """How exact totals become 0..10 over the nodes of one request, rounded down.
+
+    MIN_MAX: `10 * (total - lowest) // (highest - lowest)`: all levels are in use, the best nodes alone get 10; 0 where
+    all are equal. MAX: `10 * total // highest`: proportions stay, and small differences vanish; 0 where the highest is.
+    """
+
+    MIN_MAX = "MinMax"
+    MAX = "Max"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """ExtenderArgs: a pod, and the nodes that are left, by name or whole (`nodeCacheCapable: false`)."""
+
+    pod: PodInfo
+    names: Sequence[str]
+    nodes: Sequence[SentNode] | None = None
+    weight: int = 0
+    """The most bytes of memory that the pod takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Nodes that one plugin refused for one reason; `nodes` are the first of them."""
+
+    plugin: str
+    reason: str
+    count: int
+    nodes: tuple[str, ...]
+    enforcement: Enforcement
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What was decided, for status and metrics.
+
+    `result` is `ok`, `refused` (a filter that left no node) or `error`. `errors` counts what failed by plugin, point
+    and rule; for a plugin that raised, once, without a rule. `best` are the best nodes with their exact totals,
+    priorities and scores per plugin; `totals` are those of all nodes, in the order of `rows`.
+    """
+
+    verb: Verb
+    pod: str
+    uid: str
+    result: str
+    at: int
+    """Nanoseconds since the epoch, by the clock of decisions."""
+    generation: int = 0
+    profile: str = ""
+    pinned: bool = False
+    """Whether the generation was held since the pod's first call."""
+    asked: int = 0
+    passed: int = 0
+    unknown: int = 0
+    refusals: tuple[Told, ...] = ()
+    refused_by: Mapping[str, int] = field(default_factory=dict)
+    """How many nodes each plugin refused, enforced refusals only."""
+    unenforced: tuple[tuple[str, Enforcement, int], ...] = ()
+    """Plugins that only warn or audit, and how many nodes they would have refused."""
+    errors: Mapping[tuple[str, Point, str], int] = field(default_factory=dict)
+    failures: tuple[tuple[str, str], ...] = ()
+    """Plugin and message of what failed."""
+    best: tuple[tuple[str, int, int, Mapping[str, int]], ...] = ()
+    names: Sequence[str] = field(default=(), repr=False)
+    rows: Rows = field(default_factory=lambda: np.zeros(0, np.intp), repr=False)
+    totals: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
+    refusals_left_out: int = 0
+    """How many reasons there are beyond those of `refusals`."""
+    failures_left_out: int = 0
+    """How many failures there are beyond `failures`."""
+
+    def to_json(self, *, every: bool = False) -> dict[str, Any]:
+        """Return plain data; `every` adds the exact totals of all nodes."""
+        result: dict[str, Any] = {
+            "verb": self.verb.value, "pod": self.pod, "uid": self.uid, "result": self.result, "at": self.at / 1e9,
+            "generation": self.generation, "profile": self.profile, "pinned": self.pinned, "nodes": self.asked,
+            "unknownNodes": self.unknown,
+        }
+        if self.verb is Verb.FILTER:
+            result["passed"] = self.passed
+            result["refusals"] = [
+                {"plugin": each.plugin, "reason": each.reason, "count": each.count, "nodes": list(each.nodes),
+                 **({"nodesLeftOut": each.count - len(each.nodes)} if each.count > len(each.nodes) else {}),
+                 "enforcement": each.enforcement.value} for each in self.refusals
+            ]
+            if self.refusals_left_out:
+                result["refusalsLeftOut"] = self.refusals_left_out
+        else:
+            result["best"] = [
+                {"node": name, "total": total, "priority": priority, "plugins": dict(scores)}
+                for name, total, priority, scores in self.best
+            ]
+            if len(self.totals) > len(self.best):
+                result["bestLeftOut"] = len(self.totals) - len(self.best)
+            if every:
+                pairs = zip(self.rows.tolist(), self.totals.tolist(), strict=True)
+                result["totals"] = {self.names[row]: total for row, total in pairs}
+        result["errors"] = [{"plugin": plugin, "message": message} for plugin, message in self.failures]
+        if self.failures_left_out:
+            result["errorsLeftOut"] = self.failures_left_out
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer as JSON, and what is remembered of it."""
+
+    body: bytes
+    record: Record
+
+
+def read_question(body: bytes | bytearray, reader: NodeReader | None = None) -> Question:
+    """Read ExtenderArgs; see `read_envelope`.
+
+    Raises:
+        Malformed: it is none.
+    """
+    envelope = read_envelope(body, reader)
+    pod = pod_of(envelope.pod)
+    if envelope.names is not None:
+        return Question(pod, envelope.names, weight=envelope.weight)
+    if envelope.nodes is not None:
+        return Question(pod, [node.name for node in envelope.nodes], envelope.nodes, envelope.weight)
+    raise Malformed("`Nodes` and `NodeNames` are both missing: there is nothing to choose from")
+
+
+def pod_of(pod: object) -> PodInfo:
+    """Read the pod of a question; raise `Malformed` where it is none."""
+    if not isinstance(pod, dict):
+        raise Malformed("`Pod` is missing" if pod is None else f"`Pod` must be an object, not {json_kind(pod)}")
+    try:
+        # Go leaves the kind out of what it sends; expressions see objects as the API server serves them.
+        info = PodInfo.of({"apiVersion": "v1", "kind": "Pod", **pod})
+    except ValueError as error:
+        raise Malformed(f"`Pod`: {error}") from None
+    if len(info.uid) > _LONGEST_UID or len(info.key) > 2 * _LONGEST_UID:
+        raise Malformed(f"`Pod`: its name or `metadata.uid` is longer than {_LONGEST_UID} characters")
+    return info
+
+
+def rescale(totals: NDArray[np.int64], how: Priorities) -> NDArray[np.int64]:
+    """Return the totals, which are not negative, as priorities from 0 to 10; see `Priorities` for the formulas."""
+    if not len(totals):
+        return totals
+    low = int(totals.min()) if how is Priorities.MIN_MAX else 0
+    span = int(totals.max()) - low
+    if span == 0:
+        return np.zeros(len(totals), np.int64)
+    return HIGHEST_PRIORITY * (totals - low) // span
+
+
+@dataclass(slots=True)
+class _Pin:
+    """The profile that a pod met at its first call, and what holds it."""
+
+    profile: Profile
+    lease: Lease
+    until: float
+
+
+class Extender:
+    """Answers kube-scheduler's questions about a cluster; for one thread, which owns the cluster.
+
+    `timer` tells seconds of a clock that only goes forward; `clock` is the time of decisions, in nanoseconds since the
+    epoch.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, *, clock: Callable[[], int], timer: Callable[[], float],
+        priorities: Priorities = Priorities.MIN_MAX, most_pins: int = MOST_PINS, pin_seconds: float = PIN_SECONDS,
+        node_seconds: float = NODE_SECONDS, shadow: Shadow | None = None, placements: Placements | None = None,
+    ) -> None:
+        """`placements` holds what is assumed of answers; without it only what is bound here is assumed."""
+        self.shadow = shadow
+        self.audits = Audits()
+        self.recent: tuple[Record, ...] = ()
+        """The last decisions, newest last; rebound as a whole, so that other threads may read it."""
+        self._scheduler = scheduler
+        self._clock = clock
+        self._timer = timer
+        self._priorities = priorities
+        self._most_pins = most_pins
+        self._pin_seconds = pin_seconds
+        self._nodes: NodesOfRequests = (
+            OverlaidNodes(scheduler.cluster) if scheduler.cluster.names
+            else AdoptedNodes(scheduler.cluster, timer, seconds=node_seconds))
+        self._reader = NodeReader()
+        self._pins: OrderedDict[str, _Pin] = OrderedDict()
+        self._quoted: tuple[Sequence[str], Sequence[str]] = ((), ())
+        self._seen: Seen | None = None
+        self.placements = Placements(scheduler.cluster, timer, seconds=0) if placements is None else placements
+        self._expected: tuple[Question, Sequence[str]] | None = None
+        """The last question and the nodes that it calls best, until they are assumed."""
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """What decides."""
+        return self._scheduler
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster that decisions are about."""
+        return self._scheduler.cluster
+
+    def snapshot(self) -> Snapshot:
+        """Return the cluster as a decision would see it now."""
+        return self.cluster.snapshot(self._clock())
+
+    @property
+    def pins(self) -> int:
+        """How many pods hold a generation for their second call."""
+        return len(self._pins)
+
+    def answer(self, verb: Verb, body: bytes | bytearray) -> Reply:
+        """Answer one call. What goes wrong in a decision is in the answer, as far as the protocol has a place for it.
+
+        Raises:
+            Malformed: the body is no question.
+        """
+        question = read_question(body, self._reader)
+        self._seen = None
+        self._assume_expected()
+        try:
+            reply = self._filter(question) if verb is Verb.FILTER else self._prioritize(question)
+        except RecursionError:
+            raise Malformed("the body is nested too deeply") from None
+        except Malformed:  # nodes of the request that are too much
+            raise
+        except Exception as error:  # whatever it was, kube-scheduler is told, and the next pod gets its turn
+            _LOG.exception("deciding about %s failed", question.pod.key)
+            reply = self._broken(verb, question, describe(error))
+        self.recent = (*self.recent[1 - RECENT:], reply.record)
+        return reply
+
+    def review(self) -> None:
+        """Compare the last answer with what the shadow, and plugins that only audit, would have made of it.
+
+        Then the placement that follows from the answer is assumed. To be called after the answer is on its way, and
+        before the next question. Never raises.
+        """
+        seen, self._seen = self._seen, None
+        if seen is not None:
+            try:
+                self.audits.compare(seen, self._scale)
+            except Exception:  # nobody waits for this
+                _LOG.exception("comparing what was audited failed")
+            if self.shadow is not None:
+                self.shadow.compare(seen, self._scale)
+        self._assume_expected()
+
+    def _assume_expected(self) -> None:
+        expected, self._expected = self._expected, None
+        if expected is not None:
+            try:
+                self._assume_best(*expected)
+            except Exception:  # the answer is given, and the next listing says what came of it
+                _LOG.exception("assuming the placement of %s failed", expected[0].pod.key)
+
+    def _assume_best(self, question: Question, best: Sequence[str]) -> None:
+        node = self.placements.choose(question.pod, best)
+        self.placements.assume(question.pod, node, weight=question.weight)
+
+    def _scale(self, totals: NDArray[np.int64]) -> NDArray[np.int64]:
+        return rescale(totals, self._priorities)
+
+    def close(self) -> None:
+        """Release what is held for pods that were not asked about again, and close the shadow."""
+        if self.shadow is not None:
+            self.shadow.close()
+        while self._pins:
+            self._pins.popitem()[1].lease.release()
+
+    # The two verbs
+
+    def _filter(self, question: Question) -> Reply:
+        self.placements.asked(question.pod, question.weight)
+        unusable, snapshot, rows, places = self._look_up(question)
+        profile = self._pin(question.pod)
+        verdict = filter_nodes(self._scheduler.watched(profile, question.pod), question.pod, snapshot, among=rows)
+        self._scheduler.log(verdict)
+        self._seen = Seen(profile, snapshot, rows, verdict)
+        if not len(verdict.passed):
+            self._unpin(question.pod)
+        if len(verdict.passed) == 1 and self.placements.guesses:
+            # kube-scheduler asks for no priorities where a single node is left.
+            self._expected = question, [snapshot.names[int(verdict.passed[0])]]
+        quoted = self._quote(snapshot)
+        refused = _Refused(quoted, [f"{json.dumps(name)}:{json.dumps(why)}" for name, why in unusable.items()])
+        told, rest = _refuse(verdict, rows, refused)
+        good = np.zeros(snapshot.size + 1, np.bool_)  # the last one stands for nodes that are not known
+        good[verdict.passed] = True
+        passed = good[places]
+        if question.nodes is None:
+            nodes, names = b"null", f"[{','.join(map(quoted.__getitem__, places[passed].tolist()))}]"
+        else:
+            # Each as it came: nothing is changed in them.
+            items = b",".join([node.raw for node, fits in zip(question.nodes, passed.tolist(), strict=True) if fits])
+            nodes, names = b'{"metadata":{},"items":[%b]}' % items, "null"
+        result = "refused" if len(places) and not passed.any() else "ok"
+        record = self._record(Verb.FILTER, question, verdict, unknown=int((places < 0).sum()), result=result,
+                              refusals=told, refusals_left_out=rest)
+        return Reply(_filter_result(nodes, names, refused.failed, refused.unresolvable), record)
+
+    def _prioritize(self, question: Question) -> Reply:
+        _, snapshot, rows, places = self._look_up(question)
+        profile, pinned = self._pinned(question.pod)
+        try:
+            verdict = score_nodes(self._scheduler.watched(profile, question.pod), question.pod, snapshot, among=rows)
+            self._scheduler.log(verdict)
+        finally:
+            self._unpin(question.pod)
+        assert verdict.totals is not None
+        priorities = rescale(verdict.totals, self._priorities)
+        self._seen = Seen(profile, snapshot, rows, verdict, priorities)
+        best = verdict.passed[verdict.totals == verdict.totals.max()] if len(verdict.totals) else verdict.passed
+        if self.placements.guesses and (len(best) < len(verdict.passed) or len(best) == 1):
+            # Where all are equally good, the answer says nothing of where the pod goes.
+            self._expected = question, list(map(snapshot.names.__getitem__, best.tolist()))
+        scale = np.zeros(snapshot.size + 1, np.int64)  # the last one stands for nodes that are not known
+        scale[rows] = priorities
+        quoted, scores = self._quote(snapshot), scale[places]
+        known = places >= 0
+        names = map(quoted.__getitem__, places[known].tolist())
+        hosts = [f"{_HOST}{name}{score}" for name, score in zip(names, map(_SCORES.__getitem__, scores[known].tolist()),
+                                                                strict=True)]
+        if not known.all():
+            hosts += (f"{_HOST}{json.dumps(question.names[place])}{_SCORES[0]}"
+                      for place in np.flatnonzero(~known).tolist())
+        record = self._record(Verb.PRIORITIZE, question, verdict, unknown=len(places) - int(known.sum()), result="ok",
+                              pinned=pinned, priorities=priorities)
+        return Reply(f"[{','.join(hosts)}]".encode(), record)
+
+    def _broken(self, verb: Verb, question: Question, message: str) -> Reply:
+        record = Record(verb, question.pod.key, question.pod.uid, "error", self._clock(), asked=len(question.names),
+                        failures=(("koord-policy", message),))
+        if verb is Verb.FILTER:
+            return Reply(_filter_result(b"null", "null", error=f"koord-policy: {message}"), record)
+        # This answer has no place for an error; kube-scheduler goes on without priorities that say nothing.
+        hosts = [{"Host": name, "Score": 0} for name in question.names]
+        return Reply(json.dumps(hosts).encode(), record)
+
+    def _quote(self, snapshot: Snapshot) -> Sequence[str]:
+        """Return the nodes' names by row, as JSON: thousands of names are escaped once, not once per call."""
+        if self._quoted[0] is not snapshot.names:
+            self._quoted = snapshot.names, [json.dumps(name) for name in snapshot.names]
+        return self._quoted[1]
+
+    # Which generation
+
+    def _pin(self, pod: PodInfo) -> Profile:
+        key = pod.uid or pod.key
+        self._expire_pins()
+        self._unpin(pod)
+        profile, lease = self._scheduler.hold(pod)
+        self._pins[key] = _Pin(profile, lease, self._timer() + self._pin_seconds)
+        if len(self._pins) > self._most_pins:
+            self._pins.popitem(last=False)[1].lease.release()
+        return profile
+
+    def _pinned(self, pod: PodInfo) -> tuple[Profile, bool]:
+        self._expire_pins()
+        pin = self._pins.get(pod.uid or pod.key)
+        return (pin.profile, True) if pin is not None else (self._scheduler.profile_of(pod), False)
+
+    def _unpin(self, pod: PodInfo) -> None:
+        pin = self._pins.pop(pod.uid or pod.key, None)
+        if pin is not None:
+            pin.lease.release()
+
+    def _expire_pins(self) -> None:
+        now = self._timer()
+        while self._pins and next(iter(self._pins.values())).until <= now:
+            self._pins.popitem(last=False)[1].lease.release()
+
+    # Which nodes
+
+    def _look_up(self, question: Question) -> tuple[dict[str, str], Snapshot, Rows, Rows]:
+        """Return why nodes cannot be used, the snapshot, the rows asked about, and the row of each name (or -1)."""
+        faults: Mapping[str, str] = {}
+        if question.nodes is not None:
+            snapshot, faults = self._nodes.view(question.nodes, self._clock())
+        else:
+            snapshot = self.snapshot()
+        index = snapshot.index
+        found = list(map(index.get, question.names))
+        failed: dict[str, str] = {}
+        if None in found or faults:
+            known = "not among the nodes that are known" if len(index) else (
+                "not known, as no node is: it needs `--cluster`, or `nodeCacheCapable: false` in kube-scheduler")
+            for place, row in enumerate(found):
+                name = question.names[place]
+                if row is None or name in faults:
+                    found[place] = -1
+                    failed[name] = faults.get(name) or f"koord-policy: node `{name[:256]}` is {known}"
+        places: Rows = np.array(found, dtype=np.intp)
+        asked = np.zeros(snapshot.size, np.bool_)
+        asked[places[places >= 0]] = True
+        return failed, snapshot, np.flatnonzero(asked), places
+
+    # Answers and records
+
+    def _record(
+        self, verb: Verb, question: Question, verdict: Verdict, *, unknown: int, result: str,
+        refusals: tuple[Told, ...] = (), refusals_left_out: int = 0, pinned: bool = False,
+        priorities: NDArray[np.int64] | None = None,
+    ) -> Record:
+        errors = _errors(verdict)
+        failures = tuple((each.plugin, each.message[:_LONGEST_MESSAGE]) for each in verdict.errors()) if errors else ()
+        refused_by: dict[str, int] = {}
+        if verdict.refusal is not None:
+            refused_by[verdict.refusal[0]] = len(question.names) - unknown
+        for step in verdict.filters:
+            if step.enforcement is Enforcement.ENFORCE and len(step.refused):
+                refused_by[step.plugin] = len(step.refused)
+        record = Record(
+            verb, question.pod.key, question.pod.uid, result, self._clock(), verdict.generation, verdict.profile,
+            pinned, len(question.names), len(verdict.passed), unknown, refusals, refused_by,
+            tuple((step.plugin, step.enforcement, len(step.refused)) for step in verdict.filters
+                  if step.enforcement is not Enforcement.ENFORCE and len(step.refused)),
+            errors, failures[:_REASONS_SHOWN], refusals_left_out=refusals_left_out,
+            failures_left_out=len(failures[_REASONS_SHOWN:]),
+        )
+        if priorities is None or verdict.totals is None:
+            return record
+        return replace(record, best=_best(verdict, verdict.totals, priorities), names=verdict.names,
+                       rows=verdict.passed, totals=verdict.totals)
+
+
+def _filter_result(
+    nodes: bytes, names: str, failed: Iterable[str] = (), unresolvable: Iterable[str] = (), error: str = "",
+) -> bytes:
+    """Return ExtenderFilterResult; all parts are JSON already, those of the maps are `"name":"message"`."""
+    rest = (
+        f'"NodeNames":{names},"FailedNodes":{{{",".join(failed)}}},'
+        f'"FailedAndUnresolvableNodes":{{{",".join(unresolvable)}}},"Error":{json.dumps(error)}}}'
+    ).encode()
+    return b'{"Nodes":%b,%b' % (nodes, rest)
+
+
+@dataclass(slots=True)
+class _Refused:
+    """Refused nodes as they go into the answer."""
+
+    quoted: Sequence[str]
+    """The nodes' names by row, as JSON."""
+    failed: list[str] = field(default_factory=list)
+    unresolvable: list[str] = field(default_factory=list)
+
+    def add(self, plugin: str, reason: str, code: Code, rows: Rows) -> None:
+        """Add nodes that are refused for one reason."""
+        # Written once per reason, not once per node: 5,000 nodes may be refused.
+        message = f":{json.dumps(_message(plugin, reason, code))}"
+        into = self.unresolvable if code is Code.UNRESOLVABLE else self.failed
+        into.extend([f"{name}{message}" for name in map(self.quoted.__getitem__, rows.tolist())])
+
+
+def _refuse(verdict: Verdict, rows: Rows, refused: _Refused) -> tuple[tuple[Told, ...], int]:
+    """Add each refused node with `plugin: reason`; return the commonest reasons, and how many others there are."""
+    if verdict.refusal is not None:
+        plugin, _, refusal = verdict.refusal
+        refused.add(plugin, refusal.message, refusal.code, rows)
+        return (_told(plugin, refusal.message, rows, verdict.names, Enforcement.ENFORCE),), 0
+    told: list[Told] = []
+    rest = 0
+    for step in verdict.filters:
+        if not len(step.refused):
+            continue
+        try:
+            reasons, codes = _explained(step)
+        except BaseException as error:  # the border between framework and plugin: a refusal stands without its reason
+            must_be_survived(error)
+            reasons = {f"why is not known: {describe(error)}": step.refused}
+            codes = {Code.ERROR: step.refused}
+        ordered = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
+        told += (_told(step.plugin, reason, found, verdict.names, step.enforcement)
+                 for reason, found in ordered[:_REASONS_SHOWN])
+        rest += len(ordered[_REASONS_SHOWN:])
+        if step.enforcement is Enforcement.ENFORCE:
+            joined = _joined(reasons, len(step.refused))
+            for code, coded in codes.items():
+                is_coded = np.zeros(len(verdict.names), np.bool_)
+                is_coded[coded] = True
+                for reason, found in joined.items():
+                    refused.add(step.plugin, reason, code, found[is_coded[found]])
+    return tuple(told), rest
+
+
+def _told(plugin: str, reason: str, rows: Rows, names: Sequence[str], enforcement: Enforcement) -> Told:
+    first = tuple(str(names[int(row)]) for row in rows[:_NAMES_SHOWN])
+    return Told(plugin, reason[:_LONGEST_MESSAGE], len(rows), first, enforcement)
+
+
+def _joined(reasons: Mapping[str, Rows], count: int) -> Mapping[str, Rows]:
+    """Return the reasons so that each of `count` rows has one: several of a row are joined by commas."""
+    if sum(map(len, reasons.values())) == count:
+        return reasons
+    texts: dict[int, str] = {}
+    for reason, rows in reasons.items():
+        for row in rows.tolist():
+            texts[row] = f"{texts[row]}, {reason}" if row in texts else reason
+    groups: dict[str, list[int]] = {}
+    for row, text in texts.items():
+        groups.setdefault(text, []).append(row)
+    return {text: np.array(rows, np.intp) for text, rows in groups.items()}
+
+
+def _explained(step: Filtered) -> tuple[Mapping[str, Rows], Mapping[Code, Rows]]:
+    """Return the refused rows by reason and by code: in one pass where the plugin can do that, else row by row.
+
+    Messages that are computed are so for the first `MOST_WORDED` nodes; the others get the rule's fixed words.
+    """
+    answer, refused = step.answer, step.refused
+    if answer.reasons is not None and answer.codes is not None:
+        if answer.brief is None or len(refused) <= MOST_WORDED:
+            return answer.reasons(refused), answer.codes(refused)
+        reasons = dict(answer.reasons(refused[:MOST_WORDED]))
+        for reason, rows in answer.brief(refused[MOST_WORDED:]).items():
+            reasons[reason] = np.concatenate((reasons[reason], rows)) if reason in reasons else rows
+        return reasons, answer.codes(refused)
+    texts: dict[str, list[int]] = {}
+    codes: dict[Code, list[int]] = {}
+    for row in refused.tolist():
+        refusal = answer.explain(row)
+        texts.setdefault(refusal.message or refusal.rule, []).append(row)
+        codes.setdefault(refusal.code, []).append(row)
+    return ({text: np.array(rows, np.intp) for text, rows in texts.items()},
+            {code: np.array(rows, np.intp) for code, rows in codes.items()})
+
+
+def _message(plugin: str, reason: str, code: Code) -> str:
+    mark = f"{code.value}: " if code is Code.ERROR else ""
+    return f"{plugin}: {mark}{reason}"[:_LONGEST_MESSAGE]
+
+
+def _errors(verdict: Verdict) -> Counter[tuple[str, Point, str]]:
+    found = Counter((failure.plugin, failure.point, failure.rule) for failure in verdict.failures)
+    for step in verdict.filters:
+        for rule, failed in step.answer.errors.items():
+            found[step.plugin, Point.FILTER, rule] += len(failed)
+    for scored in verdict.scores:
+        for rule, failed in scored.scores.errors.items():
+            found[scored.plugin, Point.SCORE, rule] += len(failed)
+    return +found
+
+
+def _best(
+    verdict: Verdict, totals: NDArray[np.int64], priorities: NDArray[np.int64],
+) -> tuple[tuple[str, int, int, Mapping[str, int]], ...]:
+    rows = verdict.passed
+    # Rows are sorted by name, and a stable sort keeps that order among equals.
+    first = np.argsort(-totals, kind="stable")[:_BEST]
+    return tuple(
+        (verdict.names[int(rows[place])], int(totals[place]), int(priorities[place]),
+         {step.plugin: int(step.scores.values[rows[place]]) for step in verdict.scores})
+        for place in first
+    )

@@ -1,0 +1,1003 @@
+"""The extender over HTTP: /filter and /prioritize for kube-scheduler, /healthz, /readyz, /metrics and /status beside.
+
+The border to aiohttp and prometheus_client. One thread of its own makes all decisions and owns the cluster; the event
+loop only moves bytes, so that health checks are answered while decisions are made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import ssl
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from aiohttp import web
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+
+from koordpolicy.engine.cluster.kinds import lacking
+from koordpolicy.engine.cluster.sources.api import Binding
+from koordpolicy.engine.cluster.sources.listing import Change, KindView, Listed, Listing, apply
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.framework.registry import Plugin
+from koordpolicy.engine.reload.history import Past
+from koordpolicy.engine.reload.low_latency_gc import GENTLY
+from koordpolicy.engine.reload.reloader import Reloader
+from koordpolicy.engine.reload.vet import Vetter
+from koordpolicy.engine.source import PolicyError
+
+from ..observe.counters import Counters, evaluations_of, expressions_of
+from .admin import Refused, Token, Wish, judge, refusal
+from .bodies import ExcessiveError, Malformed, read_binding
+from .decider import Decider, Stopped
+from .explain_endpoint import Inquiry, UnknownSubjectError, answer_inquiry, read_inquiry
+from .garbage_collection import ShortCollections
+from .intake import DeclinedError, Intake
+from .protocol import Extender, Record, Verb
+from .services import FLAGS, UnknownPathError, switched
+from .services import answer as answer_service
+from .shadow import Result
+from .watchdog import Overdue, Watchdog, document_of
+
+T = TypeVar("T")
+
+DEFAULT_MAX_BODY: Final = 64 * 1024 * 1024
+"""Bytes."""
+
+DECISION_SECONDS: Final = 3.0
+"""How long a call waits for its answer, and how long a decision may take."""
+STUCK_SECONDS: Final = 30.0
+"""How long after that /healthz goes on to say that all is well."""
+
+_LOG: Final = logging.getLogger(__name__)
+_INQUIRY_BUDGETS: Final = 10
+"""How many times as long as a decision may take what people ask for, and the taking over of a listing's changes."""
+_LOOKS_PER_BUDGET: Final = 10
+_CLOSE_SECONDS: Final = 5.0
+_LINGERING_SECONDS: Final = 1.0
+_READ_BYTES: Final = 64 * 1024
+_MOST_WAITING: Final = 32
+_BINDINGS_AT_ONCE: Final = 8
+_SHUTDOWN_SECONDS: Final = 5.0
+_CHANGES_AT_ONCE: Final = 25
+_ADMIN_SECONDS: Final = 60.0
+_SMALL_BODY: Final = 64 * 1024
+_BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """How the cluster's state is kept up to date: `relist` is called every `seconds`, in a thread that may wait."""
+
+    relist: Callable[[], Listed]
+    listing: Listing
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What is there once policies and cluster are: what answers, and what keeps both up to date."""
+
+    extender: Extender
+    reloader: Reloader
+    source: str = ""
+    """Where the cluster's state comes from, for people."""
+    refresh: Refresh | None = None
+    counters: Counters = field(default_factory=Counters)
+    """What the plugins count."""
+    vetter: Vetter | None = None
+    """What compiles policies first; None where the reloader's own thread does."""
+    bind: Callable[[Binding], None] | None = None
+    """What binds a pod in the cluster, in a thread that may wait; None where kube-scheduler does. Raises
+    `PolicyError` where that fails."""
+
+    def stop_reloading(self) -> None:
+        """End the process that compiles, so that nobody waits for it, and then the thread that reloads."""
+        if self.vetter is not None:
+            self.vetter.close()
+        self.reloader.close()
+
+
+_KINDS: Final = {
+    Framework.SCHEDULER: "SchedulerPlugin", Framework.QOS: "QoSPlugin", Framework.DESCHEDULER: "DeschedulerPlugin",
+}
+
+
+class Metrics:
+    """What Prometheus scrapes, in a registry of its own."""
+
+    def __init__(self) -> None:
+        # They are a series beside each counter, which nobody reads.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        self.loaded: Loaded | None = None
+        self._decisions = Counter(
+            "koord_policy_decisions", "Calls by verb and result (ok, refused, error, malformed)", ["verb", "result"],
+            registry=self.registry)
+        self._seconds = Histogram(
+            "koord_policy_decision_duration_seconds", "From the body to the answer, in the thread that decides",
+            ["verb"], buckets=_BUCKETS, registry=self.registry)
+        self._refusals = Counter(
+            "koord_policy_refusals", "Nodes that plugins refused", ["plugin"], registry=self.registry)
+        self._reported = Counter(
+            "koord_policy_unenforced_refusals", "Nodes that plugins with enforcement Warn or Audit would refuse",
+            ["plugin", "enforcement"], registry=self.registry)
+        self._errors = Counter(
+            "koord_policy_expression_errors", "Evaluations that failed, counted by node, and (without a rule) failures "
+            "of plugins", ["plugin", "point", "rule"], registry=self.registry)
+        self._unknown = Counter(
+            "koord_policy_unknown_nodes", "Nodes of requests that the cluster's state does not hold",
+            registry=self.registry)
+        self._refreshes = Counter(
+            "koord_policy_cluster_refreshes", "Listings of the cluster by what came of them", ["result"],
+            registry=self.registry)
+        self._overdue = Counter(
+            "koord_policy_overdue_decisions", "Decisions that took longer than they may, by whose fault that was",
+            ["plugin", "point"], registry=self.registry)
+        self.watchdog: Watchdog | None = None
+        self.registry.register(self)
+
+    def overdue(self, plugin: str, point: str) -> None:
+        """Count a decision that took longer than it may; what is not known is empty."""
+        self._overdue.labels(plugin, point).inc()
+
+    def refreshed(self, result: str) -> None:
+        """Count a listing: `success`, `partial` (a kind that was known could not be listed) or `failure`."""
+        self._refreshes.labels(result).inc()
+
+    def observe(self, record: Record, seconds: float) -> None:
+        """Count a decision."""
+        verb = record.verb.value
+        self._decisions.labels(verb, record.result).inc()
+        self._seconds.labels(verb).observe(seconds)
+        self._unknown.inc(record.unknown)
+        for plugin, count in record.refused_by.items():
+            self._refusals.labels(plugin).inc(count)
+        for plugin, enforcement, count in record.unenforced:
+            self._reported.labels(plugin, enforcement.value).inc(count)
+        for (plugin, point, rule), count in record.errors.items():
+            self._errors.labels(plugin, point.value, rule).inc(count)
+
+    def bound(self, result: str) -> None:
+        """Count a call that was to bind a pod."""
+        self._decisions.labels("bind", result).inc()
+
+    def malformed(self, verb: Verb) -> None:
+        """Count a call whose body was no question."""
+        self._decisions.labels(verb.value, "malformed").inc()
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield what stands elsewhere and is read when somebody asks."""
+        loaded = self.loaded
+        overdue = self.watchdog.look() if self.watchdog is not None else None
+        ready = loaded is not None and overdue is None and not loaded.reloader.status().emptied
+        yield GaugeMetricFamily("koord_policy_ready", "Whether policies and cluster are there and decisions are made",
+                                int(ready))
+        yield GaugeMetricFamily("koord_policy_decider_stuck", "Whether a decision takes longer than it may",
+                                int(overdue is not None))
+        if loaded is None:
+            return
+        status = loaded.reloader.status()
+        reloads = CounterMetricFamily("koord_policy_reloads", "Versions of policies by what came of them",
+                                      labels=["result"])
+        reloads.add_metric(["success"], status.successes)
+        reloads.add_metric(["failure"], status.failures)
+        yield reloads
+        for what, when in (("success", status.last_success), ("failure", status.last_failure)):
+            yield GaugeMetricFamily(f"koord_policy_last_reload_{what}_timestamp_seconds",
+                                    f"When a version of policies last came to a {what}; 0 for never", when or 0)
+        yield GaugeMetricFamily("koord_policy_policies_healthy", "Whether what runs is what the directories hold",
+                                int(status.healthy))
+        yield GaugeMetricFamily("koord_policy_reload_running_seconds", "For how long a look at the policies has been "
+                                "under way; 0 between looks", loaded.reloader.seconds_at_work)
+        yield GaugeMetricFamily("koord_policy_generation", "The generation of policies in force", status.generation)
+        yield GaugeMetricFamily("koord_policy_restored_generation", "The earlier generation that somebody brought "
+                                "back; 0 where what runs is what the directories hold", status.restored or 0)
+        active = GaugeMetricFamily("koord_policy_active_policies", "Policies in force, by kind", labels=["kind"])
+        for framework, kind in _KINDS.items():
+            plugins = loaded.reloader.registry.plugins.values()
+            active.add_metric([kind], sum(each.framework is framework and bool(each.source) for each in plugins))
+        yield active
+        info = InfoMetricFamily("koord_policy_config", "The hash of the policies in force")
+        info.add_metric([], {"hash": status.digest})
+        yield info
+        sources = InfoMetricFamily("koord_policy_source", "The hash of what is in force of each directory",
+                                   labels=["path"])
+        for source in status.sources:
+            sources.add_metric([source.path], {"hash": source.digest or ""})
+        yield sources
+        yield from _compared(loaded.extender)
+        yield _evaluations(loaded.extender)
+        yield from _known(loaded)
+        yield GaugeMetricFamily("koord_policy_nodes", "Nodes in the cluster's state",
+                                len(loaded.extender.cluster.names))
+        yield GaugeMetricFamily("koord_policy_pinned_pods", "Pods between their two calls", loaded.extender.pins)
+        placements = loaded.extender.placements
+        yield GaugeMetricFamily("koord_policy_assumed_pods", "Pods whose placement is assumed and that no listing has "
+                                "shown there yet", len(placements))
+        dropped = CounterMetricFamily("koord_policy_assumed_pods_dropped", "Assumed placements by what ended them",
+                                      labels=["reason"])
+        for reason, count in sorted(placements.dropped.copy().items()):
+            dropped.add_metric([reason], count)
+        yield dropped
+        for name, amounts in loaded.counters.read().items():
+            labels = sorted({label for key in amounts for label, _ in key})
+            family = CounterMetricFamily(f"koord_policy_plugin_{name}", "Counted by a plugin", labels=labels)
+            for key, amount in amounts.items():
+                given = dict(key)
+                family.add_metric([given.get(label, "") for label in labels], amount)
+            yield family
+
+
+def _compared(extender: Extender) -> Iterable[Metric]:
+    audits = CounterMetricFamily(
+        "koord_policy_audit_decisions", "Answers by whether a plugin that only audits or warns would have changed them",
+        labels=["plugin", "enforcement", "verb", "result"])
+    for plugin, verb, how, tally in extender.audits.read():
+        for result in (Result.SAME, Result.DIFFERS):
+            audits.add_metric([plugin, how.value, verb, result.value], tally.count(result))
+    yield audits
+    shadow = extender.shadow
+    if shadow is None:
+        return
+    decisions = CounterMetricFamily(
+        "koord_policy_shadow_decisions", "Answers by how the shadow's compare with them", labels=["verb", "result"])
+    for (verb, result), count in shadow.totals.copy().items():
+        decisions.add_metric([verb, result.value], count)
+    yield decisions
+    yield CounterMetricFamily("koord_policy_shadow_seconds", "What deciding in the shadow took", shadow.seconds)
+    yield GaugeMetricFamily("koord_policy_shadow_ready", "Whether a valid set is in the shadow", int(shadow.ready))
+    info = InfoMetricFamily("koord_policy_shadow_config", "The hash of the policies in the shadow")
+    info.add_metric([], {"hash": shadow.agreement.shadow})
+    yield info
+
+
+def _known(loaded: Loaded) -> Iterable[Metric]:
+    """Yield how well the cluster is known, where it is listed again and again."""
+    if loaded.refresh is None:
+        return
+    views = loaded.refresh.listing.views
+    yield GaugeMetricFamily("koord_policy_last_cluster_refresh_success_timestamp_seconds",
+                            "When each kind was listed that can be: the time of the one that is behind most",
+                            min((view.listed for view in views.values() if view.listed), default=0))
+    listed = GaugeMetricFamily("koord_policy_last_kind_refresh_success_timestamp_seconds",
+                               "When a kind was last listed; 0 for never", labels=["kind"])
+    stale = GaugeMetricFamily("koord_policy_kind_stale", "Whether a kind that was listed once cannot be any more",
+                              labels=["kind"])
+    for kind, view in views.items():
+        listed.add_metric([kind], view.listed)
+        stale.add_metric([kind], int(view.stale))
+    yield listed
+    yield stale
+
+
+def _evaluations(extender: Extender) -> Metric:
+    family = CounterMetricFamily(
+        "koord_policy_expression_evaluations", "Evaluations of expressions, counted by node",
+        labels=["plugin", "point", "rule"])
+    counts: dict[tuple[str, str, str], int] = {}
+    for _, plugin, each in evaluations_of(extender.scheduler.profiles):
+        key = plugin, each.point, each.rule
+        counts[key] = counts.get(key, 0) + each.asked
+    for labels, count in sorted(counts.items()):
+        family.add_metric(list(labels), count)
+    return family
+
+
+class Server:
+    """Serves until it is told to stop.
+
+    `load` is called in the thread that decides, which from then on owns what it returns; while it runs, /healthz is
+    answered and /readyz says no.
+    """
+
+    def __init__(
+        self, load: Callable[[], Loaded], *, max_body: int = DEFAULT_MAX_BODY, tls: ssl.SSLContext | None = None,
+        health: tuple[str, int] | None = None, token: Token | None = None,
+        decision_seconds: float = DECISION_SECONDS, stuck_seconds: float = STUCK_SECONDS,
+        close_seconds: float = _CLOSE_SECONDS, binds: bool = False,
+        collections: ShortCollections | None = None,
+    ) -> None:
+        """`health` is an address at which probes and Prometheus are answered without TLS, and nobody else is.
+
+        `binds` is whether /bind is answered, by `Loaded.bind`. `collections` settle when a
+        cluster that is listed again is loaded and when the changes of a listing are applied, and are closed at the end.
+
+        Who shows the `token` may promote the shadow and go back to earlier generations; without one nobody may.
+        A call is answered within `decision_seconds` of its body, and a decision that takes longer makes the server not
+        ready; `stuck_seconds` after that it is not healthy either. At the end what is loaded has `close_seconds` to
+        close.
+        """
+        self.metrics = Metrics()
+        self._load = load
+        self._max_body = max_body
+        self._tls = tls
+        self._health = health
+        self._token = token
+        self._loaded: Loaded | None = None
+        self._intake = Intake(max_body, most=2 * max_body)
+        self._waiting = 0
+        self._explaining = False
+        # What is shown is put together beside the event loop, which moves the bytes of calls.
+        self._shower = ThreadPoolExecutor(2, thread_name_prefix="show")
+        self._binds = binds
+        self._collections = collections
+        self._binder = ThreadPoolExecutor(_BINDINGS_AT_ONCE, thread_name_prefix="bind")
+        self._decision_seconds = decision_seconds
+        self._close_seconds = close_seconds
+        self._decider = Decider(stopped=self._stopped)
+        self._lister = Decider()
+        self._watchdog = Watchdog(self._decider, last=stuck_seconds, report=self._report)
+        self.metrics.watchdog = self._watchdog
+        self.abandoned = ""
+        """What did not return when the server ended; empty where everything did. Its thread still runs."""
+
+    async def run(
+        self, host: str, port: int, stop: asyncio.Event, *, bound: Callable[[str], None] = lambda _: None,
+        ready: Callable[[Loaded], None] = lambda _: None,
+    ) -> None:
+        """Serve on that address until `stop` is set; port 0 takes a free one.
+
+        `bound` is told the URL once the port is open, `ready` what was loaded. Raises what `load` raises, and `OSError`
+        where the address cannot be had.
+        """
+        loaded: Loaded | None = None
+        refreshing: asyncio.Task[None] | None = None
+        watching = asyncio.create_task(self._watch())
+        async with self._listening(host, port) as url:
+            bound(url)
+            try:
+                found = await self._load_until(stop)
+                if found is None:
+                    return
+                loaded = self._loaded = self.metrics.loaded = found
+                ready(found)
+                if found.refresh is not None:
+                    refreshing = asyncio.create_task(self._keep_fresh(found, found.refresh))
+                await stop.wait()
+            finally:
+                if refreshing is not None:
+                    refreshing.cancel()
+                self._loaded = self.metrics.loaded = None
+                watching.cancel()
+                if loaded is not None:
+                    await self._close(loaded)
+                self._decider.shutdown(wait=False, cancel_futures=True)
+                self._lister.shutdown(wait=False, cancel_futures=True)
+                if self._lister.task is not None:
+                    self.abandoned = self.abandoned or "listing the cluster"
+                self._shower.shutdown(wait=False, cancel_futures=True)
+                self._binder.shutdown(wait=False, cancel_futures=True)
+                if self._collections is not None:
+                    await asyncio.to_thread(self._collections.close)
+
+    async def _load_until(self, stop: asyncio.Event) -> Loaded | None:
+        """Return what is loaded; None where the server is to end before that."""
+        loading = asyncio.wrap_future(self._decider.assign("loading", math.inf, self._load))
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+        if loading.done():
+            return loading.result()
+        loading.cancel()
+        self.abandoned = "loading policies and cluster"
+        return None
+
+    async def _close(self, loaded: Loaded) -> None:
+        """Close what is loaded, as far as it returns in time."""
+        # Not the loop's own executor, whose threads are waited for however long they take.
+        beside = Decider()
+        for what, thread, close in (
+            ("reloading", beside, loaded.stop_reloading),
+            ("the last decision", self._decider, partial(_close, loaded)),
+        ):
+            closing = asyncio.wrap_future(thread.assign("closing", self._close_seconds, close))
+            try:
+                async with asyncio.timeout(self._close_seconds):
+                    await closing
+            except TimeoutError:
+                self.abandoned = what
+                _LOG.error("%s did not end within %g s: the server ends without", what, self._close_seconds)
+                return
+        beside.shutdown(wait=False)
+
+    # What is overdue
+
+    async def _watch(self) -> None:
+        """Look at the thread that decides, a few times in the time that a decision may take."""
+        before: Overdue | None = None
+        while True:
+            await asyncio.sleep(self._decision_seconds / _LOOKS_PER_BUDGET)
+            overdue = self._watchdog.look()
+            if before is not None and overdue is not before:
+                _LOG.warning("%s has returned after all: decisions go on", before.what)
+            before = overdue
+
+    def _report(self, overdue: Overdue) -> None:
+        now = self._decider.clock()
+        _LOG.error("not ready: %s (at %s)", overdue.describe(now), overdue.trace)
+        self._blame(overdue.plugin, overdue.describe(now), shadow=overdue.shadow,
+                    point="" if overdue.point is None else overdue.point.value)
+
+    def _stopped(self, stopped: Stopped) -> None:
+        loaded = self._loaded
+        if loaded is None:
+            return
+        shadow = loaded.extender.shadow
+        plugin = document_of(loaded.reloader.registry, stopped.text)
+        beside = plugin is None and shadow is not None
+        if beside and shadow is not None:
+            plugin = document_of(shadow.reloader.registry, stopped.text)
+        name = f"the document `{plugin.name}` ({plugin.origin})" if plugin is not None else f"`{stopped.text.name}`"
+        why = f"an expression of {name} was stopped: {stopped.what} had taken {stopped.budget:g} s"
+        _LOG.error("%s", why)
+        self._blame(plugin, why, shadow=beside)
+
+    def _blame(self, plugin: Plugin | None, why: str, *, shadow: bool, point: str = "") -> None:
+        self.metrics.overdue("" if plugin is None else plugin.name, point)
+        loaded = self._loaded
+        if loaded is None or plugin is None or plugin.span is None:
+            return
+        beside = loaded.extender.shadow
+        if shadow and beside is not None:
+            beside.reloader.blame(plugin, why)
+        elif not shadow:
+            loaded.reloader.blame(plugin, why)
+
+    def _refuse_late(self) -> web.Response | None:
+        """Return what a call is answered while a decision is overdue; None where it may wait for its turn."""
+        overdue = self._watchdog.look()
+        if overdue is None:
+            return None
+        return _later(f"no decision can be made now: {overdue.describe(self._decider.clock())}")
+
+    async def _in_turn(self, what: str, fn: Callable[..., T], *arguments: object) -> T:
+        """Return what `fn` does in the thread that decides; declines where its turn is late."""
+        if (overdue := self._watchdog.look()) is not None:
+            why = overdue.describe(self._decider.clock())
+            raise DeclinedError(503, f"no decision can be made now: {why}", **_LATER)
+        budget = self._decision_seconds * _INQUIRY_BUDGETS
+        try:
+            async with asyncio.timeout(budget):
+                return await asyncio.wrap_future(self._decider.assign(what, budget, fn, *arguments))
+        except TimeoutError:
+            raise DeclinedError(503, f"no answer within {budget:g} s", **_LATER) from None
+
+    def _note(self, what: str, fn: Callable[..., None], *arguments: object) -> None:
+        """Have `fn` called before all later decisions. Nobody waits: what it follows from has happened already."""
+
+        def noted(done: Future[None]) -> None:
+            if not done.cancelled() and (error := done.exception()) is not None:
+                _LOG.error("taking note of `%s` failed: %s", what, error or type(error).__name__, exc_info=error)
+
+        with suppress(RuntimeError):  # the server ends, and decides nothing any more
+            self._decider.assign(what, self._decision_seconds, fn, *arguments).add_done_callback(noted)
+
+    @asynccontextmanager
+    async def _listening(self, host: str, port: int) -> AsyncIterator[str]:
+        app = web.Application(middlewares=[_explain_errors])
+        app.router.add_post("/filter", self._filter)
+        app.router.add_post("/prioritize", self._prioritize)
+        if self._binds:
+            app.router.add_post("/bind", self._bind)
+        app.router.add_get("/status", self._status)
+        app.router.add_get("/explain", self._explain)
+        app.router.add_post("/explain", self._explain)
+        app.router.add_get("/apis/v1/{path:.*}", self._services)
+        app.router.add_put("/debug/flags/{flag}", self._switch)
+        app.router.add_post("/promote", self._promote)
+        app.router.add_post("/rollback", self._roll_back)
+        async with AsyncExitStack() as open_ports:
+            if self._health is not None:
+                probes = web.Application(middlewares=[_explain_errors])
+                self._add_probes(probes)
+                await open_ports.enter_async_context(_serving_apart(probes, *self._health))
+            self._add_probes(app)
+            yield await open_ports.enter_async_context(_serving(app, host, port, self._tls))
+
+    def _add_probes(self, app: web.Application) -> None:
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._metrics)
+
+    async def _keep_fresh(self, loaded: Loaded, refresh: Refresh) -> None:
+        await self._settle()  # what was loaded lives on
+        while True:
+            await asyncio.sleep(refresh.seconds)
+            try:
+                complete = await self._refresh(loaded, refresh)
+            except Exception as error:
+                refresh.listing.failed(str(error))
+                _LOG.warning("listing %s failed, decisions go on with what is known: %s", loaded.source, error)
+                self.metrics.refreshed("failure")
+            else:
+                self.metrics.refreshed("success" if complete else "partial")
+
+    async def _refresh(self, loaded: Loaded, refresh: Refresh) -> bool:
+        """List once and bring the cluster up to that; return whether each kind that was known could be listed."""
+        cluster, placements, listing = loaded.extender.cluster, loaded.extender.placements, refresh.listing
+        since, before = placements.now, listing.views
+
+        def list_again() -> list[Change]:
+            with GENTLY:
+                listed = refresh.relist()
+                return listing.changes(listed.objects, failed=listed.failed, now=time.time())
+
+        # Not the loop's own executor, whose threads are waited for at the end, however long a server takes to answer.
+        changes = await asyncio.wrap_future(self._lister.assign("listing", math.inf, list_again))
+        if listing.views:
+            cluster.kinds = frozenset(kind for kind, view in listing.views.items() if view.listed)
+        # A few at a time: decisions have their turn in between.
+        for first in range(0, len(changes), _CHANGES_AT_ONCE):
+            few = changes[first:first + _CHANGES_AT_ONCE]
+            try:
+                found = await self._in_turn("taking over a listing", apply, cluster, few, listing)
+            except Exception:
+                listing.retry(changes[first:])
+                raise
+            for problem in found:
+                _LOG.warning("%s", problem.message)
+        if changes:
+            await self._settle()
+        if "Pod" not in listing.views or not listing.views["Pod"].fault:
+            await self._in_turn("comparing placements with a listing", placements.listed, since)
+        for kind, view in listing.views.items():
+            known = before.get(kind, KindView())
+            if view.stale and view.fault != known.fault:
+                _LOG.warning("%s: decisions go on with what is known of it: %s", kind, view.fault)
+            elif known.stale and not view.fault:
+                _LOG.warning("%s: is listed again", kind)
+        return not any(view.stale for view in listing.views.values())
+
+    async def _settle(self) -> None:
+        if self._collections is not None:
+            await asyncio.to_thread(self._collections.settle)
+
+    # kube-scheduler's calls
+
+    async def _filter(self, request: web.Request) -> web.Response:
+        return await self._answer(Verb.FILTER, request)
+
+    async def _prioritize(self, request: web.Request) -> web.Response:
+        return await self._answer(Verb.PRIORITIZE, request)
+
+    async def _answer(self, verb: Verb, request: web.Request) -> web.Response:
+        loaded = self._loaded
+        if loaded is None:
+            return _refuse(503, "policies and cluster are not loaded yet")
+        if (late := self._refuse_late()) is not None:
+            return late
+        async with self._intake.body(request, option="--max-body") as body:
+            if self._loaded is not loaded:  # the server has begun to end while the body came
+                return _refuse(503, "the server ends")
+            if self._waiting >= _MOST_WAITING:
+                return _later(f"{self._waiting} calls are waiting already")
+            self._waiting += 1
+            try:
+                answer = await self._decided(loaded, verb, body)
+            finally:
+                self._waiting -= 1
+        if answer is None:
+            return _later(f"no decision within {self._decision_seconds:g} s")
+        if isinstance(answer, Malformed):
+            self.metrics.malformed(verb)
+            return _refuse(413 if isinstance(answer, ExcessiveError) else 400, str(answer))
+        if isinstance(answer, Exception):
+            raise answer
+        return web.Response(body=answer, content_type="application/json")
+
+    async def _decided(self, loaded: Loaded, verb: Verb, body: bytearray) -> bytes | Exception | None:
+        """Return the answer, or what went wrong; None where it does not come in time."""
+        loop = asyncio.get_running_loop()
+        answering: asyncio.Future[bytes | Exception] = loop.create_future()
+        job = self._decider.assign(verb.value, self._decision_seconds, self._decide, loaded, verb, body,
+                                   partial(_settle, loop, answering))
+        try:
+            async with asyncio.timeout(self._decision_seconds):
+                return await answering
+        except TimeoutError:
+            return None
+        finally:
+            job.cancel()  # where nobody waits for it any more, its turn is left out
+
+    def _decide(
+        self, loaded: Loaded, verb: Verb, body: bytearray, tell: Callable[[bytes | Exception], None],
+    ) -> None:
+        started = time.perf_counter()
+        try:
+            reply = loaded.extender.answer(verb, body)
+        except Malformed as error:
+            # The frames that it went through hold the body, which would stay until the next garbage collection.
+            tell(_bare(error))
+            return
+        except Exception as error:  # whoever waits for it is told
+            tell(error)
+            return
+        record = reply.record
+        self.metrics.observe(record, time.perf_counter() - started)
+        loaded.reloader.observe(record.generation, 1, 1 if record.errors else 0)
+        tell(reply.body)
+        loaded.extender.review()  # the answer is on its way: this delays nothing but the next question
+
+    async def _bind(self, request: web.Request) -> web.Response:
+        """Bind a pod, as kube-scheduler asks for where the extender has a `bindVerb`."""
+        loaded = self._loaded
+        if loaded is None or loaded.bind is None:
+            return _refuse(503, "policies and cluster are not loaded yet")
+        async with self._intake.body(request, largest=_SMALL_BODY) as body:
+            try:
+                binding = read_binding(body)
+            except Malformed as error:
+                return _refuse(413 if isinstance(error, ExcessiveError) else 400, str(error))
+        placements, fault = loaded.extender.placements, ""
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._binder, loaded.bind, binding)
+        except PolicyError as error:
+            fault = "; ".join(problem.message for problem in error.problems)
+        except Exception:  # whatever it was, kube-scheduler is told, and tries again
+            _LOG.exception("binding %s/%s failed", binding.namespace, binding.name)
+            fault = "an unexpected error, which is in the log of koord-policy"
+        if fault:
+            _LOG.warning("not bound: %s/%s to %s: %s", binding.namespace, binding.name, binding.node, fault)
+            self._note("bind", placements.refused, binding.uid)
+        else:
+            self._note("bind", placements.bound, binding.namespace, binding.name, binding.uid, binding.node)
+        self.metrics.bound("error" if fault else "ok")
+        return _json(_dumped({"Error": f"koord-policy: {fault}" if fault else ""}))
+
+    # What people may change
+
+    async def _promote(self, request: web.Request) -> web.Response:
+        loaded, data = await self._admitted(request)
+        try:
+            wish = Wish.of(data)
+        except ValueError as error:
+            return _refuse(400, str(error))
+        shadow, facts = loaded.extender.shadow, dict[str, Any]()
+        try:
+            promotion = await asyncio.to_thread(judge, shadow, loaded.reloader, wish)
+            facts = promotion.facts
+            past = await _done(promotion.begin(loaded.reloader))
+        except Refused as refused:
+            _LOG.info("not promoted: %s", refused)
+            return _declined(refused, facts)
+        _LOG.warning("promoted from the shadow: generation %d, %s", past.generation, past.digest)
+        return web.json_response({"promoted": True, "generation": past.generation, "hash": past.digest,
+                                  "path": promotion.path})
+
+    async def _roll_back(self, request: web.Request) -> web.Response:
+        loaded, data = await self._admitted(request)
+        wanted = data.get("to", "") if isinstance(data, dict) and data.keys() <= {"to"} else None
+        if not isinstance(wanted, str):
+            return _refuse(400, 'the body must be {} or {"to": "GENERATION or HASH"}')
+        try:
+            past = await _done(loaded.reloader.restore(wanted))
+        except Refused as refused:
+            return _declined(refused)
+        _LOG.warning("rolled back on request: generation %d is %s again", past.generation, past.restored)
+        return web.json_response({"restored": past.restored, "generation": past.generation, "hash": past.digest})
+
+    async def _switch(self, request: web.Request) -> web.Response:
+        loaded, value = await self._admitted(request)
+        scheduler = loaded.extender.scheduler
+        try:
+            scheduler.debug = switched(scheduler.debug, request.match_info["flag"], json.dumps(value).strip('"'))
+        except UnknownPathError as error:
+            return _refuse(404, str(error))
+        except ValueError as error:
+            return _refuse(400, str(error))
+        _LOG.warning("switched on request: %s", scheduler.debug)
+        return web.json_response({letter: getattr(scheduler.debug, name) for letter, (name, _) in FLAGS.items()})
+
+    async def _admitted(self, request: web.Request) -> tuple[Loaded, Any]:
+        """Return what a request of somebody who may change things is about, and its body."""
+        if self._token is None:
+            raise DeclinedError(403, "nothing can be changed over HTTP: start the server with `--admin-token-file`")
+        if not await asyncio.to_thread(self._token.fits, request.headers.get("Authorization", "")):
+            raise DeclinedError(401, "show the token of `--admin-token-file` as `Authorization: Bearer TOKEN`",
+                                **{"WWW-Authenticate": "Bearer"})
+        if self._loaded is None:
+            raise DeclinedError(503, "policies and cluster are not loaded yet")
+        loaded = self._loaded
+        async with self._intake.body(request, largest=_SMALL_BODY) as body:
+            try:
+                return loaded, json.loads(body or b"{}")
+            except (ValueError, RecursionError):
+                raise DeclinedError(400, "the body is no JSON") from None
+
+    # What people and probes ask
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        lost = self._watchdog.lost
+        if lost is not None:
+            return _refuse(503, f"only a restart helps: {lost.describe(self._decider.clock())}")
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        if self._loaded is None:
+            return _refuse(503, "policies and cluster are not loaded yet")
+        emptied = self._loaded.reloader.status().emptied
+        if emptied:
+            paths = ", ".join(f"`{path}`" for path in emptied)
+            return _refuse(503, f"{paths} holds no policy, and the last good set decides: put the policies back, or "
+                                "start with `--allow-empty`")
+        return self._refuse_late() or web.Response(text="ok\n")
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        text = await self._shown(generate_latest, self.metrics.registry)
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _shown(self, make: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._shower, make, *arguments)
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        loaded = self._loaded
+        if loaded is None:
+            return _refuse(503, "policies and cluster are not loaded yet")
+        try:
+            if request.method != "POST":
+                return await self._explained(loaded, await self._shown(_read, request.query, None))
+            async with self._intake.body(request, option="--max-body") as body:
+                inquiry = await self._shown(_read, request.query, body)
+            return await self._explained(loaded, inquiry)
+        except RecursionError:
+            return _refuse(400, "the pod is nested too deeply")
+        except UnknownSubjectError as error:
+            return _refuse(404, str(error))
+
+    async def _explained(self, loaded: Loaded, inquiry: Inquiry | Malformed) -> web.Response:
+        if isinstance(inquiry, Malformed):
+            return _refuse(413 if isinstance(inquiry, ExcessiveError) else 400, str(inquiry))
+        if self._explaining:
+            # Decisions wait for each of them: many at once would be too much.
+            return _refuse(503, "another explanation is under way: ask again")
+        self._explaining = True
+        try:
+            finding = await self._in_turn("explain", answer_inquiry, loaded.extender, inquiry)
+        finally:
+            self._explaining = False
+        if inquiry.text:
+            return web.Response(text=await self._shown(finding.as_text) + "\n")
+        return _json(await self._shown(lambda: _dumped(finding.to_json())))
+
+    async def _services(self, request: web.Request) -> web.Response:
+        loaded = self._loaded
+        if loaded is None:
+            return _refuse(503, "policies and cluster are not loaded yet")
+        try:
+            found = await self._in_turn(
+                "a service of a plugin", answer_service, loaded.extender.scheduler, request.path.rstrip("/"),
+                dict(request.query),
+            )
+        except UnknownPathError as error:
+            return _refuse(404, str(error))
+        except ValueError as error:
+            return _refuse(400, str(error))
+        return _json(await self._shown(_dumped, found))
+
+    async def _status(self, request: web.Request) -> web.Response:
+        loaded = self._loaded
+        if loaded is None:
+            return web.json_response({"ready": False})
+        overdue, pod = self._watchdog.look(), request.query.get("pod")
+        late: dict[str, Any] = {"overdue": None} if overdue is None else {
+            "ready": False, "overdue": overdue.to_json(self._decider.clock())}
+        return _json(await self._shown(lambda: _dumped(status_of(loaded, pod) | late)))
+
+
+@asynccontextmanager
+async def _serving(app: web.Application, host: str, port: int, tls: ssl.SSLContext | None) -> AsyncIterator[str]:
+    """Serve until the block ends; yield the URL."""
+    # Nothing is decompressed, also where nobody reads the body; what is left of one that was refused is not waited for.
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS, auto_decompress=False,
+                           lingering_time=_LINGERING_SECONDS, read_bufsize=_READ_BYTES)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port, ssl_context=tls).start()
+        address = runner.addresses[0]
+        shown = f"[{address[0]}]" if ":" in address[0] else address[0]
+        yield f"{'http' if tls is None else 'https'}://{shown}:{address[1]}"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def _serving_apart(app: web.Application, host: str, port: int) -> AsyncIterator[str]:
+    """Serve from a thread with an event loop of its own, whatever this one is busy with; yield the URL."""
+    started: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        async with _serving(app, host, port, None) as url:
+            started.set_result((url, asyncio.get_running_loop(), stop))
+            await stop.wait()
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:  # whoever starts it is told
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = threading.Thread(target=run, name="probes", daemon=True)
+    thread.start()
+    url, loop, stop = await asyncio.wrap_future(started)
+    try:
+        yield url
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        await asyncio.to_thread(thread.join)
+
+
+def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
+    """Return how the extender stands and what it decided last, newest first; of one `pod` with all exact totals."""
+    extender = loaded.extender
+    scheduler = extender.scheduler
+    fault = scheduler.fault
+    policies = loaded.reloader.status()  # once, so that what is said of them goes together
+    return {
+        "ready": not policies.emptied,
+        "generation": scheduler.profiles[0].generation,
+        "profiles": [
+            {"name": profile.name, "generation": profile.generation,
+             "preFilters": [each.name for each in profile.pre_filters],
+             "filters": [each.name for each in profile.filters],
+             "scores": [{"plugin": each.name, "weight": each.weight} for each in profile.scores]}
+            for profile in scheduler.profiles
+        ],
+        "fault": None if fault is None else [problem.message for problem in fault.problems],
+        "trouble": list(scheduler.trouble),
+        "cluster": {"source": loaded.source, "nodes": len(extender.cluster.names)} | _views_of(loaded)
+        | _lacks_of(extender),
+        "pinnedPods": extender.pins,
+        "assumedPods": len(extender.placements),
+        "policies": policies.to_json() | {"reloadSeconds": round(loaded.reloader.seconds_at_work, 3)},
+        "expressions": expressions_of(scheduler.profiles),
+        "shadow": None if extender.shadow is None else extender.shadow.to_json(),
+        "audits": extender.audits.to_json(),
+        "decisions": [
+            record.to_json(every=pod is not None) for record in reversed(extender.recent)
+            if pod is None or pod in (record.pod, record.uid)
+        ],
+    }
+
+
+def _lacks_of(extender: Extender) -> dict[str, Any]:
+    """Return which active plugins read kinds that the source of the cluster does not contain; empty for none."""
+    active = {each.name: each.plugin.reads for profile in extender.scheduler.profiles for each in profile.made}
+    lacks = lacking(active, extender.cluster)
+    return {"lacking": [lack.to_json() for lack in lacks]} if lacks else {}
+
+
+def _views_of(loaded: Loaded) -> dict[str, Any]:
+    """Return how well each kind is known, where the cluster is listed again and again."""
+    if loaded.refresh is None:
+        return {}
+    now, views = time.time(), loaded.refresh.listing.views
+    return {
+        "refreshSeconds": loaded.refresh.seconds,
+        "stale": [kind for kind, view in views.items() if view.stale],
+        "kinds": {kind: {"listed": view.listed or None, "age": round(now - view.listed, 3) if view.listed else None,
+                         "fault": view.fault or None} for kind, view in views.items()},
+    }
+
+
+def tls_context(certificate: str, key: str, client_ca: str | None = None) -> ssl.SSLContext:
+    """Return a server's context, TLS 1.2 at least; with `client_ca` only clients with a certificate of it get in.
+
+    Raises `OSError` or `ssl.SSLError` for files that cannot be used.
+    """
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key)
+    if client_ca is not None:
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _close(loaded: Loaded) -> None:
+    loaded.extender.close()
+    loaded.extender.scheduler.close()
+
+
+def _bare(error: Malformed) -> Malformed:
+    return type(error)(*error.args)
+
+
+def _read(query: Mapping[str, str], body: bytes | bytearray | None) -> Inquiry | Malformed:
+    try:
+        return read_inquiry(query, body)
+    except Malformed as error:
+        return _bare(error)
+
+
+def _settle(
+    loop: asyncio.AbstractEventLoop, future: asyncio.Future[bytes | Exception], answer: bytes | Exception,
+) -> None:
+    """Give an answer to whoever waits for it in the event loop; called from the thread that decides."""
+
+    def settle() -> None:
+        if not future.done():  # else the client went away
+            future.set_result(answer)
+
+    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(settle)
+
+
+async def _done(asked: Future[Past]) -> Past:
+    """Return what the thread that reloads came to; raises `Refused`."""
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(asked), _ADMIN_SECONDS)
+    except PolicyError as error:
+        raise refusal(error) from None
+    except TimeoutError:
+        raise Refused(f"it was not done within {_ADMIN_SECONDS:g} s: the status tells what came of it",
+                      "timeout") from None
+
+
+def _declined(refused: Refused, facts: Mapping[str, Any] | None = None) -> web.Response:
+    data = {**(facts or {}), **refused.facts, "error": str(refused), "code": refused.code}
+    return web.json_response(data, status=409)
+
+
+_LATER: Final = {"Retry-After": "1"}
+
+
+def _later(reason: str) -> web.Response:
+    return _refuse(503, reason, **_LATER)
+def _dumped(data: object) -> bytes:
+    return json.dumps(data, default=str).encode()
+
+
+def _json(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="application/json", charset="utf-8")
+
+
+def _refuse(status: int, reason: str, **headers: str) -> web.Response:
+    body = json.dumps({"error": reason}).encode()
+    return web.Response(body=body, status=status, content_type="application/json", headers=headers)
+
+
+@web.middleware
+async def _explain_errors(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+) -> web.StreamResponse:
+    """Answer what goes wrong with a reason, and nothing of the inside."""
+    path = request.path[:100]
+    try:
+        return await handler(request)
+    except web.HTTPNotFound:
+        known = sorted(route.canonical for route in request.app.router.resources())
+        return _refuse(404, f"there is no `{path}`: ask {', '.join(known)}")
+    except web.HTTPMethodNotAllowed as error:
+        allowed = ", ".join(sorted(error.allowed_methods))
+        return _refuse(405, f"`{path}` takes {allowed}, not {request.method[:20]}", Allow=allowed)
+    except DeclinedError as error:
+        return _refuse(error.status, str(error), **error.headers)
+    except web.HTTPException as error:
+        return _refuse(error.status, error.reason)
+    except (asyncio.CancelledError, ConnectionError):
+        raise
+    except Exception:
+        _LOG.exception("answering %s failed", path)
+        return _refuse(500, "an unexpected error, which is in the log")

@@ -1,0 +1,360 @@
+"""What policies that are not in force would have answered, beside what was: counted, and sampled.
+
+Two things are compared with each answer: a whole set of policies that runs in the shadow of the one in force, and each
+plugin that only audits or warns, as if it was enforced. Comparing begins when the answer is on its way, in the thread
+that decides, over the same snapshot; what it may take of that thread is bounded.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.points import Enforcement
+from koordpolicy.engine.framework.registry import Live
+from koordpolicy.engine.reload.reloader import Reloader
+
+from ..cycle.rowwise import describe
+from ..cycle.schedule_one import Scheduler, filter_nodes, score_nodes
+from ..cycle.verdict import Verdict
+from ..profiles.profile import Profile
+
+SHARE: Final = 0.25
+"""Of the time of the thread that decides, for decisions in the shadow."""
+SAMPLE: Final = 20
+"""How many differences are remembered."""
+
+_MOST_SAVED_S: Final = 0.5
+_NAMES_SHOWN: Final = 5
+_LONGEST_MESSAGE: Final = 300
+_MOST_PLUGINS: Final = 200
+
+Scale: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.int64]]
+"""Totals to the priorities that are answered."""
+
+
+class Result(enum.Enum):
+    """What came of a comparison."""
+
+    SAME = "same"
+    DIFFERS = "differs"
+    ERROR = "error"
+    """The shadow failed as a whole."""
+    SKIPPED = "skipped"
+    """There was no time for it, or the answer was under an older generation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An answer that was given: the verdict, and (of scores) the priorities that the verdict's rows got."""
+
+    profile: Profile
+    snapshot: Snapshot
+    asked: Rows
+    verdict: Verdict
+    priorities: NDArray[np.int64] | None = None
+
+    @property
+    def verb(self) -> str:
+        """What was asked."""
+        return "filter" if self.priorities is None else "prioritize"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One answer that would have been another; `nodes` is for how many nodes.
+
+    Of a filter, `gained` would pass and did not, `lost` did pass and would not. Of priorities, `lost` are the best
+    nodes of the answer and `gained` those of the other one. Both name the first few.
+    """
+
+    verb: str
+    pod: str
+    at: int
+    """Nanoseconds since the epoch, by the clock of decisions."""
+    nodes: int
+    gained: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    why: tuple[str, ...] = ()
+    """Who refuses, and with which words, the first node gained or lost."""
+    gained_left_out: int = 0
+    lost_left_out: int = 0
+    """How many nodes are not named."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data; `gainedLeftOut` and `lostLeftOut` count the nodes that are not named."""
+        left_out = {"gainedLeftOut": self.gained_left_out, "lostLeftOut": self.lost_left_out}
+        return {"verb": self.verb, "pod": self.pod, "at": self.at / 1e9, "nodes": self.nodes,
+                "gained": list(self.gained), "lost": list(self.lost), "why": list(self.why),
+                **{name: count for name, count in left_out.items() if count}}
+
+
+def _most_nodes_first(difference: Difference) -> tuple[int, int]:
+    return -difference.nodes, difference.at
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts results and keeps a sample of differences, in which each has the same chance to be; for all threads."""
+
+    seed: int = 0
+    most: int = SAMPLE
+    _counts: Counter[Result] = field(default_factory=Counter)
+    _sample: list[Difference] = field(default_factory=list)
+    _random: random.Random = field(init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)  # noqa: S311 - a sample needs no secrecy
+
+    def add(self, result: Result, difference: Difference | None = None) -> None:
+        """Count one comparison."""
+        with self._lock:
+            self._counts[result] += 1
+            if difference is None:
+                return
+            if len(self._sample) < self.most:
+                self._sample.append(difference)
+                return
+            place = self._random.randrange(self._counts[Result.DIFFERS])
+            if place < self.most:
+                self._sample[place] = difference
+
+    def count(self, result: Result) -> int:
+        """Return how often that was the result."""
+        with self._lock:
+            return self._counts[result]
+
+    @property
+    def compared(self) -> int:
+        """How many answers were compared, whatever came of it."""
+        with self._lock:
+            return sum(self._counts.values()) - self._counts[Result.SKIPPED]
+
+    def sample(self) -> tuple[Difference, ...]:
+        """Return the sampled differences, those that concern most nodes first."""
+        with self._lock:
+            return tuple(sorted(self._sample, key=_most_nodes_first))
+
+    def to_json(self, most: int | None = None) -> dict[str, Any]:
+        """Return plain data, with at most so many examples; `examplesLeftOut` counts the other differences."""
+        with self._lock:
+            counts, sample = {each: self._counts[each] for each in Result}, tuple(self._sample)
+        examples = sorted(sample, key=_most_nodes_first)[:most]
+        rest = counts[Result.DIFFERS] - len(examples)
+        return {"decisions": sum(counts.values()) - counts[Result.SKIPPED],
+                **{each.value: count for each, count in counts.items()},
+                "examples": [each.to_json() for each in examples], **({"examplesLeftOut": rest} if rest else {})}
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How the shadow has compared with what is in force, since either of them changed."""
+
+    shadow: str
+    """The hash of the registry in the shadow."""
+    active: str
+    """The hash of the registry in force."""
+    tally: Tally
+    failing: Counter[str] = field(default_factory=Counter)
+    """In how many decisions expressions of a plugin failed in the shadow."""
+
+    def fail(self, name: str) -> None:
+        """Count a decision in which a plugin failed; names beyond the first few hundred are not kept."""
+        if name in self.failing or len(self.failing) < _MOST_PLUGINS:
+            self.failing[name] += 1
+
+
+class Shadow:
+    """Decides once more, under policies that are not in force, and compares; `compare` is for the thread that decides.
+
+    `timer` tells seconds of a clock that only goes forward; `share` (0 to 1) is how much of that thread's time may go
+    into it. `reloader` keeps the shadow's own policies up to date.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, live: Live, active: Live, reloader: Reloader, *, timer: Callable[[], float],
+        share: float = SHARE,
+    ) -> None:
+        self.reloader = reloader
+        self.totals: Counter[tuple[str, Result]] = Counter()
+        """Since the start, by verb and result."""
+        self.seconds = 0.0
+        """What deciding in the shadow took since the start."""
+        self._scheduler = scheduler
+        self._live = live
+        self._active = active
+        self._timer = timer
+        self._share = share
+        self._saved, self._saved_at = _MOST_SAVED_S, timer()
+        self._agreement = Agreement("", "", Tally())
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is a set of policies in the shadow."""
+        return self._live.registry.generation > 0
+
+    @property
+    def agreement(self) -> Agreement:
+        """What was compared since the shadow or what is in force has changed; may be asked from any thread."""
+        pair = self._live.registry.digest, self._active.registry.digest
+        found = self._agreement
+        return found if (found.shadow, found.active) == pair else Agreement(*pair, Tally())
+
+    def compare(self, seen: Seen, scale: Scale) -> None:
+        """Decide in the shadow about what was just answered; never raises."""
+        if not self.ready:
+            return
+        self._agreement = agreement = self.agreement
+        now = self._timer()
+        self._saved = min(_MOST_SAVED_S, self._saved + (now - self._saved_at) * self._share)
+        self._saved_at = now
+        result, difference = Result.SKIPPED, None
+        if self._saved > 0 and seen.verdict.generation == self._active.registry.generation:
+            try:
+                result, difference = self._decide(seen, scale, agreement)
+            except Exception as error:  # whatever goes wrong in the shadow stays there
+                result = Result.ERROR
+                agreement.fail(f"koord-policy: {describe(error)}"[:_LONGEST_MESSAGE])
+            took = self._timer() - now
+            self._saved -= took
+            self.seconds += took
+        agreement.tally.add(result, difference)
+        self.totals[seen.verb, result] += 1
+
+    def _decide(self, seen: Seen, scale: Scale, agreement: Agreement) -> tuple[Result, Difference | None]:
+        pod, snapshot = seen.verdict.pod, seen.snapshot
+        profile = self._scheduler.profile_of(pod)
+        if seen.priorities is None:
+            other = filter_nodes(profile, pod, snapshot, among=seen.asked)
+            difference = _filtered(seen, other)
+        else:
+            other = score_nodes(profile, pod, snapshot, among=seen.asked)
+            assert other.totals is not None
+            difference = _scored(seen, scale(other.totals), ())
+        for plugin in {failure.plugin for failure in other.errors()}:
+            agreement.fail(plugin)
+        return (Result.SAME, None) if difference is None else (Result.DIFFERS, difference)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for `/status`."""
+        agreement = self.agreement
+        return {
+            "ready": self.ready, "hash": agreement.shadow, "comparedWith": agreement.active,
+            "seconds": round(self.seconds, 6), "failing": dict(agreement.failing),
+        } | agreement.tally.to_json() | {"policies": self.reloader.status().to_json()}
+
+    def close(self) -> None:
+        """Stop reloading and close the shadow's plugins."""
+        self.reloader.close()
+        self._scheduler.close()
+
+
+class Audits:
+    """Asks of each plugin that is not enforced whether it would have changed an answer; `compare` is for one thread."""
+
+    def __init__(self) -> None:
+        self._tallies: dict[tuple[str, str], tuple[Enforcement, Tally]] = {}
+
+    def compare(self, seen: Seen, scale: Scale) -> None:
+        """Compare one answer with what it would have been."""
+        profile, verdict = seen.profile, seen.verdict
+        if seen.priorities is None:
+            watched = [each for each in (*profile.pre_filters, *profile.filters) if not each.enforced]
+            for name, group in _by_name(watched):
+                refused = [step.refused for step in verdict.filters
+                           if step.plugin == name and step.enforcement is not Enforcement.ENFORCE]
+                rows = np.unique(np.concatenate(refused)) if refused else np.zeros(0, np.intp)
+                self._add(name, group, "filter", _lost(seen, name, np.intersect1d(rows, verdict.passed)))
+        elif verdict.totals is not None:
+            for step in verdict.scores:
+                if step.enforcement is Enforcement.ENFORCE:
+                    continue
+                totals = verdict.totals + step.scores.values[verdict.passed].astype(np.int64) * step.weight
+                self._add(step.plugin, step.enforcement, "prioritize", _scored(seen, scale(totals), (step.plugin,)))
+
+    def read(self) -> list[tuple[str, str, Enforcement, Tally]]:
+        """Return plugin, verb, enforcement and what was counted; may be called from any thread."""
+        found = list(self._tallies.items())
+        return sorted(((plugin, verb, how, tally) for (plugin, verb), (how, tally) in found), key=lambda each: each[:2])
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return plain data for `/status`."""
+        return [{"plugin": plugin, "verb": verb, "enforcement": how.value} | tally.to_json()
+                for plugin, verb, how, tally in self.read()]
+
+    def _add(self, plugin: str, how: Enforcement, verb: str, difference: Difference | None) -> None:
+        known = self._tallies.get((plugin, verb))
+        if known is None:
+            if len(self._tallies) >= _MOST_PLUGINS:
+                # Names come and go with reloads: the one that is known longest makes room.
+                self._tallies.pop(next(iter(self._tallies)))
+            known = how, Tally(most=_NAMES_SHOWN)
+            self._tallies[plugin, verb] = known
+        known[1].add(Result.SAME if difference is None else Result.DIFFERS, difference)
+
+
+def _by_name(watched: Sequence[Any]) -> list[tuple[str, Enforcement]]:
+    return list({each.name: each.plugin.enforcement for each in watched}.items())
+
+
+def _filtered(seen: Seen, other: Verdict) -> Difference | None:
+    before, after = seen.verdict.passed, other.passed
+    if np.array_equal(before, after):
+        return None
+    gained, lost = np.setdiff1d(after, before), np.setdiff1d(before, after)
+    why = (*_why("was refused by", seen.verdict, gained), *_why("would be refused by", other, lost))
+    return _difference(seen, len(gained) + len(lost), gained, lost, why)
+
+
+def _lost(seen: Seen, plugin: str, rows: Rows) -> Difference | None:
+    if not len(rows):
+        return None
+    step = next(each for each in seen.verdict.filters if each.plugin == plugin and rows[0] in each.refused)
+    message = step.answer.explain(int(rows[0])).message
+    why = (f"would be refused by {plugin}: {message}"[:_LONGEST_MESSAGE],)
+    return _difference(seen, len(rows), rows[:0], rows, why)
+
+
+def _scored(seen: Seen, priorities: NDArray[np.int64], why: tuple[str, ...]) -> Difference | None:
+    before, rows = seen.priorities, seen.verdict.passed
+    assert before is not None
+    changed = int((before != priorities).sum())
+    if not changed:
+        return None
+    return _difference(seen, changed, _best(rows, priorities), _best(rows, before), why)
+
+
+def _best(rows: Rows, priorities: NDArray[np.int64]) -> Rows:
+    best: Rows = rows[priorities == priorities.max()]
+    return best
+
+
+def _difference(seen: Seen, count: int, gained: Rows, lost: Rows, why: tuple[str, ...]) -> Difference:
+    return Difference(seen.verb, seen.verdict.pod.key, seen.snapshot.now, count, _named(seen, gained),
+                      _named(seen, lost), why, len(gained[_NAMES_SHOWN:]), len(lost[_NAMES_SHOWN:]))
+
+
+def _named(seen: Seen, rows: Rows) -> tuple[str, ...]:
+    return tuple(str(seen.verdict.names[int(row)]) for row in rows[:_NAMES_SHOWN])
+
+
+def _why(how: str, verdict: Verdict, rows: Rows) -> tuple[str, ...]:
+    if not len(rows):
+        return ()
+    if verdict.refusal is not None:
+        plugin, _, refusal = verdict.refusal
+        found = [(plugin, refusal)]
+    else:
+        found = list(verdict.why_not(str(verdict.names[int(rows[0])])))
+    return tuple(f"{how} {plugin}: {refusal.message}"[:_LONGEST_MESSAGE] for plugin, refusal in found)

@@ -1,0 +1,66 @@
+"""What plugins count by themselves, through the handle that they are given."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+from koordpolicy.engine.compile.scheduling import DocumentScheduler, Evaluations
+from koordpolicy.engine.framework.points import Point
+
+from ..profiles.profile import Profile
+
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+"""Names and values, by name."""
+
+_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_TOTAL: Final = "_total"
+
+
+class Counters:
+    """Adds up what plugins count (fulfils `plugins.Count`); may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._amounts: dict[str, dict[Labels, float]] = {}
+
+    def __call__(self, name: str, amount: float = 1, /, **labels: str) -> None:
+        """Add `amount` to a counter; one `_total` at the end of its name is left out, since all end with it.
+
+        Raises `ValueError` for what Prometheus would not take: names that are no identifiers, labels that begin with
+        `__`, an amount below 0 or that is no number.
+        """
+        if not amount >= 0:
+            raise ValueError(f"the counter `{name}` cannot go down: {amount}")
+        for text in (name, *labels):
+            if not _NAME.fullmatch(text) or text.startswith("__"):
+                raise ValueError(f"`{text}` cannot name a counter or a label: write letters, digits and `_`")
+        key = tuple(sorted((label, str(value)) for label, value in labels.items()))
+        with self._lock:
+            amounts = self._amounts.setdefault(name.removesuffix(_TOTAL), {})
+            amounts[key] = amounts.get(key, 0) + amount
+
+    def read(self) -> Mapping[str, Mapping[Labels, float]]:
+        """Return the amounts by counter and labels, as they are now."""
+        with self._lock:
+            return {name: dict(amounts) for name, amounts in sorted(self._amounts.items())}
+
+
+def evaluations_of(profiles: Iterable[Profile]) -> list[tuple[str, str, Evaluations]]:
+    """Return profile, plugin and what was counted of each expression of the documents in force."""
+    found: dict[int, tuple[str, str, Evaluations]] = {}
+    for profile in profiles:
+        for point in (Point.PRE_ENQUEUE, Point.PRE_FILTER, Point.FILTER, Point.SCORE):
+            for active in profile.at.get(point, ()):
+                if isinstance(active.ask, DocumentScheduler):
+                    for each in active.ask.evaluations.values():
+                        found[id(each)] = profile.name, active.name, each
+    return list(found.values())
+
+
+def expressions_of(profiles: Iterable[Profile]) -> list[dict[str, Any]]:
+    """Return plain data about the expressions of the documents in force, for `/status`."""
+    return [{"profile": profile, "plugin": plugin} | each.to_json()
+            for profile, plugin, each in evaluations_of(profiles)]

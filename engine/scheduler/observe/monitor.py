@@ -1,0 +1,63 @@
+"""Watches how long attempts take (spec/scheduler.md 1.11): a decision that hangs is told while it hangs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from koordpolicy.engine.framework.plugin import Count
+
+_LOG = logging.getLogger(__name__)
+
+
+class Monitor:
+    """Attempts that have begun; `start` and `complete` are called by who decides, `check` by anybody, any time.
+
+    `timer` tells seconds of a clock that only goes forward. An attempt that takes longer than `timeout` seconds is
+    logged and counted once, as `scheduling_timeout` under the profile's name (`schedulerName`).
+    """
+
+    def __init__(self, timer: Callable[[], float], *, timeout: float = 30.0, count: Count | None = None) -> None:
+        self._timer = timer
+        self._timeout = timeout
+        self._count = count
+        self._lock = threading.Lock()
+        self._begun: dict[str, tuple[float, str]] = {}
+        """When it began, and the profile that decides, by pod."""
+        self._told: set[str] = set()
+
+    def start(self, pod: str, profile: str = "") -> None:
+        """Take note that an attempt for the pod begins, in that profile."""
+        with self._lock:
+            self._begun[pod] = self._timer(), profile
+
+    def complete(self, pod: str) -> None:
+        """Take note that it has ended, one way or the other."""
+        self._report(self._overdue(pod))
+        with self._lock:
+            self._begun.pop(pod, None)
+            self._told.discard(pod)
+
+    def check(self) -> dict[str, float]:
+        """Return the attempts that take too long, with the seconds that they take already; new ones are told."""
+        found = self._overdue()
+        self._report(found)
+        return found
+
+    def _overdue(self, pod: str | None = None) -> dict[str, float]:
+        with self._lock:
+            now = self._timer()
+            return {key: now - begun for key, (begun, _) in self._begun.items()
+                    if now - begun > self._timeout and pod in (None, key)}
+
+    def _report(self, overdue: dict[str, float]) -> None:
+        for key, seconds in overdue.items():
+            with self._lock:
+                if key in self._told:
+                    continue
+                self._told.add(key)
+                profile = self._begun[key][1] if key in self._begun else ""
+            _LOG.warning("the decision about %s takes %.1f s, more than %.1f s", key, seconds, self._timeout)
+            if self._count is not None:
+                self._count("scheduling_timeout", schedulerName=profile)

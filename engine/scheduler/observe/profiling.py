@@ -1,0 +1,220 @@
+"""What decisions cost and why pods found no node, measured while they are made: for reports.
+
+The plugins of a profile are replaced by ones that look at a clock, the expressions of documents too. What is decided
+stays the same, answers that are kept between decisions are kept as ever, and who does not measure pays nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.scalar.timing import Spent, TimedProgram
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.compile.programs import CompiledScheduler, with_programs
+from koordpolicy.engine.compile.scheduling import DocumentScheduler, one_line
+from koordpolicy.engine.framework.points import Enforcement
+
+from ..cycle.schedule_one import Scheduler
+from ..cycle.verdict import Filtered, Verdict, in_fixed_words
+from ..profiles.profile import Active, Profile
+from .tracing import Watched, watched
+
+OTHER_REASONS: Final = "other reasons"
+"""What stands for the rest where a plugin gives another reason for every node."""
+_MOST_REASONS: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """Who refused and why: a plugin, the rule that it names (or nothing), and the words of the rule."""
+
+    plugin: str
+    rule: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """A pod that found no node: the how manieth it was to be decided about (from 0), and by whom how many nodes."""
+
+    number: int
+    nodes: Mapping[Blame, int]
+    """Where it was refused before any node was looked at, that one refused all."""
+
+
+@dataclass(slots=True)
+class PluginCost:
+    """What a plugin cost: how often each of its methods was called, and the seconds of all calls together."""
+
+    calls: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    refused: int = 0
+    """How many nodes it was the first to refuse, also to pods that found another one; each decision anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpressionCost:
+    """What an expression of a document cost; `rows` and `errors` as `/status` counts them."""
+
+    plugin: str
+    point: str
+    """Its key in the document."""
+    rule: str
+    text: str
+    rows: int
+    errors: int
+    calls: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured: seconds are those of one thread, and of decisions only."""
+
+    decisions: int
+    seconds: float
+    """Of all decisions together."""
+    plugins: Mapping[str, PluginCost]
+    """The most expensive first, with those that were never asked."""
+    expressions: tuple[ExpressionCost, ...]
+    """Likewise."""
+    unplaced: tuple[Unplaced, ...]
+
+
+class Meter:
+    """Measures the decisions that a scheduler makes through it. For one thread; `timer` tells seconds."""
+
+    def __init__(self, timer: Callable[[], float]) -> None:
+        self._timer = timer
+        self._deciding = False
+        self._decisions = 0
+        self._seconds = 0.0
+        self._profiles: dict[Profile, Profile] = {}
+        self._plugins: dict[str, PluginCost] = {}
+        self._documents: dict[DocumentScheduler, DocumentScheduler] = {}
+        self._unplaced: list[Unplaced] = []
+        self._known: dict[tuple[str, str], Blame] = {}
+        """By plugin and by the reason, or by the rule of what refused a pod as a whole."""
+        self._reasons: Counter[str] = Counter()
+
+    def schedule(self, scheduler: Scheduler, pod: PodInfo) -> Verdict:
+        """Do what `scheduler.schedule` does."""
+        scheduler.watch = self._watched
+        self._deciding, begun = True, self._timer()
+        try:
+            verdict = scheduler.schedule(pod)
+        finally:
+            self._seconds += self._timer() - begun
+            # Whoever reads the reasons of a verdict asks plugins again: that is no part of deciding.
+            self._deciding = False
+        for step in verdict.filters:
+            if step.enforcement is Enforcement.ENFORCE:
+                self._plugins[step.plugin].refused += len(step.refused)
+        if verdict.node is None:
+            self._unplaced.append(Unplaced(self._decisions, self._blamed(verdict)))
+        self._decisions += 1
+        return verdict
+
+    def measured(self) -> Measured:
+        """Return what was measured until now."""
+        expressions = [
+            each for document, timed in self._documents.items() for each in _expressions(document.name, timed)
+        ]
+        return Measured(
+            self._decisions, self._seconds,
+            dict(sorted(self._plugins.items(), key=lambda item: (-item[1].seconds, item[0]))),
+            tuple(sorted(expressions, key=lambda each: (-each.seconds, each.plugin, each.point, each.rule))),
+            tuple(self._unplaced),
+        )
+
+    def _watched(self, profile: Profile) -> Profile:
+        known = self._profiles.get(profile)
+        if known is None:
+            known = self._profiles[profile] = watched(profile, self._watch)
+        return known
+
+    def _watch(self, active: Active) -> Watched:
+        cost = self._plugins.setdefault(active.name, PluginCost())
+
+        def tell(method: str, seconds: float, *_: object) -> None:
+            if self._deciding:
+                cost.calls[method] += 1
+                cost.seconds += seconds
+
+        return Watched(self._timed(active.ask), tell, self._timer)
+
+    def _timed(self, instance: object) -> object:
+        if not isinstance(instance, DocumentScheduler):
+            return instance
+        known = self._documents.get(instance)
+        if known is None:
+            compiled: CompiledScheduler = with_programs(instance.compiled, self._timed_program)
+            known = self._documents[instance] = DocumentScheduler(compiled, instance.params)
+        return known
+
+    def _timed_program(self, program: Program) -> Program:
+        return TimedProgram(program.checked, self._timer, _WhileDeciding(self))
+
+    @property
+    def deciding(self) -> bool:
+        """Whether a decision is being made right now."""
+        return self._deciding
+
+    def _blamed(self, verdict: Verdict) -> Mapping[Blame, int]:
+        if verdict.refusal is not None:
+            plugin, _, refusal = verdict.refusal
+            # Its words may differ from pod to pod: the first ones stand for the rule.
+            first = Blame(plugin, refusal.rule, refusal.message)
+            return {self._known.setdefault((plugin, refusal.rule or refusal.message), first): verdict.size}
+        found: Counter[Blame] = Counter()
+        for step in verdict.filters:
+            if step.enforcement is not Enforcement.ENFORCE or not len(step.refused):
+                continue
+            for reason, rows in in_fixed_words(step, step.refused).items():
+                known = self._known.get((step.plugin, reason))
+                if known is None:
+                    known = self._first(step, reason, int(rows[0]))
+                found[known] += len(rows)
+        return found
+
+    def _first(self, step: Filtered, reason: str, row: int) -> Blame:
+        """Return whom to blame for what is read for the first time."""
+        self._reasons[step.plugin] += 1
+        if self._reasons[step.plugin] > _MOST_REASONS:
+            return Blame(step.plugin, "", OTHER_REASONS)
+        rule = step.answer.explain(row).rule
+        known = self._known[step.plugin, reason] = Blame(step.plugin, rule, reason)
+        return known
+
+
+class _WhileDeciding(Spent):
+    """Counts what is spent on decisions."""
+
+    __slots__ = ("_meter",)
+
+    def __init__(self, meter: Meter) -> None:
+        super().__init__()
+        self._meter = meter
+
+    def add(self, rows: int, seconds: float) -> None:
+        """Count a call, if it is part of a decision."""
+        if self._meter.deciding:
+            super().add(rows, seconds)
+
+
+def _expressions(plugin: str, timed: DocumentScheduler) -> list[ExpressionCost]:
+    found = []
+    named = [(each.point, each.rule, each.program, each.failed) for each in timed.evaluations.values()]
+    for aggregate in timed.compiled.aggregates:
+        parts = (("aggregates", aggregate.program), ("aggregates.groupBy", aggregate.group_by))
+        named += [(point, aggregate.name, program, 0) for point, program in parts if program is not None]
+    for point, rule, program, failed in named:
+        if isinstance(program, TimedProgram):
+            spent = program.spent
+            found.append(ExpressionCost(plugin, point, rule, one_line(program.source.text), spent.rows, failed,
+                                        spent.calls, spent.seconds))
+    return found

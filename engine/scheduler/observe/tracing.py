@@ -1,0 +1,126 @@
+"""What plugins are asked during decisions, in which order, what they answer, and how long that takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from koordpolicy.engine.framework.plugin import Changed, Nomination, OnlyNodes, Plan, Repeats, Skip, Wait
+from koordpolicy.engine.framework.points import Answer, Point, Question, Refusal, Scores
+
+from ..cycle.rowwise import describe
+from ..profiles.profile import Active, Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One question to one plugin: the method, what it came to in a few words, and the seconds that it took."""
+
+    plugin: str
+    method: str
+    result: str
+    seconds: float
+
+    def to_json(self) -> dict[str, object]:
+        """Return plain data."""
+        return {"plugin": self.plugin, "method": self.method, "result": self.result,
+                "microseconds": round(self.seconds * 1e6, 1)}
+
+
+Record = Callable[[Asked], None]
+
+_HIDDEN: Final = frozenset((Repeats.question.__name__,))
+"""A plugin that is traced is asked itself every time: kept answers would leave nothing to see."""
+
+
+class Watched:
+    """A plugin of which every answer is told; it has the methods that the plugin has, but for those that are hidden.
+
+    `tell` is given the method, the seconds, the answer (or what was raised, and then true) and the arguments.
+    """
+
+    def __init__(
+        self, instance: Any, tell: Callable[[str, float, Any, bool, tuple[Any, ...]], None],
+        timer: Callable[[], float], hidden: frozenset[str] = frozenset(),
+    ) -> None:
+        self._instance = instance
+        self._tell = tell
+        self._timer = timer
+        self._hidden = hidden
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._hidden:
+            raise AttributeError(name)
+        found = getattr(self._instance, name)
+        if not callable(found) or name.startswith("_"):
+            return found
+        tell, timer = self._tell, self._timer
+
+        def ask(*arguments: Any) -> Any:
+            begun = timer()
+            try:
+                answer = found(*arguments)
+            except BaseException as error:
+                tell(name, timer() - begun, error, True, arguments)
+                raise
+            tell(name, timer() - begun, answer, False, arguments)
+            # It is the plugin that is watched, not what it says beforehand.
+            return answer._replace(answer=None) if isinstance(answer, Question) else answer
+
+        self.__dict__[name] = ask  # from now on it is found without this
+        return ask
+
+
+def watched(profile: Profile, watch: Callable[[Active], Any]) -> Profile:
+    """Return the profile with what `watch` makes of each plugin in its place."""
+
+    def wrap(active: Active) -> Active:
+        return Active(active.plugin, active.weight, watch(active))
+
+    at: dict[Point, tuple[Active, ...]] = {point: tuple(map(wrap, found)) for point, found in profile.at.items()}
+    return Profile(profile.name, profile.generation, at, tuple(map(wrap, profile.made)))
+
+
+def traced(profile: Profile, record: Record, *, timer: Callable[[], float] = time.perf_counter) -> Profile:
+    """Return the profile with plugins that are the same and tell `record` of everything that they are asked."""
+
+    def trace(active: Active) -> Watched:
+        def tell(method: str, seconds: float, answer: Any, raised: bool, arguments: tuple[Any, ...]) -> None:
+            result = f"raised {describe(answer)}" if raised else _in_words(answer, arguments)
+            record(Asked(active.name, method, result, seconds))
+
+        return Watched(active.ask, tell, timer, _HIDDEN)
+
+    return watched(profile, trace)
+
+
+def _in_words(answer: object, arguments: tuple[Any, ...]) -> str:
+    match answer:
+        case None:
+            return "ok"
+        case Refusal():
+            return f"{answer.code.value}: {answer.message}"
+        case Skip():
+            return "skipped"
+        case Answer():
+            rows, size = arguments[-1], arguments[-2].size
+            return f"{int(answer.spread(rows, size).passed[rows].sum())} of {len(rows)} nodes pass"
+        case Scores():
+            rows = arguments[-1]
+            values = answer.spread(rows, arguments[-2].size).values[rows]
+            return f"{int(values.min())} to {int(values.max())} over {len(values)} nodes" if len(values) else "no nodes"
+        case Wait():
+            return f"waits for up to {answer.timeout / 1e9:g} s"
+        case OnlyNodes():
+            return f"only {len(answer.names)} nodes"
+        case Nomination():
+            return f"{answer.node}, when {len(answer.victims)} pods have left it"
+        case Plan():
+            return f"a plan for {len(answer.nodes)} pods"
+        case Changed():
+            changed = [name for name, value in (("pod", answer.pod), ("cluster", answer.snapshot)) if value is not None]
+            return f"another {' and another '.join(changed)}" if changed else "ok"
+        case _:
+            return type(answer).__name__ if not isinstance(answer, bool | int | str) else str(answer)

@@ -1,0 +1,306 @@
+"""A profile: which plugins decide, in which order, with which weights and arguments.
+
+A valid document is active in every profile unless it names profiles of its own or the profile disables it; of the
+built-in plugins Kubernetes' default ones are. Where a profile names a plugin, that weight and
+those arguments win. Order: the profile's, then the plugin's `order`, then by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from koordpolicy.engine.cluster.kinds import Read
+from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.instances import Adoption
+from koordpolicy.engine.framework.plugin import (
+    FRAMEWORKS,
+    PROTOCOLS,
+    AfterFilter,
+    AfterPostFilter,
+    AfterPreFilter,
+    ApplyPatch,
+    BeforeFilter,
+    BeforePreFilter,
+    BeforeScore,
+    FilterNode,
+    PreBind,
+    PreBindReservation,
+    Repeats,
+    ScoreNode,
+    methods_of,
+)
+from koordpolicy.engine.framework.points import Enforcement, Framework, Point
+from koordpolicy.engine.framework.registry import Plugin, Registry
+from koordpolicy.engine.source import PolicyError, Problem, did_you_mean
+
+from ..cycle.rowwise import RowwiseFilter, RowwiseScore, describe, has
+
+EVERYTHING: Final = "*"
+_MOST_SKIPPED: Final = 64
+POINTS: Final = FRAMEWORKS[Framework.SCHEDULER]
+"""The points that a scheduler asks, in its order."""
+
+CAPABILITIES: Final[Mapping[type, Point]] = {
+    BeforePreFilter: Point.PRE_FILTER,
+    AfterPreFilter: Point.PRE_FILTER,
+    BeforeFilter: Point.FILTER,
+    AfterFilter: Point.FILTER,
+    AfterPostFilter: Point.POST_FILTER,
+    BeforeScore: Point.SCORE,
+    PreBind: Point.PRE_BIND,
+    PreBindReservation: Point.PRE_BIND,
+    ApplyPatch: Point.PRE_BIND,
+}
+"""What a plugin is asked only where it is active at a point, and in the order of that point (spec/scheduler.md 1.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A plugin that a profile names; None (or 0, as in a component configuration) leaves the plugin's own weight.
+
+    `points` limits it to some extension points; None means all that it has.
+    """
+
+    name: str
+    weight: int | None = None
+    args: Mapping[str, Any] = field(default_factory=dict)
+    points: frozenset[Point] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileSpec:
+    """What a configuration says about a profile; what it names must exist.
+
+    `disabled` holds names (`*` for all) that are not active by themselves, per point, under None for all points. What
+    `enabled` names is active, whatever is disabled.
+    """
+
+    name: str = "default-scheduler"
+    enabled: tuple[Choice, ...] = ()
+    disabled: Mapping[Point | None, frozenset[str]] = field(default_factory=dict)
+    args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Arguments by plugin, also of plugins that are active by themselves; those of `enabled` win."""
+    named_only: bool = False
+    """Whether Python plugins are active only where they are named; documents are active by themselves in any case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """A plugin at work at one point of one profile."""
+
+    plugin: Plugin
+    weight: int
+    ask: Any
+    """Fulfils the protocol of the point, for all rows at once."""
+
+    @property
+    def name(self) -> str:
+        """The plugin's name."""
+        return self.plugin.name
+
+    @property
+    def enforced(self) -> bool:
+        """Whether what it says counts, and is not only reported."""
+        return self.plugin.enforcement is Enforcement.ENFORCE
+
+
+class Profile:
+    """The plugins of one profile, made and in order, under one generation. Never changes."""
+
+    def __init__(
+        self, name: str, generation: int, at: Mapping[Point, tuple[Active, ...]], made: tuple[Active, ...],
+    ) -> None:
+        """`made` are all active plugins once, in the profile's order, each `ask` being the instance itself."""
+        self.name = name
+        self.generation = generation
+        self.at = at
+        self.made = made
+        self._having: dict[type, tuple[Active, ...]] = {}
+        self._without: dict[tuple[Point, frozenset[str]], tuple[Active, ...]] = {}
+        self.repeating = {point: frozenset(
+            each.name for each in found if each.enforced and has(each.ask, *methods_of(Repeats))
+        ) for point, found in at.items()}
+        """By point, which plugins may say what their answers hang on, so that these are kept."""
+
+    @classmethod
+    def of(cls, spec: ProfileSpec, registry: Registry, instances: Adoption) -> Profile:
+        """Return the profile as a registry fills it, with instances of the plugins.
+
+        Raises:
+            PolicyError: a plugin is unknown, refuses its arguments or cannot be made; all such faults.
+        """
+        problems: list[Problem] = []
+        active: dict[Point, list[Active]] = {point: [] for point in POINTS}
+        made: dict[str, Active] = {}
+        for choice, plugin, args in _checked(spec, registry, problems):
+            try:
+                instance = instances.get(spec.name, plugin, args)
+            except PolicyError as error:
+                problems.extend(error.problems)
+                continue
+            except BaseException as error:  # see `_checked`
+                must_be_survived(error)
+                problems.append(_fault_of(plugin, error))
+                continue
+            weight = choice.weight or plugin.weight
+            made.setdefault(plugin.name, Active(plugin, weight, instance))
+            for point in choice.points if choice.points is not None else POINTS:
+                if point not in plugin.points or point not in active:
+                    continue
+                ask = _asked(instance, point)
+                if ask is None:
+                    problems.append(Problem(
+                        f"the scheduler plugin `{plugin.name}` says that it answers at `{point.value}` and does not",
+                        plugin.span, f"it comes from {plugin.origin}", code="plugin-point",
+                    ))
+                else:
+                    active[point].append(Active(plugin, weight, ask))
+        if len(active[Point.QUEUE_SORT]) > 1:
+            names = ", ".join(f"`{each.name}`" for each in active[Point.QUEUE_SORT])
+            problems.append(Problem(f"profile `{spec.name}` sorts its queue in more than one way: {names}",
+                                    help="enable one of them", code="plugin-point"))
+        if problems:
+            raise PolicyError(problems)
+        at = {point: tuple(found) for point, found in active.items()}
+        return cls(spec.name, registry.generation, at, tuple(made.values()))
+
+    @property
+    def pre_filters(self) -> tuple[Active, ...]:
+        """What is asked before any node."""
+        return self.at[Point.PRE_FILTER]
+
+    @property
+    def filters(self) -> tuple[Active, ...]:
+        """What is asked about nodes."""
+        return self.at[Point.FILTER]
+
+    @property
+    def scores(self) -> tuple[Active, ...]:
+        """What scores nodes."""
+        return self.at[Point.SCORE]
+
+    @property
+    def reserves(self) -> tuple[Active, ...]:
+        """What reserves."""
+        return self.at[Point.RESERVE]
+
+    def having(self, capability: type) -> tuple[Active, ...]:
+        """Return the plugins that fulfil a protocol, in the order of the point that it goes with (`CAPABILITIES`).
+
+        What goes with no point is asked of every plugin that is active somewhere, in the profile's order.
+        """
+        found = self._having.get(capability)
+        if found is None:
+            point = CAPABILITIES.get(capability)
+            among = self.made if point is None else self._made_of(point)
+            methods = methods_of(capability)
+            found = self._having[capability] = tuple(each for each in among if has(each.ask, *methods))
+        return found
+
+    def without(self, point: Point, skipped: frozenset[str]) -> tuple[Active, ...]:
+        """Return the plugins of a point that are not skipped."""
+        found = self._without.get((point, skipped))
+        if found is None:
+            if len(self._without) >= _MOST_SKIPPED:
+                self._without.clear()
+            found = self._without[point, skipped] = tuple(each for each in self.at[point] if each.name not in skipped)
+        return found
+
+    def plugins(self) -> tuple[str, ...]:
+        """Return the names of all active plugins, sorted."""
+        return tuple(sorted({each.name for active in self.at.values() for each in active}))
+
+    def _made_of(self, point: Point) -> tuple[Active, ...]:
+        instances = {each.name: each for each in self.made}
+        return tuple(instances[each.name] for each in self.at[point])
+
+
+def check_profiles(specs: Iterable[ProfileSpec], registry: Registry) -> None:
+    """Check that a registry has what profiles name, and that its plugins take the profiles' arguments; makes nothing.
+
+    Raises:
+        PolicyError: with all such faults, each with its place where it has one.
+    """
+    problems: list[Problem] = []
+    for spec in specs:
+        for _ in _checked(spec, registry, problems):
+            pass
+    if problems:
+        raise PolicyError(dict.fromkeys(problems))
+
+
+def reads_of(spec: ProfileSpec, registry: Registry) -> Mapping[str, tuple[Read, ...]]:
+    """Return the kinds of objects that the plugins read which a profile has active, by the plugins' names."""
+    return {plugin.name: plugin.reads for _, plugin in _chosen(spec, registry, []) if plugin.reads}
+
+
+def _checked(
+    spec: ProfileSpec, registry: Registry, problems: list[Problem],
+) -> Iterable[tuple[Choice, Plugin, Mapping[str, Any]]]:
+    for choice, plugin in _chosen(spec, registry, problems):
+        args = {**spec.args.get(plugin.name, {}), **choice.args}
+        try:
+            checked = plugin.check_args(args) if plugin.check_args is not None else args
+        except PolicyError as error:
+            problems.extend(error.problems)
+        except BaseException as error:  # a plugin's own code: whatever it raises is its fault, and is told as that
+            must_be_survived(error)
+            problems.append(_fault_of(plugin, error))
+        else:
+            yield choice, plugin, checked
+
+
+def _fault_of(plugin: Plugin, error: BaseException) -> Problem:
+    text = str(error) if isinstance(error, ValueError) else describe(error)
+    return Problem(f"the scheduler plugin `{plugin.name}` cannot be made: {text}", plugin.span,
+                   f"it comes from {plugin.origin}", code="plugin-args")
+
+
+def _chosen(spec: ProfileSpec, registry: Registry, problems: list[Problem]) -> Iterable[tuple[Choice, Plugin]]:
+    plugins = {plugin.name: plugin for plugin in registry.of_framework(Framework.SCHEDULER)}
+    disabled = frozenset[str]().union(*spec.disabled.values()) - {EVERYTHING}
+    for what, names in (("disables", disabled), ("has arguments for", frozenset(spec.args))):
+        problems.extend(
+            Problem(f"profile `{spec.name}` {what} the plugin `{name}`, which does not exist",
+                    help=did_you_mean(name, plugins), code="unknown-plugin")
+            for name in sorted(names.difference(plugins))
+        )
+    named: dict[str, frozenset[Point] | None] = {}
+    for choice in spec.enabled:
+        plugin = plugins.get(choice.name)
+        if plugin is None:
+            problems.append(Problem(f"profile `{spec.name}` enables the plugin `{choice.name}`, which does not exist",
+                                    help=did_you_mean(choice.name, plugins), code="unknown-plugin"))
+            continue
+        before = named.get(choice.name, frozenset())
+        if before is None or (choice.points is not None and before & choice.points):
+            problems.append(Problem(f"profile `{spec.name}` enables the plugin `{choice.name}` twice",
+                                    help="name it once", code="duplicate-plugin"))
+            continue
+        named[choice.name] = None if choice.points is None else before | choice.points
+        yield choice, plugin
+    for name, plugin in plugins.items():
+        taken = named.get(name, frozenset())
+        if taken is None or not plugin.enabled or not (plugin.profiles is None or spec.name in plugin.profiles):
+            continue
+        if spec.named_only and plugin.span is None:
+            continue
+        if EVERYTHING in (off := spec.disabled.get(None, frozenset())) or name in off:
+            continue
+        points = frozenset(
+            point for point in POINTS
+            if point not in taken and not spec.disabled.get(point, frozenset()) & {name, EVERYTHING}
+        )
+        yield Choice(name, plugin.default_weight, points=points), plugin
+
+
+def _asked(instance: Any, point: Point) -> Any:
+    if point is Point.FILTER and has(instance, *methods_of(FilterNode)) and not has(instance, "filter"):
+        return RowwiseFilter(instance)
+    if point is Point.SCORE and has(instance, *methods_of(ScoreNode)) and not has(instance, "score"):
+        return RowwiseScore(instance)
+    if point is Point.FILTER or point is Point.SCORE:
+        return instance if has(instance, *methods_of(PROTOCOLS[point][0])) else None
+    return instance if any(has(instance, *methods_of(each)) for each in PROTOCOLS[point]) else None

@@ -1,0 +1,55 @@
+"""The profile that decides about the pods of a trace, which is none of Kubernetes' own: GPUs are shared there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from koordpolicy.engine.framework.points import Framework, Point
+from koordpolicy.engine.framework.registry import Plugin, Registry
+from koordpolicy.engine.source import PolicyError
+
+from ..cycle.schedule_one import Settings
+from ..extensions.fragmentation import TypicalPod
+from .profile import Choice, ProfileSpec
+
+TRACE_PLUGINS: Final = (
+    Choice("NodeUnschedulable"), Choice("NodeName"), Choice("TaintToleration"), Choice("NodeAffinity"),
+    Choice("NodeResourcesFit", points=frozenset({Point.FILTER})), Choice("GpuShare"),
+)
+"""What decides about the pods of a trace beside what is named and documents."""
+_TYPICAL: Final = "typicalPods"
+
+
+def trace_profile(
+    profile: ProfileSpec, typical: Sequence[TypicalPod], plugins: Iterable[Plugin],
+) -> ProfileSpec:
+    """Return the profile as it decides about the pods of a trace: with GPU sharing and filters of nodes.
+
+    Kubernetes' other default plugins have nothing to tell nodes of a trace apart by, and are off unless the profile
+    names them. Plugins that are active and take `typicalPods` get the trace's: an argument of a Python plugin, or a
+    param of a document; one that the profile gives stays as it is.
+    """
+    plugins = tuple(plugins)
+    known, named = {plugin.name for plugin in plugins}, {choice.name for choice in profile.enabled}
+    enabled = (*profile.enabled, *(each for each in TRACE_PLUGINS if each.name in known - named))
+    default = frozenset(plugin.name for plugin in plugins if plugin.default_weight is not None)
+    disabled = {**profile.disabled, None: profile.disabled.get(None, frozenset()) | default}
+    active = {choice.name for choice in enabled}
+    told = {_TYPICAL: [each.to_json() for each in typical]}
+    found = {plugin.name: {**told, **profile.args.get(plugin.name, {})} for plugin in plugins
+             if (plugin.enabled or plugin.name in active) and _takes(plugin, told)}
+    return replace(profile, enabled=enabled, disabled=disabled, args={**profile.args, **found})
+
+
+def _takes(plugin: Plugin, args: Mapping[str, object]) -> bool:
+    try:
+        return plugin.check_args is not None and args.keys() <= plugin.check_args(args).keys()
+    except (PolicyError, ValueError):
+        return False
+
+
+def trace_settings(registry: Registry) -> Settings:
+    """Return the settings of a replay that says nothing: one profile for all pods, see `trace_profile`."""
+    return Settings((trace_profile(ProfileSpec(), (), registry.of_framework(Framework.SCHEDULER)),))

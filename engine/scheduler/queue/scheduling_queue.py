@@ -1,0 +1,440 @@
+"""The scheduling queue: pods that are to be decided about, those that wait for something to change, and those gated.
+
+As in kube-scheduler there are an *active* heap, a *backoff* heap (a pod that failed is not tried again before one
+second, doubled with each attempt up to ten) and the *unschedulable* pods. What may help an unschedulable pod is derived
+from what refused it: a document's expressions are read at exact paths (`plugins.Depends`), other plugins may say it
+(`plugins.Hinted`), and for those that say nothing every change counts. As a net, nobody waits longer than five minutes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
+
+from koordpolicy.engine.cel.check.checked_ast import Path
+from koordpolicy.engine.cel.vector.encoding import key_of, value_at
+from koordpolicy.engine.cluster.events import Event
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.plugin import QueuedPod
+
+SECOND: Final = 1_000_000_000
+INITIAL_BACKOFF: Final = 1 * SECOND
+LONGEST_BACKOFF: Final = 10 * SECOND
+LONGEST_WAIT: Final = 300 * SECOND
+"""kube-scheduler's podInitialBackoffSeconds, podMaxBackoffSeconds and podMaxInUnschedulablePodsDuration."""
+
+_MOST_EVENTS: Final = 1000
+"""So many events are kept for pods that are being decided about, or held by a permit."""
+
+Hint: TypeAlias = Callable[[Event, PodInfo], bool]
+"""Whether a pod is worth another try after an event."""
+
+
+def by_priority(queued: QueuedPod) -> tuple[int, int]:
+    """Sort by priority, highest first, then by time (kube-scheduler's PrioritySort)."""
+    return -queued.pod.priority, queued.since
+
+
+def any_change(event: Event, pod: PodInfo) -> bool:  # noqa: ARG001 - a hint is given both
+    """Say yes to everything: for plugins that do not say what they depend on."""
+    return True
+
+
+@dataclass(frozen=True)
+class PathHint:
+    """What may help a pod that was refused because of what stands at some paths of the variables of filters."""
+
+    paths: frozenset[Path]
+    _by_kind: Mapping[str, tuple[Path, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Find out which kinds of objects the paths are about."""
+        found: dict[str, list[Path]] = {}
+        for path in sorted(self.paths):
+            for kind in _kinds(path):
+                found.setdefault(kind, []).append(path)
+        object.__setattr__(self, "_by_kind", {kind: tuple(paths) for kind, paths in found.items()})
+
+    @property
+    def timed(self) -> bool:
+        """Whether the answer may change with time alone."""
+        return any(path[0] in ("now", "metricAge") or path in _EXPIRING for path in self.paths)
+
+    def __call__(self, event: Event, pod: PodInfo) -> bool:
+        """Return whether something changed at one of the paths."""
+        if event.kind == "Pod" and event.key == pod.key:
+            return event.old != event.new
+        paths = self._by_kind.get(event.kind)
+        if paths is None:
+            return False
+        if event.kind == "Pod":
+            return _moved(event)
+        if event.kind != "Node" or event.old is None or event.new is None:
+            return True
+        return any(_differs(path, event.old, event.new) for path in paths)
+
+
+class _Comparable:
+    """What a plugin sorts by, where it may be anything: what cannot be compared goes by the names of the types."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: Any) -> None:
+        self._key = key
+
+    def __lt__(self, other: object) -> bool:
+        return _before(self._key, other._key if isinstance(other, _Comparable) else other)
+
+    def __gt__(self, other: object) -> bool:
+        return _before(other._key if isinstance(other, _Comparable) else other, self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return not self < other and not self > other
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _before(one: Any, other: Any) -> bool:
+    try:
+        return bool(one < other)
+    except BaseException as error:  # the plugin's own values
+        must_be_survived(error)
+        return type(one).__name__ < type(other).__name__
+
+
+_POD_FACTS: Final = frozenset({"pods", "gpuFree", "gpuFreeDevices"})
+_NODE_FACTS: Final[Mapping[str, Path]] = {
+    "name": ("metadata", "name"), "images": ("status", "images"), "zone": ("metadata", "labels"),
+    "region": ("metadata", "labels"), "unschedulable": ("spec",), "gpuTotal": ("status",), "gpuDevices": ("status",),
+    "gpuModel": ("metadata", "labels"), "gpuFree": ("status",), "gpuFreeDevices": ("status",),
+}
+_EXPIRING: Final[frozenset[Path]] = frozenset((("nodeInfo",), ("nodeInfo", "measured")))
+"""What changes when a metric gets too old."""
+
+
+def _kinds(path: Path) -> tuple[str, ...]:
+    match path[0]:
+        case "node":
+            return ("Node",)
+        case "nodeInfo" if len(path) > 1 and path[1] in _POD_FACTS:
+            return ("Node", "Pod", "Device")
+        case "allocatable" | "nodeInfo" if path[0] == "allocatable" or (len(path) > 1 and path[1] in _NODE_FACTS):
+            return ("Node", "Device")
+        case "nodeInfo" if len(path) > 1:
+            return ("Node", "NodeMetric")
+        case "requested" | "existingPod" | "existingPodInfo":
+            return ("Node", "Pod")
+        case "devices":
+            return ("Node", "Pod", "Device")
+        case "objects" if len(path) > 1:
+            return (path[1],)
+        case "usage" | "metricAge" | "nodeMetric":
+            return ("Node", "NodeMetric")
+        case "nodeInfo" | "estimated":
+            return ("Node", "Pod", "NodeMetric", "Device")
+        case _:
+            return ()
+
+
+def _differs(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    match path[0]:
+        case "node":
+            below: Path = path[1:]
+        case "allocatable":
+            below = ("status",)
+        case "devices":
+            return _differs(("allocatable",), old, new) or _differs(("nodeInfo", "gpuModel"), old, new)
+        case "nodeInfo":
+            below = _NODE_FACTS.get(path[1], ()) if len(path) > 1 else ()
+            if not below and len(path) > 1:
+                return False
+        case _:
+            return False  # nodes come and go, but this says nothing of what runs on them or was measured
+    return key_of(value_at(old, below)) != key_of(value_at(new, below))
+
+
+def _moved(event: Event) -> bool:
+    """Whether a pod came to a node, left one, or is another one there."""
+    before = "" if event.old_pod is None else event.old_pod.node_name
+    after = "" if event.new_pod is None else event.new_pod.node_name
+    return bool(before or after) and (before != after or event.old != event.new)
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A pod in the queue, with what it waits for."""
+
+    queued: QueuedPod
+    hints: tuple[Hint, ...] = ()
+    """Empty while it backs off."""
+    failed_at: int = 0
+    until: int = 0
+    """When it is tried again, whatever happens."""
+
+
+class _Waiting:
+    """Pods by what they wait for: an event is held against each set of hints once, however many pods share it."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, _Entry] = {}
+        self._groups: dict[tuple[Hint, ...], dict[str, _Entry]] = {}
+
+    def add(self, entry: _Entry) -> None:
+        key = entry.queued.pod.key
+        self.entries[key] = entry
+        if entry.hints:
+            self._groups.setdefault(entry.hints, {})[key] = entry
+
+    def remove(self, key: str) -> _Entry | None:
+        entry = self.entries.pop(key, None)
+        if entry is not None and entry.hints:
+            group = self._groups[entry.hints]
+            del group[key]
+            if not group:
+                del self._groups[entry.hints]
+        return entry
+
+    def helped(self, event: Event) -> list[_Entry]:
+        """Return the pods for which the event may help."""
+        found: dict[str, _Entry] = {}
+        own = self.entries.get(event.key) if event.kind == "Pod" else None
+        if own is not None and any(hint(event, own.queued.pod) for hint in own.hints):
+            found[event.key] = own
+        for hints, group in self._groups.items():
+            some = next(iter(group.values())).queued.pod
+            if any(hint is any_change or (isinstance(hint, PathHint) and hint(event, some)) for hint in hints):
+                # Whether the event is about one of the pods themselves has been asked already.
+                found.update((key, entry) for key, entry in group.items() if entry is not own)
+                continue
+            asked = [hint for hint in hints if not isinstance(hint, PathHint)]
+            if asked:
+                found.update((key, entry) for key, entry in group.items()
+                             if any(hint(event, entry.queued.pod) for hint in asked))
+        return list(found.values())
+
+
+class SchedulingQueue:
+    """The pods that wait for a decision (fulfils `plugins.Queue`); for the thread that decides."""
+
+    def __init__(
+        self, clock: Callable[[], int], *, key: Callable[[QueuedPod], Any] = by_priority,
+        initial_backoff: int = INITIAL_BACKOFF, longest_backoff: int = LONGEST_BACKOFF,
+        longest_wait: int = LONGEST_WAIT,
+    ) -> None:
+        """`key` sorts the active pods (`plugins.QueueSort`); times are in nanoseconds, `clock`'s since the epoch."""
+        self._clock = clock
+        self._key = key
+        self._initial_backoff = initial_backoff
+        self._longest_backoff = longest_backoff
+        self._longest_wait = longest_wait
+        self._numbers = itertools.count()
+        self._active: list[tuple[Any, int, str]] = []
+        self._ready: dict[str, tuple[int, QueuedPod]] = {}
+        """What stands in the heap `_active`, with its number: entries of other numbers are out of date."""
+        self._timers: list[tuple[int, int, str]] = []
+        self._unschedulable = _Waiting()
+        self._gated = _Waiting()
+        self._early: dict[str, int] = {}
+        """Of pods that are being decided about, oldest first: how much had happened when that began."""
+        self._events: deque[Event] = deque(maxlen=_MOST_EVENTS)
+        self._happened = 0
+        self._reconsidered: dict[str, None] = {}
+        """The gated pods that somebody wants to be tried."""
+
+    # Reading
+
+    def __len__(self) -> int:
+        """The number of pods, wherever they are."""
+        return len(self._ready) + len(self._unschedulable.entries) + len(self._gated.entries)
+
+    def pods(self) -> tuple[PodInfo, ...]:
+        """Return all pods that wait for a decision, those that are gated included."""
+        entries = (*self._unschedulable.entries.values(), *self._gated.entries.values())
+        return (*(queued.pod for _, queued in self._ready.values()), *(entry.queued.pod for entry in entries))
+
+    def gated(self, key: str) -> PodInfo | None:
+        """Return a pod that is gated, or None."""
+        entry = self._gated.entries.get(key)
+        return None if entry is None else entry.queued.pod
+
+    def counts(self) -> dict[str, int]:
+        """Return how many pods are active, backing off, unschedulable and gated (kube-scheduler's pending_pods)."""
+        entries = self._unschedulable.entries.values()
+        backing_off = sum(not entry.hints for entry in entries)
+        return {"active": len(self._ready), "backoff": backing_off, "unschedulable": len(entries) - backing_off,
+                "gated": len(self._gated.entries)}
+
+    def next_time(self) -> int | None:
+        """Return when a pod becomes active though nothing happens; None where none does."""
+        while self._timers and not self._stands(*self._timers[0]):
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    # Changes
+
+    def add(self, pod: PodInfo, *, since: int | None = None) -> None:
+        """Let a pod wait to be decided about, from now on unless `since` says otherwise; one that is here stays."""
+        known = self._take(pod.key)
+        self._activate(QueuedPod(pod, self._clock() if since is None else since) if known is None
+                       else replace(known, pod=pod))
+
+    def gate(self, pod: PodInfo, hints: Iterable[Hint]) -> None:
+        """Keep a pod out until one of the hints says that something may have changed for it."""
+        known = self._take(pod.key)
+        queued = QueuedPod(pod, self._clock()) if known is None else replace(known, pod=pod)
+        self._gated.add(_Entry(queued, tuple(dict.fromkeys(hints))))
+
+    def update(self, pod: PodInfo) -> None:
+        """Take note of another version of a pod that waits; whether that helps is for `note` to find out."""
+        if pod.key in self._ready:
+            number, queued = self._ready[pod.key]
+            changed = replace(queued, pod=pod)
+            if _before(self._key(queued), self._key(changed)) or _before(self._key(changed), self._key(queued)):
+                self._activate(changed)
+            else:
+                self._ready[pod.key] = (number, changed)
+        for waiting in (self._unschedulable, self._gated):
+            entry = waiting.entries.get(pod.key)
+            if entry is not None:
+                entry.queued = replace(entry.queued, pod=pod)
+
+    def remove(self, key: str) -> None:
+        """Forget a pod; one that is not here is no error."""
+        self._take(key)
+
+    def pop(self, key: str | None = None) -> QueuedPod | None:
+        """Return the next pod (or that one, wherever it waits), whose attempt begins; None where there is none."""
+        self._flush()
+        if key is not None:
+            queued = self._take(key)
+            return None if queued is None else self._begun(queued)
+        while self._active:
+            _, number, name = heapq.heappop(self._active)
+            ready = self._ready.get(name)
+            if ready is not None and ready[0] == number:
+                del self._ready[name]
+                return self._begun(ready[1])
+        return None
+
+    def failed(self, queued: QueuedPod, hints: Iterable[Hint] | None) -> None:
+        """Take a pod back that found no node, to wait for one of the hints; None: an error, it only backs off.
+
+        What happened while it was decided about counts.
+        """
+        found = None if hints is None else tuple(dict.fromkeys(hints))
+        now = self._clock()
+        if not found or self._helped_meanwhile(queued.pod, found):
+            self.done(queued.pod.key)
+            self._back_off(queued, now)
+            return
+        self.done(queued.pod.key)
+        timed = any(isinstance(hint, PathHint) and hint.timed for hint in found)
+        entry = _Entry(queued, found, now, now + (self._longest_backoff if timed else self._longest_wait))
+        self._unschedulable.add(entry)
+        heapq.heappush(self._timers, (entry.until, next(self._numbers), queued.pod.key))
+
+    def done(self, key: str) -> None:
+        """Take note that a pod needs no other attempt."""
+        self._early.pop(key, None)
+        if not self._early:
+            self._events.clear()
+
+    def activate(self, keys: Collection[str]) -> None:
+        """Try these pods soon, whatever they wait for; those that are gated are to be `reconsidered`."""
+        for key in keys:
+            if key in self._gated.entries:
+                self._reconsidered[key] = None
+            elif key not in self._ready:
+                queued = self._take(key)
+                if queued is not None:
+                    self._activate(queued)
+
+    def reconsidered(self) -> tuple[PodInfo, ...]:
+        """Return the gated pods that were activated since this was asked last: whoever gated them is to be asked."""
+        keys, self._reconsidered = self._reconsidered, {}
+        return tuple(self._gated.entries[key].queued.pod for key in keys if key in self._gated.entries)
+
+    def release_all(self) -> None:
+        """Try all pods again that were refused, and reconsider those that are gated: the policies are others now."""
+        # Pods may be sorted by something else now.
+        self._active = [(self._sorted(queued), number, key) for key, (number, queued) in self._ready.items()]
+        heapq.heapify(self._active)
+        for entry in list(self._unschedulable.entries.values()):
+            if entry.hints:
+                self._back_off(entry.queued, entry.failed_at)
+        self.activate(list(self._gated.entries))
+
+    def note(self, event: Event) -> tuple[PodInfo, ...]:
+        """Take note of a change: pods for which it may help become active, once their backoff is over.
+
+        Returns the gated pods for which it may help: they stay gated until they are added.
+        """
+        if self._early:
+            self._events.append(event)
+            self._happened += 1
+        for entry in self._unschedulable.helped(event):
+            self._back_off(entry.queued, entry.failed_at)
+        return tuple(entry.queued.pod for entry in self._gated.helped(event))
+
+    # Parts
+
+    def _take(self, key: str) -> QueuedPod | None:
+        ready = self._ready.pop(key, None)
+        if ready is not None:
+            return ready[1]
+        entry = self._unschedulable.remove(key) or self._gated.remove(key)
+        return None if entry is None else entry.queued
+
+    def _begun(self, queued: QueuedPod) -> QueuedPod:
+        self._early[queued.pod.key] = self._happened
+        return replace(queued, attempts=queued.attempts + 1, first_attempt=queued.first_attempt or self._clock())
+
+    def _activate(self, queued: QueuedPod) -> None:
+        number = next(self._numbers)
+        key = self._sorted(queued)
+        self._ready[queued.pod.key] = (number, queued)
+        heapq.heappush(self._active, (key, number, queued.pod.key))
+
+    def _sorted(self, queued: QueuedPod) -> Any:
+        key = self._key(queued)
+        plain = type(key) is tuple and all(type(each) is int for each in key)
+        return key if plain else _Comparable(key)
+
+    def _helped_meanwhile(self, pod: PodInfo, hints: tuple[Hint, ...]) -> bool:
+        """Whether something that happened since the attempt began may help; what is not known any more may."""
+        count = self._happened - self._early.get(pod.key, self._happened)
+        if count > len(self._events):
+            return True
+        missed = itertools.islice(reversed(self._events), count)
+        # That the pod itself was placed and taken back is no news.
+        return any(hint(event, pod) for event in missed if not (event.assumed and event.key == pod.key)
+                   for hint in hints)
+
+    def _back_off(self, queued: QueuedPod, failed_at: int) -> None:
+        """Let the pod become active once its backoff is over, which began when its last attempt failed."""
+        self._unschedulable.remove(queued.pod.key)
+        wait = min(self._initial_backoff << min(max(queued.attempts - 1, 0), 30), self._longest_backoff)
+        until = failed_at + wait
+        if until <= self._clock():
+            self._activate(queued)
+            return
+        self._unschedulable.add(_Entry(queued, (), failed_at, until))
+        heapq.heappush(self._timers, (until, next(self._numbers), queued.pod.key))
+
+    def _stands(self, until: int, _number: int, key: str) -> bool:
+        entry = self._unschedulable.entries.get(key)
+        return entry is not None and entry.until == until
+
+    def _flush(self) -> None:
+        now = self._clock()
+        while self._timers and self._timers[0][0] <= now:
+            until, number, key = heapq.heappop(self._timers)
+            if self._stands(until, number, key):
+                entry = self._unschedulable.remove(key)
+                assert entry is not None
+                self._activate(entry.queued)

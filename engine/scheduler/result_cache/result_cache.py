@@ -1,0 +1,724 @@
+"""Answers that stand: what filters and scores said of nodes, kept for all pods that ask the same.
+
+A pod like one before costs what changed since, not what exists. Per plugin and question there is a column of answers;
+per profile and set of questions there is a group of columns with what they come to: who refused each node first, or the
+weighted total. Both are brought up to date for the nodes on which something changed that the plugin reads. What cannot
+be kept (answers that hang on other nodes, or on more than a plugin can say) is asked anew, and its place among the
+others stays.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import count
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpolicy.engine.cel.check.checked_ast import Path
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.change_log import NO_ROWS, Log
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.plugin import CycleState, Question
+from koordpolicy.engine.framework.points import Answer, Code, Errors, Point, Refusal, Scores, are_scores
+
+from ..cycle.rowwise import describe
+from ..cycle.verdict import Filtered
+from ..profiles.profile import Active, Profile
+
+_KEPT: Final = "standing answers"
+_MOST_BYTES: Final = 256 * 1024 * 1024
+"""Of all groups of a profile."""
+_FEWEST: Final = 16
+_MANY: Final = 4
+"""Where more than one row in so many changed, all are asked about: that is not slower."""
+
+_Booleans = NDArray[np.bool_]
+_Kept = TypeVar("_Kept")
+_NOT_KEPT: Final = object()
+_NO_ERRORS: Final[Errors] = {}
+_MOST_QUESTIONS: Final = 2_048
+"""Of pods of how many shapes it is kept what they ask, at each of two points."""
+_MOST_KEYS: Final = 4_096
+_TOLD: Final[WeakKeyDictionary[Profile, set[tuple[str, Point, str]]]] = WeakKeyDictionary()
+"""What plugins say wrongly, and was told; a reload makes other profiles, and tells it again."""
+
+
+@lru_cache(maxsize=8)
+def all_rows(size: int) -> Rows:
+    """Return the rows of so many nodes, not to be written."""
+    rows = np.arange(size, dtype=np.intp)
+    rows.flags.writeable = False
+    return rows
+
+
+class _Unkept(Exception):
+    """A plugin's answer is not what its protocol says: it is asked the slow way, which says so."""
+
+
+class _Failed(Exception):
+    """The plugin at a place could not be asked for an answer that stands."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__(place)
+        self.place = place
+
+
+class _Lent:
+    """Values that are written in place, and lent to verdicts, which may be kept: copied before the next writing."""
+
+    __slots__ = ("_lent", "values")
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self.values = values
+        """Not to be written, and valid until the next decision: see `lend`."""
+        self._lent = False
+
+    def lend(self) -> NDArray[Any]:
+        """Return the values as they are now, which stay as they are in what was returned. Not to be written."""
+        self._lent = True
+        return self.values
+
+    def overwrite(self, rows: Rows, values: NDArray[Any]) -> None:
+        """Write some rows."""
+        if self._lent:
+            self.values, self._lent = self.values.copy(), False
+        self.values[rows] = values
+
+
+class _Column(_Lent):
+    """One plugin's answers to one question about all nodes, brought up to date to `stamp`."""
+
+    __slots__ = ("__weakref__", "altered", "epoch", "errors", "last_epoch", "stale", "stamp")
+
+    def __init__(self, size: int, dtype: type[np.generic]) -> None:
+        super().__init__(np.zeros(size, dtype))
+        self.stale: _Booleans = np.ones(size, np.bool_)
+        """Of scores: the rows in which something changed since the plugin scored them. Filters have none."""
+        self.stamp = -1
+        """Every change up to here is in it; before the first answer there is none."""
+        self.altered = -1
+        """The stamp at which a value became another one last."""
+        self.epoch: int | None = None
+        """Under which epoch it was answered last, by its number."""
+        self.last_epoch: tuple[Hashable, int] = (None, 0)
+        """What the question last said of the epoch, and the number of that."""
+        self.errors: dict[str, dict[int, EvaluationError]] = {}
+
+    def epoch_of(self, said: Hashable) -> int:
+        """Return the number of an epoch, another one than before where it is another one. Comparing may raise."""
+        before, number = self.last_epoch
+        if number == 0 or before != said:
+            number += 1
+            self.last_epoch = said, number
+        return number
+
+    def write(self, rows: Rows, values: NDArray[Any], errors: Errors, stamp: int) -> None:
+        """Take over the answers about some rows."""
+        if self.errors or errors:
+            self._take_over(rows, errors)
+        self.stamp = stamp
+        # Scores are mostly others; that a filter says what it said before spares everybody to combine it.
+        if values.dtype == np.bool_ and self.values[rows].tobytes() == values.tobytes():
+            return
+        self.overwrite(rows, values)
+        self.altered = stamp
+
+    def _take_over(self, rows: Rows, errors: Errors) -> None:
+        gone = rows.tolist()  # a few rows; those that stand may be thousands
+        for rule, found in list(self.errors.items()):
+            for row in gone:
+                found.pop(row, None)
+            if not found:
+                del self.errors[rule]
+        for rule, added in errors.items():
+            if added:
+                self.errors.setdefault(rule, {}).update(added)
+
+
+@dataclass(slots=True)
+class _Part:
+    """The columns of a group that hang on the same kinds of changes, and the change up to which they are in its sum."""
+
+    paths: frozenset[Path]
+    logs: tuple[Log, ...]
+    numbers: list[int]
+    stamp: int = -1
+
+
+class Group(_Lent):
+    """What the plugins of one point answer to a pod's questions, and what that comes to: brought up to date together.
+
+    Of filters that is where among all filters the first one stands that refuses the node (-1 where none does), of
+    scorers the weighted total.
+    """
+
+    __slots__ = (
+        "_covered", "_inside", "_left", "actives", "asked_anew", "columns", "epochs", "parts", "places", "stale",
+    )
+
+    def __init__(
+        self, values: NDArray[Any], actives: list[Active], places: list[int], asked_anew: list[tuple[int, Active]],
+    ) -> None:
+        super().__init__(values)
+        self.actives = actives
+        """Whose answers are kept."""
+        self.places = places
+        """Where each of them stands among all that were to be asked."""
+        self.asked_anew = asked_anew
+        """Whose answers are not kept, each with its place."""
+        self.columns: list[_Column] = []
+        self.epochs: list[int | None] = []
+        self.parts: list[_Part] = []
+        self.stale: _Booleans = np.ones(len(values), np.bool_)
+        """Of scores: the rows whose total is out of date. Scores of nodes that no pod can take are not computed."""
+        self._covered: Rows | None = None
+        self._inside: _Booleans | None = None
+        """Which rows are covered, once somebody asked."""
+        self._left: dict[int, Rows] = {}
+
+    def covers(self, rows: Rows) -> bool:
+        """Return whether these rows (the very array) are those whose totals were brought up to date last."""
+        return rows is self._covered
+
+    def cover(self, rows: Rows) -> None:
+        """Note that the totals of these rows are up to date."""
+        self._covered, self._inside = rows, None
+
+    def divided(self, rows: Rows) -> tuple[Rows, Rows]:
+        """Return which of the rows are covered, and the others."""
+        covered = self._covered
+        assert covered is not None
+        if len(covered) == len(self.values):
+            return rows, NO_ROWS
+        if self._inside is None:
+            self._inside = np.zeros(len(self.values), np.bool_)
+            self._inside[covered] = True
+        inside = self._inside[rows]
+        count = np.count_nonzero(inside)
+        if count == len(rows):
+            return rows, NO_ROWS
+        return (rows[inside], rows[~inside]) if count else (NO_ROWS, rows)
+
+    def stale_among(self, rows: Rows) -> Rows:
+        """Return which of the rows have a total that is out of date."""
+        return rows[self.stale[rows]]
+
+    def left_before(self, place: int) -> Rows:
+        """Return the rows that none of the kept filters before a place refuses. Not to be written."""
+        rows = self._left.get(place)
+        if rows is None:
+            rows = np.flatnonzero((self.values < 0) | (self.values > place))
+            if len(rows) == len(self.values):
+                rows = all_rows(len(rows))
+            self._left[place] = rows
+        return rows
+
+    def write(self, rows: Rows, values: NDArray[Any]) -> None:
+        """Take over what the answers come to at some rows."""
+        self.overwrite(rows, values)
+        self._left.clear()
+
+    def errors(self, rows: Rows) -> dict[int, dict[str, Mapping[int, EvaluationError]]]:
+        """Return what failed at some rows, by place."""
+        return {place: among(column.errors, rows) for place, column in zip(self.places, self.columns, strict=True)
+                if column.errors}
+
+    @property
+    def bytes(self) -> int:
+        """About how much memory this takes, with its columns."""
+        own = self.values.nbytes + 2 * self.stale.nbytes
+        return own + sum(column.values.nbytes + column.stale.nbytes for column in self.columns)
+
+
+@dataclass(slots=True)
+class _Questions:
+    """What pods of one shape ask the plugins of a point; None of one that cannot say it, or that failed."""
+
+    each: list[Question | None]
+    passing: list[int]
+    """The places of those that do not last."""
+    key: Hashable
+    """Of their group."""
+
+
+class _Latest(OrderedDict[Hashable, _Kept]):
+    """What was used last, of which no more is kept than fits."""
+
+    def find(self, key: Hashable) -> _Kept | None:
+        found = self.get(key)
+        if found is not None:
+            self.move_to_end(key)
+        return found
+
+    def keep(self, key: Hashable, value: _Kept, most: int) -> None:
+        while len(self) >= most:
+            self.popitem(last=False)
+        self[key] = value
+
+
+class _OfProfile:
+    """What stands for one profile: groups, and what pods of a shape ask. What was not used for longest goes."""
+
+    def __init__(self) -> None:
+        self.groups = _Latest[Group]()
+        self.questions = _Latest[_Questions]()
+        """By point, the plugins that are skipped, and shape."""
+
+
+class _Store:
+    """What stands for one cluster.
+
+    A column is there as long as a group has it; those whose pods ask the same of a plugin share it.
+    """
+
+    def __init__(self) -> None:
+        self._profiles: WeakKeyDictionary[Any, _OfProfile] = WeakKeyDictionary()
+        self._columns: WeakKeyDictionary[Any, WeakValueDictionary[Hashable, _Column]] = WeakKeyDictionary()
+        self._keys: WeakKeyDictionary[Any, dict[Hashable, int]] = WeakKeyDictionary()
+        self._numbers = count()
+
+    def of(self, profile: object) -> _OfProfile:
+        """Return what stands for a profile."""
+        found = self._profiles.get(profile)
+        if found is None:
+            found = self._profiles[profile] = _OfProfile()
+        return found
+
+    def key_of(self, ask: Any, point: Point, key: Hashable) -> int:
+        """Return what stands for a key: plugins' own keys are compared here and nowhere else. Comparing may raise."""
+        known = self._keys.setdefault(ask, {})
+        number = known.get((point, key))
+        if number is None:
+            if len(known) >= _MOST_KEYS:
+                known.clear()  # no number comes again
+            number = known[point, key] = next(self._numbers)
+        return number
+
+    def column(self, ask: Any, point: Point, key: Hashable, size: int) -> _Column:
+        """Return a plugin's column for a question, an empty one where there is none."""
+        columns = self._columns.setdefault(ask, WeakValueDictionary())
+        column = columns.get((point, key))
+        if column is None:
+            column = columns[point, key] = _Column(size, np.bool_ if point is Point.FILTER else np.int8)
+        return column
+
+
+class Standing:
+    """The standing answers about one pod of one decision; see the module."""
+
+    def __init__(self, profile: Profile, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> None:
+        """`snapshot` is no overlay."""
+        self._profile = profile
+        self._state = state
+        self._pod = pod
+        self._snapshot = snapshot
+        self._cluster = cluster = snapshot.cluster
+        store = cluster.kept.get(_KEPT)
+        if not isinstance(store, _Store):
+            store = cluster.kept[_KEPT] = _Store()
+        self._store = store
+        self._everything = all_rows(snapshot.size)
+        self._shape = pod.shape()
+
+    def is_about(self, pod: PodInfo, snapshot: Snapshot) -> bool:
+        """Whether that is the pod, and the moment."""
+        return pod is self._pod and snapshot is self._snapshot
+
+    def answers(self, point: Point, skipped: frozenset[str], rows: Rows) -> Group:
+        """Return what the plugins that are not skipped answer, if they say what that hangs on.
+
+        Filters answer about all nodes, scorers about `rows`: what the group holds of other rows means nothing then. The
+        others have to be asked anew: see the group.
+        """
+        actives, kept = self._profile.without(point, skipped), self._store.of(self._profile)
+        questions = self._questions(kept, point, skipped, actives)
+        held: list[_Column] = []
+        """What a group that did not come about has asked already."""
+        while True:
+            try:
+                group = kept.groups.find(questions.key)
+                known = group is not None
+                if group is None:
+                    group = self._grouped(point, actives, questions.each, held)
+                if point is Point.FILTER:
+                    self._follow(group, questions.each)
+                else:
+                    self._refresh(group, questions.each, rows)
+                if not known:
+                    kept.groups.keep(questions.key, group, max(_FEWEST, _MOST_BYTES // max(1, group.bytes)))
+            except _Failed as failed:
+                each = [None if place == failed.place else every for place, every in enumerate(questions.each)]
+                questions = _Questions(each, [], _key_of(point, skipped, each))
+            else:
+                return group
+
+    def _questions(
+        self, kept: _OfProfile, point: Point, skipped: frozenset[str], actives: Sequence[Active],
+    ) -> _Questions:
+        """Return what the pod asks of these plugins; only what does not last is found out anew for pods of a shape."""
+        of_shape = point, skipped, self._shape
+        known = kept.questions.find(of_shape) if self._shape is not None else None
+        if known is None:
+            among = self._profile.repeating[point]
+            each = [self._question(point, active) if active.plugin.name in among else None for active in actives]
+            passing = [place for place, (active, question) in enumerate(zip(actives, each, strict=True))
+                       if active.plugin.name in among and (question is None or not question.lasts)]
+            known = _Questions(each, passing, _key_of(point, skipped, each))
+            if self._shape is not None:
+                kept.questions.keep(of_shape, known, _MOST_QUESTIONS)
+            return known
+        if known.passing:
+            for place in known.passing:
+                known.each[place] = self._question(point, actives[place])
+            known.key = _key_of(point, skipped, known.each)
+        return known
+
+    def _question(self, point: Point, active: Active) -> Question | None:
+        """Return what a plugin's answers hang on; None where it cannot say so: it is asked the slow way then."""
+        try:
+            question = _question_of(active.ask.question(point, self._pod, self._snapshot))
+            if question is not None:
+                question = question._replace(key=self._store.key_of(active.ask, point, question.key))
+                self._cluster.logs(question.paths)
+        except BaseException as error:  # the border between framework and plugin
+            must_be_survived(error)
+            self._tell(active, point, "its question", error)
+            return None
+        return question
+
+    def _tell(self, active: Active, point: Point, what: str, error: BaseException) -> None:
+        """Tell once of what a plugin says wrongly and what costs no more than time: it is asked the slow way."""
+        told, about = _TOLD.setdefault(self._profile, set()), (active.name, point, what)
+        if about not in told:
+            told.add(about)
+            logging.getLogger(f"koordpolicy.scheduler.{active.name}").warning(
+                "the plugin `%s` at `%s`: %s is of no use: %s", active.name, point.value, what, describe(error),
+            )
+
+    def _grouped(
+        self, point: Point, actives: Sequence[Active], questions: Sequence[Question | None], held: list[_Column],
+    ) -> Group:
+        asked = [(place, question) for place, question in enumerate(questions) if question is not None]
+        size = self._snapshot.size
+        values = np.full(size, -1, np.int16) if point is Point.FILTER else np.zeros(size, np.int64)
+        group = Group(values, [actives[place] for place, _ in asked], [place for place, _ in asked],
+                      [(place, active) for place, active in enumerate(actives) if questions[place] is None])
+        parts: dict[tuple[Log, ...], _Part] = {}
+        for number, ((_, question), active) in enumerate(zip(asked, group.actives, strict=True)):
+            group.columns.append(self._store.column(active.ask, point, question.key, size))
+            held.append(group.columns[-1])
+            logs = self._cluster.logs(question.paths)
+            part = parts.setdefault(logs, _Part(question.paths, logs, []))
+            part.numbers.append(number)
+        group.parts = list(parts.values())
+        return group
+
+    def _now(
+        self, point: Point, group: Group, questions: Sequence[Question | None],
+    ) -> tuple[list[Question], list[int | None], list[int]]:
+        """Return the questions of a group's columns, the epochs of these, and the stamps of its parts, as of now."""
+        asks = [question for question in questions if question is not None]
+        epochs = [None if each.epoch is None else self._epoch(point, group, number, each.epoch)
+                  for number, each in enumerate(asks)]
+        stamps = [part.logs[0].last if len(part.logs) == 1 else self._cluster.stamp(part.paths) for part in group.parts]
+        return asks, epochs, stamps
+
+    def _refresh(self, group: Group, questions: Sequence[Question | None], rows: Rows) -> None:
+        """Score those of the rows that are stale; mark what else changed as stale."""
+        asks, epochs, stamps = self._now(Point.SCORE, group, questions)
+        columns = group.columns
+        changes = [NO_ROWS if part.stamp == stamp else self._changed_since(part, part.stamp)
+                   for part, stamp in zip(group.parts, stamps, strict=True)]
+        # Of the rows that were asked for the last time too, only those that changed since are stale: no mark is read.
+        valid = epochs == group.epochs and all(changed is not None for changed in changes)
+        follows = valid and group.covers(rows)
+        if not valid:
+            group.stale[:] = True
+        behind: dict[int, Rows] = {}
+        wanted: list[Rows | None] = [None] * len(columns)
+        """By column: the rows to score; None where its marks say so."""
+        stamp_of = [0] * len(columns)
+        for part, stamp, changed in zip(group.parts, stamps, changes, strict=True):
+            asked, others = NO_ROWS, changed
+            if follows and changed is not None and len(changed):
+                asked, others = group.divided(changed)
+                if len(asked):
+                    behind[id(changed)] = asked
+            if others is not None and len(others):
+                group.stale[others] = True
+            for number in part.numbers:
+                column, stamp_of[number] = columns[number], stamp
+                if column.epoch != epochs[number]:
+                    column.stale[:] = True
+                elif column.stamp == part.stamp and others is not None:
+                    if len(others):
+                        column.stale[others] = True
+                    # A column that went through other epochs, for other groups, may be stale where nothing changed.
+                    if follows and epochs[number] is None:
+                        wanted[number] = asked
+                    elif len(asked):
+                        column.stale[asked] = True
+                elif column.stamp != stamp:
+                    missed = self._changed_since(part, column.stamp)
+                    column.stale[slice(None) if missed is None else missed] = True
+        stale = _union(behind) if follows else group.stale_among(rows)
+        for number, (column, question) in enumerate(zip(columns, asks, strict=True)):
+            of_column = wanted[number]
+            if of_column is None:
+                marked = column.stale[stale]
+                of_column = stale if marked.all() else stale[marked]
+            if len(of_column):
+                values, errors = self._asked(Point.SCORE, group, number, question, of_column)
+                column.write(of_column, values, errors, stamp_of[number])
+                if wanted[number] is None:
+                    column.stale[of_column] = False
+            column.epoch, column.stamp = epochs[number], stamp_of[number]
+        if len(stale):
+            group.write(stale, _total(group, stale))
+        # Last: where a plugin failed on the way, the group is not up to date.
+        if not follows:
+            group.stale[stale] = False
+            group.cover(rows)
+        for part, stamp in zip(group.parts, stamps, strict=True):
+            part.stamp = stamp
+        group.epochs = epochs
+
+    def _changed_since(self, part: _Part, since: int) -> Rows | None:
+        """Return the rows that changed since then; None where that is not known."""
+        return self._cluster.changed(part.paths, since) if since >= 0 else None
+
+    def _follow(self, group: Group, questions: Sequence[Question | None]) -> None:
+        """Ask filters about the rows that changed, and bring up to date who refuses these first."""
+        point, columns = Point.FILTER, group.columns
+        asks, epochs, stamps = self._now(point, group, questions)
+        of_columns = [column.epoch for column in columns]
+        behind: dict[int, Rows] = {}
+        renewed, same = epochs != group.epochs, epochs == of_columns
+        for part, stamp in zip(group.parts, stamps, strict=True):
+            since, altered = part.stamp, False
+            # A column may have gone on to another epoch, and not back, for another group.
+            if stamp == since and (same or all(epochs[number] == of_columns[number] for number in part.numbers)):
+                continue
+            renewed = renewed or since < 0
+            before, rows = since, self._changed(part, since)
+            for number in part.numbers:
+                column, epoch = columns[number], epochs[number]
+                if column.stamp != stamp or column.epoch != epoch:
+                    if column.stamp != before:
+                        before, rows = column.stamp, self._changed(part, column.stamp)
+                    asked = self._everything if rows is None or column.epoch != epoch else rows
+                    values, errors = self._asked(point, group, number, asks[number], asked)
+                    column.write(asked, values, errors, stamp)
+                    column.epoch = epoch
+                altered = altered or column.altered > since
+            if altered:
+                if before != since:
+                    rows = self._changed(part, since)
+                if rows is None:
+                    renewed = True
+                else:
+                    behind[id(rows)] = rows
+        combined = self._everything if renewed else _union(behind)
+        if len(combined):
+            group.write(combined, _refused_first(group, combined))
+        # Last: where a plugin failed on the way, nothing is up to date.
+        for part, stamp in zip(group.parts, stamps, strict=True):
+            part.stamp = stamp
+        group.epochs = epochs
+
+    def _epoch(
+        self, point: Point, group: Group, number: int, epoch: Callable[[Snapshot], Hashable],
+    ) -> int:
+        try:
+            return group.columns[number].epoch_of(epoch(self._snapshot))
+        except BaseException as error:  # the border between framework and plugin
+            must_be_survived(error)
+            self._tell(group.actives[number], point, "the epoch of its question", error)
+            raise _Failed(group.places[number]) from error
+
+    def _changed(self, part: _Part, since: int) -> Rows | None:
+        """Return the rows that changed since then; None where that is not known, or so many did that all are asked."""
+        rows = self._cluster.changed(part.paths, since) if since >= 0 else None
+        return None if rows is None or len(rows) * _MANY > self._snapshot.size else rows
+
+    def _asked(
+        self, point: Point, group: Group, number: int, question: Question, rows: Rows,
+    ) -> tuple[NDArray[Any], Errors]:
+        """Return a plugin's answers about some rows."""
+        if not len(rows):
+            return group.columns[number].values[rows], {}
+        active = group.actives[number]
+        if question.answer is not None:
+            values = self._said(point, active, question.answer, rows)
+            if values is not None:
+                return values, _NO_ERRORS
+        answered = _filtered if point is Point.FILTER else _scored
+        try:
+            return answered(active.ask, self._state, self._pod, self._snapshot, rows)
+        except BaseException as error:
+            must_be_survived(error)
+            raise _Failed(group.places[number]) from error
+
+
+    def _said(
+        self, point: Point, active: Active, answer: Callable[[Snapshot, Rows], NDArray[Any] | None], rows: Rows,
+    ) -> NDArray[Any] | None:
+        """Return what a question says of the rows itself; None where the plugin has to say it."""
+        try:
+            values = answer(self._snapshot, rows)
+            return None if values is None else _sound(values, point, len(rows))
+        except BaseException as error:  # the border between framework and plugin
+            must_be_survived(error)
+            self._tell(active, point, "the answer of its question", error)
+            return None
+
+
+def _union(found: Mapping[int, Rows]) -> Rows:
+    """Return the rows that are in one of some arrays of ascending rows."""
+    if len(found) < 2:
+        return next(iter(found.values()), NO_ROWS)
+    return np.unique(np.concatenate(list(found.values())))
+
+
+def _question_of(said: object) -> Question | None:
+    if said is None or isinstance(said, Question):
+        return said
+    raise TypeError(f"it must be a `Question` or None, not {type(said).__name__}")
+
+
+def _key_of(point: Point, skipped: frozenset[str], questions: Sequence[Question | None]) -> Hashable:
+    return point, skipped, tuple([_NOT_KEPT if each is None else each.key for each in questions])
+
+
+def _filtered(
+    ask: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
+) -> tuple[NDArray[np.bool_], Errors]:
+    """Return which of the rows pass, and what failed."""
+    answer: Answer = ask.filter(state, pod, snapshot, rows)
+    return _of_rows(answer.passed, np.bool_, rows, snapshot), answer.errors
+
+
+def _scored(
+    ask: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
+) -> tuple[NDArray[np.int64], Errors]:
+    """Return the scores of the rows, and what failed."""
+    scores: Scores = ask.score(state, pod, snapshot, rows)
+    chosen = _of_rows(scores.values, np.int64, rows, snapshot)
+    if not are_scores(chosen):
+        raise _Unkept
+    return chosen, scores.errors
+
+
+def _sound(values: NDArray[Any], point: Point, size: int) -> NDArray[Any] | None:
+    """Return what a question says of so many rows; None for scores out of range, which the plugin has to explain."""
+    wanted = np.bool_ if point is Point.FILTER else np.int64
+    if values.dtype != wanted or values.shape != (size,):
+        raise TypeError(f"it must be {size} values of {wanted.__name__}, not {values.dtype} of shape {values.shape}")
+    return values if point is Point.FILTER or not len(values) or are_scores(values) else None
+
+
+def _of_rows(values: NDArray[Any], wanted: type[np.generic], rows: Rows, snapshot: Snapshot) -> NDArray[Any]:
+    """Return what a plugin answered about these rows, of which it may have answered more."""
+    if values.dtype != wanted or values.ndim != 1:
+        raise _Unkept
+    if len(values) == len(rows):
+        return values
+    if len(values) != snapshot.size:
+        raise _Unkept
+    return values[rows]
+
+
+def _refused_first(group: Group, rows: Rows) -> NDArray[np.int16]:
+    first = np.full(len(rows), -1, np.int16)
+    for place, column in zip(reversed(group.places), reversed(group.columns), strict=True):
+        first[~column.values[rows]] = place
+    return first
+
+
+def _total(group: Group, rows: Rows) -> NDArray[np.int64]:
+    total = np.zeros(len(rows), np.int64)
+    for active, column in zip(group.actives, group.columns, strict=True):
+        scores = column.values[rows]
+        total += scores if active.weight == 1 else scores * np.int64(active.weight)
+    return total
+
+
+def asked_again(active: Active, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Rows) -> Answer:
+    """Return a filter's answer in which `refused` are the nodes that it refused; it is asked why when that is read."""
+    known: list[Answer] = []
+
+    def real() -> Answer:
+        if not known:
+            # What the pod's own decision left in the state may be about another moment.
+            answer = active.ask.filter(CycleState(state), pod, snapshot, refused)
+            known.append(answer.spread(refused, snapshot.size))
+        return known[0]
+
+    def explain(row: int) -> Refusal:
+        answer = real()
+        if answer.passed[row]:
+            if snapshot.version == snapshot.cluster.version:
+                return Refusal("", "refused by an answer that stands, and not by the plugin now: its `question` does "
+                               "not say all that its answers hang on, or says another answer")
+            return Refusal("", "refused at the time of the decision; the cluster has changed since")
+        return answer.explain(row)
+
+    def grouped(rows: Rows, group: Callable[[Refusal], Any]) -> dict[Any, Rows]:
+        found: dict[Any, list[int]] = {}
+        for row in rows.tolist():
+            found.setdefault(group(explain(row)), []).append(row)
+        return {name: np.array(each, np.intp) for name, each in found.items()}
+
+    def still(rows: Rows) -> bool:
+        return not real().passed[rows].any()
+
+    def reasons(rows: Rows) -> Mapping[str, Rows]:
+        answer = real()
+        if answer.reasons is not None and still(rows):
+            return answer.reasons(rows)
+        return grouped(rows, lambda refusal: refusal.message or refusal.rule)
+
+    def codes(rows: Rows) -> Mapping[Code, Rows]:
+        answer = real()
+        if answer.codes is not None and still(rows):
+            return answer.codes(rows)
+        return grouped(rows, lambda refusal: refusal.code)
+
+    def rules(rows: Rows) -> frozenset[str]:
+        answer = real()
+        if answer.rules is not None and still(rows):
+            return answer.rules(rows)
+        return frozenset(grouped(rows, lambda refusal: refusal.rule))
+
+    def brief(rows: Rows) -> Mapping[str, Rows]:
+        answer = real()
+        return answer.brief(rows) if answer.brief is not None and still(rows) else reasons(rows)
+
+    passed: _Booleans = np.ones(snapshot.size, np.bool_)
+    passed[refused] = False
+    return Answer(passed, explain, {}, reasons, codes, rules, brief)
+
+
+def among(errors: Errors, rows: Rows) -> dict[str, Mapping[int, EvaluationError]]:
+    """Return those of the errors that are of these rows."""
+    if not errors:
+        return {}
+    wanted = set(rows.tolist())
+    found = {rule: {row: error for row, error in failed.items() if row in wanted} for rule, failed in errors.items()}
+    return {rule: failed for rule, failed in found.items() if failed}
+
+
+def step_of(active: Active, answer: Answer, errors: Errors, asked: Rows, refused: Rows) -> Filtered:
+    """Return what one filter said, with its errors."""
+    plugin = active.plugin
+    return Filtered(plugin.name, plugin.origin, replace(answer, errors=errors), asked, refused, plugin.enforcement)

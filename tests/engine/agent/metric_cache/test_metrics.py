@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pytest
+
+from koordpolicy.engine.agent.metric_cache.metrics import RecordedReadings, load, percentile
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.source import PolicyError
+
+YAML = """\
+interval: 2s
+start: 2026-01-01T00:00:00Z
+objects:
+- {kind: Node, metadata: {name: n}, status: {allocatable: {cpu: "4"}}}
+- kind: Pod
+  metadata: {name: p, namespace: d}
+  spec: {nodeName: n, containers: [{name: c}]}
+- {kind: NodeSLO, metadata: {name: n}, spec: {}}
+files: {n: {besteffort/cpuset.cpus: 0-3}}
+samples:
+- {time: 0s, node: n, usage: {cpu: 1}, pods: {d/p: {cpu: 500m}}, applications: {a: {cpu: 100m}}}
+- {time: 2s, node: n, usage: {cpu: 3}, containers: {d/p/c: {cpu: 400m}}}
+- {time: "2026-01-01T00:00:04Z", node: n, usage: {cpu: 2}}
+"""
+
+
+@pytest.fixture
+def recording(tmp_path):
+    path = tmp_path / "metrics.yaml"
+    path.write_text(YAML)
+    return load(path)
+
+
+def at(recording, second: float) -> RecordedReadings:
+    return RecordedReadings(recording, "n", recording.start + int(second * 1e9), recording.files["n"])
+
+
+def test_a_window_holds_what_was_measured_up_to_now_and_nothing_later(recording):
+    readings = at(recording, 3)
+    assert [readings.node_usage("cpu", statistic, 10**10) for statistic in ("avg", "last", "count", "p90")] == [
+        2000, 3000, 2, 1000,
+    ]
+
+
+def test_without_a_window_two_collection_intervals_are_looked_at(recording):
+    assert at(recording, 4).pod_usage("d/p", "cpu") == 500
+    with pytest.raises(EvaluationError, match="no sample of cpu of pod `d/p` in the window") as caught:
+        at(recording, 4.5).pod_usage("d/p", "cpu")
+    assert caught.value.reason == "NoMetric"
+
+
+def test_objects_files_and_the_age_of_the_last_sample_are_at_hand(recording):
+    readings = at(recording, 3)
+    assert (readings.files, [pod.key for pod in readings.pods], readings.object("NodeSLO")["kind"], readings.age()) == (
+        {"besteffort/cpuset.cpus": "0-3"}, ["d/p"], "NodeSLO", 10**9,
+    )
+    assert readings.application_usage("a", "cpu", window=10**10) == 100
+    assert readings.measured("container", "d/p/c", "avg", 10**10) == {"cpu": 400}
+
+
+def test_every_fault_of_a_recording_is_told_with_its_place(tmp_path):
+    path = tmp_path / "m.yaml"
+    path.write_text(
+        "objects:\n- {kind: Node, metadata: {name: n}}\n- {kind: Pod, metadata: {name: p}, spec: {containers: []}}\n"
+        "samples:\n- {time: 0s, node: x, usage: {cpu: 1}}\n- {time: 1s, node: n, usage: {cpu: 12Zi}}\n"
+        "- {time: 2s, node: n, use: {}}\nwhat: 1\n"
+    )
+    with pytest.raises(PolicyError) as caught:
+        load(path)
+    assert [(problem.span.place[1], problem.message) for problem in caught.value.problems] == [
+        (3, "`objects[1]`: `spec.containers` is missing or empty: a pod has at least one container"),
+        (5, "`samples[0]`: there is no node `x` among the objects"),
+        (6, "`samples[1]`: `n.cpu`: `12Zi` is not a quantity: write a number and a suffix, like `500m` or `1.5Gi`"),
+        (7, "`samples[2]`: unknown key `use`, known are `time`, `node`, `usage`, `pods`, `containers`, `applications`"),
+        (8, "`what`: unknown key, known are `interval`, `start`, `objects`, `files`, `samples`"),
+    ]
+
+
+def test_a_truncated_line_of_json_is_told_with_its_line(tmp_path):
+    path = tmp_path / "m.jsonl"
+    path.write_text('{"kind": "Node", "metadata": {"name": "n"}}\n{"time": "0s", "node"')
+    with pytest.raises(PolicyError, match=r"m.jsonl:2:1: error: line 2 is not JSON"):
+        load(path)
+
+
+@pytest.mark.parametrize(("values", "fraction"), [([], 0.5), ([1], 0), ([1], 1.5), ([1], 0.12345)])
+def test_a_percentile_of_nothing_or_out_of_range_is_refused(values, fraction):
+    with pytest.raises(ValueError, match=r"no values|no percentile"):
+        percentile(values, fraction)
+
+
+def test_a_percentile_is_an_index_into_the_sorted_values():
+    assert [percentile(range(0, 900, 100), fraction) for fraction in (0.5, 0.9, 0.001, 1)] == [300, 700, 0, 800]
+
+
+def test_a_recording_without_samples_is_refused(tmp_path):
+    path = tmp_path / "m.yaml"
+    path.write_text("objects:\n- {kind: Node, metadata: {name: n}}\n")
+    with pytest.raises(PolicyError, match="this recording has no samples"):
+        load(path)

@@ -1,0 +1,151 @@
+"""A field that a configuration may have is read, or reported at its place: none is accepted and ignored in silence."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koordpolicy.builtin_plugins.descheduler import low_node_load
+from koordpolicy.builtin_plugins.descheduler.evictability import DefaultEvictor, EvictorFilter
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.descheduler import config
+from koordpolicy.engine.descheduler import ignored_fields as unbuilt
+from koordpolicy.engine.descheduler.arguments import complete, read_low_node_load
+from koordpolicy.engine.documents.validation import schema
+from koordpolicy.engine.scheduler.profiles import configuration
+from koordpolicy.engine.source import Source
+
+HEAD = "apiVersion: descheduler/v1alpha2\nkind: DeschedulerConfiguration\n"
+ARGS = HEAD + "profiles:\n- name: a\n  pluginConfig:\n  - name: MigrationController\n    args:\n"
+
+
+def told(text: str) -> list[str]:
+    return [f"{each.span}: {each.message}" for each in config.read(Source("d.yaml", text)).warnings]
+
+
+def test_every_field_of_a_descheduler_configuration_is_built_or_reported() -> None:
+    assert set(schema(config.KIND)["properties"]) == unbuilt.BUILT | unbuilt.IGNORED.keys()
+    assert not unbuilt.BUILT & unbuilt.IGNORED.keys()
+
+
+def test_every_field_of_a_scheduler_configuration_is_built_or_reported() -> None:
+    declared = schema(configuration.KIND)["properties"]
+    assert set(declared) == configuration.BUILT | configuration.IGNORED.keys()
+    assert set(
+        declared["profiles"]["items"]["properties"],
+    ) - configuration.IGNORED.keys() == configuration.BUILT_OF_PROFILE
+
+
+class Recording(dict[str, Any]):
+    """Arguments that note what is read of them, by path."""
+
+    def __init__(self, given: Mapping[str, Any], prefix: str = "", read: set[str] | None = None) -> None:
+        self.read: set[str] = set() if read is None else read
+        super().__init__({key: Recording(value, f"{prefix}{key}.", self.read) if isinstance(value, Mapping) else value
+                          for key, value in given.items()})
+        self._prefix = prefix
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.read.add(self._prefix + key)
+        return super().get(key, default)
+
+
+def built(plugin: str) -> set[str]:
+    nested = {f"{path}.{name}" for path, names in unbuilt.BUILT_OBJECTS[plugin].items() for name in names}
+    return nested | unbuilt.BUILT_ARGS[plugin]
+
+
+def test_the_arguments_that_count_as_built_are_those_that_are_read() -> None:
+    args = Recording({"priorityThreshold": {"value": None}})
+    owned = {
+        "metadata": {"name": "p", "ownerReferences": [{"kind": "ReplicaSet", "name": "r", "uid": "u"}]},
+        "spec": {"containers": [{"name": "c"}]},
+    }
+    bare = {"metadata": {"name": "q"}, "spec": {"containers": [{"name": "c"}]}}
+    for pod in (owned, bare):
+        EvictorFilter(args).eviction_filter(PodInfo.of(pod), Cluster().snapshot())
+    # MigrationController turns `nodeFit` off for its filter, and reads `namespaces` itself.
+    read = (args.read - {"nodeFit"}) | {"namespaces", "namespaces.include", "namespaces.exclude"}
+    assert read == built("MigrationController")
+
+
+def test_the_arguments_of_default_evictor_that_count_as_built_are_those_that_are_read() -> None:
+    owner = {"kind": "ReplicaSet", "name": "r", "uid": "u"}
+    pod = {
+        "metadata": {"name": "p", "namespace": "n", "ownerReferences": [owner]},
+        "spec": {
+            "containers": [{"name": "c"}], "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
+        },
+    }
+    cluster, read = Cluster(), set()
+    cluster.upsert({"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "1"}}})
+    for given in ({}, {"nodeFit": True}, {"podProtections": {"extraEnabled": ["PodsWithPVC"], "config": {
+                      "PodsWithPVC": {"protectedStorageClasses": []}}}},
+                  {"priorityThreshold": {"value": None}}, {"minPodAge": "1s"}):
+        evictor = DefaultEvictor(args := Recording(given))
+        for method in (evictor.eviction_filter, evictor.pre_eviction_filter):
+            method(PodInfo.of(pod), cluster.snapshot())
+        read |= args.read
+    assert read == built("DefaultEvictor")
+
+
+@pytest.mark.parametrize("name", list(unbuilt.IGNORED_ARGS["MigrationController"]))
+def test_an_argument_that_is_not_built_is_reported_where_it_stands(name: str) -> None:
+    why = unbuilt.IGNORED_ARGS["MigrationController"][name]
+    assert told(f"{ARGS}      evictLocalStoragePods: true\n      {name}: 5\n") == [
+        f"d.yaml:9:7: profiles[0].pluginConfig[0].args.{name} has no effect: {why}"]
+
+
+@pytest.mark.parametrize(("plugin", "path"), [
+    (plugin, path) for plugin, paths in unbuilt.BUILT_OBJECTS.items() for path in paths])
+def test_a_misspelt_field_of_a_nested_argument_is_reported_where_it_stands(plugin: str, path: str) -> None:
+    value = "{misspelt: 5}"
+    for step in reversed(path.split(".")):
+        value = f"{{{step}: {value}}}"
+    text = ARGS.replace("MigrationController", plugin).removesuffix("\n") + f" {value}\n"
+    column = text.splitlines()[-1].index("misspelt") + 1
+    field = f"profiles[0].pluginConfig[0].args.{path}.misspelt"
+    assert told(text) == [f"d.yaml:7:{column}: {field} has no effect: there is no such field"]
+
+
+def test_every_field_of_the_arguments_of_low_node_load_decides_something() -> None:
+    declared = set(schema("LowNodeLoadArgs")["properties"]) - {"apiVersion", "kind"}
+    text = Path(low_node_load.__file__).read_text()
+    internal = complete("LowNodeLoad", {})
+    changed = {
+        "paused": True, "dryRun": True, "numberOfNodes": 7, "nodeMetricExpirationSeconds": 7, "nodeFit": False,
+        "evictableNamespaces": {"include": ["a"]},
+        "podSelectors": [{"name": "a", "selector": {"matchLabels": {"a": "b"}}}],
+        "detectorCacheTimeout": "7s", "nodePools": [{"name": "a"}], "nodeSelector": {"matchLabels": {"a": "b"}},
+        "useDeviationThresholds": True, "lowThresholds": {"cpu": 7}, "highThresholds": {"cpu": 7},
+        "prodLowThresholds": {"cpu": 7}, "prodHighThresholds": {"cpu": 7}, "resourceWeights": {"cpu": 7},
+        "anomalyCondition": {"consecutiveAbnormalities": 7, "consecutiveNormalities": 7, "timeout": "7s"},
+    }
+    assert changed.keys() == declared
+    before = dataclasses.asdict(read_low_node_load(internal))
+    for name, value in changed.items():
+        after = dataclasses.asdict(read_low_node_load(complete("LowNodeLoad", {name: value})))
+        assert [each for each in before if before[each] != after[each] and re.search(rf"args\.{each}\b", text)], name
+
+
+def test_a_misspelt_argument_is_reported_where_it_stands() -> None:
+    assert told(f"{ARGS}      evictLocalStoragePod: true\n") == [
+        "d.yaml:8:7: profiles[0].pluginConfig[0].args.evictLocalStoragePod has no effect: there is no such field"]
+
+
+@pytest.mark.parametrize(("text", "wanted"), [
+    ("metricsBindAddress: ':8080'", ["d.yaml:3:1: metricsBindAddress has no effect: the descheduler serves nothing"]),
+    (
+        "leaderElection: {leaderElect: true}",
+        ["d.yaml:3:1: leaderElection has no effect: no lease is held: one process decides"],
+    ),
+    ("leaderElection: {leaderElect: false}", []), ("enableProfiling: false", []), ("maxNoOfPodsToEvictTotal: 5", []),
+])
+def test_a_field_without_effect_is_reported_unless_it_turns_something_off(text: str, wanted: list[str]) -> None:
+    assert told(f"{HEAD}{text}\n") == wanted

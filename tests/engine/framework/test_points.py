@@ -1,0 +1,121 @@
+"""The table of points and slots."""
+
+from __future__ import annotations
+
+import pytest
+
+from koordpolicy.engine.cel.check.environment import Scope
+from koordpolicy.engine.cel.check.types import BOOL, DOUBLE, DYN, INT, STRING, list_of, map_of
+from koordpolicy.engine.cel.scalar.program import compile  # noqa: A004
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.pod_variables import pod_values
+from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.framework import points
+from koordpolicy.engine.framework.points import POINTS, SLOTS, Point, Slot, environment, seen, typed
+from koordpolicy.engine.source import PolicyError
+
+
+def test_every_point_and_every_slot_is_in_its_table() -> None:
+    assert set(POINTS) == set(Point)
+    assert set(SLOTS) == set(Slot)
+    assert {slot for spec in POINTS.values() for slot in spec.slots} == {
+        slot for slot in Slot if "aggregates" not in slot.value
+    }
+    assert all(spec.doc for spec in POINTS.values())
+
+
+@pytest.mark.parametrize("slot", list(Slot))
+def test_every_variable_has_a_type_that_is_known_and_says_what_it_is(slot: Slot) -> None:
+    for subject in ("node", "pod", "container", "qosClass"):
+        found = environment(slot, subject=subject)
+        assert list(found.variables) == list(dict.fromkeys(each.name for each in seen(slot, subject=subject)))
+        for each in seen(slot, subject=subject):
+            assert each.doc.endswith(".")
+            assert each.type.name in found.types or each.type.name in (
+                "int", "string", "list", "google.protobuf.Timestamp",
+            )
+
+
+def test_what_the_cluster_gives_is_what_the_table_says() -> None:
+    objects = [
+        {"kind": "Node", "metadata": {"name": "a"}, "status": {"allocatable": {"cpu": "1", "nvidia.com/gpu": "2"}}},
+    ]
+    frame = Cluster(objects).snapshot().frame({})
+    info = frame.row_value("nodeInfo", 0)
+    assert isinstance(info, dict)
+    assert set(info) == set(points.NODE_INFO.fields)
+    devices = frame.row_value("devices", 0)
+    assert isinstance(devices, list)
+    assert set(devices[0]) == set(points.DEVICE.fields)
+    pod = PodInfo.of({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}})
+    values = pod_values(pod)
+    facts = values["podInfo"]
+    assert isinstance(facts, dict)
+    assert set(facts) == set(points.POD_INFO.fields)
+    given = {each.name for each in seen(Slot.FILTER) if each.scope is Scope.DECISION}
+    assert {*values, "now"} == given
+
+
+def test_params_have_the_types_of_their_values() -> None:
+    found = typed({
+        "i": 1, "f": 1.5, "b": True, "s": "x", "n": None, "l": [1, 2], "mixed": [1, "x"], "none": [],
+        "map": {"a": 1, "b": 2}, "object": {"a": 1, "b": "x"},
+    })
+    declared = {name: field.type for name, field in found.types[0].fields.items()}
+    assert {name: type_ for name, type_ in declared.items() if name != "object"} == {
+        "i": INT, "f": DOUBLE, "b": BOOL, "s": STRING, "n": DYN, "l": list_of(INT), "mixed": list_of(DYN),
+        "none": list_of(DYN),
+        "map": map_of(STRING, INT),
+    }
+    inner = {each.name: each for each in found.types}[declared["object"].name]
+    assert {name: field.type for name, field in inner.fields.items()} == {"a": INT, "b": STRING}
+
+
+def test_params_have_the_types_of_their_schema_where_there_is_one() -> None:
+    schema = {
+        "properties": {
+            "ratio": {"type": "number"}, "zone": {"type": "string"},
+            "names": {"type": "array", "items": {"type": "string"}},
+        },
+    }
+    found = typed({"ratio": 1}, schema)
+    assert {name: field.type for name, field in found.types[0].fields.items()} == {
+        "ratio": DOUBLE, "zone": STRING, "names": list_of(STRING),
+    }
+
+
+def test_texts_of_a_schema_are_read_as_what_their_format_says() -> None:
+    schema = {"properties": {
+        "since": {"type": "string", "format": "date-time"}, "grace": {"type": "string", "format": "duration"},
+        "port": {"x-kubernetes-int-or-string": True},
+        "weights": {"type": "object", "additionalProperties": {"type": "integer"}},
+        "zones": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+        "closed": {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": False},
+    }}
+    params = {"since": "2026-01-01T00:00:00Z", "grace": "90s", "port": 80, "zones": ["a", "b"], "closed": {"a": 1}}
+    scope = environment(Slot.FILTER, params=typed(params, schema))
+    assert {name: str(field.type) for name, field in scope.types["Params"].fields.items()} == {
+        "since": "google.protobuf.Timestamp", "grace": "google.protobuf.Duration", "port": "dyn",
+        "weights": "map(string, int)",
+        "zones": "list(string)", "closed": "Params.closed",
+    }
+    program = compile(
+        "params.since + params.grace == timestamp('2026-01-01T00:01:30Z') && params.zones == ['b', 'a']", scope,
+    )
+    assert (program.evaluate({"params": params}), program.metered({"params": params})[0]) == (True, True)
+    with pytest.raises(PolicyError, match=r"`Params.closed` cannot be indexed"):
+        compile("params.closed['b'] == 1", scope)
+
+
+@pytest.mark.parametrize(("slot", "expression"), [
+    (Slot.FILTER, "requests['nvidia.com/gpu'] <= allocatable['nvidia.com/gpu'] - requested['nvidia.com/gpu']"),
+    (Slot.FILTER, "usage.p90.cpu * 100 / allocatable.cpu < 65 && estimated.memory < allocatable.memory"),
+    (Slot.FILTER, "devices.exists(d, d.type == 'gpu' && d.free >= podInfo.gpuShare)"),
+    (Slot.FILTER, "now - timestamp(pod.metadata.creationTimestamp) > duration('5m') && metricAge < 60"),
+    (Slot.FILTER, "quantity(node.status.allocatable['cpu']).isGreaterThan(quantity('2'))"),
+    (Slot.SCORE, "math.greatest(0, 100 - nodeInfo.pods) == 1"),
+    (Slot.CRITERIA, "podUsage.cpu > requests.cpu && nodeInfo.measured"),
+    (Slot.THRESHOLD, "nonBestEffortUsage.cpu + bestEffortUsage.cpu > allocatable.cpu"),
+])
+def test_what_the_design_shows_compiles(slot: Slot, expression: str) -> None:
+    assert compile(expression, environment(slot)).type == BOOL

@@ -1,0 +1,144 @@
+"""Bodies are bounded before they are decoded, whatever is in them."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from koordpolicy.engine.scheduler.extender import bodies
+from koordpolicy.engine.scheduler.extender.bodies import (
+    ExcessiveError,
+    Malformed,
+    count_elements,
+    read_envelope,
+    read_object,
+    read_pod,
+)
+
+POD = '{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c"}]}}'
+MEBIBYTE = 1024 * 1024
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=20)
+
+
+def elements(value):
+    below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(elements, below))
+
+
+@given(values)
+def test_no_value_has_more_elements_than_are_counted(value):
+    assert elements(value) <= 2 * count_elements(json.dumps(value).encode())
+
+
+@given(st.dictionaries(st.text(), values, max_size=4))
+def test_an_object_is_read_as_json(value):
+    assert read_object(json.dumps(value).encode()) == value
+
+
+@given(st.binary(max_size=60) | st.text(alphabet='{}[],:"\\ue0a1.-+ntf ', max_size=40).map(str.encode))
+def test_whatever_is_sent_is_read_or_refused(body):
+    for read in (read_envelope, read_pod, read_object):
+        with suppress(Malformed):
+            read(body)
+
+
+@pytest.mark.parametrize(("body", "reason"), [
+    (
+        b'{"a":[' + b"{}," * (10 * MEBIBYTE // 3) + b"0]}",
+        "the body has up to 3495254 elements, at most 3145728 are read",
+    ),
+    (b'{"Pod":[' + b"0," * 300_000 + b"0]}", "the body has up to 300002 elements, at most 200000 are read"),
+    (b'{"NodeNames":[' + b'"",' * 200_000 + b'""]}', "`NodeNames` has up to 200002 elements, at most 100000 are read"),
+    (
+        f'{{"Pod":{POD},"Nodes":{{"items":['.encode() + b'{"metadata":{"name":"a"}},' * 20_000
+        + b'{"metadata":{"name":"a"}}]}}',
+        "`Nodes` has 20001 items, at most 20000 are read",
+    ),
+    (b'{"Pod":{"x":"' + b"x" * (8 * MEBIBYTE) + b'"}}', "the object has 8388616 bytes, at most 8388608 are read"),
+    (b'{"Pod":' + b'{"a":' * 200 + b"1" + b"}" * 201, "the body is nested too deeply"),
+    (b'{"Pod":' + b"[" * 101 + b"]" * 101 + b"}", "the body is nested too deeply"),
+    (b'{"Nodes":' + b"[" * 100_000, "the body is nested too deeply"),
+])
+def test_more_than_is_read_is_refused_by_the_bound_that_it_exceeds(body, reason):
+    with pytest.raises(Malformed) as caught:
+        read_envelope(body)
+    assert (str(caught.value), isinstance(caught.value, ExcessiveError)) == (reason, "nested" not in reason)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [b"{},", b"[],", b'{"a":0},', b'"",', b"0,", b"[[]],", b'{"metadata":{"name":"a"}},', b"[" * 99 + b"]" * 99 + b","],
+)
+@pytest.mark.parametrize(
+    "where", [b'{"Pod":[%b0]}', b'{"Nodes":{"items":[%b0]}}', b'{"NodeNames":[%b0]}', b'{"x":[%b0]}', b"[%b0]"],
+)
+def test_no_body_takes_much_more_memory_than_it_has_bytes(item, where):
+    body = where % (item * (4 * MEBIBYTE // len(item)))
+    tracemalloc.start()
+    try:
+        for read in (read_envelope, read_pod):
+            with suppress(Malformed):
+                read(body)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 160 * MEBIBYTE, item
+
+
+@pytest.mark.parametrize(
+    "within", [b"{%b}", b'{"pod":{},%b}', b'{"Pod":{%b}}', b'{"Nodes":{%b}}', b'{"Nodes":{"items":[{%b}]}}'],
+)
+def test_members_beyond_all_bounds_take_no_memory(within):
+    body = within % b",".join(b'"%d":0' % number for number in range(1_000_000))
+    tracemalloc.start()
+    try:
+        for read in (read_envelope, read_pod):
+            with pytest.raises(ExcessiveError, match=r"at most (200000|8388608) are read"):
+                read(body)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * len(body)
+
+
+def test_a_list_of_nodes_may_say_its_kind_and_then_have_as_many_elements_as_any():
+    kind = (
+        {"kind": "NodeList"}, {"apiVersion": "v1"},
+        {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}},
+    )
+    node = {"metadata": {"name": "a"}, "images": [""] * bodies.MOST_OBJECT_ELEMENTS}
+    sent = [
+        read_envelope(json.dumps({"Pod": json.loads(POD), "Nodes": {**each, "items": [node]}}).encode())
+        for each in kind
+    ]
+    assert [[each.name for each in envelope.nodes] for envelope in sent] == [["a"]] * 3
+
+
+def test_nesting_as_deep_as_allowed_is_read():
+    deep = [0]
+    for _ in range(bodies.DEEPEST - 2):
+        deep = [deep]
+    assert read_object(json.dumps({"a": deep}).encode()) == {"a": deep}
+
+
+def test_whole_nodes_stay_the_bytes_that_came():
+    text = '{"metadata": {"name": "a", "uid": "u", "resourceVersion":"5" }, "x": 1.50, "x": "\\u00e9"}'
+    envelope = read_envelope(f'{{"pod":{POD},"nodes":{{"ITEMS":[ {text} ]}}}}'.encode())
+    assert envelope.names is None
+    assert [(each.name, each.uid, each.version, bytes(each.raw)) for each in envelope.nodes] == [
+        ("a", "u", "5", text.encode()),
+    ]
+
+
+def test_a_pod_is_read_from_a_body_of_its_own_and_from_a_question():
+    for beside in ("{}", '{"Nodes":null}', '{"Pod":null,"NodeNames":[]}'):
+        assert read_pod(beside.encode()) == json.loads(beside)
+    assert read_pod(POD.encode()) == read_pod(f'{{"Pod":{POD},"NodeNames":["a"]}}'.encode()) == json.loads(POD)
