@@ -35,12 +35,12 @@ def _plugin(
 
 
 PLUGINS: Final[tuple[Plugin, ...]] = (
-    _plugin("LowNodeLoad", "low_node_load", "make", (Point.BALANCE,),
+    _plugin("LowNodeLoad", "low_node_load.plugin", "make", (Point.BALANCE,),
             "Moves pods from nodes whose measured load is high to nodes whose load is low.", check="check_args",
             reads=(Read("NodeMetric"),)),
-    _plugin("DefaultEvictor", "evictability", "make_default_evictor", (Point.EVICTION_FILTER,),
+    _plugin("DefaultEvictor", "default_evictor.plugin", "make_default_evictor", (Point.EVICTION_FILTER,),
             "Keeps pods that are system-critical, bare, of a daemon set, or use local storage, as Kubernetes' does.",
             check="check_default_evictor_args"),
-    _plugin("MigrationController", "evictability", "make_migration_controller", (Point.EVICTION_FILTER,),
+    _plugin("MigrationController", "default_evictor.plugin", "make_migration_controller", (Point.EVICTION_FILTER,),
             "Keeps pods that Koordinator would keep; its migration jobs are not available yet."),
 )

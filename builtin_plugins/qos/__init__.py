@@ -28,6 +28,6 @@ def _plugin(name: str, module: str, description: str, *, enabled: bool) -> Plugi
 
 
 PLUGINS: Final[tuple[Plugin, ...]] = (
-    _plugin("BECPUSuppress", "be_cpu_suppress",
+    _plugin("BECPUSuppress", "be_cpu_suppress.plugin",
             "Keeps a node's CPU usage near a threshold by bounding all best-effort pods together.", enabled=False),
 )

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from koordpolicy.builtin_plugins.descheduler.evictability import (
+from koordpolicy.builtin_plugins.descheduler.default_evictor.plugin import (
     DefaultEvictor,
     EvictorFilter,
     check_default_evictor,
     effective_protections,
 )
-from koordpolicy.builtin_plugins.descheduler.low_node_load import (
+from koordpolicy.builtin_plugins.descheduler.low_node_load.plugin import (
     LowNodeLoad,
     NodeLoad,
     Thresholds,

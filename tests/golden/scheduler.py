@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.builtin_plugins.scheduler.load_aware_args import check_args, convert
-from koordpolicy.builtin_plugins.scheduler.load_aware_estimates import estimate_node, estimate_pod
-from koordpolicy.builtin_plugins.scheduler.node_resources_fit_plus import pod_request
+from koordpolicy.builtin_plugins.scheduler.load_aware_scheduling.args import check_args, convert
+from koordpolicy.builtin_plugins.scheduler.load_aware_scheduling.estimates import estimate_node, estimate_pod
+from koordpolicy.builtin_plugins.scheduler.node_resources_fit_plus.plugin import pod_request
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount, resource_list
 from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from koordpolicy.builtin_plugins.scheduler.device_share import DeviceShare, PodDevices
-from koordpolicy.builtin_plugins.scheduler.device_share_allocation import score_device
-from koordpolicy.builtin_plugins.scheduler.device_share_args import check_args
-from koordpolicy.builtin_plugins.scheduler.device_share_devices import holding_in
-from koordpolicy.builtin_plugins.scheduler.resource_scoring import AllocationScorer
+from koordpolicy.builtin_plugins.scheduler.allocation.resource_scoring import AllocationScorer
+from koordpolicy.builtin_plugins.scheduler.device_share.allocation import score_device
+from koordpolicy.builtin_plugins.scheduler.device_share.args import check_args
+from koordpolicy.builtin_plugins.scheduler.device_share.devices import holding_in
+from koordpolicy.builtin_plugins.scheduler.device_share.plugin import DeviceShare, PodDevices
 from koordpolicy.engine.cluster.objects.pods import canonical_amount
 from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
 from koordpolicy.engine.framework.plugin import SKIP, CycleState

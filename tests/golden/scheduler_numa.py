@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from koordpolicy.builtin_plugins.scheduler.node_numa_resource import NodeNUMAResource, NumaRequest
-from koordpolicy.builtin_plugins.scheduler.node_numa_resource_allocation import NOT_ENOUGH_CPUS
-from koordpolicy.builtin_plugins.scheduler.node_numa_resource_cpus import (
+from koordpolicy.builtin_plugins.scheduler.node_numa_resource.allocation import NOT_ENOUGH_CPUS
+from koordpolicy.builtin_plugins.scheduler.node_numa_resource.cpus import (
     Choice,
     Cpu,
     CpuTopology,
@@ -20,6 +19,7 @@ from koordpolicy.builtin_plugins.scheduler.node_numa_resource_cpus import (
     parse_cpus,
     take_cpus,
 )
+from koordpolicy.builtin_plugins.scheduler.node_numa_resource.plugin import NodeNUMAResource, NumaRequest
 from koordpolicy.engine.framework.plugin import SKIP, CycleState
 from koordpolicy.engine.framework.points import Refusal
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from koordpolicy.builtin_plugins.scheduler.elastic_quota_sharing import Share, redistribute, scale_minimums
+from koordpolicy.builtin_plugins.scheduler.elastic_quota.fair_share import Share, redistribute, scale_minimums
 from koordpolicy.engine.cluster.objects.pods import resource_list
 from koordpolicy.engine.framework.plugin import SKIP, CycleState
 from tests.fake_framework import FakeFramework

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from koordpolicy.builtin_plugins.scheduler.reservation import normalize
-from koordpolicy.builtin_plugins.scheduler.reservation_matching import Counts, Wanted
-from koordpolicy.builtin_plugins.scheduler.reservation_state import ReservationState
-from koordpolicy.builtin_plugins.scheduler.reservation_status import synced
+from koordpolicy.builtin_plugins.scheduler.reservation.matching import Counts, Wanted
+from koordpolicy.builtin_plugins.scheduler.reservation.plugin import normalize
+from koordpolicy.builtin_plugins.scheduler.reservation.state import ReservationState
+from koordpolicy.builtin_plugins.scheduler.reservation.status import synced
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, resource_list
 from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
 from koordpolicy.engine.framework.plugin import SKIP, Changed, CycleState, OnlyNodes

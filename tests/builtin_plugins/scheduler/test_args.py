@@ -233,7 +233,7 @@ def test_an_argument_has_an_effect_or_is_reported(
     plugin, args = BY_NAME[name], EXAMPLES[name]
     if name == "ElasticQuota":  # its hooks are made by factories that others bring
         monkeypatch.setattr(
-            "koordpolicy.builtin_plugins.scheduler.elastic_quota.ElasticQuota._hook", lambda *_: lambda given: given,
+            "koordpolicy.builtin_plugins.scheduler.elastic_quota.plugin.ElasticQuota._hook", lambda *_: lambda given: given,
         )
     ignored = plugin.ignored_args(args) if plugin.ignored_args is not None else {}
     names = {re.sub(r"\[\d+\]", "", each) for each in ignored}

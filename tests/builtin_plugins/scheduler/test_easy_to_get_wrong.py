@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from koordpolicy.builtin_plugins.scheduler.device_share_devices import holding_in
-from koordpolicy.builtin_plugins.scheduler.node_numa_resource_args import check_args, convert
+from koordpolicy.builtin_plugins.scheduler.device_share.devices import holding_in
+from koordpolicy.builtin_plugins.scheduler.node_numa_resource.args import check_args, convert
 from koordpolicy.engine.cluster.snapshot import NodeChange
 from koordpolicy.engine.framework.plugin import CycleState, TopologyHint, Wait
 from koordpolicy.engine.framework.points import Code, Refusal

@@ -8,10 +8,10 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpolicy.builtin_plugins.scheduler.device_share_devices import Holding, NodeDevices, holding_in
-from koordpolicy.builtin_plugins.scheduler.device_share_requests import DeviceRequestError, read_request
-from koordpolicy.builtin_plugins.scheduler.node_numa_resource_allocation import PodAllocation, allocation_in
-from koordpolicy.builtin_plugins.scheduler.node_numa_resource_topology import NodeTopology, topology_of
+from koordpolicy.builtin_plugins.scheduler.device_share.devices import Holding, NodeDevices, holding_in
+from koordpolicy.builtin_plugins.scheduler.device_share.requests import DeviceRequestError, read_request
+from koordpolicy.builtin_plugins.scheduler.node_numa_resource.allocation import PodAllocation, allocation_in
+from koordpolicy.builtin_plugins.scheduler.node_numa_resource.topology import NodeTopology, topology_of
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.kubernetes import vocabulary

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from koordpolicy.builtin_plugins.descheduler import low_node_load
-from koordpolicy.builtin_plugins.descheduler.evictability import DefaultEvictor, EvictorFilter
+from koordpolicy.builtin_plugins.descheduler.default_evictor.plugin import DefaultEvictor, EvictorFilter
+from koordpolicy.builtin_plugins.descheduler.low_node_load import plugin as low_node_load
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.descheduler import config

@@ -1,0 +1,131 @@
+"""What was reserved on nodes for pods whose annotations do not say it yet, and what reservations claim there.
+
+DeviceShare keeps this of devices, NodeNUMAResource of cpus and of what NUMA nodes have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.plugin import CycleState, Event
+from koordpolicy.engine.scheduler.extensions.reservations import is_reserve_pod
+
+from ..reservation.holdings import Reserved, restored_on
+from .annotations import annotations_of
+
+_Held = TypeVar("_Held")
+_Held_co = TypeVar("_Held_co", covariant=True)
+
+
+class Granted(Protocol[_Held_co]):
+    """What was reserved for a pod on a node, until its annotations say it."""
+
+    @property
+    def uid(self) -> str:
+        """The pod's."""
+        ...
+
+    @property
+    def node(self) -> str:
+        """The node's name."""
+        ...
+
+    @property
+    def held(self) -> _Held_co:
+        """What the pod holds of the node; false where that is nothing."""
+        ...
+
+
+_Grant = TypeVar("_Grant", bound=Granted[Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Claim(Generic[_Held]):
+    """What a reservation holds together with its pods: by whom (the key of a pod on the node), and these pods' keys."""
+
+    holder: str
+    held: _Held
+    consumers: Collection[str] = ()
+
+
+class Grants(Generic[_Grant, _Held]):
+    """The grants of one plugin by pod.
+
+    `read` reads what annotations record, and raises ValueError where it cannot; `nothing` is what holds nothing.
+    `changed` is told the name of a node on which something was granted or taken back.
+    """
+
+    def __init__(
+        self, read: Callable[[Mapping[str, str]], _Held], nothing: _Held, changed: Callable[[str], None],
+    ) -> None:
+        self._read = read
+        self._nothing = nothing
+        self._changed = changed
+        self._by_pod: dict[str, _Grant] = {}
+
+    def __len__(self) -> int:
+        """The number of pods."""
+        return len(self._by_pod)
+
+    def of(self, pod: PodInfo) -> _Grant | None:
+        """Return what was granted to a pod, or to another one of its name."""
+        return self._by_pod.get(pod.key)
+
+    def give(self, pod: PodInfo, grant: _Grant) -> None:
+        """Remember what a pod gets."""
+        self._by_pod[pod.key] = grant
+        self._changed(grant.node)
+
+    def take_back(self, pod: PodInfo) -> None:
+        """Forget what was reserved for a pod; another one that has its name by now keeps what it has."""
+        grant = self._by_pod.get(pod.key)
+        if grant is not None and grant.uid == pod.uid:
+            del self._by_pod[pod.key]
+            self._changed(grant.node)
+
+    def note(self, event: Event) -> None:
+        """Forget what was reserved for a pod that is gone."""
+        if event.new is None and not event.assumed and event.old_pod is not None:
+            self.take_back(event.old_pod)
+
+    def held_on(
+        self, node: str, pods: Iterable[PodInfo], recorded: Callable[[PodInfo], _Held],
+    ) -> tuple[dict[str, _Held], dict[str, Claim[_Held]]]:
+        """Return what the pods on a node hold, by key, and what reserve pods among them claim, by uid.
+
+        `recorded` says what a pod's annotations record; what was granted counts where they record nothing yet.
+        """
+        held: dict[str, _Held] = {}
+        claims: dict[str, Claim[_Held]] = {}
+        for pod in pods:
+            own = recorded(pod)
+            if not own:
+                grant = self._by_pod.get(pod.key)
+                if grant is None or (grant.uid, grant.node) != (pod.uid, node):
+                    continue
+                own = grant.held
+            if own and is_reserve_pod(pod):
+                claims[pod.uid] = Claim(pod.key, own)
+            elif own:
+                held[pod.key] = own
+        return held, claims
+
+    def claims(self, state: CycleState, node: str) -> dict[str, Claim[_Held]]:
+        """Return what reservations claim on a node that the snapshot shows without their reserve pods, by uid."""
+        here = restored_on(state, node)
+        return {each.uid: Claim(each.pod.key, self._recorded(each), each.consumers)
+                for each in (*here.matched, *here.unmatched)}
+
+    def _recorded(self, reservation: Reserved) -> _Held:
+        """Return what a reservation holds with its pods, as its annotations say, or as it was reserved just now."""
+        try:
+            recorded = self._read(annotations_of(reservation.object))
+        except ValueError:
+            recorded = self._nothing
+        if recorded:
+            return recorded
+        grants = (each.held for each in self._by_pod.values() if each.uid == reservation.uid)
+        return next(grants, self._nothing)

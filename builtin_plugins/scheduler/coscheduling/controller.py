@@ -1,0 +1,87 @@
+"""Writes how far the pods of PodGroups have come (Koordinator's PodGroup controller)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from koordpolicy.engine.cluster.objects.metrics import nanoseconds
+from koordpolicy.engine.framework.plugin import Handle
+from koordpolicy.engine.kubernetes.times import rfc3339
+
+from .gangs import Gang, Gangs
+
+PENDING: Final = "Pending"
+PRE_SCHEDULING: Final = "PreScheduling"
+SCHEDULING: Final = "Scheduling"
+SCHEDULED: Final = "Scheduled"
+RUNNING: Final = "Running"
+FAILED: Final = "Failed"
+FINISHED: Final = "Finished"
+
+_ENDED: Final = frozenset({FAILED, FINISHED})
+_GIVEN_UP: Final = 48 * 3600 * 1_000_000_000
+
+
+class PodGroupStatus:
+    """Writes the status of PodGroup objects."""
+
+    name = "PodGroupStatus"
+    period = 1_000_000_000
+    """Nanoseconds between two runs."""
+
+    def __init__(self, handle: Handle, gangs: Gangs) -> None:
+        self._handle = handle
+        self._gangs = gangs
+
+    def run(self, now: int) -> None:
+        """Write what changed; groups that have ended, or wait since two days, are left alone."""
+        snapshot = self._handle.snapshot()
+        for gang in self._gangs.all():
+            item = snapshot.object("PodGroup", gang.id) if gang.from_pod_group else None
+            if item is None:
+                continue
+            status = next_status(item, gang, now)
+            if status != (item.get("status") or {}):
+                try:
+                    self._handle.client.patch(item, {**item, "status": status})
+                except OSError as error:
+                    self._handle.log.warning("the status of PodGroup `%s` was not written: %s", gang.id, error)
+
+
+def next_status(item: Mapping[str, Any], gang: Gang, now: int) -> dict[str, Any]:
+    """Return the status that a PodGroup should have."""
+    status = dict(item.get("status") or {})
+    phase = status.get("phase") or ""
+    started = status.get("scheduleStartTime")
+    if phase in _ENDED or (started and now - nanoseconds(started, "status.scheduleStartTime") > _GIVEN_UP):
+        return status
+    minimum = (item.get("spec") or {}).get("minMember") or 0
+    if not phase:
+        return {**status, "phase": PENDING}
+    if phase == PENDING:
+        if 0 < minimum <= len(gang.children):
+            first = next(iter(gang.children.values()))
+            owners = (first.object["metadata"].get("ownerReferences")) or ()
+            occupied = ",".join(sorted(f"{first.namespace}/{owner.get('name', '')}" for owner in owners))
+            status |= {"phase": PRE_SCHEDULING, "scheduleStartTime": rfc3339(now)}
+            if occupied:
+                status["occupiedBy"] = occupied
+        return status
+    if not gang.children:
+        return {**status, "phase": PENDING}
+    phases = Counter((pod.object.get("status") or {}).get("phase") for pod in gang.children.values())
+    running, succeeded, failed = phases["Running"], phases["Succeeded"], phases["Failed"]
+    status |= {"scheduled": len(gang.bound), "running": running, "succeeded": succeeded, "failed": failed}
+    if failed and failed + running + succeeded >= minimum:
+        status["phase"] = FAILED
+    elif succeeded >= minimum:
+        status["phase"] = FINISHED
+    elif running + succeeded >= minimum:
+        status["phase"] = RUNNING
+    elif len(gang.bound) >= minimum:
+        status["phase"] = SCHEDULED
+    elif gang.bound or gang.waiting:
+        status["phase"] = SCHEDULING
+    return status

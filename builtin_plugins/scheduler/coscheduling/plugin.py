@@ -1,0 +1,510 @@
+"""Coscheduling: gangs of pods run together or not at all.
+
+The behaviour is Koordinator's (pkg/scheduler/plugins/coscheduling). One pod of a group of gangs stands in the queue for
+all; once it is tried, the others follow it one by one, ahead of the queue, until enough of them have a node and are let
+go together, or one of them finds none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from koordpolicy.engine.cel.check.checked_ast import Path
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.plugin import (
+    SKIP,
+    Changed,
+    CycleState,
+    Event,
+    Handle,
+    Nomination,
+    OnlyNodes,
+    Plan,
+    Refused,
+    Skip,
+    Wait,
+)
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, Code, Refusal, Scores
+from koordpolicy.engine.scheduler.extensions.reservations import reserve_pod_of
+
+from .args import ONCE_SATISFIED, check_args, convert, default_args, ignored_args
+from .controller import PodGroupStatus
+from .gangs import STRICT, Gang, GangGroup, Gangs, gang_of, summary
+from .network_topology import by_closeness, network_spec, plan, topology_of
+from .preemption import JobPreemption, fit_error
+
+_GROUP_ID: Final = "bind-gang-group-id"
+_MEMBERS: Final = "bind-gang-member-count"
+_INTERNAL: Final = "internal.scheduling.koordinator.sh/"
+_DEPRECATED: Final = "scheduling.koordinator.sh/"
+_PATCH_PENDING: Final = "GangPendingPodsConditionPatch"
+REJECTED_BY_JOB: Final = "JobRejectPlugin"
+"""Who rejects the waiting pods of a group, in the failure's handling: their nominations stay as they are."""
+
+
+@dataclass(slots=True)
+class GangCycle:
+    """One try of a whole group, from its first pod to the last; there is one at a time in a scheduler."""
+
+    group: tuple[str, ...]
+    first: str
+    attempted: dict[str, None] = field(default_factory=dict)
+    offered: dict[str, None] = field(default_factory=dict)
+    """The members that were named as the next pod."""
+    failure: str = ""
+    """Why a member found no node; empty as long as all did."""
+    root_cause: str = ""
+    plan: Mapping[str, str] | None = None
+    """Node names by pod key, where the whole group was planned."""
+    preemption: str = ""
+    """What an attempt to make room for the whole group came to; empty before it."""
+
+
+class RootCause:
+    """The key of the cycle state for whether the pod itself is why it fails, and not another of its gang."""
+
+
+class NetworkOrder:
+    """The key of the cycle state for the rows by closeness to the other members, the closest first."""
+
+
+class Coscheduling:
+    """Gangs. For the arguments see docs/plugins/coscheduling.md."""
+
+    name = "Coscheduling"
+    check_args = staticmethod(check_args)
+    ignored_args = staticmethod(ignored_args)
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        self._args = convert(default_args(args))
+        self._handle = handle
+        self.gangs = Gangs(self._args)
+        self.cycle: GangCycle | None = None
+        self._network = self._args.network
+        self._preemption = JobPreemption(handle) if self._args.preempts else None
+        handle.events.on(("PodGroup", "Pod"), self._on_event)
+
+    # The queue
+
+    def pre_enqueue(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:  # noqa: ARG002
+        """Let one pod of a group whose members are all there into the queue, for all others."""
+        gang, refusal = self._gang_of(pod)
+        if gang is None:
+            return refusal
+        group = self.gangs.group(gang)
+        if _is_done(gang, group):
+            return None
+        refusal = self._basic_check(gang, group, pod)
+        if refusal is not None:
+            return refusal
+        cycle = self.cycle
+        if cycle is not None and cycle.group == group.ids and pod.key not in cycle.attempted:
+            return _refuse(f"gangGroup {group.id} is scheduling and this pod has not been attempted")
+        if pod.key not in gang.pending:
+            return _refuse(f"pod {pod.key} is not exists in gangCache")
+        if not group.representative:
+            group.representative = pod.key
+        if group.representative != pod.key:
+            return _refuse(f"representative pod {group.representative} of gangGroupID {group.id} already exists")
+        return None
+
+    def next_pod(self) -> str | None:
+        """Return the next pod of the group that is being tried; None where all of them were, or nothing is."""
+        cycle = self.cycle
+        if cycle is None:
+            return None
+        for gang_id in cycle.group:
+            gang = self.gangs.get(gang_id)
+            if gang is None:
+                self._finish(cycle, f"gang `{gang_id}` was deleted")
+                return None
+            if not cycle.failure:
+                for key, pod in gang.pending.items():
+                    # Offered once: one that is not in this queue must not stand in the way of the others.
+                    if key not in cycle.offered and key not in cycle.attempted and _may_be_tried(pod):
+                        cycle.offered[key] = None
+                        return key
+        self._finish(cycle, "all pending pods is already been attempted")
+        return None
+
+    def depends_on(self, rules: frozenset[str]) -> frozenset[Path]:  # noqa: ARG002
+        """Say that nothing in the cluster helps a pod that this plugin refused: what does, tries it (see `_activate`).
+
+        That is a member that comes, or another one of its group that is tried again and takes it along.
+        """
+        return frozenset()
+
+    # The scheduling cycle
+
+    def before_pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Changed | Refusal | None:
+        """Check the group again, and begin its cycle with its first pod."""
+        gang, refusal = self._gang_of(pod)
+        if gang is None:
+            return refusal
+        group = self.gangs.group(gang)
+        if _is_done(gang, group):
+            return None
+        refusal = self._basic_check(gang, group, pod)
+        if refusal is not None:
+            return refusal
+        cycle = self.cycle
+        # Who comes again after a failure begins anew, also where nobody asks for the next pod.
+        if cycle is None or cycle.group != group.ids or (cycle.failure and pod.key in cycle.attempted):
+            cycle = self.cycle = GangCycle(group.ids, pod.key)
+            group.representative = ""
+            if self._network and network_spec(self.gangs, group) is not None and topology_of(snapshot) is None:
+                return _refuse("no cluster network topology")
+        cycle.attempted[pod.key] = None
+        if cycle.failure:
+            state[RootCause] = False
+            return _refuse(cycle.failure)
+        return None
+
+    def pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot,  # noqa: ARG002
+    ) -> Refusal | OnlyNodes | Skip | None:
+        """Send the pod to the node that was planned for it, where the whole group was planned."""
+        cycle = self._cycle_of(pod)
+        if cycle is None or cycle.plan is None:
+            return SKIP
+        node = cycle.plan.get(pod.key)
+        return OnlyNodes(frozenset((node,))) if node else Refusal("plan", "no planned pods", Code.ERROR)
+
+    def find_one_node(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,  # noqa: ARG002
+    ) -> Plan | Refusal | Skip:
+        """Plan the whole group with its first pod, where it wants a network topology."""
+        cycle = self._cycle_of(pod)
+        if not self._network or cycle is None or cycle.plan is not None or cycle.first != pod.key:
+            return SKIP
+        group = self._group_of(cycle)
+        spec, topology = network_spec(self.gangs, group), topology_of(snapshot)
+        if spec is None or topology is None:
+            return SKIP
+        members = [each for gang in self.gangs.members(group) for each in gang.pending.values()]
+        placed = [each for gang in self.gangs.members(group) for each in (*gang.waiting.values(), *gang.bound.values())]
+        found = plan(topology, spec, snapshot, rows, members, placed)
+        if isinstance(found, Plan):
+            cycle.plan = found.nodes
+        return found
+
+    def post_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Refused,
+    ) -> Nomination | Refusal | None:
+        """Make room for the whole group, where that is asked for, once per cycle."""
+        cycle = self._cycle_of(pod)
+        if cycle is None:
+            return None
+        if self._preemption is not None and state.get(RootCause, True):
+            if cycle.preemption:
+                message = f"preemption already attempted by {cycle.root_cause} with message {cycle.preemption}"
+                return Refusal("preemption", message)
+            cycle.root_cause = pod.key
+            found = self._preemption.make_room(self.gangs, self._group_of(cycle), pod, snapshot, refused)
+            cycle.preemption = found.message
+            return found
+        if cycle.preemption and not state.get(RootCause, True):
+            return Refusal("preemption", cycle.preemption)
+        return None
+
+    def after_post_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Refused,  # noqa: ARG002
+        nomination: Nomination | None,  # noqa: ARG002
+    ) -> None:
+        """Give up the group of a pod that found no node, where it is strict."""
+        if gang_of(pod):
+            self.give_up(pod, lambda: fit_error(snapshot, refused))
+
+    def give_up(self, pod: PodInfo, reason: Callable[[], str]) -> Refusal:
+        """Send back all waiting pods of a pod's group, where it is strict; return what is said of that.
+
+        `reason` is called for why the pod found no node, once per cycle of the group.
+        """
+        gang_id = gang_of(pod)
+        if not gang_id:
+            return Refusal("gang", "")
+        gang = self.gangs.get(gang_id)
+        if gang is None:
+            return Refusal("gang", f'Pod "{pod.name}" cannot find Gang "{gang_id.partition("/")[2]}"')
+        group = self.gangs.group(gang)
+        if _is_done(gang, group):
+            return Refusal("gang", "")
+        cycle = self.cycle
+        if cycle is None or cycle.group != group.ids:
+            cycle = GangCycle(group.ids, pod.key, {pod.key: None})
+        if not cycle.failure:
+            waiting = sum(len(each.waiting) for each in self.gangs.members(group))
+            cycle.root_cause = pod.key
+            cycle.failure = (
+                f'GangGroup "{group.id}" gets rejected due to member Pod "{pod.key}" is unschedulable with reason'
+                f' "{reason()}", alreadyWaitForBound: {waiting}'
+            )
+            if _PATCH_PENDING in self._handle.feature_gates:
+                self._tell_pending(group, cycle)
+        if gang.spec is not None and gang.spec.mode == STRICT:
+            self._reject(group, cycle.failure)
+            return Refusal("gang", f'Gang "{gang_id}" gets rejected due to pod is unschedulable')
+        return Refusal("gang", "")
+
+    def pre_score(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
+    ) -> Refusal | Skip | None:
+        """Put the nodes in order by how close they are to the other members, where the gang wants that."""
+        gang = self.gangs.get(gang_of(pod)) if self._network and gang_of(pod) else None
+        topology = topology_of(snapshot) if gang is not None else None
+        if gang is None or topology is None or network_spec(self.gangs, self.gangs.group(gang)) is None:
+            return SKIP
+        members = self.gangs.members(self.gangs.group(gang))
+        placed = [each for gang in members for each in (*gang.waiting.values(), *gang.bound.values())]
+        state[NetworkOrder] = by_closeness(topology, snapshot, rows, placed)
+        return None
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+        """Prefer the nodes that come first in that order: the first has 100, the last 0."""
+        values = np.zeros(snapshot.size, np.int64)
+        order: list[int] = state.get(NetworkOrder, [])
+        for place, row in enumerate(order):
+            values[row] = HIGHEST_SCORE - HIGHEST_SCORE * place // max(1, len(order) - 1)
+        return Scores(values)
+
+    def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
+        """Take nothing."""
+
+    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
+        """Take a member back that lost its node, and with it all others that wait, where the gang is strict."""
+        gang = self.gangs.get(gang_of(pod))
+        if gang is None or pod.key not in gang.waiting:
+            return
+        self.gangs.unhold(gang, pod)
+        group = self.gangs.group(gang)
+        if gang.spec is not None and gang.spec.mode == STRICT and not _is_done(gang, group):
+            message = f'Gang "{gang.id}" gets rejected due to Pod "{pod.name}" in Unreserve'
+            self._reject(group, message)
+
+    def permit(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int,  # noqa: ARG002
+    ) -> Refusal | Wait | None:
+        """Hold the pod until all gangs of its group have enough members with a node."""
+        gang_id = gang_of(pod)
+        if not gang_id:
+            return None
+        gang = self.gangs.get(gang_id)
+        if gang is None:
+            return Refusal("gang", "Gang not found")
+        self.gangs.hold(gang, pod)
+        group = self.gangs.group(gang)
+        if not self.gangs.is_valid(group):
+            return Wait(gang.spec.wait if gang.spec is not None else 0)
+        for key in self.gangs.release(group):
+            if key != pod.key:
+                self._handle.waiting.allow(key, self.name)
+        if self.cycle is not None and self.cycle.group == group.ids:
+            self.cycle = None
+        self._activate(group)
+        return None
+
+    def pre_bind(
+        self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str,  # noqa: ARG002
+    ) -> None:
+        """Write down with how many others the pod is bound."""
+        self._mark(pod, draft)
+
+    def pre_bind_reservation(
+        self, state: CycleState, reservation: dict[str, Any], node: str,  # noqa: ARG002
+    ) -> Refusal | None:
+        """Write down with how many others the Reservation becomes available."""
+        pod = reserve_pod_of(reservation)
+        if pod is not None:
+            self._mark(pod, reservation)
+        return None
+
+    def post_bind(self, state: CycleState, pod: PodInfo, node: str) -> None:  # noqa: ARG002
+        """Take note that a member is bound."""
+        gang = self.gangs.get(gang_of(pod))
+        if gang is not None:
+            self.gangs.bind(gang, pod.on(node))
+
+    # How gangs come and go
+
+    def _on_event(self, event: Event) -> None:
+        if event.kind == "PodGroup":
+            if event.new is not None:
+                self._activate(self.gangs.group(self.gangs.set_pod_group(event.key, event.new)))
+            else:
+                self._deleted(event.key)
+        elif event.new_pod is not None:
+            if event.old_pod is not None and gang_of(event.old_pod) not in ("", gang_of(event.new_pod)):
+                self._removed(event.old_pod)
+            if not event.assumed:
+                # A pod that waits has its node in this view of the cluster, but is not bound before its object says so.
+                bound = bool((event.new_pod.object.get("spec") or {}).get("nodeName"))
+                self._added(event.new_pod, bound=bound)
+        elif event.old_pod is not None and event.new is None:
+            self._removed(event.old_pod)
+
+    def _added(self, pod: PodInfo, *, bound: bool) -> None:
+        gang = self.gangs.add(pod, bound=bound)
+        if gang is not None and not bound:
+            self._activate(self.gangs.group(gang))
+
+    def _removed(self, pod: PodInfo) -> None:
+        known = self.gangs.get(gang_of(pod))
+        if known is None:
+            return
+        stood_for_all = self.gangs.group(known).representative == pod.key
+        gang = self.gangs.remove(pod)
+        if gang is None:
+            self._deleted(known.id)
+        elif stood_for_all:
+            self._activate(self.gangs.group(gang))
+
+    def _deleted(self, gang_id: str) -> None:
+        group = self.gangs.remove_pod_group(gang_id)
+        if self.cycle is not None and gang_id in self.cycle.group:
+            self._finish(self.cycle, f"gang `{gang_id}` was deleted")
+        elif group is not None and any(gang.waiting for gang in self.gangs.members(group)):
+            self._reject(group, f"gang `{gang_id}` was deleted")
+
+    def _activate(self, group: GangGroup) -> None:
+        """Let one pod of a group be tried that is worth it; all of them where the group was satisfied once."""
+        members = list(self.gangs.members(group))
+        if not all(gang.has_enough_children for gang in members) or len(members) < len(group.ids):
+            return
+        if self.cycle is not None and self.cycle.group == group.ids:
+            return
+        keys = [key for gang in members if _is_done(gang, group) for key in gang.pending]
+        if not keys:
+            first = group.representative or next((key for gang in members for key in gang.pending), "")
+            keys = [first] if first else []
+        if keys:
+            self._handle.queue.activate(keys)
+
+    # Checks
+
+    def _gang_of(self, pod: PodInfo) -> tuple[Gang | None, Refusal | None]:
+        gang_id = gang_of(pod)
+        if not gang_id:
+            return None, None
+        gang = self.gangs.get(gang_id)
+        if gang is None:
+            return None, _refuse(f"can't find gang, gangName: {gang_id}, podName: {pod.key}")
+        if gang.spec is None:
+            return None, _refuse(f"gang has not init, gangName: {gang_id}, podName: {pod.key}")
+        return gang, None
+
+    def _basic_check(self, gang: Gang, group: GangGroup, pod: PodInfo) -> Refusal | None:
+        found = {each: self.gangs.get(each) for each in group.ids}
+        missing = [each for each, member in found.items() if member is None]
+        unknown = [each for each, member in found.items() if member is not None and member.spec is None]
+        parts = []
+        if missing:
+            parts.append(f"memberGangs [{' '.join(missing)}] doesn't exists")
+        if unknown:
+            parts.append(f"memberGangs [{' '.join(unknown)}] has not init")
+        if any(member is not None and member.spec is not None and not member.has_enough_children
+               for member in found.values()):
+            # As upstream: the whole group is named, and not those that are short.
+            parts.append(f"memberGangs {group} child pod not collect enough")
+        if not parts:
+            return None
+        if group.representative == pod.key:
+            group.representative = ""
+        return _refuse(
+            f"gangGroup {group} basic check: {', '.join(parts)}, current gang: {gang.id}, podName: {pod.key}")
+
+    def _cycle_of(self, pod: PodInfo) -> GangCycle | None:
+        gang = self.gangs.get(gang_of(pod)) if gang_of(pod) else None
+        if gang is None or self.cycle is None or self.cycle.group != self.gangs.group(gang).ids:
+            return None
+        return self.cycle
+
+    def _group_of(self, cycle: GangCycle) -> GangGroup:
+        gang = next(gang for gang_id in cycle.group if (gang := self.gangs.get(gang_id)) is not None)
+        return self.gangs.group(gang)
+
+    # What becomes of a group
+
+    def _finish(self, cycle: GangCycle, message: str) -> None:
+        self.cycle = None
+        group = next((self.gangs.group(gang) for each in cycle.group if (gang := self.gangs.get(each))), None)
+        if group is None:
+            return
+        strict = any(gang.spec is not None and gang.spec.mode == STRICT for gang in self.gangs.members(group))
+        # A group that is not strict goes on waiting for those that found no node this time.
+        if strict and group.held and not self.gangs.is_valid(group):
+            self._reject(group, cycle.failure or message)
+
+    def _reject(self, group: GangGroup, message: str) -> None:
+        """Send back all that wait, of all gangs of the group; they are pending from then on."""
+        for gang in self.gangs.members(group):
+            for pod in list(gang.waiting.values()):
+                if pod.key in group.held:
+                    self.gangs.unhold(gang, pod)
+                    self._handle.waiting.reject(pod.key, REJECTED_BY_JOB, message)
+
+    def _tell_pending(self, group: GangGroup, cycle: GangCycle) -> None:
+        """Write why they wait into the members that were not tried, once per cycle."""
+        for gang in self.gangs.members(group):
+            for key, pod in gang.pending.items():
+                if key in cycle.attempted:
+                    continue
+                status = dict(pod.object.get("status") or {})
+                others = [each for each in status.get("conditions") or () if each.get("type") != "PodScheduled"]
+                condition = {
+                    "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": cycle.failure,
+                }
+                modified = {**pod.object, "status": {**status, "conditions": [*others, condition]}}
+                try:
+                    self._handle.client.patch(pod.object, modified)
+                except OSError as error:
+                    self._handle.log.warning("the condition of pod `%s` was not written: %s", key, error)
+
+    def _mark(self, pod: PodInfo, draft: dict[str, Any]) -> None:
+        gang = self.gangs.get(gang_of(pod)) if gang_of(pod) else None
+        group = self.gangs.group(gang) if gang is not None else None
+        annotations = dict((draft.get("metadata") or {}).get("annotations") or {})
+        for domain in (_INTERNAL, _DEPRECATED):
+            annotations.pop(domain + _GROUP_ID, None)
+            annotations.pop(domain + _MEMBERS, None)
+            if group is not None and pod.key in group.binding and len(group.binding) > 1:
+                annotations[domain + _GROUP_ID] = group.id
+                annotations[domain + _MEMBERS] = str(len(group.binding))
+        if annotations or (draft.get("metadata") or {}).get("annotations"):
+            draft.setdefault("metadata", {})["annotations"] = annotations
+
+    # Controllers and endpoints
+
+    def controllers(self) -> tuple[PodGroupStatus, ...]:
+        """Return what is to run beside the decisions: the writer of PodGroups' statuses."""
+        return (PodGroupStatus(self._handle, self.gangs),)
+
+    def endpoints(self) -> Mapping[str, Any]:
+        """Return what is known of all gangs (`gangs`), and of one (`gang/{namespace}/{name}`)."""
+        return {
+            "gangs": lambda: {gang.id: summary(self.gangs, gang) for gang in self.gangs.all()},
+            "gang/{namespace}/{name}": self._summary,
+        }
+
+    def _summary(self, namespace: str, name: str) -> dict[str, Any] | None:
+        gang = self.gangs.get(f"{namespace}/{name}")
+        return None if gang is None else summary(self.gangs, gang)
+
+
+def _is_done(gang: Gang, group: GangGroup) -> bool:
+    """Whether nothing more is asked of a gang: its group was satisfied once, and that is enough for it."""
+    return gang.spec is not None and gang.spec.match_policy == ONCE_SATISFIED and group.once_satisfied
+
+
+def _may_be_tried(pod: PodInfo) -> bool:
+    spec, metadata = pod.object.get("spec") or {}, pod.object["metadata"]
+    return not spec.get("schedulingGates") and not metadata.get("deletionTimestamp")
+
+
+def _refuse(message: str) -> Refusal:
+    return Refusal("gang", message, Code.UNRESOLVABLE)

@@ -1,0 +1,163 @@
+"""What device plugins of vendors want to find on a pod, so that they hand out what was chosen (DevicePluginAdaption).
+
+Some tell pods apart by time alone: their nodes are locked, by an annotation, until the device plugin has seen the pod.
+(Koordinator device_plugin_adapter.go semantics.)
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from koordpolicy.engine.cluster.objects.metrics import NANOSECONDS, nanoseconds
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.plugin import Client
+from koordpolicy.engine.kubernetes.times import rfc3339
+from koordpolicy.engine.kubernetes.vocabulary import GPU_CORE, GPU_MEMORY, GPU_MODEL_LABEL, GPU_VENDOR_LABEL
+
+from ..allocation.annotations import annotations_of, labels_of
+from .allocation import Allocation, Given
+from .devices import NodeDevices
+from .requests import GPU_TYPE
+
+GATE: Final = "DevicePluginAdaption"
+ISOLATION_LABEL: Final = "koordinator.sh/gpu-isolation-provider"
+
+_BOUND_AT: Final = "scheduling.koordinator.sh/bind-timestamp"
+_MINORS: Final = "scheduling.koordinator.sh/gpu-minors"
+_HAMI: Final = "HAMi-core"
+_HAMI_NODE_LABEL: Final = "hami.io/vgpu-node"
+_LOCKED_FOR: Final = 5 * 60 * NANOSECONDS
+_CAMBRICON_UNIT: Final = 256 * 1024 * 1024
+_METAX_UNIT: Final = 1024 * 1024
+
+
+class AdaptionError(ValueError):
+    """A vendor's device plugin could not do what was chosen; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A pod or Reservation that is about to be bound, with its devices; `item` is written. Times in nanoseconds."""
+
+    item: dict[str, Any]
+    allocation: Allocation
+    node: str
+    snapshot: Snapshot
+    now: int
+
+    @property
+    def gpus(self) -> Sequence[Given]:
+        """Its GPUs."""
+        return self.allocation.get(GPU_TYPE, ())
+
+
+def adapt(bound: Bound, client: Client) -> None:
+    """Write what the device plugins of the node want; lock the node where they need that.
+
+    Raises:
+        AdaptionError: the device plugin could not do it, or the node is locked.
+        OSError: the node could not be locked.
+    """
+    annotations = bound.item.setdefault("metadata", {}).setdefault("annotations", {})
+    annotations[_BOUND_AT] = str(bound.now)
+    if not bound.gpus:
+        return
+    annotations[_MINORS] = _minors(bound.gpus)
+    if labels_of(bound.item).get(ISOLATION_LABEL) == _HAMI:
+        bound.item["metadata"]["labels"][_HAMI_NODE_LABEL] = bound.node
+    device = bound.snapshot.object("Device", bound.node) or {}
+    vendor = _VENDORS.get(str(labels_of(device).get(GPU_VENDOR_LABEL)))
+    if vendor is None:
+        return
+    annotations.update(vendor.annotations(bound, device))
+    if vendor.lock:
+        _lock(bound, vendor.lock, client)
+
+
+def _huawei(bound: Bound, device: Mapping[str, Any]) -> Mapping[str, str]:
+    gpus = bound.gpus
+    if labels_of(device).get(GPU_MODEL_LABEL) == "Ascend-310P3-300I-DUO":
+        chosen = {"huawei.com/Ascend310P": _minors(gpus, "Ascend310P-")}
+    elif gpus[0].template:
+        chosen = {"huawei.com/npu-core": f"{gpus[0].minor}-{gpus[0].template}"}
+    else:
+        chosen = {"huawei.com/npu-core": _minors(gpus)}
+    return {"predicate-time": str(bound.now), **chosen}
+
+
+def _cambricon(bound: Bound, device: Mapping[str, Any]) -> Mapping[str, str]:  # noqa: ARG001 - one kind of function
+    if len(bound.gpus) > 1:
+        raise AdaptionError("multiple gpu share is not supported on device side")
+    gpu, = bound.gpus
+    memory = _units(gpu, _CAMBRICON_UNIT)
+    return {
+        "CAMBRICON_DSMLU_ASSIGHED": "false",  # as the vendor spells it
+        "CAMBRICON_DSMLU_PROFILE": f"{gpu.minor}_{gpu.resources[GPU_CORE]}_{memory}",
+    }
+
+
+def _metax(bound: Bound, device: Mapping[str, Any]) -> Mapping[str, str]:
+    infos = NodeDevices.of(device).of_type(GPU_TYPE)
+    requests = [
+        {
+            "uuid": infos[gpu.minor].uuid if gpu.minor in infos else "", "compute": gpu.resources[GPU_CORE],
+            "vRam": _units(gpu, _METAX_UNIT),
+        }
+        for gpu in bound.gpus
+    ]
+    return {"metax-tech.com/gpu-devices-allocated": json.dumps([requests], separators=(",", ":"))}
+
+
+@dataclass(frozen=True, slots=True)
+class _Vendor:
+    annotations: Callable[[Bound, Mapping[str, Any]], Mapping[str, str]]
+    lock: str = ""
+    """The annotation that locks a node, where the device plugin needs that."""
+
+
+_VENDORS: Final[Mapping[str, _Vendor]] = {
+    "huawei": _Vendor(_huawei),
+    "cambricon": _Vendor(_cambricon, "cambricon.com/dsmlu.lock"),
+    "metax": _Vendor(_metax, "hami.io/mutex.lock"),
+}
+
+
+def _lock(bound: Bound, lock: str, client: Client) -> None:
+    node = bound.snapshot.object("Node", bound.node)
+    if node is None:
+        raise AdaptionError(f"there is no node `{bound.node}` any more")
+    held = annotations_of(node).get(lock)
+    if held is not None and _is_held(str(held), bound):
+        raise AdaptionError(f'node "{bound.node}" has been locked')
+    metadata = bound.item["metadata"]
+    locked = copy.deepcopy(dict(node))
+    locked["metadata"].setdefault("annotations", {})[lock] = ",".join((
+        rfc3339(bound.now), str(metadata.get("namespace") or ""), str(metadata.get("name") or ""),
+    ))
+    client.patch(node, locked)
+
+
+def _is_held(lock: str, bound: Bound) -> bool:
+    """Whether a lock still counts: it is young, and its pod is there."""
+    try:
+        since, namespace, name = lock.split(",")
+        taken = nanoseconds(since, "the lock")
+    except ValueError as error:
+        raise AdaptionError(f'invalid node lock value "{lock}": {error}') from None
+    return bound.now - taken <= _LOCKED_FOR and bound.snapshot.object("Pod", f"{namespace}/{name}") is not None
+
+
+def _units(gpu: Given, unit: int) -> int:
+    if GPU_CORE not in gpu.resources:
+        raise AdaptionError("gpu core resource is required")
+    if gpu.resources[GPU_MEMORY] < unit:
+        raise AdaptionError(f"gpu memory must not be less than {unit} bytes")
+    return gpu.resources[GPU_MEMORY] // unit
+
+
+def _minors(gpus: Sequence[Given], prefix: str = "") -> str:
+    return ",".join(f"{prefix}{gpu.minor}" for gpu in gpus)

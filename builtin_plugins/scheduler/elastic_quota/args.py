@@ -1,0 +1,116 @@
+"""ElasticQuotaArgs: strict reading of version v1, its defaults, conversion to the internal form, validation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from koordpolicy.engine.cluster.objects.pods import ResourceList, resource_list
+from koordpolicy.engine.documents import parse_duration
+
+from ..allocation.strict_args import boolean, duration, listed, nested, quantities, read_args, text
+
+KIND: Final = "ElasticQuotaArgs"
+UNLIMITED: Final = (2**63 - 1) // 5
+"""The most that the default and the system quota may hold of cpu (in cores) and memory, unless told otherwise."""
+
+_FIELDS: Final = {
+    "delayEvictTime": duration, "revokePodInterval": duration, "defaultQuotaGroupMax": quantities,
+    "systemQuotaGroupMax": quantities, "quotaGroupNamespace": text, "monitorAllQuotas": boolean,
+    "enableCheckParentQuota": boolean, "enableRuntimeQuota": boolean, "enableMinQuotaScale": boolean,
+    "disableDefaultQuotaPreemption": boolean, "enableQueueHint": boolean, "quotaSnapshotUpdateInterval": duration,
+    "hookPlugins": listed(nested({"key": text, "factoryKey": text, "factoryArgs": text})),
+}
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "delayEvictTime": "120s", "revokePodInterval": "1s", "quotaGroupNamespace": "koordinator-system",
+    "monitorAllQuotas": False, "enableCheckParentQuota": False, "enableRuntimeQuota": True,
+    "enableMinQuotaScale": True, "disableDefaultQuotaPreemption": True, "enableQueueHint": False,
+    "quotaSnapshotUpdateInterval": "120s", "hookPlugins": (),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A hook that a quota check asks too: its own key, the factory that makes it, and the text that it is given."""
+
+    key: str
+    factory: str
+    args: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticQuotaArgs:
+    """The internal form; durations in nanoseconds, amounts in canonical units."""
+
+    delay_evict: int
+    revoke_interval: int
+    default_max: ResourceList
+    system_max: ResourceList
+    namespace: str
+    monitor: bool
+    check_parents: bool
+    runtime: bool
+    scale_min: bool
+    spare_default: bool
+    queue_hint: bool
+    hooks: tuple[Hook, ...]
+
+
+def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return v1 arguments with their defaults; raises ValueError for what is wrong, with the fields' paths."""
+    full = default_args(args)
+    if faults := list(validate(convert(full))):
+        raise ValueError("; ".join(faults))
+    return full
+
+
+def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return which of valid v1 arguments have no effect, with the reason; their defaults say nothing."""
+    why = {
+        "quotaGroupNamespace": "no objects are created for the built-in quotas",
+        "quotaSnapshotUpdateInterval": "quotas are always up to date: there is no snapshot of them",
+    }
+    return {name: reason for name, reason in why.items() if args.get(name) != _DEFAULTS[name]}
+
+
+def default_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return v1 arguments, still in v1 terms, with their defaults filled in.
+
+    Raises:
+        ValueError: there is no such field, or its value is of another type.
+    """
+    most = {"cpu": str(UNLIMITED // 1000), "memory": str(UNLIMITED)}
+    given = read_args(args, KIND, _FIELDS)
+    for name in ("defaultQuotaGroupMax", "systemQuotaGroupMax"):
+        given[name] = given.get(name) or dict(most)
+    return {**_DEFAULTS, **given}
+
+
+def convert(full: Mapping[str, Any]) -> ElasticQuotaArgs:
+    """Return the internal form of v1 arguments that have their defaults."""
+    return ElasticQuotaArgs(
+        delay_evict=parse_duration(full["delayEvictTime"]),
+        revoke_interval=parse_duration(full["revokePodInterval"]),
+        default_max=resource_list(full, "defaultQuotaGroupMax", ""),
+        system_max=resource_list(full, "systemQuotaGroupMax", ""),
+        namespace=full["quotaGroupNamespace"],
+        monitor=full["monitorAllQuotas"],
+        check_parents=full["enableCheckParentQuota"],
+        runtime=full["enableRuntimeQuota"],
+        scale_min=full["enableMinQuotaScale"],
+        spare_default=full["disableDefaultQuotaPreemption"],
+        queue_hint=full["enableQueueHint"],
+        hooks=tuple(
+            Hook(each.get("key", ""), each.get("factoryKey", ""), each.get("factoryArgs", ""))
+            for each in full["hookPlugins"]
+        ),
+    )
+
+
+def validate(args: ElasticQuotaArgs) -> Iterator[str]:
+    """Yield what is wrong with arguments, each with the field's path (durations below 0 cannot be read at all)."""
+    for field, amounts in (("defaultQuotaGroupMax", args.default_max), ("systemQuotaGroupMax", args.system_max)):
+        for name, amount in sorted(amounts.items()):
+            if amount < 0:
+                yield f"`{field}[{name}]` is below 0"

@@ -1,0 +1,136 @@
+"""What ElasticQuota does beside decisions: it writes what quotas use, and takes back what they use too much of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from koordpolicy.engine.cluster.objects.pods import ResourceList
+from koordpolicy.engine.framework.plugin import Handle
+
+from .amounts import added, exceeded, masked, quantities, subtracted
+from .tree import DOMAIN, Quota, QuotaSpec, QuotaTree
+
+if TYPE_CHECKING:
+    from .plugin import Counted
+
+_STATUS_PERIOD: Final = 1_000_000_000
+
+
+class QuotaStatus:
+    """Writes `status.used` and the annotations of ElasticQuota objects (Koordinator's quota status controller)."""
+
+    name = "ElasticQuotaStatus"
+    period = _STATUS_PERIOD
+    """Nanoseconds between two runs."""
+
+    def __init__(self, handle: Handle, trees: Mapping[str, QuotaTree], specs: Mapping[str, QuotaSpec]) -> None:
+        self._handle = handle
+        self._trees = trees
+        self._specs = specs
+
+    def run(self, now: int) -> None:  # noqa: ARG002 - all controllers are run like this
+        """Write what changed; a resource that is missing there and 0 here is no change."""
+        snapshot = self._handle.snapshot()
+        for key in sorted(self._specs):
+            item = snapshot.object("ElasticQuota", key)
+            tree = next((tree for tree in self._trees.values() if self._specs[key].name in tree), None)
+            if item is None or tree is None:
+                continue
+            quota = tree.quota(self._specs[key].name)
+            modified = _written(item, quota, tree)
+            if modified is not item:
+                try:
+                    self._handle.client.patch(item, modified)
+                except OSError as error:
+                    self._handle.log.warning("the status of ElasticQuota `%s` was not written: %s", key, error)
+
+
+def _written(item: Mapping[str, Any], quota: Quota, tree: QuotaTree) -> Mapping[str, Any]:
+    """Return the object with what it should say of the quota; the object itself where it says that already."""
+    annotations = dict(item["metadata"].get("annotations") or {})
+    before = dict(annotations)
+    for name, amounts in {
+        "runtime": tree.runtime(quota.name), "request": quota.request, "child-request": quota.child_request,
+        "guaranteed": quota.guaranteed, "allocated": quota.allocated,
+        "non-preemptible-request": quota.fixed_request, "non-preemptible-used": quota.fixed_used,
+    }.items():
+        if not _says(annotations.get(DOMAIN + name), amounts):
+            annotations[DOMAIN + name] = json.dumps(quantities(amounts), separators=(",", ":"), sort_keys=True)
+    status = dict(item.get("status") or {})
+    same = _as_written(status.get("used") or {}) == _as_written(quantities(quota.used))
+    if same and annotations == before:
+        return item
+    if not same:
+        status["used"] = quantities(quota.used)
+    return {**item, "metadata": {**item["metadata"], "annotations": annotations}, "status": status}
+
+
+def _says(text: Any, amounts: ResourceList) -> bool:
+    try:
+        told = json.loads(text) if isinstance(text, str) else {}
+    except ValueError:
+        return False
+    return isinstance(told, dict) and _as_written(told) == _as_written(quantities(amounts))
+
+
+def _as_written(amounts: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(amount) for name, amount in amounts.items() if str(amount) != "0"}
+
+
+class RevokeOverused:
+    """Evicts pods of quotas that use more than their runtime for too long (Koordinator's overuse revoke controller)."""
+
+    name = "ElasticQuotaRevoke"
+
+    def __init__(
+        self, handle: Handle, trees: Mapping[str, QuotaTree], pods: Mapping[str, Counted], delay: int, period: int,
+    ) -> None:
+        self._handle = handle
+        self._trees = trees
+        self._pods = pods
+        self._delay = delay
+        self.period = period
+        """Nanoseconds between two runs."""
+        self._within: dict[tuple[str, str], int] = {}
+
+    def run(self, now: int) -> None:
+        """Evict what has to go; a quota that is within its runtime again begins anew."""
+        known: dict[tuple[str, str], int] = {}
+        for tree_id, tree in sorted(self._trees.items()):
+            for quota in tree.quotas():
+                key = (tree_id, quota.name)
+                runtime = tree.runtime(quota.name)
+                known[key] = self._within.get(key, now) if exceeded(quota.used, runtime) else now
+                if now - known[key] > self._delay:
+                    known[key] = now
+                    self._revoke(tree_id, quota, runtime)
+        self._within = known
+
+    def _revoke(self, tree_id: str, quota: Quota, runtime: ResourceList) -> None:
+        for counted in self.victims(tree_id, quota, runtime):
+            try:
+                self._handle.client.evict(counted.pod, f"quota `{quota.name}` uses more than its runtime")
+            except OSError as error:
+                self._handle.log.warning("pod `%s` was not evicted: %s", counted.pod.key, error)
+
+    def victims(self, tree_id: str, quota: Quota, runtime: ResourceList) -> list[Counted]:
+        """Return the pods that bring a quota back to its runtime: lowest priority first, none that is not needed."""
+        mine = sorted(
+            (each for each in self._pods.values()
+             if each.assigned and each.tree == tree_id and each.quota == quota.name and not each.fixed),
+            key=lambda each: (each.pod.priority, each.pod.key),
+        )
+        used, chosen = quota.used, []
+        for counted in mine:
+            if not exceeded(used, runtime):
+                break
+            used = subtracted(used, masked(counted.request, quota.spec.maximum), least=0)
+            chosen.append(counted)
+        for counted in reversed(tuple(chosen)):
+            with_it = added(used, masked(counted.request, quota.spec.maximum))
+            if not exceeded(with_it, runtime):
+                used = with_it
+                chosen.remove(counted)
+        return chosen

@@ -1,0 +1,141 @@
+"""ImageLocality: nodes that have a pod's images come first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.plugin import CycleState, Handle
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, Point, Question, Scores
+
+from ..allocation.strict_args import read_args, text
+
+_PATHS: Final = frozenset({("node", "status", "images")})
+_MEBIBYTE: Final = 1024 * 1024
+_LEAST: Final = 23 * _MEBIBYTE
+_MOST_PER_CONTAINER: Final = 1000 * _MEBIBYTE
+_MOST_SHAPES: Final = 256
+_FIRST_NODE: Final = "FirstNode"
+_SIZES: Final = (_FIRST_NODE, "EachNode")
+
+
+class ImageLocality:
+    """The scorer (kube-scheduler's plugin of that name).
+
+    An image counts its size times the share of the nodes that have it; 23 MiB in all is 0, and 1000 MiB for each
+    container (init containers included) is 100.
+
+    Argument: `sizes` says whose size of an image counts where nodes report different ones. `FirstNode`, the default, is
+    that of the first node by name that has it. kube-scheduler uses one size for all nodes too, that of the node through
+    which the image entered its cache; at its start nodes enter in no fixed order (the reflector's WatchList replays
+    them from a Go map), so that its scores may change with a restart, and these do not. With `EachNode` each node
+    scores by its own.
+    """
+
+    name = "ImageLocality"
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+        self._one_size = args.get("sizes", _FIRST_NODE) == _FIRST_NODE
+
+    @staticmethod
+    def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return arguments with their defaults; raises ValueError for what is wrong, with the field's path."""
+        sizes = read_args(args, "ImageLocalityArgs", {"sizes": text}).get("sizes") or _FIRST_NODE
+        if sizes not in _SIZES:
+            raise ValueError(f"`sizes` is `{sizes}`: choose one of {', '.join(_SIZES)}")
+        return {"sizes": sizes}
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+        """Score the nodes."""
+        images = tuple(_images_of(pod))
+        cluster = snapshot.cluster
+        if any(row.node is not cluster.rows[index].node for index, row in snapshot.patched.items()):
+            held = _Images(snapshot.size)
+            held.write(range(snapshot.size), snapshot)
+            return Scores(_scores(held, images, one_size=self._one_size))
+        kept = cluster.kept.get(self)
+        if not isinstance(kept, _Images):
+            kept = cluster.kept[self] = _Images(snapshot.size)
+        kept.follow(Snapshot(cluster, snapshot.now))
+        values = kept.scores.get(images)
+        if values is None:
+            if len(kept.scores) >= _MOST_SHAPES:
+                kept.scores.clear()
+            values = kept.scores[images] = _scores(kept, images, one_size=self._one_size)
+        return Scores(values)
+
+    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
+        """Return what the scores hang on: the pod's images, and who has which image in the whole cluster."""
+        return Question(tuple(_images_of(pod)), frozenset(), _cluster_wide, lasts=True)
+
+
+def _cluster_wide(snapshot: Snapshot) -> int:
+    return snapshot.cluster.stamp(_PATHS)
+
+
+class _Images:
+    """Which nodes have which image, how large it is there, and the scores that follow for pods' images."""
+
+    def __init__(self, nodes: int) -> None:
+        self.nodes = nodes
+        self.sizes: dict[str, dict[int, int]] = {}
+        self.scores: dict[tuple[str, ...], NDArray[np.int64]] = {}
+        self._names: list[tuple[str, ...]] = [()] * nodes
+        self._stamp = -1
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """Take over what changed on the nodes."""
+        frame = snapshot.frame({})
+        stamp = frame.stamp(_PATHS)
+        if stamp != self._stamp:
+            changed = frame.changed(_PATHS, self._stamp) if self._stamp >= 0 else None
+            self.write(range(self.nodes) if changed is None else changed.tolist(), snapshot)
+            self.scores.clear()
+            self._stamp = stamp
+
+    def write(self, rows: Iterable[int], snapshot: Snapshot) -> None:
+        """Take over the images of some nodes."""
+        for row in rows:
+            for name in self._names[row]:
+                del self.sizes[name][row]
+            found: dict[str, int] = {}
+            for image in (snapshot.node(row).get("status") or {}).get("images") or ():
+                size = image.get("sizeBytes")
+                for name in image.get("names") or ():
+                    found.setdefault(name, size if isinstance(size, int) else 0)
+            for name, size in found.items():
+                self.sizes.setdefault(name, {})[row] = size
+            self._names[row] = tuple(found)
+
+
+def _scores(held: _Images, images: tuple[str, ...], *, one_size: bool) -> NDArray[np.int64]:
+    sums: NDArray[np.int64] = np.zeros(held.nodes, np.int64)
+    for name in images:
+        sizes = held.sizes.get(name)
+        if sizes:
+            rows = np.fromiter(sizes.keys(), np.intp, len(sizes))
+            share = len(sizes) / held.nodes
+            if one_size:  # rows are in the order of the nodes' names
+                sums[rows] += int(sizes[int(rows.min())] * share)
+            else:
+                amounts = np.fromiter(sizes.values(), np.float64, len(sizes))
+                sums[rows] += (amounts * share).astype(np.int64)
+    most = _MOST_PER_CONTAINER * len(images)
+    found: NDArray[np.int64] = HIGHEST_SCORE * (np.clip(sums, _LEAST, most) - _LEAST) // (most - _LEAST)
+    found.flags.writeable = False
+    return found
+
+
+def _images_of(pod: PodInfo) -> Iterator[str]:
+    spec = pod.object.get("spec") or {}
+    for kind in ("initContainers", "containers"):
+        for container in spec.get(kind) or ():
+            name = container.get("image") or ""
+            # An image without a tag is its latest; a colon before the last slash is a registry's port.
+            yield name if name.rfind(":") > name.rfind("/") else f"{name}:latest"

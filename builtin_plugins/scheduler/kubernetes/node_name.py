@@ -1,0 +1,49 @@
+"""NodeName: a pod that names its node runs there or nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.plugin import CycleState, Event, Handle
+from koordpolicy.engine.framework.points import Answer, Code, Point, Question, Refusal
+from koordpolicy.engine.scheduler.profiles.args import no_args
+
+from ..allocation.requeue_hints import is_of, node_came_or_changed
+
+_PATHS: Final = frozenset({("node", "metadata", "name")})
+_REASON: Final = "node(s) didn't match the requested node name"
+
+
+class NodeName:
+    """The filter (kube-scheduler's plugin of that name)."""
+
+    name = "NodeName"
+    check_args = staticmethod(no_args)
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+        self._refusal = Refusal("node-name", _REASON, Code.UNRESOLVABLE)
+
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+        """Refuse all nodes but the one that is named."""
+        if not pod.node_name:
+            return Answer(np.ones(snapshot.size, np.bool_))
+        passed = np.zeros(snapshot.size, np.bool_)
+        row = snapshot.index.get(pod.node_name)
+        if row is not None:
+            passed[row] = True
+        return Answer(passed, lambda _: self._refusal, reasons=lambda refused: {_REASON: refused},
+                      codes=lambda refused: {Code.UNRESOLVABLE: refused})
+
+    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
+        """Return what the answers hang on: the name."""
+        return Question(pod.node_name, _PATHS, lasts=True)
+
+    def may_help(self, event: Event, pod: PodInfo) -> bool:
+        """Return whether a node came or changed."""
+        return node_came_or_changed(event) or is_of(event, pod)

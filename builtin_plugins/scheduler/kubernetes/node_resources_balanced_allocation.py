@@ -1,0 +1,120 @@
+"""NodeResourcesBalancedAllocation: nodes whose resources would be used in like shares come first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.plugin import SKIP, CycleState, Handle, Skip
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, Point, Question, Scores
+from koordpolicy.engine.kubernetes.release import KUBERNETES_1_36
+
+from ..allocation.resource_scoring import DEFAULT_RESOURCES, Resource, allocations, counts, read_resources
+from ..allocation.strict_args import read_args
+
+_HALF: Final = HIGHEST_SCORE // 2
+_PATHS: Final = frozenset({("allocatable",), ("requested",)})
+
+
+class NodeResourcesBalancedAllocation:
+    """The scorer (kube-scheduler's plugin of that name); a pod that requests none of the resources is left out.
+
+    Since Kubernetes 1.36 a node scores by how much more or less balanced the pod makes it, before by how balanced it is
+    with the pod.
+
+    Arguments: `resources` are `[{name, weight: 1}]`, cpu and memory by default.
+    """
+
+    name = "NodeResourcesBalancedAllocation"
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        self._relative = handle.kubernetes >= KUBERNETES_1_36
+        self._resources = tuple(
+            Resource(each["name"], each["weight"]) for each in args.get("resources") or DEFAULT_RESOURCES
+        )
+
+    @staticmethod
+    def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return v1 arguments with their defaults; raises ValueError for what is wrong, with the field's path."""
+        given = read_args(args, "NodeResourcesBalancedAllocationArgs", {"resources": read_resources})
+        resources = list(given.get("resources") or DEFAULT_RESOURCES)
+        seen: set[str] = set()
+        for index, each in enumerate(resources):
+            if each["weight"] != 1:
+                raise ValueError(f"`resources[{index}].weight` is {each['weight']}: resource weight of {each['name']} "
+                                 "must be 1")
+            if each["name"] in seen:
+                raise ValueError(f"`resources[{index}].name`: `{each['name']}` is named twice")
+            seen.add(each["name"])
+        return {"resources": resources}
+
+    def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Skip | None:  # noqa: ARG002
+        """Skip pods that request none of the resources: they would all go to one node."""
+        return None if any(self._requests(pod)) else SKIP
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+        """Score the nodes: the closer to each other the shares of the resources would be, the higher.
+
+        `balance` is 100 less the standard deviation of the shares in percent, cut to an integer. The score is that with
+        the pod; since Kubernetes 1.36 it is 50 + (50 + with the pod - without it) / 2, in integers.
+        """
+        return Scores(self._scores(self._requests(pod), snapshot, rows))
+
+    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
+        """Return what the scores hang on: what the pod requests of the resources, and what nodes have and hold."""
+        requests = self._requests(pod)
+        return Question(requests, _PATHS, answer=partial(self._scores, requests), lasts=True)
+
+    def _requests(self, pod: PodInfo) -> tuple[int, ...]:
+        return tuple(pod.requests[each.name] for each in self._resources)
+
+    def _scores(self, requests: Sequence[int], snapshot: Snapshot, rows: Rows) -> NDArray[np.int64]:
+        if not any(requests):
+            return np.zeros(len(rows), np.int64)
+        used, capacity, _ = allocations(snapshot, rows, self._resources, requests, Snapshot.requested)
+        if not self._relative:
+            return _balance(used, capacity)
+        # What counts with the pod counts without it too; both at once, as each step costs more than its amounts.
+        counted = (amount for each, amount in zip(self._resources, requests, strict=True) if counts(each, amount))
+        both = [np.concatenate((each, each - amount)) for each, amount in zip(used, counted, strict=True)]
+        balance = _balance(both, [np.concatenate((each, each)) for each in capacity])
+        after, before = balance[:len(rows)], balance[len(rows):]
+        found: NDArray[np.int64] = _HALF + (_HALF + after - before) // 2
+        return found
+
+
+def _balance(used: list[NDArray[np.int64]], capacity: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return 100 less the standard deviation of the shares in percent, over the resources that a node has."""
+    there = [each != 0 for each in capacity]
+    shares = [np.minimum(wanted / np.maximum(size, 1), 1.0) for wanted, size in zip(used, capacity, strict=True)]
+    if len(used) == 2:
+        deviation = np.abs((shares[0] - shares[1]) / 2) * (there[0] & there[1])
+    elif len(used) > 2:
+        deviation = _deviation(np.array(shares), np.array(there))
+    else:
+        deviation = np.zeros(len(used[0]))
+    found: NDArray[np.int64] = ((1 - deviation) * HIGHEST_SCORE).astype(np.int64)
+    return found
+
+
+def _deviation(shares: NDArray[np.float64], there: NDArray[np.bool_]) -> NDArray[np.float64]:
+    shares[~there] = 0
+    count = there.sum(axis=0)
+    mean = shares.sum(axis=0) / np.maximum(count, 1)
+    squares = np.where(there, (shares - mean) ** 2, 0).sum(axis=0)
+    deviation: NDArray[np.float64] = np.sqrt(squares / np.maximum(count, 1))
+    # Of two it is half their distance, in the floating point of the original.
+    two = count == 2
+    if two.any():
+        highest = np.where(there, shares, -1).max(axis=0)
+        lowest = np.where(there, shares, 2).min(axis=0)
+        deviation = np.where(two, np.abs((highest - lowest) / 2), deviation)
+    deviation[count < 2] = 0
+    return deviation

@@ -1,0 +1,60 @@
+"""NodeUnschedulable: cordoned nodes take no pods, but for those that tolerate the taint that goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.edits import Edit, toleration_edit, uncordon_edit
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.plugin import CycleState, Event, Handle
+from koordpolicy.engine.framework.points import Answer, Code, Point, Question, Refusal
+from koordpolicy.engine.kubernetes.selectors import NO_SCHEDULE, tolerates
+from koordpolicy.engine.scheduler.profiles.args import no_args
+from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
+
+from ..allocation.requeue_hints import is_of, node_came_or_changed
+
+_PATHS: Final = frozenset({("node", "spec", "unschedulable")})
+_TAINT: Final = {"key": "node.kubernetes.io/unschedulable", "effect": NO_SCHEDULE}
+_REASON: Final = "node(s) were unschedulable"
+
+
+class NodeUnschedulable:
+    """The filter (kube-scheduler's plugin of that name)."""
+
+    name = "NodeUnschedulable"
+    check_args = staticmethod(no_args)
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+        self._cordoned = DistinctAnswers(np.bool_)
+        self._refusal = Refusal("unschedulable", _REASON, Code.UNRESOLVABLE)
+
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+        """Refuse the cordoned nodes."""
+        cordoned = self._cordoned.answer(
+            snapshot, _PATHS, None, lambda row: bool((snapshot.node(row).get("spec") or {}).get("unschedulable")),
+        )
+        tolerations = (pod.object.get("spec") or {}).get("tolerations") or ()
+        if any(tolerates(each, _TAINT) for each in tolerations):
+            return Answer(np.ones(snapshot.size, np.bool_))
+        return Answer(~cordoned, lambda _: self._refusal, reasons=lambda refused: {_REASON: refused},
+                      codes=lambda refused: {Code.UNRESOLVABLE: refused})
+
+    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
+        """Return what the answers hang on: whether the pod tolerates it."""
+        tolerations = (pod.object.get("spec") or {}).get("tolerations") or ()
+        return Question(any(tolerates(each, _TAINT) for each in tolerations), _PATHS, lasts=True)
+
+    def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
+        """Yield that the node could be uncordoned, and that the pod could tolerate it."""
+        yield uncordon_edit(snapshot.node(row))
+        yield toleration_edit(pod, _TAINT)
+
+    def may_help(self, event: Event, pod: PodInfo) -> bool:
+        """Return whether a node came or changed."""
+        return node_came_or_changed(event) or is_of(event, pod)

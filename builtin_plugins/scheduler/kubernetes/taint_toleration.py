@@ -1,0 +1,132 @@
+"""TaintToleration: taints keep pods off that do not tolerate them, softly where their effect is PreferNoSchedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.edits import Edit, toleration_edit, uncordon_edit, untaint_edit
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
+from koordpolicy.engine.framework.plugin import CycleState, Event, Handle
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, Point, Question, Refusal, Scores
+from koordpolicy.engine.kubernetes.selectors import tolerates, untolerated
+from koordpolicy.engine.scheduler.cycle.normalize import normalize_by_max
+from koordpolicy.engine.scheduler.profiles.args import no_args
+from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
+
+from ..allocation.requeue_hints import is_of, node_came_or_changed
+
+_PATHS: Final = frozenset({("node", "spec", "taints")})
+_MOST_KEPT: Final = 64
+_REASON: Final = "node(s) had untolerated taint(s)"
+_PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
+_OF_KUBERNETES: Final = "node.kubernetes.io/"
+"""Taints that say what is wrong with a node: they go when that does."""
+_CORDONED: Final = f"{_OF_KUBERNETES}unschedulable"
+
+
+class TaintToleration:
+    """Filter and score (kube-scheduler's plugin of that name)."""
+
+    name = "TaintToleration"
+    check_args = staticmethod(no_args)
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+        self._tolerated = DistinctAnswers(np.bool_)
+        self._soft = DistinctAnswers(np.int64)
+        self._normalized: dict[int, tuple[NDArray[np.int64], dict[int, NDArray[np.int64]]]] = {}
+        self._seen: tuple[NDArray[np.int64], bool] = (np.zeros(0, np.int64), False)
+
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+        """Refuse nodes with a NoSchedule or NoExecute taint that the pod does not tolerate."""
+        passed = self._tolerated.answer(
+            snapshot, _PATHS, _question(pod), lambda row: untolerated(pod.object, snapshot.node(row)) is None,
+        )
+
+        def explain(row: int) -> Refusal:
+            taint = untolerated(pod.object, snapshot.node(row)) or {}
+            return Refusal("taints", _REASON, Code.UNRESOLVABLE, values=(("taint", dict(taint)),))
+
+        return Answer(passed, explain, reasons=lambda refused: {_REASON: refused},
+                      codes=lambda refused: {Code.UNRESOLVABLE: refused})
+
+    def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
+        """Prefer nodes with few PreferNoSchedule taints that the pod does not tolerate: 100 for none."""
+        counts = self._counts(pod, snapshot)
+        return Scores(self._normalize(counts, rows), raw={"": counts})
+
+    def _normalize(self, counts: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
+        """Return what `normalize_by_max` does, from an earlier decision where the counts are the same array."""
+        most = int((counts if len(rows) == len(counts) else counts[rows]).max(initial=0))
+        kept = self._normalized.get(id(counts))
+        if kept is None or kept[0] is not counts:
+            if len(self._normalized) >= _MOST_KEPT:
+                self._normalized.clear()
+            kept = self._normalized[id(counts)] = (counts, {})
+        found = kept[1].get(most)
+        if found is None:
+            found = kept[1][most] = normalize_by_max(counts, rows, HIGHEST_SCORE, reverse=True)
+        return found
+
+    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question | None:
+        """Return what the answers hang on: the tolerations; None of scores where nodes are held against each other."""
+        if point is Point.SCORE and _has_soft(snapshot.cluster) and self._are_soft(self._counts(pod, snapshot)):
+            return None
+        return Question(_question(pod), _PATHS, lasts=point is Point.FILTER)
+
+    def _are_soft(self, counts: NDArray[np.int64]) -> bool:
+        if self._seen[0] is not counts:
+            self._seen = counts, bool(counts.any())
+        return self._seen[1]
+
+    def _counts(self, pod: PodInfo, snapshot: Snapshot) -> NDArray[np.int64]:
+        """Return how many soft taints of each node the pod does not tolerate."""
+        tolerations = [
+            each for each in (pod.object.get("spec") or {}).get("tolerations") or ()
+            if each.get("effect") in (None, "", _PREFER_NO_SCHEDULE)
+        ]
+
+        def count(row: int) -> int:
+            taints = (snapshot.node(row).get("spec") or {}).get("taints") or ()
+            soft = (taint for taint in taints if taint.get("effect") == _PREFER_NO_SCHEDULE)
+            return sum(1 for taint in soft if not any(tolerates(each, taint) for each in tolerations))
+
+        return self._soft.answer(snapshot, _PATHS, _question(pod), count)
+
+    def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
+        """Yield that the pod could tolerate the taint, and that the node could lose it, if people set it."""
+        node = snapshot.node(row)
+        taint = untolerated(pod.object, node)
+        if taint is None:
+            return
+        yield toleration_edit(pod, taint)
+        if taint.get("key") == _CORDONED:
+            yield uncordon_edit(node)
+        elif not str(taint.get("key", "")).startswith(_OF_KUBERNETES):
+            yield untaint_edit(node, taint)
+
+    def may_help(self, event: Event, pod: PodInfo) -> bool:
+        """Return whether a node came or changed."""
+        return node_came_or_changed(event) or is_of(event, pod)
+
+
+def _has_soft(cluster: Cluster) -> bool:
+    """Whether any node has a soft taint."""
+    stamp, known = cluster.stamp(_PATHS), cluster.kept.get(_has_soft)
+    if not isinstance(known, tuple) or known[0] != stamp:
+        taints = chain.from_iterable((row.node.get("spec") or {}).get("taints") or () for row in cluster.rows)
+        known = cluster.kept[_has_soft] = stamp, any(taint.get("effect") == _PREFER_NO_SCHEDULE for taint in taints)
+    return bool(known[1])
+
+
+@lru_cache(maxsize=64)
+def _question(pod: PodInfo) -> str:
+    tolerations = (pod.object.get("spec") or {}).get("tolerations")
+    return repr(tolerations) if tolerations else ""

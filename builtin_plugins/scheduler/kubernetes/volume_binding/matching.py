@@ -1,0 +1,276 @@
+"""Which volumes could be bound to claims that wait for their first consumer, node by node.
+
+A claim takes the smallest available volume that the node reaches, or is provisioned where its class, the class's
+topologies and the tracked storage capacity allow that (kube-scheduler's `FindPodVolumes`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import canonical_amount
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.kubernetes.selectors import Json, matches_labels, matches_node
+from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
+
+from ..node_selection import label_path, paths_of, pod_that_requires
+from ..volumes import CSI_DRIVER, CSI_STORAGE_CAPACITY, STORAGE_CLASS, VOLUME, class_of
+
+_NO_PROVISIONER: Final = frozenset(("", "kubernetes.io/no-provisioner"))
+_AVAILABLE: Final = "Available"
+_FILESYSTEM: Final = "Filesystem"
+_NO_SIZE: Final = -1
+"""Of what does not say how many bytes it is."""
+
+_Booleans = NDArray[np.bool_]
+
+
+class Reach:
+    """Which nodes meet terms about their labels, as bool[nodes] that are not to be written."""
+
+    def __init__(self) -> None:
+        self._matches = DistinctAnswers(np.bool_)
+        self._labels = DistinctAnswers(np.object_)
+        self._by_value: dict[str, tuple[NDArray[Any], dict[str, Rows]]] = {}
+
+    def of_volume(self, volume: Json, snapshot: Snapshot) -> _Booleans | None:
+        """Return from which nodes a volume can be reached, None for all."""
+        required = (_spec(volume).get("nodeAffinity") or {}).get("required")
+        if required is None:
+            return None
+        terms = required.get("nodeSelectorTerms") or ()
+        known = _only_label(terms)
+        if known is not None:
+            return self._with_label(*known, snapshot)
+        probe = pod_that_requires(terms)
+        return self._matches.answer(
+            snapshot, frozenset(path for term in terms for path in paths_of(term)),
+            ("terms", json.dumps(terms, sort_keys=True)), lambda row: matches_node(probe, snapshot.node(row)),
+        )
+
+    def of_topologies(self, topologies: Sequence[Json], snapshot: Snapshot) -> _Booleans | None:
+        """Return the nodes in one of a class's allowed topologies, None for all."""
+        if not topologies:
+            return None
+        found = np.zeros(snapshot.size, np.bool_)
+        for term in topologies:
+            expressions = term.get("matchLabelExpressions") or ()
+            inside = np.full(snapshot.size, bool(expressions))  # a term that names nothing holds nothing
+            for each in expressions:
+                inside &= self._with_label(str(each.get("key", "")), tuple(each.get("values") or ()), snapshot)
+            found |= inside
+        return found
+
+    def of_selector(self, selector: Json, snapshot: Snapshot) -> _Booleans:
+        """Return the nodes whose labels a selector takes; one that is malformed takes none."""
+        keys = {*(selector.get("matchLabels") or {}), *(
+            str(each.get("key", "")) for each in selector.get("matchExpressions") or ())}
+
+        def takes(row: int) -> bool:
+            try:
+                return matches_labels(selector, snapshot.node(row)["metadata"].get("labels") or {})
+            except ValueError:
+                return False
+
+        return self._matches.answer(snapshot, frozenset(map(label_path, keys)),
+                                    ("selector", json.dumps(selector, sort_keys=True)), takes)
+
+    def _with_label(self, key: str, values: Sequence[str], snapshot: Snapshot) -> _Booleans:
+        """Return the nodes that have one of the values; there may be a volume, and so a question, for every node."""
+        column = self._labels.answer(
+            snapshot, frozenset({label_path(key)}), key,
+            lambda row: (snapshot.node(row)["metadata"].get("labels") or {}).get(key),
+        )
+        known = self._by_value.get(key)
+        if known is None or known[0] is not column:
+            rows: dict[str, list[int]] = {}
+            for row, value in enumerate(column.tolist()):
+                if value is not None:
+                    rows.setdefault(value, []).append(row)
+            known = self._by_value[key] = column, {value: np.array(each, np.intp) for value, each in rows.items()}
+        found = np.zeros(snapshot.size, np.bool_)
+        for value in values:
+            if value in known[1]:
+                found[known[1][value]] = True
+        return found
+
+
+@dataclass(slots=True)
+class Matched:
+    """What the waiting claims of one pod would get on each node."""
+
+    unbound: _Booleans
+    """The nodes on which a claim would get no volume."""
+    short: _Booleans
+    """The nodes on which one would be provisioned, and there is too little storage."""
+    bindings: list[tuple[Json, Json, _Booleans]] = field(default_factory=list)
+    """Claims, volumes that exist, and on which nodes the one would be bound to the other."""
+
+
+class VolumeMatcher:
+    """Finds volumes for claims; `taken` are volumes that were given to claims (keys) already."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    def match(self, selected: Sequence[tuple[Json, str]], others: Sequence[Json], snapshot: Snapshot,
+              taken: Mapping[str, str]) -> Matched:
+        """Return what becomes of claims for which a node was `selected`, and of `others`, which may take any."""
+        size = snapshot.size
+        found = Matched(np.zeros(size, np.bool_), np.zeros(size, np.bool_))
+        for _, node in selected:
+            elsewhere = np.ones(size, np.bool_)
+            if node in snapshot.index:
+                elsewhere[snapshot.index[node]] = False
+            found.unbound |= elsewhere
+        to_provision: list[tuple[Json, _Booleans]] = [(claim, np.ones(size, np.bool_)) for claim, _ in selected]
+        used: dict[str, _Booleans] = {}
+        for claim in sorted(others, key=_requested):
+            matched = self._bind(claim, snapshot, taken, used, found)
+            to_provision.append((claim, ~matched))
+        for claim, needed in to_provision:
+            self._provision(claim, needed, snapshot, found)
+        return found
+
+    def _bind(
+        self, claim: Json, snapshot: Snapshot, taken: Mapping[str, str], used: dict[str, _Booleans], found: Matched,
+    ) -> _Booleans:
+        """Return on which nodes there is a volume for a claim, and write down which."""
+        matched = np.zeros(snapshot.size, np.bool_)
+        closed = np.zeros(snapshot.size, np.bool_)
+        for volume, prebound in _candidates(claim, snapshot, taken):
+            name = str(volume["metadata"]["name"])
+            reached = self._reach.of_volume(volume, snapshot)
+            free = ~(matched | closed)
+            if name in used:
+                free &= ~used[name]
+            here = free if reached is None else free & reached
+            if prebound:
+                closed |= free & ~here  # no other volume will do where its own one is out of reach
+            if here.any():
+                matched |= here
+                used[name] = used[name] | here if name in used else here
+                found.bindings.append((claim, volume, here))
+            if (matched | closed).all():
+                break
+        return matched
+
+    def _provision(self, claim: Json, needed: _Booleans, snapshot: Snapshot, found: Matched) -> None:
+        needed = needed & ~(found.unbound | found.short)
+        if not needed.any():
+            return
+        storage_class = snapshot.object(STORAGE_CLASS, class_of(claim)) or {}
+        provisioner = str(storage_class.get("provisioner") or "")
+        if provisioner in _NO_PROVISIONER:
+            found.unbound |= needed
+            return
+        allowed = self._reach.of_topologies(storage_class.get("allowedTopologies") or (), snapshot)
+        if allowed is not None:
+            found.unbound |= needed & ~allowed
+            needed &= allowed
+        enough = self._enough(claim, provisioner, snapshot)
+        if enough is not None:
+            found.short |= needed & ~enough
+
+    def _enough(self, claim: Json, provisioner: str, snapshot: Snapshot) -> _Booleans | None:
+        """Return where the storage capacity suffices for a claim, None where nobody tracks it."""
+        driver = snapshot.object(CSI_DRIVER, provisioner)
+        wanted = _requested(claim)
+        if driver is None or not _spec(driver).get("storageCapacity") or wanted == _NO_SIZE:
+            return None
+        found = np.zeros(snapshot.size, np.bool_)
+        for capacity in snapshot.objects(CSI_STORAGE_CAPACITY).values():
+            topology = capacity.get("nodeTopology")
+            if capacity.get("storageClassName") != class_of(claim) or topology is None:
+                continue
+            limit = capacity.get("maximumVolumeSize")
+            if _amount(capacity.get("capacity") if limit is None else limit) >= wanted:
+                found |= self._reach.of_selector(topology, snapshot)
+        return found
+
+
+def _candidates(claim: Json, snapshot: Snapshot, taken: Mapping[str, str]) -> Iterator[tuple[Json, bool]]:
+    """Yield volumes that would do for a claim: its own one (then true) before others, the smallest first."""
+    metadata, spec = claim["metadata"], _spec(claim)
+    key = f"{metadata.get('namespace') or 'default'}/{metadata['name']}"
+    wanted, name = _requested(claim), class_of(claim)
+    modes = frozenset(spec.get("accessModes") or ())
+    own: list[Json] = []
+    others: list[tuple[int, str, Json]] = []
+    for volume in snapshot.objects(VOLUME).values():
+        there = _spec(volume)
+        if class_of(volume) != name or volume["metadata"].get("deletionTimestamp"):
+            continue
+        if taken.get(str(volume["metadata"]["name"]), key) != key:
+            continue
+        capacity = _amount((there.get("capacity") or {}).get("storage"))
+        if capacity < wanted or _mode(there) != _mode(spec):
+            continue
+        if (there.get("volumeAttributesClassName") or "") != (spec.get("volumeAttributesClassName") or ""):
+            continue
+        if there.get("claimRef") is not None:
+            if _refers_to(there["claimRef"], metadata):
+                own.append(volume)
+            continue
+        if (volume.get("status") or {}).get("phase") != _AVAILABLE or not _selects(spec.get("selector"), volume):
+            continue
+        if not modes.issubset(there.get("accessModes") or ()):
+            continue
+        others.append((capacity, str(volume["metadata"]["name"]), volume))
+    yield from ((volume, True) for volume in own)
+    yield from ((volume, False) for _, _, volume in sorted(others, key=lambda each: each[:2]))
+
+
+def _refers_to(reference: Json, metadata: Json) -> bool:
+    same = (reference.get("name"), reference.get("namespace") or "default") == (
+        metadata["name"], metadata.get("namespace") or "default")
+    return same and reference.get("uid") in (None, "", metadata.get("uid"))
+
+
+def _selects(selector: Json | None, volume: Json) -> bool:
+    if selector is None:
+        return True
+    try:
+        return matches_labels(selector, volume["metadata"].get("labels") or {})
+    except ValueError:
+        return False
+
+
+def _only_label(terms: Sequence[Json]) -> tuple[str, tuple[str, ...]] | None:
+    """Return key and values where terms ask for nothing but a label's value, as those of most volumes do."""
+    if len(terms) != 1 or terms[0].get("matchFields"):
+        return None
+    expressions: Sequence[Json] = terms[0].get("matchExpressions") or ()
+    if len(expressions) != 1 or expressions[0].get("operator") != "In":
+        return None
+    return str(expressions[0].get("key", "")), tuple(expressions[0].get("values") or ())
+
+
+def _requested(claim: Json) -> int:
+    """Return how many bytes a claim requests; one that does not say is content with any number."""
+    requests: Json = (_spec(claim).get("resources") or {}).get("requests") or {}
+    return _amount(requests.get("storage"))
+
+
+def _amount(quantity: object) -> int:
+    """Return an amount in bytes."""
+    try:
+        return _NO_SIZE if quantity is None else canonical_amount("storage", quantity, "storage")
+    except ValueError:
+        return _NO_SIZE
+
+
+def _mode(spec: Json) -> str:
+    return str(spec.get("volumeMode") or _FILESYSTEM)
+
+
+def _spec(item: Json) -> Json:
+    spec: Json = item.get("spec") or {}
+    return spec

@@ -1,0 +1,265 @@
+"""VolumeBinding: a pod runs where its volumes can be reached, or where there will be volumes for its claims.
+
+Nothing is written: what claims get on the chosen node is remembered for the pods that come next, and the volume
+controller and kube-scheduler bind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.plugin import SKIP, CycleState, Event, Handle, Skip
+from koordpolicy.engine.framework.points import Answer, Code, Refusal
+from koordpolicy.engine.kubernetes.selectors import Json
+
+from ...allocation.requeue_hints import is_of, node_came_or_changed
+from ...allocation.strict_args import integer, listed, nested, read_args
+from ..volumes import (
+    CLAIM,
+    CSI_DRIVER,
+    CSI_NODE,
+    CSI_STORAGE_CAPACITY,
+    STORAGE_CLASS,
+    VOLUME,
+    Claim,
+    claim_object,
+    claims_of,
+    class_of,
+    is_bound,
+    is_owned_by,
+    selected_node,
+    waits_for_consumer,
+)
+from .matching import Matched, Reach, VolumeMatcher
+
+_CONFLICT: Final = "node(s) didn't match PersistentVolume's node affinity"
+_NOT_AVAILABLE: Final = "node(s) didn't find available persistent volumes to bind"
+_NO_SPACE: Final = "node(s) did not have enough free storage"
+_NO_VOLUME: Final = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+_UNBOUND: Final = "pod has unbound immediate PersistentVolumeClaims"
+_REASONS: Final = (_CONFLICT, _NOT_AVAILABLE, _NO_SPACE, _NO_VOLUME)
+_KINDS: Final = frozenset((VOLUME, STORAGE_CLASS, CSI_NODE, CSI_DRIVER, CSI_STORAGE_CAPACITY))
+
+_Booleans = NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class _Claims:
+    """A pod's claims, and what the filter found for those that wait."""
+
+    volumes: list[Json | None] = field(default_factory=list)
+    """Those that bound claims name, in the order of the claims; None where one does not exist."""
+    waiting: list[Json] = field(default_factory=list)
+    """The claims that are bound when the pod has a node."""
+    matched: Matched | None = None
+
+
+@dataclass(slots=True)
+class _Assumed:
+    """What pods that were placed have taken, as long as the claims' objects do not say more themselves."""
+
+    volumes: dict[str, tuple[Json, str]] = field(default_factory=dict)
+    """By volume: the volume's object then, and the key of the claim that it was given to."""
+    nodes: dict[str, tuple[Json, str]] = field(default_factory=dict)
+    """By claim: the claim's object then, and the node for which it is to be provisioned."""
+
+    def taken(self, snapshot: Snapshot) -> dict[str, str]:
+        """Return the claims by the volumes that they were given; what has changed since is forgotten."""
+        self.volumes = {
+            name: known for name, known in self.volumes.items() if snapshot.object(VOLUME, name) is known[0]
+        }
+        return {name: claim for name, (_, claim) in self.volumes.items()}
+
+    def node_of(self, claim: Json, snapshot: Snapshot) -> str:
+        """Return the node that was chosen for a claim, here or by others, or an empty text."""
+        known = self.nodes.get(_key(claim))
+        if known is not None and snapshot.object(CLAIM, _key(claim)) is not known[0]:
+            del self.nodes[_key(claim)]
+            known = None
+        return selected_node(claim) or (known[1] if known is not None else "")
+
+    def forget(self, claims: set[str]) -> None:
+        """Forget what was taken for claims (keys)."""
+        self.volumes = {name: known for name, known in self.volumes.items() if known[1] not in claims}
+        self.nodes = {key: known for key, known in self.nodes.items() if key not in claims}
+
+
+_TIMEOUT: Final = 600
+
+
+class VolumeBinding:
+    """PreFilter, filter and reserve (kube-scheduler's plugin of that name, without writing anything).
+
+    Arguments: `bindTimeoutSeconds` and `shape` are checked and have no effect.
+    """
+
+    name = "VolumeBinding"
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+        self._reach = Reach()
+        self._matcher = VolumeMatcher(self._reach)
+        self._assumed = _Assumed()
+
+    @staticmethod
+    def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return v1 arguments with their defaults; raises ValueError for what is wrong, with the field's path."""
+        given = read_args(args, "VolumeBindingArgs", {
+            "bindTimeoutSeconds": integer, "shape": listed(nested({"utilization": integer, "score": integer})),
+        })
+        checked = {"bindTimeoutSeconds": _TIMEOUT, **given}
+        if checked["bindTimeoutSeconds"] < 0:
+            raise ValueError(f"`bindTimeoutSeconds` is {checked['bindTimeoutSeconds']}: it must not be negative")
+        return checked
+
+    @staticmethod
+    def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return which of valid v1 arguments have no effect, with the reason."""
+        found = {"shape": "nodes are not scored by the capacity of their volumes"}
+        if args.get("bindTimeoutSeconds") != _TIMEOUT:
+            found["bindTimeoutSeconds"] = "volumes are not bound, so nothing waits for them"
+        return found
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:
+        """Skip pods without claims; refuse those whose claims are missing, lost, or not bound though they should be."""
+        if not pod.object["spec"].get("volumes"):
+            return SKIP
+        claims = tuple(claims_of(pod))
+        if not claims:
+            return SKIP
+        found = _look_at(pod, claims, snapshot)
+        if isinstance(found, Refusal):
+            return found
+        state[VolumeBinding] = found
+        return None
+
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
+        """Refuse nodes from which a volume cannot be reached, and where a claim would get none."""
+        found = state.get(VolumeBinding)
+        if found is None:
+            claims = tuple(claims_of(pod))
+            found = _look_at(pod, claims, snapshot) if claims else _Claims()
+        if isinstance(found, Refusal):
+            refusal = found
+            return Answer(np.zeros(snapshot.size, np.bool_), lambda _: refusal)
+        conflict, missing = self._bound(found.volumes, snapshot)
+        nothing: _Booleans = np.zeros(snapshot.size, np.bool_)
+        unbound = short = nothing
+        if found.waiting:
+            found.matched = self._matched(found.waiting, snapshot)
+            unbound, short = found.matched.unbound, found.matched.short
+        failed = (conflict, unbound, short, missing)
+
+        def explain(row: int) -> Refusal:
+            texts = [reason for reason, each in zip(_REASONS, failed, strict=True) if each[row]]
+            return Refusal("volumes", ", ".join(texts), Code.UNRESOLVABLE)
+
+        def reasons(refused: Rows) -> dict[str, Rows]:
+            groups = ((reason, refused[each[refused]]) for reason, each in zip(_REASONS, failed, strict=True))
+            return {reason: some for reason, some in groups if len(some)}
+
+        return Answer(~(conflict | unbound | short | missing), explain, reasons=reasons,
+                      codes=lambda refused: {Code.UNRESOLVABLE: refused})
+
+    def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:  # noqa: ARG002
+        """Remember which volumes the pod's claims get on its node, and which are to be provisioned there."""
+        found = state.get(VolumeBinding)
+        if not isinstance(found, _Claims) or found.matched is None:
+            return None
+        bound: set[str] = set()
+        for claim, volume, where in found.matched.bindings:
+            if where[row]:
+                bound.add(_key(claim))
+                self._assumed.volumes[str(volume["metadata"]["name"])] = volume, _key(claim)
+        for claim in found.waiting:
+            if _key(claim) not in bound and not self._assumed.node_of(claim, snapshot):
+                self._assumed.nodes[_key(claim)] = claim, snapshot.names[row]
+        return None
+
+    def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
+        """Forget what was remembered of the pod's claims."""
+        found = state.get(VolumeBinding)
+        if isinstance(found, _Claims):
+            keys = {_key(claim) for claim in found.waiting}
+            self._assumed.forget(keys)
+
+    def may_help(self, event: Event, pod: PodInfo) -> bool:
+        """Return whether a node, or something of the pod's storage, came or changed."""
+        if event.kind == CLAIM:
+            name = event.key.rpartition("/")[2]
+            return event.key.partition("/")[0] == pod.namespace and any(each.name == name for each in claims_of(pod))
+        return node_came_or_changed(event) or event.kind in _KINDS or is_of(event, pod)
+
+    def _bound(self, volumes: list[Json | None], snapshot: Snapshot) -> tuple[_Booleans, _Booleans]:
+        """Return from which nodes a volume cannot be reached, and where one is missing; the first that fails counts."""
+        conflict: _Booleans = np.zeros(snapshot.size, np.bool_)
+        for volume in volumes:
+            if volume is None:
+                return conflict, ~conflict
+            reached = self._reach.of_volume(volume, snapshot)
+            if reached is not None:
+                conflict |= ~reached
+        return conflict, np.zeros(snapshot.size, np.bool_)
+
+    def _matched(self, claims: list[Json], snapshot: Snapshot) -> Matched:
+        selected: list[tuple[Json, str]] = []
+        others: list[Json] = []
+        for claim in claims:
+            node = self._assumed.node_of(claim, snapshot)
+            if node:
+                selected.append((claim, node))
+            else:
+                others.append(claim)
+        return self._matcher.match(selected, others, snapshot, self._assumed.taken(snapshot))
+
+
+def _look_at(pod: PodInfo, claims: tuple[Claim, ...], snapshot: Snapshot) -> _Claims | Refusal:
+    items: list[Json] = []
+    for claim in claims:
+        item = claim_object(snapshot, pod.namespace, claim)
+        fault = _fault(pod, claim, item)
+        if fault:
+            return Refusal("claims", fault, Code.UNRESOLVABLE)
+        assert item is not None
+        items.append(item)
+    found = _Claims()
+    for item in items:
+        spec = item.get("spec") or {}
+        if is_bound(item):
+            found.volumes.append(snapshot.object(VOLUME, str(spec["volumeName"])))
+            continue
+        storage_class = snapshot.object(STORAGE_CLASS, class_of(item)) if class_of(item) else None
+        # A claim that names its volume before it is bound to it is for the volume controller to bind, and so is one of
+        # a class that does not exist.
+        if spec.get("volumeName") or storage_class is None or not waits_for_consumer(storage_class):
+            return Refusal("claims", _UNBOUND, Code.UNRESOLVABLE)
+        found.waiting.append(item)
+    return found
+
+
+def _fault(pod: PodInfo, claim: Claim, item: Json | None) -> str:
+    """Return what is wrong with a claim, in kube-scheduler's words, or an empty text."""
+    if item is None:
+        if claim.ephemeral:
+            return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{claim.name}"'
+        return f'persistentvolumeclaim "{claim.name}" not found'
+    if (item.get("status") or {}).get("phase") == "Lost":
+        volume = (item.get("spec") or {}).get("volumeName") or ""
+        return f'persistentvolumeclaim "{claim.name}" bound to non-existent persistentvolume "{volume}"'
+    if item["metadata"].get("deletionTimestamp"):
+        return f'persistentvolumeclaim "{claim.name}" is being deleted'
+    if claim.ephemeral and not is_owned_by(item, pod):
+        return f"PVC {pod.namespace}/{claim.name} was not created for pod {pod.key} (pod is not owner)"
+    return ""
+
+
+def _key(claim: Json) -> str:
+    metadata = claim["metadata"]
+    return f"{metadata.get('namespace') or 'default'}/{metadata['name']}"

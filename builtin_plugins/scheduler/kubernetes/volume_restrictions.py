@@ -1,0 +1,121 @@
+"""VolumeRestrictions: disks that one pod mounts alone, and claims that one pod uses alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.plugin import SKIP, CycleState, Event, Handle, Skip
+from koordpolicy.engine.framework.points import Answer, Code, Refusal
+from koordpolicy.engine.kubernetes.selectors import Json
+from koordpolicy.engine.scheduler.profiles.args import no_args
+from koordpolicy.engine.scheduler.result_cache.shapes import ShapeColumns
+
+from ..allocation.requeue_hints import is_of, node_came_or_changed, pod_left
+from ..allocation.row_refusals import RowRefusals
+from .volumes import CLAIM, claim_object, claims_of
+
+_DISK: Final = "node(s) had no available disk"
+_ONE_POD: Final = "ReadWriteOncePod"
+_IN_USE: Final = (
+    f"node(s) unavailable due to PersistentVolumeClaim with {_ONE_POD} access mode already in-use by another pod"
+)
+_PODS: Final = frozenset({("nodeInfo", "pods")})
+
+
+def _both_read(mine: Json, other: Json) -> bool:
+    return bool(mine.get("readOnly") and other.get("readOnly"))
+
+
+def _same_image(mine: Json, other: Json) -> bool:
+    return (mine.get("pool") or "rbd", mine.get("image")) == (other.get("pool") or "rbd", other.get("image")) and (
+        not frozenset(mine.get("monitors") or ()).isdisjoint(other.get("monitors") or ()))
+
+
+_CONFLICTS: Final[Mapping[str, Callable[[Json, Json], bool]]] = {
+    "gcePersistentDisk": lambda mine, other: mine.get("pdName") == other.get("pdName") and not _both_read(mine, other),
+    "awsElasticBlockStore": lambda mine, other: mine.get("volumeID") == other.get("volumeID"),
+    "iscsi": lambda mine, other: mine.get("iqn") == other.get("iqn") and not _both_read(mine, other),
+    "rbd": lambda mine, other: _same_image(mine, other) and not _both_read(mine, other),
+}
+"""Sources of volumes that stand in the pod itself, and whether two pods on a node cannot both have theirs."""
+
+
+class VolumeRestrictions:
+    """PreFilter and filter (kube-scheduler's plugin of that name)."""
+
+    name = "VolumeRestrictions"
+    check_args = staticmethod(no_args)
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+        self._in_use = ShapeColumns(_PODS, np.object_)
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:
+        """Skip pods that share nothing that only one may have; refuse those with a claim that does not exist."""
+        if not pod.object["spec"].get("volumes"):
+            return SKIP
+        alone: list[str] = []
+        for claim in claims_of(pod):
+            if claim.ephemeral:
+                continue
+            item = claim_object(snapshot, pod.namespace, claim)
+            if item is None:
+                return Refusal("claims", f'persistentvolumeclaim "{claim.name}" not found', Code.UNRESOLVABLE)
+            if _ONE_POD in ((item.get("spec") or {}).get("accessModes") or ()):
+                alone.append(f"{pod.namespace}/{claim.name}")
+        in_use = bool(alone) and self._is_in_use(alone, snapshot)
+        if not in_use and not any(True for _ in _disks(pod)):
+            return SKIP
+        state[VolumeRestrictions] = in_use
+        return None
+
+    def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
+        """Refuse nodes where a disk is mounted already, and all nodes where a claim is used that one pod may use."""
+        found = RowRefusals(snapshot.size, rows)
+        disks = tuple(_disks(pod))
+        if disks:
+            refusal = Refusal("disks", _DISK)
+            for row in rows.tolist():
+                if any(_conflicts(disks, other) for other in snapshot.pods(row)):
+                    found.refuse_row(row, refusal)
+        if state.get(VolumeRestrictions):
+            found.refuse(np.ones(snapshot.size, np.bool_), Refusal("access", _IN_USE))
+        return found.answer()
+
+    def may_help(self, event: Event, pod: PodInfo) -> bool:
+        """Return whether a pod left its node, a node came, or one of the pod's claims came."""
+        if event.kind == CLAIM:
+            return event.key in {f"{pod.namespace}/{each.name}" for each in claims_of(pod) if not each.ephemeral}
+        return pod_left(event) or node_came_or_changed(event) or is_of(event, pod)
+
+    def _is_in_use(self, keys: list[str], snapshot: Snapshot) -> bool:
+        def compute(view: Snapshot, some: Rows) -> NDArray[Any]:
+            found = np.empty(len(some), np.object_)
+            for place, row in enumerate(some.tolist()):
+                found[place] = frozenset(
+                    f"{each.namespace}/{claim.name}" for each in view.pods(row) for claim in claims_of(each)
+                    if not claim.ephemeral
+                )
+            return found
+
+        used = self._in_use.answer(snapshot, None, compute)
+        return any(key in there for there in used.tolist() for key in keys)
+
+
+def _disks(pod: PodInfo) -> Iterator[tuple[str, Json]]:
+    for volume in (pod.object.get("spec") or {}).get("volumes") or ():
+        for kind in _CONFLICTS:
+            if volume.get(kind):
+                yield kind, volume[kind]
+
+
+def _conflicts(disks: tuple[tuple[str, Json], ...], other: PodInfo) -> bool:
+    if not (other.object.get("spec") or {}).get("volumes"):
+        return False
+    return any(kind == there and _CONFLICTS[kind](mine, its) for there, its in _disks(other) for kind, mine in disks)

@@ -1,0 +1,363 @@
+"""What pods and reservations hold of a node's cpus and NUMA nodes, what is left of them, and what a pod gets of it.
+
+All of it is derived of the pods that a snapshot shows on the node, so that what-ifs need nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, canonical_amount
+from koordpolicy.engine.framework.points import Code, Refusal
+from koordpolicy.engine.kubernetes.vocabulary import RESOURCE_SPEC_ANNOTATION, RESOURCE_STATUS_ANNOTATION
+from koordpolicy.engine.scheduler.extensions.reservations import allocated_uid
+from koordpolicy.engine.scheduler.extensions.topology import NumaState, nodes_of
+
+from ..allocation.annotations import annotations_of, json_object
+from ..allocation.grants import Claim
+from .cpus import FULL_PCPUS, Choice, CpuTopology, Taken, cpu_numbers, format_cpus, parse_cpus, take_preferred_cpus
+from .topology import NodeTopology, amplify
+
+NOT_ENOUGH_CPUS: Final = "not enough cpus available to satisfy request"
+
+
+@dataclass(frozen=True, slots=True)
+class PodAllocation:
+    """What a pod or a reservation holds: cpus (see `node_numa_resource_cpus`), and amounts by NUMA node.
+
+    `reservation` is the uid of the reservation that it takes them from, or empty.
+    """
+
+    cpus: int = 0
+    zones: Mapping[int, ResourceList] = field(default_factory=dict)
+    exclusive: str = ""
+    reservation: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.cpus or self.zones)
+
+    def status(self) -> dict[str, Any]:
+        """Return what the annotation `resource-status` says of it."""
+        status: dict[str, Any] = {}
+        if self.cpus:
+            status["cpuset"] = format_cpus(self.cpus)
+        if self.zones:
+            status["numaNodeResources"] = [
+                {"node": node, "resources": {name: _quantity(name, amount) for name, amount in sorted(amounts.items())}}
+                for node, amounts in sorted(self.zones.items())
+            ]
+        return status
+
+    def without(self, others: Iterable[PodAllocation]) -> PodAllocation:
+        """Return what remains of this when others hold theirs of it; amounts do not go below 0."""
+        cpus = self.cpus
+        zones = {node: ResourceList(amounts) for node, amounts in self.zones.items()}
+        for other in others:
+            cpus &= ~other.cpus
+            for node, amounts in other.zones.items():
+                held = zones.get(node, ResourceList())
+                for name, amount in amounts.items():
+                    if name in held:
+                        held[name] = max(0, held[name] - amount)
+        return PodAllocation(cpus, zones, self.exclusive, self.reservation)
+
+
+def allocation_in(annotations: Mapping[str, Any]) -> PodAllocation:
+    """Return what the annotation `resource-status` records, nothing where there is none.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    text = annotations.get(RESOURCE_STATUS_ANNOTATION)
+    return PodAllocation() if text is None else _parse(text)
+
+
+def recorded(pod: PodInfo) -> PodAllocation:
+    """Return what a pod's annotations record; what cannot be read is nothing."""
+    annotations = annotations_of(pod.object)
+    if RESOURCE_STATUS_ANNOTATION not in annotations:
+        return PodAllocation()
+    try:
+        found = allocation_in(annotations)
+    except ValueError:
+        return PodAllocation()
+    try:
+        exclusive = json_object(annotations, RESOURCE_SPEC_ANNOTATION).get("preferredCPUExclusivePolicy")
+    except ValueError:
+        exclusive = None
+    exclusive = exclusive if isinstance(exclusive, str) else ""
+    return PodAllocation(found.cpus, found.zones, exclusive, allocated_uid(pod.object))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAllocation:
+    """What is held on a node: by pods, by key, and by reservations, by uid, beyond what their pods hold of them."""
+
+    topology: NodeTopology
+    pods: Mapping[str, PodAllocation] = field(default_factory=dict)
+    reservations: Mapping[str, PodAllocation] = field(default_factory=dict)
+    taken: Mapping[int, Taken] = field(default_factory=dict)
+    """The cpus that anybody holds."""
+    claims: Mapping[str, Claim[PodAllocation]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(
+        topology: NodeTopology, held: Mapping[str, PodAllocation], claims: Mapping[str, Claim[PodAllocation]],
+    ) -> NodeAllocation:
+        """Return what pods hold, by key, and reservations claim, by uid, on a node."""
+        return _allocation(topology, held, claims)
+
+    def with_claims(self, claims: Mapping[str, Claim[PodAllocation]]) -> NodeAllocation:
+        """Return this with what is known of reservations, by uid, whether or not they are seen here."""
+        claims = {uid: claim for uid, claim in claims.items() if claim.held}
+        if not claims or not self.topology.cpus:
+            return self
+        holders = {claim.holder for claim in claims.values()}
+        pods = {key: allocation for key, allocation in self.pods.items() if key not in holders}
+        return _allocation(self.topology, pods, {**self.claims, **claims})
+
+    @property
+    def likeness(self) -> Hashable:
+        """What decides about trials on a node: that of two nodes is the same where the same would come of them."""
+        if not self.pods and not self.reservations:
+            return self.topology.likeness
+        taken = tuple((number, each.count, each.exclusive) for number, each in sorted(self.taken.items()))
+        used = tuple((node, tuple(sorted(amounts.items()))) for node, amounts in sorted(self.used().items()))
+        states = tuple(sorted((node, state.value) for node, state in self.states().items()))
+        return self.topology.likeness, taken, used, states
+
+    @property
+    def bound(self) -> int:
+        """How many cpus anybody holds."""
+        return len(self.taken)
+
+    def states(self) -> dict[int, NumaState]:
+        """Return who has cpus of the NUMA nodes, as far as anybody has."""
+        states: dict[int, NumaState] = {}
+        for allocation in (*self.pods.values(), *self.reservations.values()):
+            nodes = self.topology.cpus.nodes_of(allocation.cpus)
+            for node in nodes:
+                if len(nodes) > 1:
+                    states[node] = NumaState.SHARED
+                else:
+                    states.setdefault(node, NumaState.SINGLE)
+        return states
+
+    def used(self, given_back: Iterable[str] = ()) -> dict[int, ResourceList]:
+        """Return what is held by NUMA node, as it counts with amplification, without these reservations."""
+        holders = self._holders(given_back)
+        used: dict[int, ResourceList] = {}
+        for allocation in holders:
+            for node, amounts in allocation.zones.items():
+                total = used.setdefault(node, ResourceList())
+                for name, amount in amounts.items():
+                    total[name] += amount
+        if self.topology.ratio > 1:
+            cpus = 0
+            for allocation in holders:
+                cpus |= allocation.cpus
+            for node, total in used.items():
+                bound = 1000 * (cpus & self.topology.cpus.of_node(node)).bit_count()
+                total["cpu"] += amplify(bound, self.topology.ratio) - bound
+        return used
+
+    def room(self, given_back: Sequence[str] = (), *, preferred: int = 0) -> Room:
+        """Return what is free, with what these reservations hold beyond their pods; `preferred` cpus come first."""
+        used = self.used(given_back)
+        free = {
+            node: ResourceList({
+                name: max(0, amount - used[node][name]) if node in used else amount for name, amount in amounts.items()
+            })
+            for node, amounts in self.topology.zones.items()
+        }
+        taken = self.taken
+        if given_back:
+            taken = _taken(self.topology.cpus, self._holders(given_back))
+        held = sum(1 << number for number in taken)
+        return Room(free, self.topology.cpus.all & ~held & ~self.topology.reserved, taken, preferred)
+
+    def _holders(self, given_back: Iterable[str]) -> list[PodAllocation]:
+        without = set(given_back)
+        return [
+            *self.pods.values(),
+            *(allocation for uid, allocation in self.reservations.items() if uid not in without),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What is free on a node: amounts by NUMA node, and cpus; `taken` says who holds the others."""
+
+    free: Mapping[int, ResourceList]
+    cpus: int
+    taken: Mapping[int, Taken]
+    preferred: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a pod wants on one node.
+
+    `cpus` is how many it wants for itself (0: none); `policy` how they should lie, which is a must where `required`.
+    """
+
+    requests: ResourceList
+    cpus: int = 0
+    policy: str = ""
+    required: bool = False
+    exclusive: str = ""
+    strategy: str = ""
+
+    @property
+    def choice(self) -> Choice:
+        """How the cpus are chosen."""
+        return Choice(self.policy, self.exclusive, self.strategy)
+
+
+def trimmed(topology: NodeTopology, wanted: Wanted, room: Room) -> Room:
+    """Return the room without cpu that a required bind policy could not use."""
+    if not wanted.required:
+        return room
+    free = {}
+    for node, amounts in room.free.items():
+        usable = topology.cpus.usable(room.cpus & topology.cpus.of_node(node), wanted.policy).bit_count()
+        free[node] = ResourceList(amounts)
+        if amounts["cpu"]:
+            free[node]["cpu"] = min(amounts["cpu"], 1000 * usable)
+    return Room(free, room.cpus, room.taken, room.preferred)
+
+
+def allocate(topology: NodeTopology, wanted: Wanted, room: Room, affinity: int | None) -> PodAllocation | Refusal:
+    """Return what the pod gets of the room, or why that is not enough; `affinity` is a mask of NUMA nodes."""
+    zones: dict[int, ResourceList] = {}
+    if affinity is not None:
+        if not topology.zones:
+            return Refusal("numa", "insufficient resources on NUMA Node", Code.UNRESOLVABLE)
+        distributed = _distributed(topology.cpus, wanted, trimmed(topology, wanted, room).free, nodes_of(affinity))
+        if isinstance(distributed, Refusal):
+            return distributed
+        zones = distributed
+    if not wanted.cpus:
+        return PodAllocation(0, zones, wanted.exclusive)
+    cpus = _cpus(topology, wanted, room, zones)
+    return cpus if isinstance(cpus, Refusal) else PodAllocation(cpus, zones, wanted.exclusive)
+
+
+def _distributed(
+    cpus: CpuTopology, wanted: Wanted, free: Mapping[int, ResourceList], nodes: Sequence[int],
+) -> dict[int, ResourceList] | Refusal:
+    """Return how the requests are spread over NUMA nodes, as evenly as they can be."""
+    nothing = ResourceList()
+    known = {name for amounts in free.values() for name in amounts}
+    result: dict[int, ResourceList] = {}
+    reasons = []
+    for name in sorted(known & wanted.requests.keys()):
+        left = wanted.requests[name]
+        order = _emptiest_first(nodes, lambda node, name=name: free.get(node, nothing)[name])  # type: ignore[misc]
+        for place, node in enumerate(order):
+            part = min(free.get(node, nothing)[name], _part(cpus, wanted, name, left, len(order) - place))
+            if part > 0:
+                result.setdefault(node, ResourceList())[name] = part
+                left -= part
+        if left:
+            reasons.append(f"Insufficient NUMA {name}")
+    if reasons:
+        return Refusal("numa", ", ".join(reasons))
+    return dict(sorted(result.items()))
+
+
+def _emptiest_first(nodes: Sequence[int], free: Callable[[int], int]) -> list[int]:
+    """Return the NUMA nodes by what is free on them, ascending, as Koordinator sorts them.
+
+    Its comparison takes positions for node numbers: a correct order on two nodes, another one now and then on more.
+    """
+    order = list(nodes)
+    for start in range(1, len(order)):
+        for place in range(start, 0, -1):
+            if free(place) >= free(place - 1):
+                break
+            order[place - 1], order[place] = order[place], order[place - 1]
+    return order
+
+
+def _part(cpus: CpuTopology, wanted: Wanted, name: str, left: int, nodes: int) -> int:
+    """Return the even share of one of so many NUMA nodes in what is left: whole cpus or cores where they are bound."""
+    if name != "cpu" or not wanted.cpus:
+        return left // nodes
+    if wanted.required and wanted.policy == FULL_PCPUS and cpus.cpus_per_core:
+        return left // 1000 // cpus.cpus_per_core // nodes * cpus.cpus_per_core * 1000
+    return left // 1000 // nodes * 1000
+
+
+def _cpus(
+    topology: NodeTopology, wanted: Wanted, room: Room, zones: Mapping[int, ResourceList],
+) -> int | Refusal:
+    available = topology.cpus.usable(room.cpus, wanted.policy) if wanted.required else room.cpus
+    too_few = Refusal("cpus", NOT_ENOUGH_CPUS)
+    if available.bit_count() < wanted.cpus:
+        return too_few
+    result = 0
+    shares = [
+        (available & topology.cpus.of_node(node), amounts["cpu"] // 1000) for node, amounts in zones.items()
+    ] or [(available, wanted.cpus)]
+    for cpus, share in shares:
+        taken = take_preferred_cpus(
+            topology.cpus, cpus, room.preferred, room.taken, needed=min(share, cpus.bit_count()), choice=wanted.choice)
+        if taken is None:
+            return Refusal("cpus", "failed to allocate cpus")
+        result |= taken
+    if result.bit_count() != wanted.cpus:
+        return too_few
+    if wanted.required and not topology.cpus.satisfies(result, wanted.policy):
+        return Refusal("cpus", f"insufficient CPUs to satisfy required cpu bind policy {wanted.policy}")
+    return result
+
+
+def _allocation(
+    topology: NodeTopology, pods: Mapping[str, PodAllocation], claims: Mapping[str, Claim[PodAllocation]],
+) -> NodeAllocation:
+    remaining = {
+        uid: claim.held.without(
+            allocation for key, allocation in pods.items()
+            if key in claim.consumers or (uid and allocation.reservation == uid)
+        )
+        for uid, claim in claims.items()
+    }
+    taken = _taken(topology.cpus, (*pods.values(), *remaining.values()))
+    return NodeAllocation(topology, pods, remaining, taken, claims)
+
+
+def _taken(cpus: CpuTopology, holders: Iterable[PodAllocation]) -> dict[int, Taken]:
+    taken: dict[int, Taken] = {}
+    for allocation in holders:
+        for number in cpu_numbers(allocation.cpus & cpus.all):
+            before = taken.get(number)
+            taken[number] = Taken(1 if before is None else before.count + 1, allocation.exclusive)
+    return taken
+
+
+def _quantity(name: str, amount: int) -> str:
+    if name == "cpu":
+        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+    return str(amount)
+
+
+@lru_cache(maxsize=65_536)
+def _parse(text: str) -> PodAllocation:
+    status = json_object({RESOURCE_STATUS_ANNOTATION: text}, RESOURCE_STATUS_ANNOTATION)
+    try:
+        cpus = parse_cpus(status.get("cpuset") or "")
+        zones: dict[int, ResourceList] = {}
+        for each in status.get("numaNodeResources") or ():
+            node = each.get("node", 0)
+            if type(node) is not int or not 0 <= node < 64:
+                raise ValueError(f"`{node}` is no NUMA node")  # noqa: TRY301 - one kind of complaint
+            amounts = zones.setdefault(node, ResourceList())
+            for name, quantity in (each.get("resources") or {}).items():
+                amounts[name] += canonical_amount(name, quantity, name)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"annotation `{RESOURCE_STATUS_ANNOTATION}` cannot be read: {error}") from None
+    return PodAllocation(cpus, zones)

@@ -1,0 +1,137 @@
+"""What becomes of Reservations beside the decisions: they expire, are used up, and are cleared away in the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from koordpolicy.engine.cluster.objects.metrics import nanoseconds
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.handle import Deletes
+from koordpolicy.engine.framework.plugin import Event, Handle
+from koordpolicy.engine.kubernetes.vocabulary import RESERVATION_ALLOCATED_ANNOTATION
+from koordpolicy.engine.scheduler.extensions.reservations import allocated_uid
+
+from ..allocation.annotations import annotations_of
+from .args import ReservationArgs
+from .status import expires_at, synced
+
+_SECOND: Final = 1_000_000_000
+_CLEAN: Final = "CleanExpiredReservationAllocated"
+_LEAD: Final = 3 * _SECOND
+
+
+class ReservationStatus:
+    """Writes the status of Reservation objects, and deletes those that ended long ago."""
+
+    name = "ReservationStatus"
+    period = _SECOND
+    """Nanoseconds between two runs."""
+
+    def __init__(self, handle: Handle, args: ReservationArgs) -> None:
+        self._handle = handle
+        self._args = args
+        self._touched: dict[str, None] = {}
+        self._deleted: dict[str, None] = {}
+        self._resynced = self._collected = -(2**62)
+        handle.events.on(("Reservation", "Pod"), self._on_event)
+
+    def _on_event(self, event: Event) -> None:
+        if event.kind == "Reservation":
+            self._touched[event.key] = None
+            if event.new is None and event.old is not None:
+                self._deleted[event.old["metadata"].get("uid") or event.key] = None
+            return
+        for pod in (event.old_pod, event.new_pod):
+            if pod is not None and RESERVATION_ALLOCATED_ANNOTATION in annotations_of(pod.object):
+                name = _name_in(pod.object)
+                if name:
+                    self._touched[name] = None
+
+    def run(self, now: int) -> None:
+        """Look at the Reservations that something happened to, at those about to expire, and now and then at all."""
+        snapshot = self._handle.snapshot()
+        items = snapshot.objects("Reservation")
+        due = set(self._touched)
+        self._touched.clear()
+        if now - self._resynced >= self._args.resync_interval * _SECOND:
+            self._resynced = now
+            due = set(items)
+        for name in sorted(items):
+            if name in due or self._is_about_to_expire(items[name], now):
+                self.sync(items[name], snapshot, now)
+        if _CLEAN in self._handle.feature_gates:
+            self._clean(snapshot)
+        self._deleted.clear()
+        if self._args.collects_garbage and now - self._collected >= self._args.gc_interval * _SECOND:
+            self._collected = now
+            for name in sorted(items):
+                if self._is_garbage(items[name], snapshot, now):
+                    self._delete(items[name], name)
+
+    def sync(self, item: Mapping[str, Any], snapshot: Snapshot, now: int) -> None:
+        """Write what changed of one Reservation."""
+        name = item["metadata"]["name"]
+        row = snapshot.index.get((item.get("status") or {}).get("nodeName") or "")
+        try:
+            wanted = synced(item, None if row is None else snapshot.pods(row), now)
+        except ValueError as error:
+            self._handle.log.warning("Reservation `%s` cannot be read: %s", name, error)
+            return
+        if wanted is not item:
+            self._patch(item, wanted)
+
+    def _is_about_to_expire(self, item: Mapping[str, Any], now: int) -> bool:
+        try:
+            moment = expires_at(item)
+        except ValueError:
+            return False  # `sync` says so
+        return moment is not None and (item.get("status") or {}).get("phase") == "Available" and moment - now <= _LEAD
+
+    def _is_garbage(self, item: Mapping[str, Any], snapshot: Snapshot, now: int) -> bool:
+        status = item.get("status") or {}
+        if status.get("phase") not in ("Failed", "Succeeded"):
+            return False
+        node = status.get("nodeName")
+        if node and node not in snapshot.index:
+            return True
+        field = "lastTransitionTime" if status["phase"] == "Failed" else "lastProbeTime"
+        conditions = {each.get("type"): each for each in status.get("conditions") or ()}
+        ready: Mapping[str, Any] = conditions.get("Ready") or {}
+        try:
+            since = nanoseconds(ready.get(field) or "", field)
+        except ValueError:
+            return False
+        return now - since > self._args.gc_duration * _SECOND
+
+    def _clean(self, snapshot: Snapshot) -> None:
+        """Take the note of Reservations that are gone off the pods that used them."""
+        for item in list(snapshot.objects("Pod").values()) if self._deleted else ():
+            if allocated_uid(item) in self._deleted:
+                kept = {key: value for key, value in annotations_of(item).items()
+                        if key != RESERVATION_ALLOCATED_ANNOTATION}
+                modified = {**item, "metadata": {**item["metadata"], "annotations": kept}}
+                self._patch(item, modified)
+
+    def _patch(self, item: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+        try:
+            self._handle.client.patch(item, wanted)
+        except OSError as error:
+            self._handle.log.warning("%s `%s` was not written: %s", item.get("kind"), item["metadata"]["name"], error)
+
+    def _delete(self, item: Mapping[str, Any], name: str) -> None:
+        client = self._handle.client
+        if isinstance(client, Deletes):
+            try:
+                client.delete(item)
+            except OSError as error:
+                self._handle.log.warning("Reservation `%s` was not deleted: %s", name, error)
+
+
+def _name_in(item: Mapping[str, Any]) -> str:
+    try:
+        found = json.loads(annotations_of(item)[RESERVATION_ALLOCATED_ANNOTATION])
+    except ValueError:
+        return ""
+    return str(found.get("name") or "") if isinstance(found, Mapping) else ""

@@ -1,0 +1,136 @@
+"""What plugins that hand out single cpus and devices are told of the reservations on nodes, for one pod.
+
+The reservations that a pod may use ("matched") are shown to it one at a time: what one of them holds beyond its pods is
+free for the pod, what the others hold is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeVar, cast
+
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.plugin import CycleState, Handle, ReservationNominator
+from koordpolicy.engine.framework.points import Refusal
+from koordpolicy.engine.kubernetes.vocabulary import RESERVATION_AFFINITY_ANNOTATION, RESERVATION_IGNORED_LABEL
+
+from ..allocation.annotations import annotations_of, json_object, labels_of
+
+RESTRICTED: Final = "Restricted"
+PRE_ALLOCATION_REQUIRED_LABEL: Final = "scheduling.koordinator.sh/pre-allocation-required"
+
+_Allocation = TypeVar("_Allocation")
+
+
+class Reserved(Protocol):
+    """What is asked of a reservation (see `engine.scheduler.extensions.reservations.ReservationInfo`)."""
+
+    @property
+    def uid(self) -> str:
+        """The reservation's uid."""
+        ...
+
+    @property
+    def pod(self) -> PodInfo:
+        """The pod that holds its place on the node."""
+        ...
+
+    @property
+    def object(self) -> Mapping[str, Any]:
+        """The Reservation, or the pod that acts as one."""
+        ...
+
+    @property
+    def policy(self) -> str:
+        """Empty, `Aligned` or `Restricted`."""
+        ...
+
+    @property
+    def consumers(self) -> Mapping[str, PodInfo]:
+        """The pods that use it, by key."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OnNode:
+    """The reservations of one node: those that the pod may use, and those that it may not."""
+
+    matched: tuple[Reserved, ...] = ()
+    unmatched: tuple[Reserved, ...] = ()
+
+
+@dataclass(slots=True)
+class Restored:
+    """Per node the reservations there, as the Reservation plugin found them for this pod; a key of the cycle state."""
+
+    nodes: dict[str, OnNode] = field(default_factory=dict)
+
+    def clone(self) -> Restored:
+        """Return a copy of its own."""
+        return Restored(dict(self.nodes))
+
+
+def note_restored(state: CycleState, matched: Sequence[Any], unmatched: Sequence[Any], node: str) -> None:
+    """Take note of the reservations on a node; plugins that are told the same note it once."""
+    restored = state.get(Restored)
+    if not isinstance(restored, Restored):
+        restored = state[Restored] = Restored()
+    restored.nodes[node] = OnNode(tuple(matched), tuple(unmatched))
+
+
+def restored_on(state: CycleState, node: str) -> OnNode:
+    """Return the reservations on a node; none where nobody told of any."""
+    restored = state.get(Restored)
+    return restored.nodes.get(node, _NONE) if isinstance(restored, Restored) else _NONE
+
+
+def anything_restored(state: CycleState) -> bool:
+    """Whether there is any node with reservations that play a part for the pod."""
+    restored = state.get(Restored)
+    return isinstance(restored, Restored) and bool(restored.nodes)
+
+
+_NONE: Final = OnNode()
+
+
+def needs_reservation(pod: PodInfo) -> bool:
+    """Whether the pod may only run in a reservation.
+
+    Raises:
+        ValueError: its reservation affinity cannot be read.
+    """
+    if labels_of(pod.object).get(PRE_ALLOCATION_REQUIRED_LABEL) == "true":
+        return True
+    return bool(json_object(annotations_of(pod.object), RESERVATION_AFFINITY_ANNOTATION))
+
+
+def ignores_reservations(pod: PodInfo) -> bool:
+    """Whether the pod is placed as if nothing were reserved."""
+    return labels_of(pod.object).get(RESERVATION_IGNORED_LABEL) == "true"
+
+
+def nominated_reservation(
+    handle: Handle, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int,
+) -> Reserved | None:
+    """Return the reservation that the pod takes on the node, if it takes one."""
+    for peer in handle.peers(ReservationNominator):  # type: ignore[type-abstract]
+        nominate = getattr(peer, "nominate", None)
+        found = nominate(state, pod, snapshot, row) if callable(nominate) else None
+        if found is not None and not isinstance(found, Refusal):
+            return cast("Reserved", found)
+    return None
+
+
+def first_fitting(
+    reservations: Sequence[Reserved], attempt: Callable[[Reserved], _Allocation | Refusal], *, required: bool,
+) -> _Allocation | Refusal | None:
+    """Return what the first reservation yields that has room; None where the pod may look elsewhere."""
+    reasons: list[str] = []
+    for reservation in reservations:
+        found = attempt(reservation)
+        if not isinstance(found, Refusal):
+            return found
+        reasons.append(f"Reservation(s) {found.message}")
+    return Refusal("reservation", ", ".join(reasons)) if required and reservations else None

@@ -1,0 +1,118 @@
+"""What Reservations say of themselves: conditions, becoming available, expiring, being used up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from koordpolicy.engine.cluster.objects.metrics import nanoseconds
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, resource_list
+from koordpolicy.engine.documents import parse_duration
+from koordpolicy.engine.kubernetes.times import rfc3339
+from koordpolicy.engine.scheduler.extensions.reservations import ENDED, allocated_uid, reserve_pod, written
+
+from ..allocation.annotations import annotations_of, json_object
+
+RESIZE: Final = "scheduling.koordinator.sh/reservation-resize-allocatable"
+
+Json = Mapping[str, Any]
+
+
+def with_conditions(item: Json, now: int, **conditions: tuple[str, str, str]) -> dict[str, Any]:
+    """Return a Reservation with these conditions (status, reason, message); one that says so already stays."""
+    status = dict(item.get("status") or {})
+    told = [dict(each) for each in status.get("conditions") or ()]
+    at = rfc3339(now)
+    for kind, (value, reason, message) in conditions.items():
+        new = {"type": kind, "status": value, "reason": reason, **({"message": message} if message else {})}
+        known = next((each for each in told if each.get("type") == kind), None)
+        if known is None:
+            told.append({**new, "lastProbeTime": at, "lastTransitionTime": at})
+        elif {key: value for key, value in known.items() if not key.startswith("last")} != new:
+            moved = at if known.get("status") != value else known.get("lastTransitionTime", at)
+            told[told.index(known)] = {**new, "lastProbeTime": at, "lastTransitionTime": moved}
+    return {**item, "status": {**status, "conditions": told}}
+
+
+def available(item: Json, node: str, now: int) -> dict[str, Any]:
+    """Return a Reservation as it is once it has its node: its template's requests are allocatable there.
+
+    Raises:
+        ValueError: the template, or the annotation that gives other amounts, cannot be read.
+    """
+    bare = {key: value for key, value in item.items() if key != "status"}
+    allocatable = ResourceList(reserve_pod(bare).requests)
+    if annotations_of(item).get(RESIZE):
+        allocatable |= resource_list(json_object(annotations_of(item), RESIZE), "resources", "resources")
+    ready = with_conditions(item, now, Scheduled=("True", "Scheduled", ""), Ready=("True", "Available", ""))
+    status = {**ready["status"], "phase": "Available", "nodeName": node, "allocatable": written(allocatable)}
+    return {**item, "status": status}
+
+
+def expired(item: Json, now: int) -> dict[str, Any]:
+    """Return a Reservation that has ended without being used up."""
+    failed = with_conditions(item, now, Ready=("False", "Expired", ""))
+    return {**failed, "status": {**failed["status"], "phase": "Failed"}}
+
+
+def is_expired(item: Json, now: int) -> bool:
+    """Return whether a Reservation's time is over; a `ttl` of 0 means never, whatever `expires` says."""
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    if status.get("phase") in ENDED:
+        return False
+    ttl = parse_duration(spec["ttl"]) if spec.get("ttl") is not None else None
+    if ttl == 0:
+        return False
+    if spec.get("expires") and nanoseconds(spec["expires"], "spec.expires") < now:
+        return True
+    created = item["metadata"].get("creationTimestamp")
+    return ttl is not None and bool(created) and now - nanoseconds(created, "metadata.creationTimestamp") > ttl
+
+
+def expires_at(item: Json) -> int | None:
+    """Return when a Reservation's time will be over (ns since the epoch), or None where it never is."""
+    spec = item.get("spec") or {}
+    ttl = parse_duration(spec["ttl"]) if spec.get("ttl") is not None else None
+    if ttl == 0:
+        return None
+    moments = [nanoseconds(spec["expires"], "spec.expires")] if spec.get("expires") else []
+    created = item["metadata"].get("creationTimestamp")
+    if ttl is not None and created:
+        moments.append(nanoseconds(created, "metadata.creationTimestamp") + ttl)
+    return min(moments, default=None)
+
+
+def synced(item: Json, pods: Iterable[PodInfo] | None, now: int) -> Json:
+    """Return a Reservation with a node as it should be; the object itself where nothing is to change.
+
+    `pods` are those of its node, None where the node is gone. One that may be used once has succeeded as soon as its
+    owners are others than before, even where the last of them has left (as upstream).
+    """
+    status = item.get("status") or {}
+    if not status.get("nodeName") or status.get("phase") in ENDED:
+        return item
+    if pods is None or is_expired(item, now):
+        return expired(item, now)
+    uid = item["metadata"].get("uid") or item["metadata"]["name"]
+    owners = sorted((pod for pod in pods if allocated_uid(pod.object) == uid), key=lambda pod: pod.uid)
+    names = resource_list(status, "allocatable", "status")
+    allocated = ResourceList()
+    for pod in owners:
+        for name in names:
+            if name in pod.requests:
+                allocated[name] += pod.requests[name]
+    current = [{"namespace": pod.namespace, "name": pod.name, "uid": pod.uid} for pod in owners]
+    before = [{key: each.get(key, "") for key in ("namespace", "name", "uid")}
+              for each in status.get("currentOwners") or ()]
+    if current == before and _same(resource_list(status, "allocated", "status"), allocated):
+        return item
+    changed = {**item, "status": {**status, "currentOwners": current, "allocated": written(allocated)}}
+    once = (item.get("spec") or {}).get("allocateOnce")
+    if once is None or once:
+        changed = with_conditions(changed, now, Ready=("False", "Succeeded", ""))
+        changed["status"]["phase"] = "Succeeded"
+    return changed
+
+
+def _same(left: ResourceList, right: ResourceList) -> bool:
+    return all(left[name] == right[name] for name in {*left, *right})

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from koordpolicy.builtin_plugins.descheduler import PLUGINS
+from koordpolicy.builtin_plugins.descheduler.default_evictor.plugin import (
+    DefaultEvictor,
+    EvictorFilter,
+    MigrationController,
+    check_default_evictor_args,
+    effective_protections,
+)
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Cluster
+
+NOW = 1_767_268_800_000_000_000
+OWNER = [{"kind": "ReplicaSet", "name": "r", "uid": "r"}]
+
+
+def pod(**changes: Any) -> dict[str, Any]:
+    metadata = {"name": "p", "namespace": "d", "ownerReferences": OWNER, **changes.pop("metadata", {})}
+    status = changes.pop("status", {})
+    return {"kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "c"}], **changes}, "status": status}
+
+
+def rules(plugin: Any, item: dict[str, Any], *objects: dict[str, Any]) -> str | None:
+    refusal = plugin.eviction_filter(PodInfo.of(item), Cluster([item, *objects]).snapshot(NOW))
+    return None if refusal is None else refusal.rule
+
+
+def annotated(key: str, value: str = "") -> dict[str, Any]:
+    return {"metadata": {"annotations": {key: value}}}
+
+
+VOLUME = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "claim"}}]}
+CLAIM = {
+    "kind": "PersistentVolumeClaim", "metadata": {"name": "claim", "namespace": "d"},
+    "spec": {"storageClassName": "fast"},
+}
+BUDGET = {"kind": "PodDisruptionBudget", "metadata": {"name": "b", "namespace": "d"}, "spec": {"selector": {}}}
+EXTRA = {"podProtections": {"extraEnabled": ["PodsWithPVC", "PodsWithoutPDB", "PodsWithResourceClaims"]}}
+
+
+@pytest.mark.parametrize(("args", "item", "objects", "rule"), [
+    ({}, pod(), (), None),
+    ({}, pod(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), (), "terminating"),
+    ({}, pod(**annotated("kubernetes.io/config.mirror")), (), "mirror"),
+    ({}, pod(**annotated("kubernetes.io/config.source", "file")), (), "static"),
+    ({}, pod(priority=2_000_000_000), (), "SystemCriticalPods"),
+    ({"priorityThreshold": {"value": 10}}, pod(priority=10), (), "SystemCriticalPods"),
+    ({"priorityThreshold": {"value": 10}}, pod(), (), None),
+    ({"priorityThreshold": {"name": "c"}}, pod(priority=10),
+     ({"kind": "PriorityClass", "metadata": {"name": "c"}, "value": 5},), "SystemCriticalPods"),
+    ({}, pod(metadata={"ownerReferences": []}), (), "FailedBarePods"),
+    ({"evictFailedBarePods": True}, pod(metadata={"ownerReferences": []}), (), "FailedBarePods"),
+    ({"evictFailedBarePods": True}, pod(metadata={"ownerReferences": []}, status={"phase": "Failed"}), (), None),
+    ({}, pod(volumes=[{"name": "v", "emptyDir": {}}]), (), "PodsWithLocalStorage"),
+    (EXTRA, pod(**VOLUME), (), "PodsWithPVC"),
+    (EXTRA, pod(), (), "PodsWithoutPDB"),
+    (EXTRA, pod(), (BUDGET,), None),
+    (EXTRA, pod(resourceClaims=[{"name": "x"}]), (BUDGET,), "PodsWithResourceClaims"),
+    (
+        {
+            "podProtections": {
+                "extraEnabled": ["PodsWithPVC"],
+                "config": {"PodsWithPVC": {"protectedStorageClasses": [{"name": "slow"}]}},
+            },
+        },
+        pod(**VOLUME), (CLAIM,), None,
+    ),
+    ({"labelSelector": {"matchLabels": {"a": "b"}}}, pod(), (), "labelSelector"),
+    ({"minReplicas": 2}, pod(), (), "minReplicas"),
+    ({"minPodAge": "1h"}, pod(status={"startTime": "2026-01-01T11:30:00Z"}), (), "minPodAge"),
+    ({"minPodAge": "10m"}, pod(status={"startTime": "2026-01-01T11:30:00Z"}), (), None),
+    (
+        {"noEvictionPolicy": "Mandatory"}, pod(**annotated("descheduler.alpha.kubernetes.io/prefer-no-eviction")), (),
+        "noEvictionPolicy",
+    ),
+    ({}, pod(priority=2_000_000_000, **annotated("descheduler.alpha.kubernetes.io/evict")), (), None),
+])
+def test_the_default_evictor_keeps_pods_by_the_first_rule_that_applies(args, item, objects, rule):
+    assert rules(DefaultEvictor(args), item, *objects) == rule
+
+
+@pytest.mark.parametrize(("args", "item", "rule"), [
+    ({}, pod(), None),
+    ({}, pod(metadata={"ownerReferences": [{"kind": "DaemonSet", "name": "d", "uid": "d"}]}), "daemonSet"),
+    ({}, pod(metadata={"ownerReferences": []}), "barePods"),
+    ({"evictAllBarePods": True}, pod(metadata={"ownerReferences": []}), None),
+    ({}, pod(priority=2_000_000_001), "systemCritical"),
+    ({"priorityThreshold": {"value": 10}}, pod(priority=11), "priorityThreshold"),
+    ({"evictSystemCriticalPods": True, "priorityThreshold": {"value": 10}}, pod(priority=11), None),
+    ({}, pod(volumes=[{"name": "v", "hostPath": {"path": "/"}}]), "localStorage"),
+    ({"ignorePvcPods": True}, pod(**VOLUME), "volumeClaims"),
+    ({"nodeFit": True}, pod(), "nodeFit"),
+    ({"labelSelector": {"matchLabels": {"a": "b"}}}, pod(), "labelSelector"),
+])
+def test_koordinators_constraints_keep_pods(args, item, rule):
+    assert rules(EvictorFilter(args), item) == rule
+
+
+@pytest.mark.parametrize("plugin", [DefaultEvictor, MigrationController])
+@pytest.mark.parametrize(("priority", "kept"), [(99, False), (100, True)])
+def test_a_priority_class_names_the_priority_from_which_on_pods_are_kept(plugin, priority, kept):
+    given = {"priorityThreshold": {"name": "high"}}
+    named = {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 100}
+    item = pod(priority=priority)
+    assert (rules(plugin(given), item, named) is not None) is kept
+
+
+def test_the_migration_controller_never_asks_for_room_but_for_namespaces():
+    assert rules(MigrationController({"nodeFit": True}), pod()) is None
+    assert rules(MigrationController({"namespaces": {"exclude": ["d"]}}), pod()) == "namespaces"
+
+
+def test_anti_affinity_and_the_number_of_pods_keep_a_pod_off_a_node():
+    term = {"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": "host"}
+    item = pod(affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}, nodeName="one")
+    other = {**pod(nodeName="two"), "metadata": {"name": "q", "namespace": "d", "labels": {"app": "a"}}}
+
+    def fits(pods: str, *objects: dict[str, Any]) -> bool:
+        nodes = [
+            {
+                "kind": "Node", "metadata": {"name": name, "labels": {"host": name}},
+                "status": {"allocatable": {"pods": pods}},
+            }
+            for name in ("one", "two")
+        ]
+        snapshot = Cluster([*nodes, item, *objects]).snapshot(NOW)
+        return DefaultEvictor({"nodeFit": True}).pre_eviction_filter(PodInfo.of(item), snapshot) is None
+
+    assert (fits("5"), fits("5", other), fits("0")) == (True, False, False)
+
+
+def test_protections_are_those_of_the_lists_or_else_of_the_flags():
+    assert effective_protections({"evictDaemonSetPods": True, "ignorePvcPods": True}) == {
+        "PodsWithLocalStorage", "SystemCriticalPods", "FailedBarePods", "PodsWithPVC",
+    }
+    assert effective_protections({"podProtections": {"defaultDisabled": ["DaemonSetPods", "FailedBarePods"]}}) == {
+        "PodsWithLocalStorage", "SystemCriticalPods",
+    }
+
+
+def test_every_fault_of_the_arguments_is_told_at_once():
+    with pytest.raises(
+        ValueError, match=r"only one of priorityThreshold.*; noEvictionPolicy accepts only.*; minPodAge: ",
+    ):
+        check_default_evictor_args(
+            {"priorityThreshold": {"value": 1, "name": "a"}, "noEvictionPolicy": "x", "minPodAge": "x"},
+        )
+
+
+def test_every_plugin_of_the_table_can_be_made():
+    made = [plugin.make(plugin.check_args({}) if plugin.check_args else {}, None) for plugin in PLUGINS]
+    assert [each.name for each in made] == [plugin.name for plugin in PLUGINS]
