@@ -18,7 +18,7 @@ What is stopped, and how soon:
   every later evaluation that spends anything, end in an `ExhaustedError` of reason `DEADLINE`. It is never cached.
 - `checker.check` and the folding of constants poll once per expression; both are linear in its size, which `Limits`
   bounds. A document whose expressions are not checked in time has a `PolicyError` of code `cel-deadline` at each.
-- Whatever else wants to stop calls `Deadline.current()` and looks at `passed`.
+- Whatever else wants to stop calls `Deadline.poll()`, or looks at `passed` of `Deadline.current()`.
 
 `stopped` names the text that was being evaluated or checked when the deadline was first found to have passed.
 """
@@ -48,6 +48,10 @@ class _Current(threading.local):
 _CURRENT: Final = _Current()
 
 
+class OverdueError(Exception):
+    """Work that polls by itself (`poll`) has to end."""
+
+
 class Deadline:
     """A time by which work in a thread must end; a context manager that makes it the thread's current one.
 
@@ -70,6 +74,12 @@ class Deadline:
         """Return the deadline that this thread works under."""
         return _CURRENT.deadline
 
+    @staticmethod
+    def poll() -> None:
+        """Raise `OverdueError` where the deadline of this thread has passed."""
+        if (deadline := _CURRENT.deadline) is not None and deadline.passed:
+            raise OverdueError
+
     def cancel(self) -> None:
         """Let the deadline pass now."""
         self._cancelled = True
@@ -78,6 +88,12 @@ class Deadline:
     def passed(self) -> bool:
         """Whether work must end."""
         return self._cancelled or self._clock() >= self._at or (self._outer is not None and self._outer.passed)
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until work must end; negative where it should have ended."""
+        own = -math.inf if self._cancelled else self._at - self._clock()
+        return own if self._outer is None else min(own, self._outer.remaining)
 
     def stop(self, source: Source) -> None:
         """Note what was stopped; the first text counts."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from koordpolicy.engine.cel.explain.clauses import alternatives, changes_of
+from koordpolicy.engine.cel.scalar.deadline import Deadline
 from koordpolicy.engine.cluster.edits import Edit, band_edit, edits_of, may_vary, qos_edit
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
@@ -78,14 +79,17 @@ def remedies(
     """Return what would let a node take a pod that it refuses, smallest first, at most so many; empty if none is found.
 
     Without `node` only the pod is changed, until any node takes it. Of the remedies found, those that only contain more
-    changes than another one are left out. Nothing is changed.
+    changes than another one are left out. Nothing is changed. Where the thread's deadline passes, those found before it
+    are returned.
     """
     row = snapshot.index[node] if node else None
     found: list[Remedy] = []
     numbers = itertools.count()
     seen: set[frozenset[str]] = {frozenset()}
     queue = [_Try(0.0, next(numbers), (), pod, snapshot, _ask(profile, pod, snapshot, row))]
-    while queue and len(found) < most:
+    deadline = Deadline.current() or Deadline()
+    # What was computed when the deadline passed may be wrong, so it is not looked at.
+    while queue and len(found) < most and not deadline.passed:
         tried = heapq.heappop(queue)
         if len(tried.verdict.passed):
             texts = {edit.text for edit in tried.edits}
@@ -96,7 +100,7 @@ def remedies(
             continue
         for edit in _edits(profile, tried, row):
             key = frozenset((*(each.text for each in tried.edits), edit.text))
-            if key in seen or trials <= 0:
+            if key in seen or trials <= 0 or deadline.passed:
                 continue
             seen.add(key)
             trials -= 1

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 
 from koordpolicy.engine.cel.explain.clauses import Clause, Distance, alternatives, distance_of
+from koordpolicy.engine.cel.scalar.deadline import Deadline, OverdueError
 from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.edits import amount_unit
@@ -59,7 +60,10 @@ _LOADED: Final = frozenset(("percent", "threshold"))
 """What LoadAwareScheduling tells of a resource."""
 
 
+_TRIAL_SHARE: Final = 0.75
+"""Which part of the time that is left may go into trying changes."""
 _NO_CHANGE: Final = (Finding("none", "(no change of the pod or of a node was found)"),)
+_OUT_OF_TIME: Final = Finding("cut", "(no more changes were tried: the time was up)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,10 @@ def explain_decision(explained: Explained, *, best: int = 5, trials: int = MOST_
     """Return why a pod runs where it does, or nowhere: the choice, scores, refusals by reason, remedies, errors.
 
     `best` limits the nodes whose scores are shown, `trials` how many changes are tried per node; with 0 none are.
+    Under a deadline fewer are, and that is said.
+
+    Raises:
+        OverdueError: the deadline of the thread passed before that.
     """
     verdict = explained.verdict
     refused = len(verdict.names) - len(verdict.passed)
@@ -106,7 +114,7 @@ def explain_decision(explained: Explained, *, best: int = 5, trials: int = MOST_
         of = f"{refused:,} of {counted(len(verdict.names), 'node')} refused" if refused else "not enforced"
         parts.append(heading(of, refusals, kind="refusals"))
     if verdict.node is None and trials:
-        parts.append(heading("it would run if", _cluster_remedies(explained, trials) or _NO_CHANGE, kind="changes"))
+        parts.append(heading("it would run if", _tried(lambda: _cluster_remedies(explained, trials)), kind="changes"))
     parts.append(heading("errors", tuple(_errors(verdict)), kind="errors"))
     return Finding("decision", facts={"pod": verdict.pod.key, "node": verdict.node}, parts=tuple(parts))
 
@@ -116,6 +124,7 @@ def explain_node(explained: Explained, node: str, *, trials: int = MOST_TRIALS) 
 
     Raises:
         KeyError: there is no such node.
+        OverdueError: the deadline of the thread passed before changes were tried.
     """
     verdict = explained.verdict
     row = explained.snapshot.index[node]
@@ -131,8 +140,9 @@ def explain_node(explained: Explained, node: str, *, trials: int = MOST_TRIALS) 
         parts.append(_scores(explained, [node], every=True))
         parts.append(_standing(verdict, node))
     elif trials:
-        found = remedies(explained.profile, verdict.pod, explained.snapshot, node, trials=trials)
-        parts.append(heading("it would run there if", tuple(map(_remedy, found)) or _NO_CHANGE, kind="changes"))
+        found = _tried(lambda: map(_remedy, remedies(
+            explained.profile, verdict.pod, explained.snapshot, node, trials=trials)))
+        parts.append(heading("it would run there if", found, kind="changes"))
     parts.append(heading("errors", tuple(_errors(verdict, node)), kind="errors"))
     return Finding("node", facts={"pod": verdict.pod.key, "node": node}, parts=tuple(parts))
 
@@ -346,6 +356,7 @@ def _why(step: Filtered, row: int) -> Refusal:
 
 def _how_far(explained: Explained, step: Filtered, row: int, reason: str) -> float:
     """Return a number that is smaller the less a node is away from passing; 0 to 1 where less would do, else more."""
+    Deadline.poll()
     refusal = _why(step, row)
     value: Any
     for name, value in refusal.values:
@@ -493,6 +504,20 @@ def _watched(enforcement: Enforcement) -> str:
 # Remedies
 
 
+def _tried(find: Callable[[], Iterable[Finding]]) -> tuple[Finding, ...]:
+    """Return what is found within a part of the time that is left, and say where that was not enough."""
+    current = Deadline.current()
+    with Deadline(math.inf if current is None else current.remaining * _TRIAL_SHARE) as deadline:
+        found = tuple(find())
+        cut = deadline.passed
+    return (*found, _OUT_OF_TIME) if cut else found or _NO_CHANGE
+
+
+def _time_is_up() -> bool:
+    deadline = Deadline.current()
+    return deadline is not None and deadline.passed
+
+
 def _cluster_remedies(explained: Explained, trials: int) -> tuple[Finding, ...]:
     """Return what would let the pod run anywhere, smallest first: tried on the nearest node of each kind of refusal."""
     verdict, profile, pod, snapshot = explained.verdict, explained.profile, explained.pod, explained.snapshot
@@ -501,13 +526,20 @@ def _cluster_remedies(explained: Explained, trials: int) -> tuple[Finding, ...]:
         tried = remedies(profile, pod, snapshot, trials=trials)
         found = {tuple(edit.text for edit in each.edits): each for each in tried}
     else:
-        for node in _representatives(explained):
+        try:
+            representatives = _representatives(explained)
+        except OverdueError:
+            return ()
+        for node in representatives:
             for each in remedies(profile, pod, snapshot, node, most=2, trials=trials):
                 whose = () if each.of_pod else (node,)
                 found.setdefault((*whose, *sorted(edit.text for edit in each.edits)), each)
     ordered = sorted(found.values(), key=lambda each: each.size)
-    told = [_remedy(each, passing(profile, each, snapshot) if each.of_pod else (each.node,))
-            for each in ordered[:_MOST_REMEDIES]]
+    told: list[Finding] = []
+    for each in ordered[:_MOST_REMEDIES]:
+        nodes = passing(profile, each, snapshot) if each.of_pod else (each.node,)
+        if not each.of_pod or not _time_is_up():
+            told.append(_remedy(each, nodes))
     if len(ordered) > _MOST_REMEDIES:
         told.append(left_out(len(ordered) - _MOST_REMEDIES, "change"))
     return tuple(told)

@@ -5,10 +5,13 @@ For the thread that decides, which owns the cluster. Nothing is decided, counted
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from koordpolicy.engine.cel.scalar.deadline import Deadline, OverdueError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.explanation import Finding
 from koordpolicy.engine.source import did_you_mean
@@ -22,6 +25,10 @@ _OUTPUTS: Final = ("json", "text")
 _TRIALS: Final = 20
 """Decisions wait while it is found out what would have to change."""
 _LONGEST: Final = 512
+
+
+class TooLongError(Exception):
+    """The explanation takes longer than decisions may wait for it; the message says what to do."""
 
 
 class UnknownSubjectError(LookupError):
@@ -63,12 +70,24 @@ def read_inquiry(query: Mapping[str, str], body: bytes | bytearray | None) -> In
     return Inquiry(pod.key, pod, node, output == "text")
 
 
-def answer_inquiry(extender: Extender, inquiry: Inquiry) -> Finding:
+def answer_inquiry(extender: Extender, inquiry: Inquiry, *, seconds: float = math.inf) -> Finding:
     """Return the explanation, of the cluster as the extender knows it and the policies in force.
 
     Raises:
         UnknownSubjectError: there is no such pod, or no such node.
+        TooLongError: it takes more than so many seconds; fewer changes are tried before that.
     """
+    with Deadline(seconds) as deadline, suppress(OverdueError):
+        finding = _explained(extender, inquiry)
+        # What expressions came to after that is an error, and no reason.
+        if not deadline.passed:
+            return finding
+    raise TooLongError(f"no explanation within {seconds:g} s, for which decisions wait: "
+                       + ("" if inquiry.node else "ask about one node with `node`, or ")
+                       + "run `koord-policy explain`, for which nobody waits")
+
+
+def _explained(extender: Extender, inquiry: Inquiry) -> Finding:
     cluster = extender.cluster
     pod = inquiry.pod or cluster.pod(inquiry.key)
     if pod is None:
@@ -80,6 +99,7 @@ def answer_inquiry(extender: Extender, inquiry: Inquiry) -> Finding:
         known = f"among the {len(cluster.index)} that are known"
         raise UnknownSubjectError(f"there is no node `{inquiry.node}` {known}: {hint}")
     explained = look_into(extender.scheduler.profile_of(pod), pod, extender.snapshot())
+    Deadline.poll()
     if inquiry.node:
         return explain_node(explained, inquiry.node, trials=_TRIALS)
     return explain_decision(explained, trials=_TRIALS)

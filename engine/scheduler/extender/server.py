@@ -14,7 +14,7 @@ import ssl
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -45,8 +45,9 @@ from koordpolicy.engine.source import PolicyError
 from ..observe.counters import Counters, evaluations_of, expressions_of
 from .admin import Refused, Token, Wish, judge, refusal
 from .bodies import ExcessiveError, Malformed, read_binding
+from .daemons import Daemons
 from .decider import Decider, Stopped
-from .explain_endpoint import Inquiry, UnknownSubjectError, answer_inquiry, read_inquiry
+from .explain_endpoint import Inquiry, TooLongError, UnknownSubjectError, answer_inquiry, read_inquiry
 from .garbage_collection import ShortCollections
 from .intake import DeclinedError, Intake
 from .protocol import Extender, Record, Verb
@@ -66,8 +67,10 @@ STUCK_SECONDS: Final = 30.0
 """How long after that /healthz goes on to say that all is well."""
 
 _LOG: Final = logging.getLogger(__name__)
-_INQUIRY_BUDGETS: Final = 10
-"""How many times as long as a decision may take what people ask for, and the taking over of a listing's changes."""
+_LISTING_BUDGETS: Final = 10
+"""How many times as long as a decision the taking over of a listing's changes may take."""
+_EXPLAIN_SHARE: Final = 1 / 3
+"""Which part of a decision's time an explanation may take: a call that comes meanwhile has the rest."""
 _LOOKS_PER_BUDGET: Final = 10
 _CLOSE_SECONDS: Final = 5.0
 _LINGERING_SECONDS: Final = 1.0
@@ -334,11 +337,14 @@ class Server:
         self._intake = Intake(max_body, most=2 * max_body)
         self._waiting = 0
         self._explaining = False
-        # What is shown is put together beside the event loop, which moves the bytes of calls.
-        self._shower = ThreadPoolExecutor(2, thread_name_prefix="show")
+        # What is shown is put together beside the event loop, which moves the bytes of calls; Prometheus waits for
+        # nothing that people ask for.
+        self._explainer = Daemons(2, "explain")
+        self._scraper = Daemons(1, "metrics")
+        self._teller = Daemons(1, "status")
         self._binds = binds
         self._collections = collections
-        self._binder = ThreadPoolExecutor(_BINDINGS_AT_ONCE, thread_name_prefix="bind")
+        self._binder = Daemons(_BINDINGS_AT_ONCE, "bind")
         self._decision_seconds = decision_seconds
         self._close_seconds = close_seconds
         self._decider = Decider(stopped=self._stopped)
@@ -357,9 +363,21 @@ class Server:
         `bound` is told the URL once the port is open, `ready` what was loaded. Raises what `load` raises, and `OSError`
         where the address cannot be had.
         """
+        watching = asyncio.create_task(self._watch())
+        try:
+            await self._serve(host, port, stop, bound, ready)
+        finally:
+            await _ended(watching)
+            for threads in (self._explainer, self._scraper, self._teller):
+                threads.shutdown(wait=False, cancel_futures=True)
+            if self._binder.busy:
+                self.abandoned = self.abandoned or "binding a pod"
+
+    async def _serve(
+        self, host: str, port: int, stop: asyncio.Event, bound: Callable[[str], None], ready: Callable[[Loaded], None],
+    ) -> None:
         loaded: Loaded | None = None
         refreshing: asyncio.Task[None] | None = None
-        watching = asyncio.create_task(self._watch())
         async with self._listening(host, port) as url:
             bound(url)
             try:
@@ -372,17 +390,15 @@ class Server:
                     refreshing = asyncio.create_task(self._keep_fresh(found, found.refresh))
                 await stop.wait()
             finally:
-                if refreshing is not None:
-                    refreshing.cancel()
                 self._loaded = self.metrics.loaded = None
-                watching.cancel()
+                if refreshing is not None:
+                    await _ended(refreshing)
                 if loaded is not None:
                     await self._close(loaded)
                 self._decider.shutdown(wait=False, cancel_futures=True)
                 self._lister.shutdown(wait=False, cancel_futures=True)
                 if self._lister.task is not None:
                     self.abandoned = self.abandoned or "listing the cluster"
-                self._shower.shutdown(wait=False, cancel_futures=True)
                 self._binder.shutdown(wait=False, cancel_futures=True)
                 if self._collections is not None:
                     await asyncio.to_thread(self._collections.close)
@@ -394,7 +410,7 @@ class Server:
         try:
             await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            stopping.cancel()
+            await _ended(stopping)
         if loading.done():
             return loading.result()
         loading.cancel()
@@ -470,16 +486,33 @@ class Server:
         return _later(f"no decision can be made now: {overdue.describe(self._decider.clock())}")
 
     async def _in_turn(self, what: str, fn: Callable[..., T], *arguments: object) -> T:
-        """Return what `fn` does in the thread that decides; declines where its turn is late."""
-        if (overdue := self._watchdog.look()) is not None:
-            why = overdue.describe(self._decider.clock())
-            raise DeclinedError(503, f"no decision can be made now: {why}", **_LATER)
-        budget = self._decision_seconds * _INQUIRY_BUDGETS
+        """Return what `fn` does in the thread that decides; declines where that takes longer than a decision."""
+        self._decline_late()
+        budget = self._decision_seconds
         try:
             async with asyncio.timeout(budget):
                 return await asyncio.wrap_future(self._decider.assign(what, budget, fn, *arguments))
         except TimeoutError:
             raise DeclinedError(503, f"no answer within {budget:g} s", **_LATER) from None
+
+    async def _in_turn_to_the_end(self, what: str, fn: Callable[..., T], *arguments: object) -> T:
+        """Return what `fn` does in the thread that decides; declines where its turn does not come.
+
+        Once it has begun its end is waited for: nobody else may touch before that what it works on.
+        """
+        self._decline_late()
+        budget = self._decision_seconds * _LISTING_BUDGETS
+        job = self._decider.assign(what, budget, fn, *arguments)
+        result = asyncio.wrap_future(job)
+        done, _ = await asyncio.wait((result,), timeout=budget)
+        if not done and job.cancel():
+            raise DeclinedError(503, f"no turn within {budget:g} s", **_LATER)
+        return await result
+
+    def _decline_late(self) -> None:
+        if (overdue := self._watchdog.look()) is not None:
+            why = overdue.describe(self._decider.clock())
+            raise DeclinedError(503, f"no decision can be made now: {why}", **_LATER)
 
     def _note(self, what: str, fn: Callable[..., None], *arguments: object) -> None:
         """Have `fn` called before all later decisions. Nobody waits: what it follows from has happened already."""
@@ -549,7 +582,7 @@ class Server:
         for first in range(0, len(changes), _CHANGES_AT_ONCE):
             few = changes[first:first + _CHANGES_AT_ONCE]
             try:
-                found = await self._in_turn("taking over a listing", apply, cluster, few, listing)
+                found = await self._in_turn_to_the_end("taking over a listing", apply, cluster, few, listing)
             except Exception:
                 listing.retry(changes[first:])
                 raise
@@ -558,7 +591,7 @@ class Server:
         if changes:
             await self._settle()
         if "Pod" not in listing.views or not listing.views["Pod"].fault:
-            await self._in_turn("comparing placements with a listing", placements.listed, since)
+            await self._in_turn_to_the_end("comparing placements with a listing", placements.listed, since)
         for kind, view in listing.views.items():
             known = before.get(kind, KindView())
             if view.stale and view.fault != known.fault:
@@ -742,11 +775,12 @@ class Server:
         return self._refuse_late() or web.Response(text="ok\n")
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        text = await self._shown(generate_latest, self.metrics.registry)
+        text = await self._made(self._scraper, generate_latest, self.metrics.registry)
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    async def _shown(self, make: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._shower, make, *arguments)
+    @staticmethod
+    async def _made(threads: Daemons, make: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(threads, make, *arguments)
 
     async def _explain(self, request: web.Request) -> web.Response:
         loaded = self._loaded
@@ -754,14 +788,16 @@ class Server:
             return _refuse(503, "policies and cluster are not loaded yet")
         try:
             if request.method != "POST":
-                return await self._explained(loaded, await self._shown(_read, request.query, None))
+                return await self._explained(loaded, await self._made(self._explainer, _read, request.query, None))
             async with self._intake.body(request, option="--max-body") as body:
-                inquiry = await self._shown(_read, request.query, body)
+                inquiry = await self._made(self._explainer, _read, request.query, body)
             return await self._explained(loaded, inquiry)
         except RecursionError:
             return _refuse(400, "the pod is nested too deeply")
         except UnknownSubjectError as error:
             return _refuse(404, str(error))
+        except TooLongError as error:
+            return _refuse(503, str(error))
 
     async def _explained(self, loaded: Loaded, inquiry: Inquiry | Malformed) -> web.Response:
         if isinstance(inquiry, Malformed):
@@ -771,12 +807,13 @@ class Server:
             return _refuse(503, "another explanation is under way: ask again")
         self._explaining = True
         try:
-            finding = await self._in_turn("explain", answer_inquiry, loaded.extender, inquiry)
+            finding = await self._in_turn("explain", partial(
+                answer_inquiry, seconds=self._decision_seconds * _EXPLAIN_SHARE), loaded.extender, inquiry)
         finally:
             self._explaining = False
         if inquiry.text:
-            return web.Response(text=await self._shown(finding.as_text) + "\n")
-        return _json(await self._shown(lambda: _dumped(finding.to_json())))
+            return web.Response(text=await self._made(self._explainer, finding.as_text) + "\n")
+        return _json(await self._made(self._explainer, lambda: _dumped(finding.to_json())))
 
     async def _services(self, request: web.Request) -> web.Response:
         loaded = self._loaded
@@ -791,7 +828,7 @@ class Server:
             return _refuse(404, str(error))
         except ValueError as error:
             return _refuse(400, str(error))
-        return _json(await self._shown(_dumped, found))
+        return _json(await self._made(self._explainer, _dumped, found))
 
     async def _status(self, request: web.Request) -> web.Response:
         loaded = self._loaded
@@ -800,7 +837,7 @@ class Server:
         overdue, pod = self._watchdog.look(), request.query.get("pod")
         late: dict[str, Any] = {"overdue": None} if overdue is None else {
             "ready": False, "overdue": overdue.to_json(self._decider.clock())}
-        return _json(await self._shown(lambda: _dumped(status_of(loaded, pod) | late)))
+        return _json(await self._made(self._teller, lambda: _dumped(status_of(loaded, pod) | late)))
 
 
 @asynccontextmanager
@@ -817,6 +854,19 @@ async def _serving(app: web.Application, host: str, port: int, tls: ssl.SSLConte
         yield f"{'http' if tls is None else 'https'}://{shown}:{address[1]}"
     finally:
         await runner.cleanup()
+        # Those whose client went away have not been waited for, and those that were cancelled have not ended.
+        tasks = [task for task in asyncio.all_tasks()
+                 if getattr(task.get_coro(), "__qualname__", "").startswith("RequestHandler.")]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_LINGERING_SECONDS)
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    """Cancel a task, and return when it has ended."""
+    task.cancel()
+    await asyncio.wait((task,))
 
 
 @asynccontextmanager

@@ -117,7 +117,9 @@ def running(server, *, ready=True, context=None):
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join()
+        pending = {task for task in asyncio.all_tasks(loop) if not task.done()}
         loop.close()
+    assert not pending
     if faults:
         raise faults[0]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from koordpolicy.__main__ import builtins
+from koordpolicy.engine.cel.scalar.deadline import Deadline, OverdueError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile import compile_documents
@@ -162,6 +165,29 @@ def test_what_a_plugin_says_cannot_break_an_explanation(kit, plugin):
         json.dumps(found.to_json(), allow_nan=False)
         assert "Foreign" in found.as_text()
         assert not {"\x1b", "\x07"} & set(found.as_text())
+
+
+def test_fewer_changes_are_tried_where_there_is_little_time_and_that_is_said():
+    expression = "allocatable.cpu > 5000 && 'a' in node.metadata.labels && pod.spec.priority > 5"
+    entries = plugins(filter=[{"name": "r", "expression": expression}], failurePolicy="Ignore")
+    explained = looked_into([node(name) for name in "abcdef"], *entries, own=False)
+    for explain in (explain_decision, lambda each: explain_node(each, "a")):
+        whole = [part.text for part in next(explain(explained).find("changes")).parts]
+        told = []
+        for polls in range(0, 60, 3):
+            clock = itertools.count()
+            with Deadline(polls, lambda clock=clock: next(clock)), suppress(OverdueError):
+                told.append([part.text for part in next(explain(explained).find("changes")).parts])
+        cut = "(no more changes were tried: the time was up)"
+        assert {texts[-1] for texts in told} == {whole[-1], cut}
+        assert all(set(texts) <= {*whole, cut} for texts in told)
+
+
+def test_an_explanation_whose_time_is_up_is_none():
+    entries = plugins(filter=[{"name": "r", "expression": "allocatable.cpu > 5000"}])
+    explained = looked_into([node(name) for name in "abc"], *entries)
+    with Deadline(0.0), pytest.raises(OverdueError):
+        explain_decision(explained)
 
 
 OPERAND = st.sampled_from([

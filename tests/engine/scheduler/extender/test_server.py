@@ -4,11 +4,15 @@ import asyncio
 import json
 import threading
 import time
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import ClassVar
 
+from koordpolicy.engine.cel.scalar.deadline import Deadline
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.cluster.sources.listing import Listed, Listing
+from koordpolicy.engine.scheduler.extender import explain_endpoint
+from koordpolicy.engine.scheduler.extender import server as serving
 from koordpolicy.engine.scheduler.extender.protocol import Verb
 from koordpolicy.engine.scheduler.extender.server import Loaded, Refresh, Server
 
@@ -124,3 +128,150 @@ def test_the_server_ends_while_a_listing_does_not_return():
         took = time.monotonic() - began
         go_on.set()
     assert (server.abandoned, took < 10) == ("listing the cluster", True)
+
+
+def test_a_binding_that_never_returns_keeps_neither_the_server_nor_the_process_from_ending():
+    begun, go_on, threads = threading.Event(), threading.Event(), []
+
+    def hang(binding):
+        threads.append(threading.current_thread())
+        begun.set()
+        go_on.wait(30)
+
+    server = binding_server(hang)
+
+    async def serve():
+        server._load = lambda: server._loaded
+        stop = asyncio.Event()
+        ending = SimpleNamespace(close=lambda: None)
+        server._loaded.extender.close, server._loaded.extender.scheduler = ending.close, ending
+        object.__setattr__(server._loaded, "reloader", ending)
+        running = asyncio.create_task(server.run("127.0.0.1", 0, stop))
+        while server.metrics.loaded is None:
+            await asyncio.sleep(0.001)
+        binding = asyncio.create_task(server._bind(Whole(BINDING)))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        stop.set()
+        await running
+        binding.cancel()
+        with suppress(asyncio.CancelledError):
+            await binding
+
+    asyncio.run(serve())
+    go_on.set()
+    assert (server.abandoned, [thread.daemon for thread in threads]) == ("binding a pod", [True])
+
+
+def test_metrics_and_status_are_answered_while_explanations_hang(monkeypatch):
+    hanging, go_on = threading.Semaphore(0), threading.Event()
+
+    def hang(*_):
+        hanging.release()
+        go_on.wait(30)
+        raise serving.Malformed("it was only to hang")
+
+    monkeypatch.setattr(serving, "read_inquiry", hang)
+    monkeypatch.setattr(serving, "status_of", lambda *_: {"ready": True})
+    server = Server(lambda: None)
+
+    async def ask():
+        server._loaded = Loaded(None, None)
+        asked = SimpleNamespace(method="GET", query={})
+        explanations = [asyncio.create_task(server._explain(asked)) for _ in range(3)]
+        for _ in range(2):
+            while not hanging.acquire(blocking=False):
+                await asyncio.sleep(0.001)
+        try:
+            answers = [await asyncio.wait_for(answer, 10) for answer in (server._metrics(asked), server._status(asked))]
+        finally:
+            go_on.set()
+        return [answer.status for answer in (*answers, *await asyncio.gather(*explanations))]
+
+    assert asyncio.run(ask()) == [200, 200, 400, 400, 400]
+
+
+def test_an_explanation_ends_before_the_calls_that_wait_for_it_do(monkeypatch):
+    def explain(*_):
+        while True:
+            Deadline.poll()
+
+    monkeypatch.setattr(explain_endpoint, "_explained", explain)
+    server = Server(lambda: None, decision_seconds=0.3)
+    reports = []
+    server._report = server._watchdog._report = reports.append
+
+    async def ask():
+        server._loaded = Loaded(None, None)
+        watching = asyncio.create_task(server._watch())
+        explaining = asyncio.create_task(server._explain(SimpleNamespace(method="GET", query={"pod": "shop/p"})))
+        while server._decider.task is None:
+            await asyncio.sleep(0.001)
+        call = server._decider.assign("filter", 0.3, lambda: "decided")
+        decided = await asyncio.wait_for(asyncio.wrap_future(call), server._decision_seconds)
+        watching.cancel()
+        return decided, await explaining
+
+    decided, answer = asyncio.run(ask())
+    server._decider.shutdown()
+    assert (decided, reports, answer.status) == ("decided", [], 503)
+    assert json.loads(answer.body)["error"] == (
+        "no explanation within 0.1 s, for which decisions wait: ask about one node with `node`, or "
+        "run `koord-policy explain`, for which nobody waits")
+
+
+class Slow(Cluster):
+    """A cluster whose changes wait for somebody."""
+
+    def __init__(self):
+        super().__init__()
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def upsert(self, item):
+        self.begun.set()
+        self.go_on.wait(30)
+        return super().upsert(item)
+
+
+def refreshing(server, cluster):
+    """Return what lists a node that is new, and the listing."""
+    listing = Listing()
+    node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "1"}}}
+    placements = SimpleNamespace(now=0.0, listed=lambda _: None)
+    loaded = Loaded(SimpleNamespace(cluster=cluster, placements=placements), None)
+    return server._refresh(loaded, Refresh(lambda: Listed((node,)), listing, 30.0)), listing
+
+
+def test_a_listing_is_left_alone_until_the_thread_that_takes_it_over_has_ended():
+    server, cluster = Server(lambda: None, decision_seconds=0.001), Slow()
+    refresh, listing = refreshing(server, cluster)
+
+    async def serve():
+        task = asyncio.create_task(refresh)
+        while not cluster.begun.is_set():
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.1)  # far more than it may take
+        during = task.done(), dict(listing.faults)
+        cluster.go_on.set()
+        return during, await asyncio.wait_for(task, 10)
+
+    assert asyncio.run(serve()) == ((False, {}), True)
+    server._decider.shutdown()
+    server._lister.shutdown()
+    assert (cluster.names, listing.faults) == (["n"], {})
+
+
+def test_a_listing_whose_turn_does_not_come_is_taken_over_with_the_next_one():
+    server, cluster, go_on = Server(lambda: None, decision_seconds=0.001), Slow(), threading.Event()
+    refresh, listing = refreshing(server, cluster)
+    cluster.go_on.set()
+    before = server._decider.assign("filter", 60.0, go_on.wait, 30)
+    try:
+        asyncio.run(asyncio.wait_for(refresh, 10))
+    except serving.DeclinedError as error:
+        declined = str(error)
+    go_on.set()
+    before.result(10)
+    server._decider.shutdown()
+    server._lister.shutdown()
+    assert (declined, listing.faults, cluster.begun.is_set()) == ("no turn within 0.01 s", {("Node", "n"): ""}, False)

@@ -1,0 +1,89 @@
+"""Threads for work that may never return: they do not keep the process from ending."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    future: Future[Any]
+    run: Callable[[], Any]
+
+
+class Daemons(Executor):
+    """Up to `most` daemon threads, started when they are needed; work that waits begins in the order of `submit`."""
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most = most
+        self._name = name
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._unfinished = 0
+        self._closed = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether some work has not returned, or waits for its turn."""
+        return self._unfinished > 0
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Have `fn` called; raises `RuntimeError` after `shutdown`."""
+        future: Future[T] = Future()
+        with self._lock:
+            if self._closed:
+                raise RuntimeError(f"no work is taken any more by `{self._name}`")
+            self._unfinished += 1
+            self._jobs.put(_Job(future, partial(fn, *args, **kwargs)))
+            if len(self._threads) < min(self._most, self._unfinished):
+                thread = threading.Thread(target=self._work, name=f"{self._name}_{len(self._threads)}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more work; `wait` until the threads have ended, which they may never do."""
+        with self._lock:
+            self._closed = True
+            if cancel_futures:
+                # The threads take from the queue meanwhile: what was just there may be gone.
+                with suppress(queue.Empty):
+                    while True:
+                        job = self._jobs.get_nowait()
+                        if job is not None:
+                            job.future.cancel()
+                            self._unfinished -= 1
+            for _ in self._threads:
+                self._jobs.put(None)
+        if wait:
+            for thread in self._threads:
+                thread.join()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            self._do(job)
+            with self._lock:
+                self._unfinished -= 1
+            job = None  # neither arguments nor results are held until the next work comes
+
+    @staticmethod
+    def _do(job: _Job) -> None:
+        if not job.future.set_running_or_notify_cancel():
+            return
+        try:
+            result = job.run()
+        except BaseException as error:  # whoever waits for it is told
+            job.future.set_exception(error)
+        else:
+            job.future.set_result(result)
