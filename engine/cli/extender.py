@@ -351,13 +351,13 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
             )
             share = SHARE if options.shadow_share is None else options.shadow_share
             shadow = Shadow(below, beside, live, follows, timer=time.monotonic, share=share)
-            follows.prepare_with(below.prepare)
+            follows.prepare_with(below.hot_swap.stage)
             follows.start()
         assumed = options.assume if options.assume is not None else ASSUMED_SECONDS if refresh is not None else 0.0
         extender = Extender(scheduler, clock=clock, timer=time.monotonic, shadow=shadow,
                             priorities=Priorities(options.priorities or "MinMax"),
                             placements=Placements(cluster, time.monotonic, seconds=assumed))
-        reloader.prepare_with(scheduler.prepare)
+        reloader.prepare_with(scheduler.hot_swap.stage)
         reloader.start()
         bind = _binder(options.cluster or "") if options.bind_pods else None
         source = options.cluster or "the nodes of the requests"

@@ -90,10 +90,10 @@ class Serving:
             below = Scheduler(cluster, beside, clock=time.time_ns)
             follows = Reloader(beside, [self.shadow], builder, groups=builder.groups, warnings=builder.warnings,
                                invalid_at_start=InvalidAtStart.WAIT)
-            follows.prepare_with(below.prepare)
+            follows.prepare_with(below.hot_swap.stage)
             follows.start()
             shadow = Shadow(below, beside, live, follows, timer=time.monotonic)
-            reloader.prepare_with(scheduler.prepare)
+            reloader.prepare_with(scheduler.hot_swap.stage)
             reloader.start()
             self.extender = Extender(scheduler, clock=time.time_ns, timer=time.monotonic, shadow=shadow)
             return Loaded(self.extender, reloader, "the soak run", counters=counters)

@@ -61,25 +61,25 @@ class SchedulingLoop:
             PolicyError: a plugin of the registry cannot be made for a profile.
         """
         settings = settings or Settings()
-        self.queue = SchedulingQueue(clock, key=self._key, initial_backoff=settings.initial_backoff,
+        self.queue = SchedulingQueue(clock, initial_backoff=settings.initial_backoff,
                                      longest_backoff=settings.longest_backoff, longest_wait=longest_wait)
         self.gated: dict[str, tuple[str, Refusal]] = {}
         """Which plugin keeps which pod out of the queue, and why."""
         self.scheduler = Scheduler(cluster, live, settings, clock=clock, client=client, count=count, queue=self.queue,
                                    concluded=self._concluded)
+        self.queue.sort_by(self._key)
         self.failures: list[Failure] = []
         """What plugins failed at outside of decisions."""
-        self._live = live
         self._clock = clock
         self._monitor = monitor
         self._tell = concluded
         self._explained = explained
-        self._generation = live.registry.generation
+        self._active = self.scheduler.hot_swap.active
         self._held: dict[str, QueuedPod] = {}
         self._controllers = ControllerRuns()
         names = frozenset(profile.name for profile in self.scheduler.profiles)
         follow(cluster, lambda name: not name or name in names)
-        self.scheduler.settle()  # plugins that let pods wait must know first what there is
+        self.scheduler.refresh()  # plugins that gate pods must know of all objects first
         cluster.listen(self._note)
         for pod in cluster.pending:
             self._enqueue(pod)
@@ -87,11 +87,11 @@ class SchedulingLoop:
 
     def schedule_one(self) -> Verdict | None:
         """Decide about the next pod and carry that out; None where no pod is to be tried now."""
+        active = self.scheduler.refresh()
         self.scheduler.settle()
-        self._controllers.run(self.scheduler.profiles, self._clock())
-        registry = self._live.registry
-        if registry.generation != self._generation:
-            self._generation = registry.generation
+        self._controllers.run(active.profiles.values(), self._clock())
+        if active is not self._active:
+            self._active = active
             self.queue.release_all()
         self._reconsider()
         queued = self._next()
@@ -101,7 +101,7 @@ class SchedulingLoop:
             return None
         pod = queued.pod
         if self._monitor is not None:
-            self._monitor.start(pod.key, self.scheduler.profile_of(pod).name)
+            self._monitor.start(pod.key, active.profile_of(pod).name)
         nominated = self.scheduler.nominations.recorded_node_of(pod)
         verdict = self.scheduler.schedule(pod, explained=self._explained)
         if nominated is not None and verdict.node is None:
@@ -126,7 +126,7 @@ class SchedulingLoop:
         for pod in self.queue.pods():
             if pod.key in self.gated:
                 plugin, refusal = self.gated[pod.key]
-                profile = self.scheduler.profile_of(pod)
+                profile = self._profile_of(pod)
                 found.append(Verdict(pod, profile.name, profile.generation, tuple(names),
                                      refusal=(plugin, Point.PRE_ENQUEUE, refusal)))
         return tuple(found)
@@ -140,6 +140,9 @@ class SchedulingLoop:
         """Close all plugins; nothing is decided any more."""
         self.scheduler.close()
 
+    def _profile_of(self, pod: PodInfo) -> Profile:
+        return self.scheduler.hot_swap.active.profile_of(pod)
+
     # Into the queue
 
     def _key(self, queued: QueuedPod) -> object:
@@ -152,8 +155,7 @@ class SchedulingLoop:
         return by_priority(queued)
 
     def _sorters(self) -> tuple[Active, ...]:
-        profiles = self.scheduler.profiles if hasattr(self, "scheduler") else ()
-        return profiles[0].at[Point.QUEUE_SORT] if profiles else ()
+        return next(iter(self.scheduler.hot_swap.active.profiles.values())).at[Point.QUEUE_SORT]
 
     def _note(self, event: Event) -> None:
         if event.kind == "Pod":
@@ -210,7 +212,7 @@ class SchedulingLoop:
         self.gated.pop(pod.key, None)
         if (pod.object.get("metadata") or {}).get("deletionTimestamp"):
             return
-        profile = self.scheduler.profile_of(pod)
+        profile = self._profile_of(pod)
         for active in profile.at[Point.PRE_ENQUEUE]:
             if active.name == but:
                 continue
@@ -231,7 +233,7 @@ class SchedulingLoop:
 
     def _asked_next(self) -> QueuedPod | None:
         name = ""
-        for profile in self.scheduler.profiles:
+        for profile in self.scheduler.hot_swap.active.profiles.values():
             for active in profile.having(NextPod)[:1]:
                 # There is one such plugin in a process, though each profile has an instance of its own.
                 name = name or active.name
@@ -260,7 +262,7 @@ class SchedulingLoop:
         if verdict.node is not None:
             self.queue.done(queued.pod.key)
             return
-        profile = self.scheduler.profile_of(queued.pod)
+        profile = self._profile_of(queued.pod)
         try:
             self._handle_failure(profile, queued, verdict)
         finally:

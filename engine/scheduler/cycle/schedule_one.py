@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import random
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +21,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
 from koordpolicy.engine.framework.border import must_be_survived
 from koordpolicy.engine.framework.handle import NOTHING
-from koordpolicy.engine.framework.instances import Adoption, Instances, Lease
+from koordpolicy.engine.framework.instances import Lease
 from koordpolicy.engine.framework.plugin import (
     NO_CANDIDATE,
     AfterPostFilter,
@@ -38,14 +36,14 @@ from koordpolicy.engine.framework.plugin import (
     ResizePod,
     Wait,
 )
-from koordpolicy.engine.framework.points import Code, Framework, Point, Refusal
-from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.framework.points import Code, Point, Refusal
+from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.kubernetes.release import Release, release_of
-from koordpolicy.engine.source import PolicyError
 
 from ..explain.diagnosis import diagnosis_of
 from ..observe.tracing import Asked, traced
 from ..profiles.profile import Profile, ProfileSpec
+from ..profiles.profile_set import HotSwap, ProfileSet
 from ..queue.events import EventHub, Subscriber
 from ..queue.nominator import Nominations
 from ..result_cache.result_cache import all_rows
@@ -254,20 +252,10 @@ class Debug:
     """Of every pod that found no node, the diagnosis as JSON (see `diagnosis_of`)."""
 
 
-@dataclass(slots=True)
-class _Force:
-    """What is in force: the registry, and the profiles made of it."""
-
-    registry: Registry | None = None
-    profiles: dict[str, Profile] = field(default_factory=dict)
-
-
 class Scheduler:
     """Decides about pods and carries the decisions out on its cluster; for one thread, which owns both.
 
-    The registry is looked at once per decision. A new generation whose plugins cannot be made changes nothing: the one
-    before stays in force, and `fault` says why. Whoever replaces the registry may call `prepare` first, in a thread of
-    its own: then no decision waits for plugins that are made and started.
+    Each cycle runs the profile set that is active when it begins (see `HotSwap`).
     """
 
     def __init__(
@@ -287,9 +275,6 @@ class Scheduler:
         self.cluster = cluster
         self.settings = settings or Settings()
         self.feature_gates = FEATURE_GATES | self.settings.feature_gates
-        self.fault: PolicyError | None = None
-        self.trouble: tuple[str, ...] = ()
-        """What went wrong when plugins of earlier generations were closed."""
         self.debug = Debug()
         self.watch: Callable[[Profile], Profile] | None = None
         """Where it is given, pods are placed by what it returns for their profile: see `measuring`."""
@@ -298,45 +283,36 @@ class Scheduler:
         self.waiting = WaitingPodsMap(clock)
         self._queue = queue
         self._concluded = concluded
-        self._live = live
         self._clock = clock
         self._tie_break = tie_break(self.settings.tie_break, self.settings.seed)
         self._count = count
         self._events = EventHub(cluster)
-        self._instances = Instances(self._handle, failed=self._close_failed, released=_unsubscribe)
-        self._force = _Force()
-        self._prepared = _Force()
-        self._making: int | None = None
-        self._deciding = False
-        self._unheard: list[Subscriber] = []
-        """What plugins subscribed with that are being made."""
-        self._refused: Registry | None = None
+        self.hot_swap = HotSwap(self.settings.profiles, live, self._handle, made=_begin_subscriptions,
+                                released=_unsubscribe)
         cluster.listen(self._note)
-        self._adopt(live.registry)
+        self.hot_swap.start()
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
-        """The profiles in force, in the order of the settings; may be asked from any thread."""
-        prepared = self._prepared
-        # What was prepared and put in force is adopted by the next decision only.
-        force = prepared if prepared.registry is self._live.registry else self._force
-        return tuple(force.profiles.values())
+        """The profiles that the next cycle runs, in the order of the settings; any thread may read them."""
+        return tuple(self.hot_swap.newest.profiles.values())
+
+    def refresh(self) -> ProfileSet:
+        """Activate the profile set of the live registry, and return the active one; only between cycles.
+
+        Plugins that are new receive an event for each object that exists already.
+        """
+        active = self.hot_swap.activate()
+        self._events.begin_subscriptions()
+        return active
 
     def profile_of(self, pod: PodInfo) -> Profile:
-        """Return the profile that decides about a pod: the one it names (`spec.schedulerName`), else the first.
-
-        Only in the thread that decides: its plugins hear first of what they have not heard yet.
-        """
-        self._refresh()
-        self._events.settle()
-        named = self._force.profiles.get(str((pod.object.get("spec") or {}).get("schedulerName", "")))
-        return named or next(iter(self._force.profiles.values()))
+        """Return the profile of the pod in the newest set (see `refresh`); only between cycles."""
+        return self.refresh().profile_of(pod)
 
     def hold(self, pod: PodInfo) -> tuple[Profile, Lease]:
-        """Return the profile that decides about a pod, which runs until its lease is released, whatever is reloaded."""
-        profile = self.profile_of(pod)
-        assert self._force.registry is not None
-        return profile, self._instances.lease(self._force.registry)
+        """Return what `profile_of` returns, and a lease: until it is released, the plugins are not closed."""
+        return self.profile_of(pod), self.hot_swap.lease()
 
     def decide(self, pod: PodInfo, *, exhaustive: bool = False) -> Verdict:
         """Decide about a pod and change nothing; see `decide`."""
@@ -357,14 +333,6 @@ class Scheduler:
         """
         self.settle()
         profile = self.profile_of(pod)
-        # What happens on the way is told to listeners, who may ask for profiles: they must not put others in force now.
-        self._deciding = True
-        try:
-            return self._schedule(profile, pod, explained=explained)
-        finally:
-            self._deciding = False
-
-    def _schedule(self, profile: Profile, pod: PodInfo, *, explained: bool) -> Verdict:
         snapshot, state = self.cluster.snapshot(self._clock()), CycleState()
         if self.watch is not None:
             profile = self.watch(profile)
@@ -392,7 +360,7 @@ class Scheduler:
         if profile.at[Point.PERMIT]:
             waits = self._permit(binding, pod)
             if binding.refusal is None and waits:
-                self.waiting.add(WaitingPod(pod, binding, waits, self._lease()))
+                self.waiting.add(WaitingPod(pod, binding, waits, self.hot_swap.lease()))
                 self.settle()  # this pod may have been the last one that others waited for, or itself be let go
                 return replace(binding.verdict, waiting=pod.key in self.waiting)
         if binding.refusal is None:
@@ -416,7 +384,7 @@ class Scheduler:
 
     def settle(self) -> None:
         """Carry out what has become of waiting pods, and tell plugins of changes that they have not heard of yet."""
-        self._events.settle()
+        self._events.begin_subscriptions()
         while True:
             waiting = self.waiting.take()
             if waiting is None:
@@ -542,85 +510,29 @@ class Scheduler:
         for active in binding.profile.having(ForgetPod):
             guarded(binding.failures, active, Point.RESERVE, active.ask.forget_pod, pod)
 
-    def _lease(self) -> Lease:
-        assert self._force.registry is not None
-        return self._instances.lease(self._force.registry)
-
-    def prepare(self, registry: Registry) -> None:
-        """Make and start the plugins of a registry that is about to be put in force; to be called from any one thread.
-
-        Raises:
-            PolicyError: a plugin cannot be made for a profile; then nothing has changed.
-        """
-        with self._instances.preparing(registry) as adoption:
-            # One assignment, after all of it is there: the thread that decides may look at any moment.
-            self._prepared = _Force(registry, self._made(registry, adoption))
-
     def close(self) -> None:
         """Close all plugins; the scheduler decides nothing any more."""
-        self._force = _Force()
-        self._instances.close()
-
-    def _close_failed(self, key: tuple[str, Framework, str, str, str], error: BaseException) -> None:
-        self.trouble += (f"the scheduler plugin `{key[2]}` failed to close: {describe(error)}",)
+        self.hot_swap.close()
 
     def _handle(self, profile: str, plugin: str) -> Handle:
         def peers(capability: type[Any]) -> tuple[Any, ...]:
-            running = self._force.profiles.get(profile)
+            running = self.hot_swap.active.profiles.get(profile)
             return () if running is None else tuple(each.ask for each in running.having(capability))
 
         handle = Handle(
             profile, self._snapshot, self._clock, logging.getLogger(f"koordpolicy.scheduler.{plugin}"),
-            seed=self.settings.seed, events=self._subscriber(), waiting=self.waiting, queue=self._queue,
+            seed=self.settings.seed, events=self._events.subscriber(), waiting=self.waiting, queue=self._queue,
             nominator=self.nominations, client=self.client, peers=peers, feature_gates=self.feature_gates,
             kubernetes=self.settings.kubernetes or release_of(profile),
         )
         return handle if self._count is None else replace(handle, count=self._count)
 
-    def _subscriber(self) -> Subscriber:
-        subscriber = self._events.subscriber()
-        self._unheard.append(subscriber)
-        return subscriber
-
     def _snapshot(self) -> Snapshot:
-        if self._making == threading.get_ident():
+        if self.hot_swap.in_making:
             # Plugins are made beside running decisions, which own the cluster.
             raise RuntimeError("the cluster cannot be looked at while a plugin is made or started: ask for the "
                                "snapshot when the plugin is asked")
         return self.cluster.snapshot(self._clock())
-
-    def _refresh(self) -> None:
-        registry = self._live.registry
-        if self._deciding or registry is self._force.registry or registry is self._refused:
-            return
-        prepared = self._prepared
-        if prepared.registry is None or prepared.registry.generation < registry.generation:
-            try:
-                self._adopt(registry)
-            except PolicyError as error:
-                self.fault, self._refused = error, registry
-        elif prepared.registry is registry:
-            # Where a newer one has been prepared just now, it is in force in a moment: the next decision finds it.
-            with contextlib.suppress(LookupError):
-                self._instances.adopt(registry)
-                self._force, self.fault, self._refused = prepared, None, None
-
-    def _adopt(self, registry: Registry) -> None:
-        # Everything is made before anything is replaced, and what nobody uses any more is closed after that.
-        with self._instances.adopting(registry) as adoption:
-            made = self._made(registry, adoption)
-        self._force, self.fault, self._refused = _Force(registry, made), None, None
-
-    def _made(self, registry: Registry, adoption: Adoption) -> dict[str, Profile]:
-        self._making = threading.get_ident()
-        self._unheard.clear()
-        try:
-            made = {spec.name: Profile.of(spec, registry, adoption) for spec in self.settings.profiles}
-        finally:
-            self._making = None
-        for subscriber in self._unheard:
-            subscriber.begin()
-        return made
 
 
 class OwnCluster:
@@ -656,10 +568,15 @@ class OwnCluster:
         self._cluster.delete(item["kind"], f"{namespace}/{metadata['name']}" if namespace else metadata["name"])
 
 
+def _begin_subscriptions(handles: Iterable[Handle]) -> None:
+    for handle in handles:
+        if isinstance(handle.events, Subscriber):
+            handle.events.begin()
+
+
 def _unsubscribe(handle: Handle) -> None:
-    close = getattr(handle.events, "close", None)
-    if close is not None:
-        close()
+    if isinstance(handle.events, Subscriber):
+        handle.events.close()
 
 
 def _log_asked(pod: PodInfo, asked: Asked) -> None:

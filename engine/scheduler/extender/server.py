@@ -902,7 +902,7 @@ def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
     """Return how the extender stands and what it decided last, newest first; of one `pod` with all exact totals."""
     extender = loaded.extender
     scheduler = extender.scheduler
-    fault = scheduler.fault
+    fault = scheduler.hot_swap.fault
     policies = loaded.reloader.status()  # once, so that what is said of them goes together
     return {
         "ready": not policies.emptied,
@@ -915,7 +915,7 @@ def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
             for profile in scheduler.profiles
         ],
         "fault": None if fault is None else [problem.message for problem in fault.problems],
-        "trouble": list(scheduler.trouble),
+        "trouble": list(scheduler.hot_swap.trouble),
         "cluster": {"source": loaded.source, "nodes": len(extender.cluster.names)} | _views_of(loaded)
         | _lacks_of(extender),
         "pinnedPods": extender.pins,

@@ -29,7 +29,7 @@ class Subscriber:
         self._hub.subscribe(self, frozenset(kinds), callback)
 
     def begin(self) -> None:
-        """Call back from the next `settle` on: the plugin is made and started."""
+        """Call back from the next `begin_subscriptions` on: the plugin is made and started."""
         self.begun = True
 
     def close(self) -> None:
@@ -54,7 +54,7 @@ class EventHub:
         return Subscriber(self)
 
     def subscribe(self, subscriber: Subscriber, kinds: frozenset[str], callback: Callable[[Event], None]) -> None:
-        """Take in a subscription; it begins with the next `settle`."""
+        """Take in a subscription; it begins with the next `begin_subscriptions`."""
         with self._lock:
             self._new.append((subscriber, kinds, callback))
 
@@ -69,8 +69,8 @@ class EventHub:
                 if (left := [each for each in found if each[0] is not subscriber])
             }
 
-    def settle(self) -> None:
-        """Tell new subscribers what there is, and all what changes from now on; only in the thread that decides."""
+    def begin_subscriptions(self) -> None:
+        """Call new subscribers back for each object that exists, and from now on; only the owner of the cluster may."""
         if not self._new:
             return
         with self._lock:

@@ -246,6 +246,12 @@ class SchedulingQueue:
         self._reconsidered: dict[str, None] = {}
         """The gated pods that somebody wants to be tried."""
 
+    def sort_by(self, key: Callable[[QueuedPod], Any]) -> None:
+        """Sort the active pods by another key."""
+        self._key = key
+        self._active = [(self._sorted(queued), number, name) for name, (number, queued) in self._ready.items()]
+        heapq.heapify(self._active)
+
     # Reading
 
     def __len__(self) -> int:
@@ -361,9 +367,7 @@ class SchedulingQueue:
 
     def release_all(self) -> None:
         """Try all pods again that were refused, and reconsider those that are gated: the policies are others now."""
-        # Pods may be sorted by something else now.
-        self._active = [(self._sorted(queued), number, key) for key, (number, queued) in self._ready.items()]
-        heapq.heapify(self._active)
+        self.sort_by(self._key)  # the plugin that the key comes from may be another one now
         for entry in list(self._unschedulable.entries.values()):
             if entry.hints:
                 self._back_off(entry.queued, entry.failed_at)

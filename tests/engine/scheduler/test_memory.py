@@ -38,11 +38,11 @@ def test_sets_of_policies_that_were_replaced_leave_nothing_behind():
         problems = Problems()
         compiled = compile_documents(load(sources).documents, problems)
         problems.raise_errors()
-        live.replace(lambda: compiled, scheduler.prepare)
+        live.replace(lambda: compiled, scheduler.hot_swap.stage)
         assert scheduler.decide(PodInfo.of(pod(f"p{publication}"))).node == "a"
 
     def expressions_in_memory():
-        live.replace(tuple, scheduler.prepare)
+        live.replace(tuple, scheduler.hot_swap.stage)
         scheduler.decide(PodInfo.of(pod("nothing-in-force")))
         gc.collect()
         gc.collect()

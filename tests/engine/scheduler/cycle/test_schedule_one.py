@@ -256,10 +256,10 @@ def test_a_generation_whose_plugins_cannot_be_made_changes_nothing(kit):
     scheduler = Scheduler(kit.cluster("a", "b"), live)
     live.replace(lambda: [kit.plugin("T", fail, points=(Point.SCORE,))])
     assert scheduler.decide(kit.pod()).generation == 1
-    assert str(scheduler.fault) == (
+    assert str(scheduler.hot_swap.fault) == (
         "error: the scheduler plugin `T` cannot be made: OSError: no such device\n  = it comes from origin of T")
     live.replace(lambda: [kit.plugin("U", kit.gives(b=1))])
-    assert (scheduler.decide(kit.pod()).generation, scheduler.fault) == (3, None)
+    assert (scheduler.decide(kit.pod()).generation, scheduler.hot_swap.fault) == (3, None)
 
 
 def test_plugins_are_prepared_in_another_thread_and_taken_over_by_the_next_decision(kit):
@@ -277,7 +277,8 @@ def test_plugins_are_prepared_in_another_thread_and_taken_over_by_the_next_decis
 
     live = kit.live(plugin("S", a=1))
     scheduler = Scheduler(kit.cluster("a", "b"), live)
-    reload = threading.Thread(name="reload", target=lambda: live.replace(lambda: [plugin("T", b=1)], scheduler.prepare))
+    stage = scheduler.hot_swap.stage
+    reload = threading.Thread(name="reload", target=lambda: live.replace(lambda: [plugin("T", b=1)], stage))
     reload.start()
     reload.join()
     assert (log, scheduler.profiles[0].plugins()) == (
@@ -291,17 +292,17 @@ def test_a_registry_that_cannot_be_prepared_is_not_put_in_force(kit):
     live = kit.live(kit.plugin("S", kit.gives(a=1)))
     scheduler = Scheduler(kit.cluster("a", "b"), live)
     with pytest.raises(PolicyError, match="the scheduler plugin `T` says that it answers at `score` and does not"):
-        live.replace(lambda: [kit.plugin("T", object(), points=(Point.SCORE,))], scheduler.prepare)
-    assert (scheduler.decide(kit.pod()).generation, scheduler.fault) == (1, None)
+        live.replace(lambda: [kit.plugin("T", object(), points=(Point.SCORE,))], scheduler.hot_swap.stage)
+    assert (scheduler.decide(kit.pod()).generation, scheduler.hot_swap.fault) == (1, None)
 
 
 def test_of_two_registries_prepared_between_decisions_the_last_one_decides(kit):
     live = kit.live(kit.plugin("S", kit.gives(a=1)))
     scheduler = Scheduler(kit.cluster("a", "b"), live)
-    live.replace(lambda: [kit.plugin("T", kit.gives(a=1))], scheduler.prepare)
+    live.replace(lambda: [kit.plugin("T", kit.gives(a=1))], scheduler.hot_swap.stage)
 
     def decide_in_between(registry):
-        scheduler.prepare(registry)
+        scheduler.hot_swap.stage(registry)
         # The third is prepared and not in force yet; the instances of the second are gone already.
         assert scheduler.decide(kit.pod()).generation == 1
 

@@ -515,7 +515,7 @@ def test_a_generation_whose_plugins_cannot_be_made_leaves_the_one_before(kit):
     extender = asking(kit, live=live)
     live.replace(lambda: [kit.plugin("G", refuse, points=(Point.FILTER,))])
     assert ask(extender, Verb.FILTER, ["a", "b"]) == result(["b"], failed={"a": "F: no a"})
-    assert "not today" in str(extender.scheduler.fault)
+    assert "not today" in str(extender.scheduler.hot_swap.fault)
 
 
 class Worded:

@@ -1,0 +1,148 @@
+"""The profiles of one registry, and hot swap: which set of profiles is active, and which one is staged."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.instances import Adoption, Instances, Lease
+from koordpolicy.engine.framework.plugin import Handle
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.source import PolicyError
+
+from ..cycle.rowwise import describe
+from .profile import Profile, ProfileSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileSet:
+    """The profiles that one registry makes, by name, in the order of the settings. Never changes."""
+
+    registry: Registry | None = None
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+
+    def profile_of(self, pod: PodInfo) -> Profile:
+        """Return the profile that the pod names (`spec.schedulerName`), else the first one."""
+        named = self.profiles.get(str((pod.object.get("spec") or {}).get("schedulerName", "")))
+        return named or next(iter(self.profiles.values()))
+
+
+class HotSwap:
+    """Replaces the active profile set when the registry is replaced; never within a cycle.
+
+    `stage` makes the plugins of a registry that is about to become the live one; any thread may call it. `activate`
+    makes the set of the live registry the active one; only the owner of the cluster calls it, between cycles. A
+    registry whose plugins cannot be made changes nothing: the active set stays, and `fault` says why.
+    """
+
+    def __init__(
+        self, specs: Sequence[ProfileSpec], live: Live, handle: Callable[[str, str], Handle], *,
+        made: Callable[[Sequence[Handle]], None] = lambda _: None, released: Callable[[Handle], None] = lambda _: None,
+    ) -> None:
+        """`handle` returns what a plugin is made with, by profile and plugin.
+
+        `made` is called with the handles of the plugins of a set once all of them are made, in the thread that made
+        them; `released` with each handle whose plugin was closed. No set is active before `start`.
+        """
+        self.active = ProfileSet()
+        self.fault: PolicyError | None = None
+        self.trouble: tuple[str, ...] = ()
+        """The errors of closing plugins of earlier registries."""
+        self._specs = tuple(specs)
+        self._live = live
+        self._handle = handle
+        self._made = made
+        self._new: list[Handle] = []
+        self._instances = Instances(self._new_handle, failed=self._note_close_failure, released=released)
+        self._staged = ProfileSet()
+        self._refused: Registry | None = None
+        self._making: int | None = None
+
+    def start(self) -> None:
+        """Make the set of the live registry and activate it.
+
+        Raises:
+            PolicyError: a plugin cannot be made.
+        """
+        self._replace(self._live.registry)
+
+    @property
+    def newest(self) -> ProfileSet:
+        """The set of the live registry, which the next cycle runs, where it is made already; else the active one.
+
+        Any thread may read it.
+        """
+        staged = self._staged
+        return staged if staged.registry is self._live.registry else self.active
+
+    @property
+    def in_making(self) -> bool:
+        """Whether the calling thread makes or starts plugins."""
+        return self._making == threading.get_ident()
+
+    def stage(self, registry: Registry) -> None:
+        """Make and start the plugins of a registry, which no cycle waits for then.
+
+        Raises:
+            PolicyError: a plugin cannot be made for a profile; then nothing has changed.
+        """
+        with self._instances.preparing(registry) as adoption:
+            # One assignment after all plugins are made: the owner may read it at any moment.
+            self._staged = self._make(registry, adoption)
+
+    def activate(self) -> ProfileSet:
+        """Make the set of the live registry the active one, and return the active set."""
+        registry = self._live.registry
+        if registry is self.active.registry or registry is self._refused:
+            return self.active
+        staged = self._staged
+        if staged.registry is None or staged.registry.generation < registry.generation:
+            try:
+                self._replace(registry)
+            except PolicyError as error:
+                self.fault, self._refused = error, registry
+        elif staged.registry is registry:
+            # A newer set may have been staged just now and becomes active in a moment: the next cycle runs that one.
+            with contextlib.suppress(LookupError):
+                self._instances.adopt(registry)
+                self.active, self.fault, self._refused = staged, None, None
+        return self.active
+
+    def lease(self) -> Lease:
+        """Hold the plugins of the active set until the lease is released, also when another set becomes active."""
+        assert self.active.registry is not None
+        return self._instances.lease(self.active.registry)
+
+    def close(self) -> None:
+        """Close all plugins."""
+        self.active = ProfileSet()
+        self._instances.close()
+
+    def _replace(self, registry: Registry) -> None:
+        # Everything is made before anything is replaced; plugins that nothing uses any more are closed after that.
+        with self._instances.adopting(registry) as adoption:
+            made = self._make(registry, adoption)
+        self.active, self.fault, self._refused = made, None, None
+
+    def _make(self, registry: Registry, adoption: Adoption) -> ProfileSet:
+        self._making = threading.get_ident()
+        self._new.clear()
+        try:
+            made = {spec.name: Profile.of(spec, registry, adoption) for spec in self._specs}
+        finally:
+            self._making = None
+        self._made(self._new)
+        return ProfileSet(registry, made)
+
+    def _new_handle(self, profile: str, plugin: str) -> Handle:
+        handle = self._handle(profile, plugin)
+        self._new.append(handle)
+        return handle
+
+    def _note_close_failure(self, key: tuple[str, Framework, str, str, str], error: BaseException) -> None:
+        self.trouble += (f"the scheduler plugin `{key[2]}` failed to close: {describe(error)}",)
+
