@@ -281,8 +281,8 @@ class _Reading:
             elif name not in self._plugins:
                 self._unknown(name, path, each)
             elif point != MULTI_POINT and _BY_NAME[point] not in self._plugins[name].points:
-                points = ", ".join(f"`{one.value}`" for one in self._plugins[name].points)
-                self.complain(f"{path}: the plugin `{name}` does not extend `{point}`", each, f"it extends {points}")
+                extended = ", ".join(f"`{one.value}`" for one in self._plugins[name].points)
+                self.complain(f"{path}: the plugin `{name}` does not extend `{point}`", each, f"it extends {extended}")
             elif _number(each, "weight", 0) > _MOST_WEIGHT:
                 self.complain(f"{path}: the weight of `{name}` is more than {_MOST_WEIGHT}", each, "weights are small")
             else:

@@ -187,7 +187,7 @@ def made(plugin: Plugin, args: Mapping[str, Any]) -> dict[str, Any]:
 def attributes_read() -> frozenset[tuple[str, str]]:
     """Return (owner, name) of all attributes that plugins read outside of converting and checking arguments."""
     found = set()
-    for file in Path(scheduler.__file__).parent.glob("*.py"):
+    for file in Path(scheduler.__file__).parent.rglob("*.py"):
         tree = ast.parse(file.read_text())
         skipped = {
             node
@@ -232,9 +232,8 @@ def test_an_argument_has_an_effect_or_is_reported(
 ) -> None:
     plugin, args = BY_NAME[name], EXAMPLES[name]
     if name == "ElasticQuota":  # its hooks are made by factories that others bring
-        monkeypatch.setattr(
-            "koordpolicy.builtin_plugins.scheduler.elastic_quota.plugin.ElasticQuota._hook", lambda *_: lambda given: given,
-        )
+        monkeypatch.setattr("koordpolicy.builtin_plugins.scheduler.elastic_quota.plugin.ElasticQuota._hook",
+                            lambda *_: lambda given: given)
     ignored = plugin.ignored_args(args) if plugin.ignored_args is not None else {}
     names = {re.sub(r"\[\d+\]", "", each) for each in ignored}
     reported = any(".".join(path[:length]) in names for length in range(1, len(path) + 1))

@@ -277,7 +277,8 @@ def test_a_function_cannot_have_a_name_that_is_taken(name: str, fault: str) -> N
 
 def test_functions_are_found_beside_plugins_and_collisions_are_told(site: Path) -> None:
     make = (
-        "from koordpolicy.engine.framework.plugin import cel_function\nfrom koordpolicy.engine.cel.check.environment import Function\n"
+        "from koordpolicy.engine.framework.plugin import cel_function\n"
+        "from koordpolicy.engine.cel.check.environment import Function\n"
     )
     Installed(
         site, "acme_one",
