@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -82,24 +82,34 @@ class NodeResourcesBalancedAllocation:
         if not self._relative:
             return _balance(used, capacity)
         # What counts with the pod counts without it too; both at once, as each step costs more than its amounts.
-        counted = (amount for each, amount in zip(self._resources, requests, strict=True) if counts(each, amount))
-        both = [np.concatenate((each, each - amount)) for each, amount in zip(used, counted, strict=True)]
-        balance = _balance(both, [np.concatenate((each, each)) for each in capacity])
-        after, before = balance[:len(rows)], balance[len(rows):]
+        counted = [amount for each, amount in zip(self._resources, requests, strict=True) if counts(each, amount)]
+        after, before = _balance([each - _with_and_without(amount) for each, amount in zip(used, counted, strict=True)],
+                                 capacity)
         found: NDArray[np.int64] = _HALF + (_HALF + after - before) // 2
         return found
 
 
+@lru_cache(maxsize=1024)
+def _with_and_without(amount: int) -> NDArray[np.int64]:
+    """Return what to subtract from the amounts with a pod to get those with it and those without it, as two rows."""
+    found = np.array([[0], [amount]], np.int64)
+    found.flags.writeable = False
+    return found
+
+
 def _balance(used: list[NDArray[np.int64]], capacity: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return 100 less the standard deviation of the shares in percent, over the resources that a node has."""
+    """Return 100 less the standard deviation of the shares in percent, over the resources that a node has.
+
+    What is used is one row of amounts or several, and what is returned has the same shape.
+    """
     there = [each != 0 for each in capacity]
     shares = [np.minimum(wanted / np.maximum(size, 1), 1.0) for wanted, size in zip(used, capacity, strict=True)]
     if len(used) == 2:
         deviation = np.abs((shares[0] - shares[1]) / 2) * (there[0] & there[1])
     elif len(used) > 2:
-        deviation = _deviation(np.array(shares), np.array(there))
+        deviation = _deviation(np.array(shares), np.array([np.broadcast_to(each, used[0].shape) for each in there]))
     else:
-        deviation = np.zeros(len(used[0]))
+        deviation = np.zeros(used[0].shape)
     found: NDArray[np.int64] = ((1 - deviation) * HIGHEST_SCORE).astype(np.int64)
     return found
 

@@ -157,10 +157,17 @@ class Writing:
         if not result.is_array or any(result.values == term.values for term in self._terms.values()):
             raise CannotFuse  # nothing to compute
         parameters = ", ".join(f"{term.values}, {term.low}, {term.high}" for term in self._terms.values())
-        body = "\n    ".join([*self._lines, f"return {result.values}"])
-        namespace: dict[str, Any] = dict(_NAMESPACE)
+        columns = [3 * at for at, (_, _, is_array) in enumerate(self.inputs) if is_array]
+        first = next(term.values for term in self._terms.values() if term.is_array)
+        lines = [
+            f"if len({first}) > {2 * _BLOCK}:", f"    return in_blocks(fused, {columns}, ({parameters}))",
+            *self._lines, f"return {result.values}",
+        ]
+        body = "\n    ".join(lines)
+        namespace: dict[str, Any] = {**_NAMESPACE, "in_blocks": _in_blocks}
         exec(f"def fused({parameters}):\n    {body}\n", namespace)  # noqa: S102 - written above, of numbers and names of its own
-        return _in_blocks(namespace["fused"], [3 * at for at, (_, _, is_array) in enumerate(self.inputs) if is_array])
+        fused: Fused = namespace["fused"]
+        return fused
 
     # Lines
 
@@ -264,26 +271,19 @@ class Writing:
         return Term("i", values, f"{values}l", f"{values}h")
 
 
-def _in_blocks(function: Fused, columns: Sequence[int]) -> Fused:
-    """Return the function for columns of any length; `columns` are the places of its arguments that are such."""
-    first = columns[0]
-
-    def fused(*arguments: Any) -> NDArray[Any] | None:
-        size = len(arguments[first])
-        if size <= 2 * _BLOCK:
-            return function(*arguments)
-        whole: NDArray[Any] | None = None
-        part = list(arguments)
-        for start in range(0, size, _BLOCK):
-            stop = min(start + _BLOCK, size)
-            for at in columns:
-                part[at] = arguments[at][start:stop]
-            values = function(*part)
-            if values is None:
-                return None
-            if whole is None:
-                whole = np.empty(size, dtype=values.dtype)
-            whole[start:stop] = values
-        return whole
-
-    return fused
+def _in_blocks(function: Fused, columns: Sequence[int], arguments: Sequence[Any]) -> NDArray[Any] | None:
+    """Return what the function returns for long columns; `columns` are the places of the arguments that are such."""
+    size = len(arguments[columns[0]])
+    whole: NDArray[Any] | None = None
+    part = list(arguments)
+    for start in range(0, size, _BLOCK):
+        stop = min(start + _BLOCK, size)
+        for at in columns:
+            part[at] = arguments[at][start:stop]
+        values = function(*part)
+        if values is None:
+            return None
+        if whole is None:
+            whole = np.empty(size, dtype=values.dtype)
+        whole[start:stop] = values
+    return whole

@@ -646,7 +646,8 @@ class _NumberPath:
         if vector is None:
             numbers = frame.numbers(self._path)
             if numbers is not None and numbers.present is None and numbers.values.dtype.kind == self._kind:
-                vector = moment[self._key] = Vector.of(Numbers(numbers.values[rows], None, numbers.bounds))
+                vector = moment[self._key] = Vector(numbers.values[rows], None, *(numbers.bounds or ()))
+                vector.borrowed = True  # by all that are asked about these rows
             else:
                 try:
                     vector = self.run(_Context(SomeRows(frame, rows)))

@@ -143,7 +143,8 @@ class PluginRunner:
             else:
                 # What is only watched would have kept the pod from every node.
                 self._note(active, _refusing_all(answer, self.snapshot.size), everything, everything)
-        self._note_left_out(left_out)
+        if left_out:
+            self._note_left_out(left_out)
         return None, rows
 
     def run_filters(self, rows: Rows, nominations: Nominations | None = None) -> Rows:
@@ -505,6 +506,8 @@ def odd_answer(failures: list[Failure], active: Active, point: Point, answer: ob
 def _is_sound(answer: object) -> bool:
     """Whether an answer of the right kind holds what it should: a plugin's author may have no type checker."""
     match answer:
+        case Skip():
+            return True
         case OnlyNodes():
             return isinstance(answer.names, AbstractSet) and all(isinstance(name, str) for name in answer.names)
         case Wait():

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
@@ -42,6 +42,8 @@ _FEWEST: Final = 16
 _MANY: Final = 4
 """Where more than one row in so many changed, all are asked about: that is not slower."""
 
+_BOOLEAN: Final = np.dtype(np.bool_)
+_INTEGER: Final = np.dtype(np.int64)
 _Booleans = NDArray[np.bool_]
 _Kept = TypeVar("_Kept")
 _NOT_KEPT: Final = object()
@@ -128,7 +130,7 @@ class _Column(_Lent):
             self._take_over(rows, errors)
         self.stamp = stamp
         # Scores are mostly others; that a filter says what it said before spares everybody to combine it.
-        if values.dtype == np.bool_ and self.values[rows].tobytes() == values.tobytes():
+        if values.dtype.kind == "b" and self.values[rows].tobytes() == values.tobytes():
             return
         self.overwrite(rows, values)
         self.altered = stamp
@@ -153,6 +155,23 @@ class _Part:
     logs: tuple[Log, ...]
     numbers: list[int]
     stamp: int = -1
+
+    def last(self) -> int:
+        """Return the stamp of the last change in one of the logs."""
+        logs = self.logs
+        return logs[0].last if len(logs) == 1 else max([log.last for log in logs], default=0)
+
+
+class _Divided(NamedTuple):
+    """Rows that changed: those that scores are asked for, and the others."""
+
+    asked: Rows
+    others: Rows
+    changed: Rows | None = None
+    """All of them, where it costs no more to score these than to leave the others out."""
+
+
+_NOTHING: Final = _Divided(NO_ROWS, NO_ROWS)
 
 
 class Group(_Lent):
@@ -194,20 +213,21 @@ class Group(_Lent):
         """Note that the totals of these rows are up to date."""
         self._covered, self._inside = rows, None
 
-    def divided(self, rows: Rows) -> tuple[Rows, Rows]:
-        """Return which of the rows are covered, and the others."""
+    def divided(self, rows: Rows) -> _Divided:
+        """Divide changed rows by whether they are covered."""
         covered = self._covered
         assert covered is not None
         if len(covered) == len(self.values):
-            return rows, NO_ROWS
+            return _Divided(rows, NO_ROWS)
         if self._inside is None:
             self._inside = np.zeros(len(self.values), np.bool_)
             self._inside[covered] = True
         inside = self._inside[rows]
-        count = np.count_nonzero(inside)
-        if count == len(rows):
-            return rows, NO_ROWS
-        return (rows[inside], rows[~inside]) if count else (NO_ROWS, rows)
+        asked = rows[inside]
+        if len(asked) == len(rows):
+            return _Divided(rows, NO_ROWS)
+        others = rows[~inside]
+        return _Divided(asked, others, rows if len(others) <= len(asked) else None)
 
     def stale_among(self, rows: Rows) -> Rows:
         """Return which of the rows have a total that is out of date."""
@@ -430,7 +450,7 @@ class Standing:
         asks = [question for question in questions if question is not None]
         epochs = [None if each.epoch is None else self._epoch(point, group, number, each.epoch)
                   for number, each in enumerate(asks)]
-        stamps = [part.logs[0].last if len(part.logs) == 1 else self._cluster.stamp(part.paths) for part in group.parts]
+        stamps = [part.last() for part in group.parts]
         return asks, epochs, stamps
 
     def _refresh(self, group: Group, questions: Sequence[Question | None], rows: Rows) -> None:
@@ -439,48 +459,51 @@ class Standing:
         columns = group.columns
         changes = [NO_ROWS if part.stamp == stamp else self._changed_since(part, part.stamp)
                    for part, stamp in zip(group.parts, stamps, strict=True)]
+        valid = epochs == group.epochs
+        for changed in changes:
+            valid = valid and changed is not None
         # Of the rows that were asked for the last time too, only those that changed since are stale: no mark is read.
-        valid = epochs == group.epochs and all(changed is not None for changed in changes)
         follows = valid and group.covers(rows)
         if not valid:
             group.stale[:] = True
-        behind: dict[int, Rows] = {}
-        wanted: list[Rows | None] = [None] * len(columns)
+        divided: dict[int, _Divided] = {}
+        wanted: list[_Divided | None] = [None] * len(columns)
         """By column: the rows to score; None where its marks say so."""
         stamp_of = [0] * len(columns)
         for part, stamp, changed in zip(group.parts, stamps, changes, strict=True):
-            asked, others = NO_ROWS, changed
-            if follows and changed is not None and len(changed):
-                asked, others = group.divided(changed)
-                if len(asked):
-                    behind[id(changed)] = asked
-            if others is not None and len(others):
-                group.stale[others] = True
+            if changed is None:
+                found = None
+            elif not len(changed):
+                found = _NOTHING
+            else:
+                found = divided.get(id(changed))
+                if found is None:
+                    found = divided[id(changed)] = group.divided(changed) if follows else _Divided(NO_ROWS, changed)
+                    group.stale[found.others] = True
             for number in part.numbers:
                 column, stamp_of[number] = columns[number], stamp
                 if column.epoch != epochs[number]:
                     column.stale[:] = True
-                elif column.stamp == part.stamp and others is not None:
-                    if len(others):
-                        column.stale[others] = True
+                elif column.stamp == part.stamp and found is not None:
                     # A column that went through other epochs, for other groups, may be stale where nothing changed.
                     if follows and epochs[number] is None:
-                        wanted[number] = asked
-                    elif len(asked):
-                        column.stale[asked] = True
+                        wanted[number] = found
+                    else:
+                        column.stale[changed] = True
                 elif column.stamp != stamp:
                     missed = self._changed_since(part, column.stamp)
                     column.stale[slice(None) if missed is None else missed] = True
-        stale = _union(behind) if follows else group.stale_among(rows)
+        stale = _union([each.asked for each in divided.values()]) if follows else group.stale_among(rows)
         for number, (column, question) in enumerate(zip(columns, asks, strict=True)):
-            of_column = wanted[number]
-            if of_column is None:
+            known = wanted[number]
+            if known is not None:
+                self._score_changed(group, number, question, known, stamp_of[number])
+            else:
                 marked = column.stale[stale]
                 of_column = stale if marked.all() else stale[marked]
-            if len(of_column):
-                values, errors = self._asked(Point.SCORE, group, number, question, of_column)
-                column.write(of_column, values, errors, stamp_of[number])
-                if wanted[number] is None:
+                if len(of_column):
+                    values, errors = self._asked(Point.SCORE, group, number, question, of_column)
+                    column.write(of_column, values, errors, stamp_of[number])
                     column.stale[of_column] = False
             column.epoch, column.stamp = epochs[number], stamp_of[number]
         if len(stale):
@@ -492,6 +515,22 @@ class Standing:
         for part, stamp in zip(group.parts, stamps, strict=True):
             part.stamp = stamp
         group.epochs = epochs
+
+    def _score_changed(self, group: Group, number: int, question: Question, rows: _Divided, stamp: int) -> None:
+        """Score rows that changed, and mark the others as stale."""
+        column, asked, others = group.columns[number], rows.asked, rows.others
+        if len(others):
+            # Filters were asked about the same array: what was gathered for them serves here. A score that is out of
+            # range where the pod cannot be is no fault.
+            if question.answer is not None and rows.changed is not None:
+                said = self._said(Point.SCORE, group.actives[number], question.answer, rows.changed)
+                if said is not None:
+                    column.write(rows.changed, said, _NO_ERRORS, stamp)
+                    return
+            column.stale[others] = True
+        if len(asked):
+            values, errors = self._asked(Point.SCORE, group, number, question, asked)
+            column.write(asked, values, errors, stamp)
 
     def _changed_since(self, part: _Part, since: int) -> Rows | None:
         """Return the rows that changed since then; None where that is not known."""
@@ -528,7 +567,7 @@ class Standing:
                     renewed = True
                 else:
                     behind[id(rows)] = rows
-        combined = self._everything if renewed else _union(behind)
+        combined = self._everything if renewed else _union(list(behind.values()))
         if len(combined):
             group.write(combined, _refused_first(group, combined))
         # Last: where a plugin failed on the way, nothing is up to date.
@@ -583,11 +622,11 @@ class Standing:
             return None
 
 
-def _union(found: Mapping[int, Rows]) -> Rows:
+def _union(found: Sequence[Rows]) -> Rows:
     """Return the rows that are in one of some arrays of ascending rows."""
     if len(found) < 2:
-        return next(iter(found.values()), NO_ROWS)
-    return np.unique(np.concatenate(list(found.values())))
+        return found[0] if found else NO_ROWS
+    return np.unique(np.concatenate(found))
 
 
 def _question_of(said: object) -> Question | None:
@@ -621,9 +660,9 @@ def _scored(
 
 def _sound(values: NDArray[Any], point: Point, size: int) -> NDArray[Any] | None:
     """Return what a question says of so many rows; None for scores out of range, which the plugin has to explain."""
-    wanted = np.bool_ if point is Point.FILTER else np.int64
+    wanted = _BOOLEAN if point is Point.FILTER else _INTEGER
     if values.dtype != wanted or values.shape != (size,):
-        raise TypeError(f"it must be {size} values of {wanted.__name__}, not {values.dtype} of shape {values.shape}")
+        raise TypeError(f"it must be {size} values of {wanted}, not {values.dtype} of shape {values.shape}")
     return values if point is Point.FILTER or not len(values) or are_scores(values) else None
 
 
