@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from koordpolicy.engine.framework.points import Framework
-from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, tie_break
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
+from koordpolicy.engine.scheduler.cycle.tie_break import tie_break
 from koordpolicy.engine.scheduler.explain.explanation import Explained, explain_decision, explain_node, look_into
 from koordpolicy.engine.source import did_you_mean
 

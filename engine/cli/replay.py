@@ -25,7 +25,8 @@ from koordpolicy.engine.documents.specs import parse_duration
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.recorded.figures import COLUMNS, SECOND, Result, Span, Waits
 from koordpolicy.engine.recorded.replay import Descheduling, Leave, replay, stretched, thinned
-from koordpolicy.engine.scheduler.cycle.schedule_one import TIE_BREAKS, Settings
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.cycle.tie_break import TIE_BREAKS
 from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
 from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
 from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile

@@ -21,7 +21,8 @@ from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.cluster.sources import trace as traces
 from koordpolicy.engine.explanation import shown
 from koordpolicy.engine.framework.points import Framework
-from koordpolicy.engine.scheduler.cycle.schedule_one import TIE_BREAKS, Settings
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.cycle.tie_break import TIE_BREAKS
 from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
 from koordpolicy.engine.scheduler.observe.profiling import Measured, Meter
 from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec

@@ -16,7 +16,8 @@ from koordpolicy.engine.cluster.sources import trace as traces
 from koordpolicy.engine.cluster.sources.trace import Trace
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Live
-from koordpolicy.engine.scheduler.cycle.schedule_one import TIE_BREAKS, Settings
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.cycle.tie_break import TIE_BREAKS
 from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
 from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
 from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile

@@ -16,7 +16,8 @@ from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.comparison.outcome import HOT_PERCENT, outcome
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Registry
-from koordpolicy.engine.scheduler.cycle.schedule_one import TIE_BREAKS, Settings
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.cycle.tie_break import TIE_BREAKS
 from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
 from koordpolicy.engine.source import PolicyError, did_you_mean
 

@@ -20,7 +20,8 @@ from koordpolicy.engine.framework.plugin import CycleState, Handle
 from koordpolicy.engine.framework.points import Answer, Framework, Refusal, Scores
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.kubernetes.release import release_of
-from koordpolicy.engine.scheduler.cycle.schedule_one import decide, tie_break
+from koordpolicy.engine.scheduler.cycle.schedule_one import decide
+from koordpolicy.engine.scheduler.cycle.tie_break import tie_break
 from koordpolicy.engine.scheduler.cycle.verdict import Verdict
 from koordpolicy.engine.scheduler.profiles.profile import Profile, ProfileSpec
 

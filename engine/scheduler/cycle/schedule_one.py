@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.vector.frame import Rows
-from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
 from koordpolicy.engine.framework.border import must_be_survived
@@ -47,59 +45,17 @@ from ..profiles.profile_set import HotSwap, ProfileSet
 from ..queue.events import EventHub, Subscriber
 from ..queue.nominator import Nominations
 from ..result_cache.result_cache import all_rows
-from .binding import BindingCycle, WaitingPod, WaitingPodsMap, bind, same_pod
+from .binding import BindingCycle, bind
+from .own_cluster import OwnCluster
 from .plugin_runner import Phase, PluginRunner, RefusedNodes, guarded, odd_answer
 from .rowwise import describe
+from .tie_break import FIRST_BY_NAME, TieBreak, tie_break
 from .verdict import Failure, Scored, Tie, Verdict
+from .waiting_pods import WaitingPod, WaitingPodsMap, same_pod
 
 
 class ReservedDevices:
     """The key of the cycle state under which a Reserve plugin leaves the minor numbers of the devices it took."""
-
-
-class FirstByName:
-    """Among the best nodes the one whose name sorts first: the same pods meet the same fate in every run."""
-
-    rule = "first"
-    seed: int | None = None
-
-    def pick(self, rows: Rows) -> int:
-        """Return one of the rows, which are ascending: a snapshot's rows are sorted by name."""
-        return int(rows[0])
-
-
-class SeededRandom:
-    """Among the best nodes any one with equal chance, as kube-scheduler does, from a generator of its own."""
-
-    rule = "random"
-
-    def __init__(self, seed: int) -> None:
-        self.seed: int | None = seed
-        self._random = random.Random(seed)  # noqa: S311 - a choice among equals needs no secrecy
-
-    def pick(self, rows: Rows) -> int:
-        """Return one of the rows."""
-        return int(rows[self._random.randrange(len(rows))])
-
-
-TieBreak = FirstByName | SeededRandom
-TIE_BREAKS = ("first", "random")
-FIRST_BY_NAME = FirstByName()
-
-
-def tie_break(rule: str, seed: int = 0) -> TieBreak:
-    """Return the tie-break of that name.
-
-    Raises:
-        ValueError: there is none of that name.
-    """
-    match rule:
-        case "first":
-            return FIRST_BY_NAME
-        case "random":
-            return SeededRandom(seed)
-        case _:
-            raise ValueError(f"the tie-break `{rule}` does not exist: choose one of {', '.join(TIE_BREAKS)}")
 
 
 def decide(
@@ -289,7 +245,7 @@ class Scheduler:
         self._events = EventHub(cluster)
         self.hot_swap = HotSwap(self.settings.profiles, live, self._handle, made=_begin_subscriptions,
                                 released=_unsubscribe)
-        cluster.listen(self._note)
+        cluster.listen(self.waiting.note)
         self.hot_swap.start()
 
     @property
@@ -396,26 +352,6 @@ class Scheduler:
                 self._undo(binding, pod)
             waiting.lease.release()
             self._concluded(binding.outcome())
-
-    def _note(self, event: Event) -> None:
-        """A pod that waits for a permit and that is gone, another one, or bound by somebody else, is let go."""
-        if event.kind == "Node" and event.new is None:
-            for key in tuple(self.waiting.keys()):
-                waiting = self.waiting.get(key)
-                if waiting is not None and waiting.binding.verdict.node == event.key:
-                    self.waiting.reject(key, "waiting", f"the node `{event.key}` is gone")
-        if event.kind != "Pod" or event.assumed:
-            return
-        waiting = self.waiting.get(event.key)
-        if waiting is None:
-            return
-        pod = event.new_pod
-        if pod is None:
-            self.waiting.reject(event.key, "waiting", "the pod was deleted")
-        elif not same_pod(waiting.pod, pod):
-            self.waiting.reject(event.key, "waiting", "the pod was made anew")
-        elif pod.node_name != waiting.binding.verdict.node:
-            self.waiting.reject(event.key, "waiting", f"the pod was bound to `{pod.node_name}` by somebody else")
 
     def _preempt(self, verdict: Verdict) -> Verdict:
         nomination = verdict.nomination
@@ -533,39 +469,6 @@ class Scheduler:
             raise RuntimeError("the cluster cannot be looked at while a plugin is made or started: ask for the "
                                "snapshot when the plugin is asked")
         return self.cluster.snapshot(self._clock())
-
-
-class OwnCluster:
-    """Writes to the cluster that the scheduler owns, and nowhere else (fulfils `plugins.Client`)."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self.evicted: list[tuple[str, str]] = []
-        """The keys of the pods that were evicted, each with the reason."""
-
-    def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Replace the object, and return it."""
-        if original != modified:
-            self._cluster.upsert(modified)
-        return modified
-
-    def bind(self, pod: PodInfo, node: str) -> None:
-        """The pod is assumed there already."""
-
-    def evict(self, pod: PodInfo, reason: str) -> None:
-        """Remove the pod."""
-        self.evicted.append((pod.key, reason))
-        self._cluster.delete("Pod", pod.key)
-
-    def preempt(self, pod: PodInfo, reason: str) -> None:
-        """Remove the pod: there are no budgets to heed."""
-        self.evict(pod, reason)
-
-    def delete(self, item: Mapping[str, Any]) -> None:
-        """Remove an object."""
-        metadata = item["metadata"]
-        namespace = metadata.get("namespace")
-        self._cluster.delete(item["kind"], f"{namespace}/{metadata['name']}" if namespace else metadata["name"])
 
 
 def _begin_subscriptions(handles: Iterable[Handle]) -> None:

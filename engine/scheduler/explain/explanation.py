@@ -42,7 +42,8 @@ from koordpolicy.engine.framework.points import Code, Enforcement, Point, Refusa
 from koordpolicy.engine.kubernetes.vocabulary import GPU_CORE, GPU_MEMORY_RATIO
 
 from ..cycle.rowwise import describe
-from ..cycle.schedule_one import FIRST_BY_NAME, TieBreak, decide
+from ..cycle.schedule_one import decide
+from ..cycle.tie_break import FIRST_BY_NAME, TieBreak
 from ..cycle.verdict import Filtered, Scored, Verdict
 from ..profiles.profile import Active, Profile
 from .counterfactuals import MOST_TRIALS, Remedy, passing, remedies, rule_of

@@ -14,8 +14,8 @@ from koordpolicy.engine.scheduler.cycle.schedule_one import (
     Settings,
     filter_nodes,
     score_nodes,
-    tie_break,
 )
+from koordpolicy.engine.scheduler.cycle.tie_break import tie_break
 from koordpolicy.engine.scheduler.cycle.verdict import Failure, Refused
 from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
 from koordpolicy.engine.source import PolicyError

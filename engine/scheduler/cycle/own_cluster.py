@@ -1,0 +1,42 @@
+"""The client of a scheduler that has no API server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Cluster
+
+
+class OwnCluster:
+    """Writes to the cluster that the scheduler owns, and nowhere else (fulfils `plugins.Client`)."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.evicted: list[tuple[str, str]] = []
+        """The keys of the pods that were evicted, each with the reason."""
+
+    def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Replace the object, and return it."""
+        if original != modified:
+            self._cluster.upsert(modified)
+        return modified
+
+    def bind(self, pod: PodInfo, node: str) -> None:
+        """The pod is assumed there already."""
+
+    def evict(self, pod: PodInfo, reason: str) -> None:
+        """Remove the pod."""
+        self.evicted.append((pod.key, reason))
+        self._cluster.delete("Pod", pod.key)
+
+    def preempt(self, pod: PodInfo, reason: str) -> None:
+        """Remove the pod: there are no budgets to heed."""
+        self.evict(pod, reason)
+
+    def delete(self, item: Mapping[str, Any]) -> None:
+        """Remove an object."""
+        metadata = item["metadata"]
+        namespace = metadata.get("namespace")
+        self._cluster.delete(item["kind"], f"{namespace}/{metadata['name']}" if namespace else metadata["name"])

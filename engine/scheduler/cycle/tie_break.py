@@ -1,0 +1,52 @@
+"""How a node is selected among those with the best total score."""
+
+from __future__ import annotations
+
+import random
+
+from koordpolicy.engine.cel.vector.frame import Rows
+
+
+class FirstByName:
+    """Among the best nodes the one whose name sorts first: the same pods meet the same fate in every run."""
+
+    rule = "first"
+    seed: int | None = None
+
+    def pick(self, rows: Rows) -> int:
+        """Return one of the rows, which are ascending: a snapshot's rows are sorted by name."""
+        return int(rows[0])
+
+
+class SeededRandom:
+    """Among the best nodes any one with equal chance, as kube-scheduler does, from a generator of its own."""
+
+    rule = "random"
+
+    def __init__(self, seed: int) -> None:
+        self.seed: int | None = seed
+        self._random = random.Random(seed)  # noqa: S311 - a choice among equals needs no secrecy
+
+    def pick(self, rows: Rows) -> int:
+        """Return one of the rows."""
+        return int(rows[self._random.randrange(len(rows))])
+
+
+TieBreak = FirstByName | SeededRandom
+TIE_BREAKS = ("first", "random")
+FIRST_BY_NAME = FirstByName()
+
+
+def tie_break(rule: str, seed: int = 0) -> TieBreak:
+    """Return the tie-break of that name.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    match rule:
+        case "first":
+            return FIRST_BY_NAME
+        case "random":
+            return SeededRandom(seed)
+        case _:
+            raise ValueError(f"the tie-break `{rule}` does not exist: choose one of {', '.join(TIE_BREAKS)}")

@@ -1,0 +1,125 @@
+"""The pods that wait for a permit."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from koordpolicy.engine.cluster.events import Event
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.instances import Lease
+from koordpolicy.engine.framework.points import Point, Refusal
+
+from .binding import BindingCycle
+
+
+@dataclass(slots=True)
+class WaitingPod:
+    """A pod that waits for permits: of which plugins, and until when (nanoseconds since the epoch)."""
+
+    pod: PodInfo
+    binding: BindingCycle
+    waits: dict[str, int]
+    lease: Lease
+
+    @property
+    def deadline(self) -> int:
+        """When the pod loses its node: the longest timeout of the plugins."""
+        return max(self.waits.values(), default=0)
+
+
+class WaitingPodsMap:
+    """The pods that wait for a permit (fulfils `plugins.WaitingPods`); for the thread that decides.
+
+    What plugins say of a pod takes effect when `take` is asked next: never within the plugin that said it.
+    """
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._pods: dict[str, WaitingPod] = {}
+        self._deadlines: list[tuple[int, int, WaitingPod]] = []
+        """A heap of deadlines, each with a number; what has left, or left out a plugin, is found out when it is met."""
+        self._numbers = itertools.count()
+        self._leaving: deque[WaitingPod] = deque()
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the keys of the pods that wait, in the order in which they came."""
+        return tuple(self._pods)
+
+    def __contains__(self, key: str) -> bool:
+        """Whether a pod waits."""
+        return key in self._pods
+
+    def get(self, key: str) -> WaitingPod | None:
+        """Return a pod that waits, or None."""
+        return self._pods.get(key)
+
+    def next_time(self) -> int | None:
+        """Return when the next pod has waited for too long; None where none waits."""
+        while self._deadlines and self._pods.get(self._deadlines[0][2].pod.key) is not self._deadlines[0][2]:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def add(self, waiting: WaitingPod) -> None:
+        """Add a pod."""
+        self._pods[waiting.pod.key] = waiting
+        heapq.heappush(self._deadlines, (waiting.deadline, next(self._numbers), waiting))
+
+    def allow(self, key: str, plugin: str) -> bool:
+        """Record this plugin's permit; return whether the pod was waiting."""
+        waiting = self._pods.get(key)
+        if waiting is None:
+            return False
+        waiting.waits.pop(plugin, None)
+        if not waiting.waits:
+            self._leaving.append(self._pods.pop(key))
+        else:
+            heapq.heappush(self._deadlines, (waiting.deadline, next(self._numbers), waiting))
+        return True
+
+    def reject(self, key: str, plugin: str, message: str) -> bool:
+        """Reject the pod; return whether it was waiting."""
+        waiting = self._pods.pop(key, None)
+        if waiting is None:
+            return False
+        waiting.binding.refuse(plugin, Point.PERMIT, Refusal("", message))
+        self._leaving.append(waiting)
+        return True
+
+    def take(self) -> WaitingPod | None:
+        """Return a pod that waits no more: allowed, rejected, or waiting for too long; None where there is none."""
+        if not self._leaving and self._pods:
+            now = self._clock()
+            while (moment := self.next_time()) is not None and moment <= now:
+                waiting = heapq.heappop(self._deadlines)[2]
+                slowest = max(waiting.waits, key=lambda name: waiting.waits[name])
+                self.reject(waiting.pod.key, slowest, "timeout after waiting for other pods")
+        return self._leaving.popleft() if self._leaving else None
+
+    def note(self, event: Event) -> None:
+        """A pod that waits for a permit and that is gone, another one, or bound by somebody else, is let go."""
+        if event.kind == "Node" and event.new is None:
+            for key in tuple(self._pods):
+                waiting = self._pods.get(key)
+                if waiting is not None and waiting.binding.verdict.node == event.key:
+                    self.reject(key, "waiting", f"the node `{event.key}` is gone")
+        if event.kind != "Pod" or event.assumed:
+            return
+        waiting = self._pods.get(event.key)
+        if waiting is None:
+            return
+        pod = event.new_pod
+        if pod is None:
+            self.reject(event.key, "waiting", "the pod was deleted")
+        elif not same_pod(waiting.pod, pod):
+            self.reject(event.key, "waiting", "the pod was made anew")
+        elif pod.node_name != waiting.binding.verdict.node:
+            self.reject(event.key, "waiting", f"the pod was bound to `{pod.node_name}` by somebody else")
+
+
+def same_pod(one: PodInfo, other: PodInfo) -> bool:
+    """Whether two versions of a key are of one pod, and none was made anew under the name of one that is gone."""
+    return not one.uid or not other.uid or one.uid == other.uid
