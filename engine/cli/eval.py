@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from koordpolicy.engine.cel.check.environment import Scope, Variable
 from koordpolicy.engine.cel.check.types import TIMESTAMP
 from koordpolicy.engine.cel.scalar.program import Program, compile  # noqa: A004 - it is what it does
+from koordpolicy.engine.cel.scalar.tracing import explain
 from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cluster.kinds import Read, lacking
@@ -249,7 +250,7 @@ def _steps(program: Program, bindings: Mapping[str, object]) -> list[tuple[str, 
         return []
     return [
         (text, f"error: {value.message}" if isinstance(value, EvaluationError) else plain(value))
-        for _, text, value in program.explain(bindings)
+        for _, text, value in explain(program, bindings)
     ]
 
 

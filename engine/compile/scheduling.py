@@ -18,10 +18,11 @@ from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.check.cost import estimate
 from koordpolicy.engine.cel.check.environment import Scope
 from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.scalar.tracing import explain
 from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp
 from koordpolicy.engine.cel.vector.encoding import key_of, value_at
 from koordpolicy.engine.cel.vector.frame import Frame, Rows
-from koordpolicy.engine.cel.vector.plan import ColumnPlan, Known, Settled, evaluate, is_pure, split
+from koordpolicy.engine.cel.vector.plan import Known, Settled, evaluate, is_pure, plan_of, split
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.pod_variables import is_of_shape, pod_facts, pod_values
@@ -144,7 +145,7 @@ class _HangsOn:
 
         What is true of the pod may decide an expression that names the age of a metric.
         """
-        paths = self.always.union(*(ColumnPlan.of(program).reads(frame) for program in self.programs))
+        paths = self.always.union(*(plan_of(program.checked).reads(frame) for program in self.programs))
         if any(path[0] == "metricAge" or path == ("nodeInfo",) for path in paths):
             return None
         return Question(key, paths, answer=self.said(frame), lasts=self.lasts)
@@ -331,7 +332,7 @@ class DocumentScheduler:
         """
         settled: list[Settled] = []
         for rule in rules:
-            found = ColumnPlan.of(rule.program).settled(frame)
+            found = plan_of(rule.program.checked).settled(frame)
             if found is None:
                 return [], None
             settled.append(found)
@@ -706,7 +707,7 @@ def values_of(program: Program, frame: NodeFrame, row: int | None) -> tuple[tupl
     except EvaluationError:
         return ()
     found: dict[str, object] = {}
-    for node, text, value in program.explain(bindings):
+    for node, text, value in explain(program, bindings):
         if node is program.checked.root or isinstance(value, Mapping | list | tuple):
             continue
         shown = value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -360,7 +360,7 @@ class Absences:
     def reader(self, name: str, reader: Checked) -> _Reader:
         """Return the reader of a variable."""
         if name not in self._readers:
-            self._readers[name] = self.of(reader.environment.definitions[name])
+            self._readers[name] = self.of(reader.definition(name))
         return self._readers[name]
 
     def of(self, checked: Checked, analysis: Analysis | None = None) -> _Reader:

@@ -113,7 +113,7 @@ def _gives_number(checked: Checked, node: Expr) -> bool:
                 return True
             if isinstance(reference, DefinitionReference) and reference.name not in seen:
                 seen.add(reference.name)
-                below = owner.environment.definitions[reference.name]
+                below = owner.definition(reference.name)
                 pending.append((below, below.root))
     return False
 

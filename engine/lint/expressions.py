@@ -174,7 +174,7 @@ def _divides(checked: Checked, node: Expr, *, analysis: Analysis, but: str = "")
     """Whether a part is a division of integers (but not by `but`, which rounds down on purpose)."""
     reference = checked.references.get(node.id)
     if isinstance(reference, DefinitionReference):
-        below = checked.environment.definitions[reference.name]
+        below = checked.definition(reference.name)
         return _divides(below, below.root, analysis=Analysis(below), but=but)
     if not isinstance(node, Call) or node.function != "_/_" or checked.types.get(node.id) != INT:
         return False
@@ -202,7 +202,7 @@ def _scaled(checked: Checked, node: Expr) -> bool:
         reference = owner.references.get(part.id)
         if isinstance(reference, DefinitionReference) and reference.name not in seen:
             seen.add(reference.name)
-            below = owner.environment.definitions[reference.name]
+            below = owner.definition(reference.name)
             pending.append((below, below.root))
         elif isinstance(part, Call) and part.function in ("_*_", "percent"):
             return True

@@ -409,7 +409,7 @@ class Analysis:
     def definition(self, name: str) -> Analysis:
         """Return what can be said of a variable that the expression reads."""
         if name not in self._definitions:
-            below = Analysis(self.checked.environment.definitions[name], self.params)
+            below = Analysis(self.checked.definition(name), self.params)
             below._definitions, below._left, below._folding = self._definitions, self._left, self._folding
             self._definitions[name] = below
         return self._definitions[name]

@@ -89,7 +89,7 @@ class Subject:
         """Its variables as the first expression sees them that can read them."""
         found: dict[str, Checked] = {}
         for each in self.placed:
-            for name, checked in each.checked.environment.definitions.items():
+            for name, checked in each.checked.definitions.items():
                 found.setdefault(name, checked)
         return found
 
@@ -146,7 +146,7 @@ class Subject:
             for reference in checked.references.values():
                 if isinstance(reference, DefinitionReference) and reference.name not in found:
                     found.add(reference.name)
-                    pending.append(checked.environment.definitions[reference.name])
+                    pending.append(checked.definition(reference.name))
         return frozenset(found)
 
     @cached_property

@@ -456,7 +456,7 @@ class Units:
     def definition(self, name: str, reader: Checked) -> Measure | None:
         """Return what a variable counts."""
         if name not in self._definitions:
-            below = reader.environment.definitions[name]
+            below = reader.definition(name)
             self._definitions[name] = self.walk(below).measure(below.root)
         return self._definitions[name]
 

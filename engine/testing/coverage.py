@@ -174,7 +174,7 @@ def _checked(compiled: Any) -> dict[Source, Checked]:
     found: dict[Source, Checked] = {}
     for program in programs_of(compiled):
         found.setdefault(program.source, program.checked)
-        for definition in program.checked.environment.definitions.values():
+        for definition in program.checked.definitions.values():
             found.setdefault(definition.source, definition)
     return found
 

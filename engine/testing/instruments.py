@@ -197,7 +197,7 @@ def values_of(asked: Asked) -> tuple[tuple[tuple[int, str, object], ...], int]:
             lines.append((depth, text, value))
             reference = owner.references.get(node.id)
             if isinstance(reference, DefinitionReference):
-                definition = owner.environment.definitions[reference.name]
+                definition = owner.definition(reference.name)
                 if (definition, definition.root.id) in found and depth < 4:
                     tell(definition, depth + 1)
 

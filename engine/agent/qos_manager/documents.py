@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.scalar.tracing import explain
 from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp
 from koordpolicy.engine.cel.syntax.ast import Select
 from koordpolicy.engine.cluster.kinds import lacking
@@ -495,7 +496,7 @@ class _Round:
 def _values_read(program: Program, bindings: Mapping[str, object]) -> dict[str, object]:
     """Return what an expression read, as text and value: why it came out as it did."""
     return {
-        text: value for expr, text, value in program.explain(bindings)
+        text: value for expr, text, value in explain(program, bindings)
         if isinstance(expr, Select) and isinstance(value, (int, float, str))
     }
 

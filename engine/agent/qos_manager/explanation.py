@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from koordpolicy.engine.cel.scalar.tracing import explain
 from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.compile import ActionProgram, EvictProgram, SuppressCPUProgram, ThresholdProgram
 from koordpolicy.engine.compile.distances import distances_to
@@ -229,7 +230,7 @@ def _effect(
     effect = action.effect
     if isinstance(effect, SuppressCPUProgram):
         target: Any = effect.target.evaluate(bindings)
-        read = [f"{text} {plain(value)}" for _, text, value in effect.target.explain(bindings)
+        read = [f"{text} {plain(value)}" for _, text, value in explain(effect.target, bindings)
                 if isinstance(value, int | float) and not isinstance(value, bool) and "." in text and " " not in text]
         part = Finding("target", f"from {', '.join(dict.fromkeys(read))} (milli-cores)") if read else None
         return (part,) if part else (), f": best-effort pods may use {shown(target, 'milli-cores')}, by {effect.policy}"

@@ -85,6 +85,17 @@ class Checked:
         """The type of the whole expression."""
         return self.types[self.root.id]
 
+    def definition(self, name: str) -> Checked:
+        """Return a definition of its environment."""
+        found = self.environment.definitions[name]
+        assert isinstance(found, Checked)
+        return found
+
+    @property
+    def definitions(self) -> Mapping[str, Checked]:
+        """All definitions of its environment, whether it reads them or not."""
+        return {name: self.definition(name) for name in self.environment.definitions}
+
 
 def path_of(checked: Checked, node: Expr) -> Path | None:
     """Return the path that a chain of selections and constant keys stands for, None for any other node.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from koordpolicy.engine.source import PolicyError, Problem, Source, did_you_mean
 
@@ -41,7 +41,9 @@ from .checked_ast import (
     VariableReference,
     reads_below,
 )
+from .dispatch import choose
 from .environment import Environment, Function, InvalidLiteralError, Overload, Scope, Unknown
+from .folding import FOLDED, Folding
 from .overload_errors import ELSEWHERE, MOST_SHOWN, FailedCall
 from .signatures import SYMBOLS, show
 from .types import (
@@ -64,18 +66,10 @@ from .types import (
     variable,
 )
 
-if TYPE_CHECKING:
-    from .folding import Folding
-
 _NEVER_NULL: Final = frozenset(("bool", "int", "uint", "double", "string", "bytes", "list", "map", "type"))
 _ANYTHING: Final = frozenset((DYN.name, ERROR.name))
 _ORDERED: Final = (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)
 _NUMBERS: Final = frozenset((INT, UINT, DOUBLE))
-FOLDED: Final = frozenset(
-    ("int", "uint", "double", "string", "bytes", "bool", "timestamp", "duration", "type", "dyn")
-)
-"""Conversions: of constants they are computed before an expression runs, and what fails then is a fault of the
-expression, wherever it stands (Kubernetes' setting)."""
 _MIXED: Final = frozenset(("format",))
 """Functions in whose arguments literals of mixed types are fine even where they are not elsewhere."""
 
@@ -648,8 +642,6 @@ class _Checker:
         values = tuple([self.known(each) for each in children(node)])
         if not all(each.__class__ in _TRIED for each in values):
             return unknown
-        from ..scalar.interpreter import choose  # noqa: PLC0415 - what few expressions need
-
         try:
             return self.folded(choose(reference.overloads, values), values)
         except EvaluationError:
@@ -680,8 +672,6 @@ class _Checker:
                 return
             try:
                 if dynamic:
-                    from ..scalar.interpreter import choose  # noqa: PLC0415
-
                     overload = choose(overloads, tuple(values))
                 self.folded(overload, tuple(values))
             except EvaluationError as error:
@@ -693,8 +683,6 @@ class _Checker:
     def folded(self, overload: Overload, values: tuple[object, ...]) -> object:
         """Return what a call with constants gives, within the budget for all of them."""
         if self.folding is None:
-            from .folding import Folding  # noqa: PLC0415 - what few expressions need
-
             self.folding = Folding()
         return self.folding.evaluate(overload, values)
 

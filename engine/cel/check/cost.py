@@ -305,7 +305,7 @@ class _Estimator:
     def definition(self, name: str) -> _Part:
         known = self.definitions.get(name)
         if known is None:
-            checked = self.checked.environment.definitions[name]
+            checked = self.checked.definition(name)
             known = self.definitions[name] = _Estimator(checked, self.sizes, self.definitions).kept()
         return known
 

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from ..scalar.traversal import Walk, everything
 from ..scalar.values import EvaluationError
@@ -31,9 +31,6 @@ from .types import (
     map_of,
     optional_of,
 )
-
-if TYPE_CHECKING:
-    from .checked_ast import Checked
 
 
 class Scope(enum.IntEnum):
@@ -192,6 +189,25 @@ class Limits:
     """Of all evaluations of one decision, or 10,000 per row if that is more."""
 
 
+class Definition(Protocol):
+    """A checked expression as the checker sees it that reads it by name; evaluators get it of `Checked.definition`."""
+
+    @property
+    def type(self) -> Type:
+        """The type of its value."""
+        ...
+
+    @property
+    def scope(self) -> Scope:
+        """How often its value changes."""
+        ...
+
+    @property
+    def reads(self) -> frozenset[tuple[str, ...]]:
+        """The paths of variables that it reads."""
+        ...
+
+
 @dataclass(frozen=True)
 class Environment:
     """Everything that expressions of one place may mention. Frozen: a method that adds returns a new one.
@@ -203,7 +219,7 @@ class Environment:
     variables: Mapping[str, Variable] = field(default_factory=dict)
     types: Mapping[str, ObjectType] = field(default_factory=dict)
     functions: Mapping[str, Function] = field(default_factory=dict)
-    definitions: Mapping[str, Checked] = field(default_factory=dict)
+    definitions: Mapping[str, Definition] = field(default_factory=dict)
     definitions_name: str = "variables"
     container: str = ""
     limits: Limits = Limits()
@@ -260,9 +276,9 @@ class Environment:
             merged[function.name] = replace(function, overloads=overloads)
         return replace(self, functions=merged)
 
-    def with_definition(self, name: str, checked: Checked) -> Environment:
+    def with_definition(self, name: str, definition: Definition) -> Environment:
         """Return this environment with one more definition, readable as `variables.<name>`."""
-        added = replace(self, definitions={**self.definitions, name: checked})
+        added = replace(self, definitions={**self.definitions, name: definition})
         return self._keep(added, "type_names", "qualified_roots")
 
     def _keep(self, other: Environment, *computed: str) -> Environment:

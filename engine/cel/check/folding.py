@@ -9,11 +9,16 @@ from typing import Final
 
 from ..scalar.budget import COST_LIMIT
 from ..scalar.deadline import Deadline
-from ..scalar.interpreter import call_cost
 from ..scalar.traversal import result_size
 from ..scalar.values import EvaluationError
+from .call_cost import call_cost
 from .environment import Overload
 
+FOLDED: Final = frozenset(
+    ("int", "uint", "double", "string", "bytes", "bool", "timestamp", "duration", "type", "dyn")
+)
+"""Conversions: of constants they are computed before an expression runs, and what fails then is a fault of the
+expression, wherever it stands (Kubernetes' setting)."""
 LIMIT: Final = 100_000
 """Units that the constants of one expression may take together, its variables included: about 10 ms."""
 

@@ -132,7 +132,7 @@ def _unmet(owner: Checked, node: Expr, wanted: bool, bindings: Bindings) -> list
         return [()]
     reference = owner.references.get(node.id)
     if isinstance(reference, DefinitionReference) and owner.types[node.id] == BOOL:
-        definition = owner.environment.definitions[reference.name]
+        definition = owner.definition(reference.name)
         return _unmet(definition, definition.root, wanted, bindings)
     if isinstance(node, Call):
         match node.function:
@@ -245,7 +245,7 @@ _Dimension: TypeAlias = "tuple[str, float] | None"
 def _dimension(owner: Checked, node: Expr, units: Units) -> _Dimension:
     reference = owner.references.get(node.id)
     if isinstance(reference, DefinitionReference):
-        definition = owner.environment.definitions[reference.name]
+        definition = owner.definition(reference.name)
         return _dimension(definition, definition.root, units)
     if isinstance(node, Literal):
         value = node.value

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final, NoReturn
 
+from ..check.call_cost import call_cost
 from ..check.checked_ast import (
     CallReference,
     Checked,
@@ -29,6 +30,7 @@ from ..check.checked_ast import (
     TypeReference,
     VariableReference,
 )
+from ..check.dispatch import choose
 from ..check.environment import PLAIN, Overload, Scope
 from ..check.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, ObjectType, Type
 from ..library.core import CORE, divide_double, divide_int, modulo_int
@@ -36,8 +38,6 @@ from ..syntax import ast
 from ..syntax.ast import Expr, Macro
 from .budget import Meter
 from .interpreter import (
-    call_cost,
-    choose,
     is_constant,
     list_field,
     literal_value,
@@ -470,7 +470,7 @@ class _Emitter:
             case LocalReference(name=name):
                 return self._read(_name(self._locals[name]), node, ("local", self._locals[name]), chain=chain)
             case DefinitionReference(name=name):
-                return self._definition(self._checked.environment.definitions[name])
+                return self._definition(self._checked.definition(name))
             case TypeReference(type=of):
                 return self._global(Type(of.name))
             case _:
@@ -1184,7 +1184,7 @@ class _Emitter:
             case LocalReference(name=name):
                 return self._sharing.get(self._locals.get(name, ""), True)
             case DefinitionReference(name=name):
-                definition = self._checked.environment.definitions[name]
+                definition = self._checked.definition(name)
                 with self._inside(definition):
                     return self._shares(definition.root)
             case _:
@@ -1217,7 +1217,7 @@ class _Emitter:
             case LocalReference(name=name):
                 return self._lengths.get(self._locals.get(name, ""), 1)
             case DefinitionReference(name=name):
-                definition = self._checked.environment.definitions[name]
+                definition = self._checked.definition(name)
                 found = self._joins.get(definition)
                 if found is None:
                     with self._inside(definition):
@@ -1334,7 +1334,7 @@ def _uses_of_definitions(checked: Checked) -> Mapping[Checked, int]:
         each = pending.pop()
         for reference in each.references.values():
             if isinstance(reference, DefinitionReference):
-                definition = each.environment.definitions[reference.name]
+                definition = each.definition(reference.name)
                 if definition not in uses:
                     pending.append(definition)
                 uses[definition] = uses.get(definition, 0) + 1

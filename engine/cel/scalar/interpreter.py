@@ -15,9 +15,10 @@ import binascii
 import functools
 import itertools
 import math
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
+from ..check.call_cost import FUNCTION_COSTS, LIST_COST, PRICED_BY_OVERLOAD, call_cost, one_unit, size_of
 from ..check.checked_ast import (
     CallReference,
     Checked,
@@ -26,14 +27,15 @@ from ..check.checked_ast import (
     TypeReference,
     VariableReference,
 )
-from ..check.checker import FOLDED
+from ..check.dispatch import choose
 from ..check.environment import PLAIN, Environment, Overload
+from ..check.folding import FOLDED
 from ..check.types import BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT, Field, ObjectType, Type
 from ..syntax import ast
 from ..syntax.ast import Expr, Macro
 from .budget import COST_LIMIT, EXACTLY, Meter, stopped
 from .deadline import POLL_UNITS, Deadline
-from .traversal import MOST, comparison, nothing, ordering, product, result_size
+from .traversal import comparison, nothing, ordering, product, result_size
 from .values import (
     NONE,
     Duration,
@@ -46,7 +48,6 @@ from .values import (
     find,
     index,
     is_map,
-    is_opaque,
     key_of,
     key_value,
     no_overload,
@@ -57,7 +58,6 @@ from .values import (
 
 _MISSING: Final = object()
 _UNSET: Final = object()
-_LIST_COST: Final = 10
 _MAP_COST: Final = 30
 
 
@@ -268,119 +268,8 @@ def reader(declared: Type, environment: Environment) -> Reader | None:
     return _reader_of_opaque(declared)
 
 
-# --- dispatch --------------------------------------------------------------------------------------------------------
+# --- calls ----------------------------------------------------------------------------------------------------------
 
-_CLASSES: Final[dict[str, type]] = {
-    INT.name: int, UINT.name: Uint, DOUBLE.name: float, BOOL.name: bool, STRING.name: str, BYTES.name: bytes,
-    "list": list, NULL.name: type(None), "type": Type, "optional_type": Optional, TIMESTAMP.name: Timestamp,
-    DURATION.name: Duration,
-}
-
-
-def fits(value: object, parameter: Type, objects: Container[str] = ()) -> bool:
-    """Whether a value may be passed for a parameter; what lists and maps hold is not looked at.
-
-    `objects` are the names of the object types: their values are maps.
-    """
-    if parameter.variable or parameter.name == "dyn":
-        return True
-    kind = _CLASSES.get(parameter.name)
-    if kind is not None:
-        return type(value) is kind
-    if parameter.name == "map" or parameter.name in objects:
-        return is_map(value)
-    declared = getattr(value.__class__, "cel_type", None)
-    return isinstance(declared, Type) and declared.name == parameter.name
-
-
-def choose(
-    overloads: Iterable[Overload], arguments: tuple[object, ...], objects: Container[str] = (),
-) -> Overload:
-    """Return the first overload whose parameters the arguments fit; `objects` as in `fits`."""
-    for overload in overloads:
-        if len(overload.parameters) == len(arguments) and all(
-            fits(value, parameter, objects)
-            for value, parameter in zip(arguments, overload.parameters, strict=True)
-        ):
-            return overload
-    raise no_overload()
-
-
-def size_of(value: object) -> int:
-    """Return what cost rules call a value's size: characters, octets, elements, entries, else 1."""
-    if isinstance(value, str | bytes | list | dict | Mapping):
-        return len(value)
-    return getattr(value, "cel_size", 1)
-
-
-def call_cost(overload: Overload, arguments: tuple[object, ...]) -> int:
-    """Return what a call with these arguments costs beyond them."""
-    if overload.measure is not None:
-        return overload.measure(*arguments)
-    cost = overload.cost
-    total = cost.base
-    if cost.product:
-        factor = 1
-        for position, per_size in cost.per_size:
-            factor *= math.ceil(size_of(arguments[position]) * per_size)
-        return total + factor
-    for position, per_size in cost.per_size:
-        total += math.ceil(size_of(arguments[position]) * per_size)
-    return total
-
-
-def _one(_: tuple[object, ...]) -> int:
-    return 1
-
-
-def _comparison_cost(arguments: tuple[object, ...]) -> int:
-    """Return a tenth of the smaller side."""
-    return math.ceil(min(map(size_of, arguments)) * 0.1)
-
-
-def _equality_cost(arguments: tuple[object, ...]) -> int:
-    """Return 1 where the left side is of a kind that only a library knows, else what a comparison costs."""
-    return 1 if is_opaque(arguments[0]) else _comparison_cost(arguments)
-
-
-def _sum_cost(arguments: tuple[object, ...]) -> int:
-    """Return a tenth of both texts together; 1 for anything else."""
-    if arguments[0].__class__ in {str, bytes}:
-        return math.ceil(sum(map(size_of, arguments)) * 0.1)
-    return 1
-
-
-def _search_cost(arguments: tuple[object, ...]) -> int:
-    """Return what searching a text for a pattern costs."""
-    return math.ceil((size_of(arguments[0]) + 1) * 0.1) * math.ceil(size_of(arguments[1]) * 0.25)
-
-
-def _traversal_cost(arguments: tuple[object, ...]) -> int:
-    """Return what looking at everything in a value costs: 1 per scalar, a tenth per character, rounded down."""
-    return _traversed(arguments[0], {})
-
-
-def _traversed(value: object, known: dict[int, int]) -> int:
-    if type(value) is str or type(value) is bytes:
-        return len(value) // 10
-    if type(value) is not list:
-        return 1
-    found = known.get(id(value))
-    if found is None:
-        found = known[id(value)] = min(sum(_traversed(each, known) for each in value), MOST)
-    return found
-
-
-_COSTS: Final[dict[str, Callable[[tuple[object, ...]], int]]] = {
-    "_==_": _equality_cost,
-    **dict.fromkeys(("_!=_", "_<_", "_<=_", "_>_", "_>=_"), _comparison_cost),
-    **dict.fromkeys(("matches", "find", "findAll"), _search_cost),
-    **dict.fromkeys(("isSorted", "sum", "min", "max", "indexOf", "lastIndexOf"), _traversal_cost),
-    "_+_": _sum_cost, "lists.range": lambda arguments: _LIST_COST + 1 + max(arguments[0], 0),  # type: ignore[call-overload]
-}
-"""Costs that are no sum or product over the arguments' sizes."""
-_PRICED_BY_OVERLOAD: Final = frozenset({"_+_", "_<_", "_<=_", "_>_", "_>=_", "sort"})
-"""Functions of which cel-go knows what a call costs only where the types leave one overload, and else takes 1."""
 _SHALLOW: Final = (None, nothing)
 _EQUALITY: Final = frozenset({"_==_", "_!=_"})
 _PAIRED: Final = _EQUALITY | {"@in"}
@@ -499,7 +388,7 @@ class _Builder:
         return lazy_local
 
     def _definition(self, name: str, node: Expr) -> Step:
-        checked = self.environment.definitions[name]
+        checked = self.checked.definition(name)
         # Who decorates wants to see the definitions of this very evaluation; all others share them.
         exact = exact_of(checked) if self._decorate is None else Exact(checked, decorate=self._decorate)
         position = node.position
@@ -759,10 +648,10 @@ class _Builder:
         overloads, objects = reference.overloads, self.environment.types
         declared = list_field(self.checked, node)
         special = None if declared is None else _LISTED[reference.function](declared)
-        priced = _COSTS.get(reference.function)
+        priced = FUNCTION_COSTS.get(reference.function)
         only = overloads[0] if len(overloads) == 1 and self._certain(arguments_nodes, overloads[0]) else None
-        if len(overloads) > 1 and reference.function in _PRICED_BY_OVERLOAD:
-            priced = _one
+        if len(overloads) > 1 and reference.function in PRICED_BY_OVERLOAD:
+            priced = one_unit
         # cel-go joins lists lazily, and does not count what joining values of unknown types costs.
         joins = reference.function == "_+_" and (len(overloads) > 1 or any(each.id == "add_list" for each in overloads))
         free = self._folded(node) or (node.function == "@in" and self._folded_list(arguments_nodes[1]))
@@ -771,7 +660,7 @@ class _Builder:
             walks = False
         compares = reference.function in _EQUALITY  # and what a text costs is counted
         builds = joins or any(each.result.name in _BUILT for each in overloads)
-        unpriced = priced is _one
+        unpriced = priced is one_unit
 
         def call(frame: Frame) -> object:
             try:
@@ -844,7 +733,7 @@ class _Builder:
     # literals
 
     def _list(self, node: ast.ListLiteral) -> Step:
-        cost = 0 if self._folded(node) else _LIST_COST
+        cost = 0 if self._folded(node) else LIST_COST
         steps = tuple((self.build(each), number in node.optional) for number, each in enumerate(node.elements))
         position = node.position
 
@@ -1178,7 +1067,7 @@ def _sort_by(
             frame.charge(12)
             keyed.append((transform(frame), frame.locals[slot]))
         factor = 2.1 if keyed and type(keyed[0][0]) in {str, bytes} else 2.0
-        frame.charge(_LIST_COST + 1 + int(len(keyed) ** 2 * factor))
+        frame.charge(LIST_COST + 1 + int(len(keyed) ** 2 * factor))
         frame.turn(ordering([key for key, _ in keyed]))
         try:
             for (left, _), (right, _) in itertools.pairwise(keyed):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from koordpolicy.engine.source import Source
 
@@ -13,21 +13,12 @@ from ..check.checked_ast import Checked, DefinitionReference, VariableReference
 from ..check.checker import check
 from ..check.environment import Environment
 from ..check.types import Type
-from ..syntax.ast import Comprehension, Expr, Literal, children
 from ..syntax.parser import parse
 
 if TYPE_CHECKING:
-    from ..vector.frame import Column, Frame, Rows
+    from ..vector.frame import ByColumn
     from .budget import Meter
     from .interpreter import Exact
-
-
-class ByColumn(Protocol):
-    """What answers for all rows of a frame at once."""
-
-    def column(self, frame: Frame, rows: Rows | None = None) -> Column:
-        """Return the values of all rows, or of `rows`; see `columns.evaluate`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -92,12 +83,9 @@ class Program:
 
         return exact_of(self.checked)
 
-    @cached_property
-    def plan(self) -> ByColumn:
-        """How it answers for many rows at once; see `columns`."""
-        from ..vector.plan import ColumnPlan  # noqa: PLC0415 - who only checks does not wait for numpy
-
-        return ColumnPlan.of(self)
+    def by_column(self, plan: ByColumn) -> ByColumn:
+        """Return what answers by column, given the plain plan: programs that trace or time themselves wrap it."""
+        return plan
 
     def evaluate(self, bindings: Mapping[str, object]) -> object:
         """Return the value for variables by name; others than those that it reads are ignored.
@@ -117,31 +105,6 @@ class Program:
         """
         within = self.checked.environment.limits.cost if limit is None else limit
         return self._exact.evaluate(bindings, within, self.meter)
-
-    def explain(self, bindings: Mapping[str, object]) -> tuple[tuple[Expr, str, object], ...]:
-        """Return node, text and value (or `EvaluationError`) of the sub-expressions that were evaluated.
-
-        They stand in source order, the whole expression first. Literals and what happens inside of loops are left out.
-        """
-        from .tracing import observe  # noqa: PLC0415
-
-        trace: dict[int, object] = {}
-
-        def note(owner: Checked, node: Expr, value: object) -> None:
-            if owner is self.checked:
-                trace[node.id] = value
-
-        observe(self.checked, bindings, note)
-        found: list[tuple[Expr, str, object]] = []
-        pending: list[Expr] = [self.checked.root]
-        while pending:
-            node = pending.pop()
-            if node.id in trace and not isinstance(node, Literal):
-                found.append((node, self.source.text[node.start : node.end], trace[node.id]))
-            # What a loop does in each of its turns has no one value.
-            below = (node.range,) if isinstance(node, Comprehension) else children(node)
-            pending.extend(reversed(below))
-        return tuple(sorted(found, key=lambda each: (each[0].start, -each[0].end)))
 
 
 def compile(source: Source | str, environment: Environment, *, expected: Type | None = None) -> Program:  # noqa: A001
@@ -164,7 +127,7 @@ def _variables_of(checked: Checked) -> frozenset[str]:
             if isinstance(reference, VariableReference):
                 names.add(reference.name)
             elif isinstance(reference, DefinitionReference):
-                definition = each.environment.definitions[reference.name]
+                definition = each.definition(reference.name)
                 if definition not in seen:
                     seen.add(definition)
                     pending.append(definition)

@@ -8,15 +8,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Final, Protocol, TypeAlias
 
 from ..check.checked_ast import Checked
-from ..syntax.ast import Expr
-from ..vector.frame import Column, Frame, Rows
+from ..syntax.ast import Comprehension, Expr, Literal, children
+from ..vector.frame import ByColumn, Column, Frame, Rows
 from .interpreter import Exact, Step
 from .interpreter import Frame as Evaluation
-from .program import ByColumn, Program
+from .program import Program
 from .values import EvaluationError
 
 Note: TypeAlias = Callable[[Checked, Expr, object], None]
@@ -53,10 +52,9 @@ class ObservedProgram(Program):
         self.observer.asked(self, NO_ROW, value, bindings)
         return value
 
-    @cached_property
-    def plan(self) -> ByColumn:
-        """How it answers for many rows at once."""
-        return _ObservedPlan(self, super().plan)
+    def by_column(self, plan: ByColumn) -> ByColumn:
+        """Return what answers by column as the plan does."""
+        return _ObservedPlan(self, plan)
 
 
 class _ObservedPlan:
@@ -126,6 +124,30 @@ def observe(checked: Checked, bindings: Mapping[str, object], note: Note) -> Non
             note(checked, checked.root, error)
     finally:
         _NOTING.note = before
+
+
+def explain(program: Program, bindings: Mapping[str, object]) -> tuple[tuple[Expr, str, object], ...]:
+    """Return node, text and value (or `EvaluationError`) of the sub-expressions that were evaluated.
+
+    They stand in source order, the whole expression first. Literals and what happens inside of loops are left out.
+    """
+    trace: dict[int, object] = {}
+
+    def note(owner: Checked, node: Expr, value: object) -> None:
+        if owner is program.checked:
+            trace[node.id] = value
+
+    observe(program.checked, bindings, note)
+    found: list[tuple[Expr, str, object]] = []
+    pending: list[Expr] = [program.checked.root]
+    while pending:
+        node = pending.pop()
+        if node.id in trace and not isinstance(node, Literal):
+            found.append((node, program.source.text[node.start : node.end], trace[node.id]))
+        # What a loop does in each of its turns has no one value.
+        below = (node.range,) if isinstance(node, Comprehension) else children(node)
+        pending.extend(reversed(below))
+    return tuple(sorted(found, key=lambda each: (each[0].start, -each[0].end)))
 
 
 def _telling(checked: Checked) -> Exact:

@@ -105,3 +105,11 @@ class Column(NamedTuple):
     values: NDArray[np.bool_] | NDArray[np.int64] | NDArray[np.float64] | NDArray[np.object_]
     errors: Mapping[int, EvaluationError] = MappingProxyType({})
     """By row of the frame."""
+
+
+class ByColumn(Protocol):
+    """What answers for all rows of a frame at once."""
+
+    def column(self, frame: Frame, rows: Rows | None = None) -> Column:
+        """Return the values of all rows, or of `rows`; see `columns.evaluate`."""
+        ...

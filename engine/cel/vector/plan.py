@@ -57,7 +57,7 @@ from .vectors import (
     within,
 )
 
-__all__ = ["KEPT_BYTES", "ColumnPlan", "Known", "RowFrame", "Settled", "Way", "evaluate"]
+__all__ = ["KEPT_BYTES", "ColumnPlan", "Known", "RowFrame", "Settled", "Way", "evaluate", "plan_of"]
 
 KEPT_BYTES: Final = 64 * 1024 * 1024
 """How much the results kept for one cluster may take, in all."""
@@ -84,7 +84,7 @@ def evaluate(program: Program, frame: Frame, rows: Rows | None = None) -> Column
     The column has one place per row that was asked for; errors go by row of the frame. Not to be written: it may be
     kept.
     """
-    return program.plan.column(frame, rows)
+    return program.by_column(plan_of(program.checked)).column(frame, rows)
 
 
 class _Asked:
@@ -1175,11 +1175,6 @@ class ColumnPlan:
         """Whether nothing is answered once per distinct input: then a few rows cost what they are, without more."""
         self.part: _Part = self._guarded(checked.root)
 
-    @staticmethod
-    def of(program: Program) -> ColumnPlan:
-        """Return the program's plan, made when it is first asked for."""
-        return _plan_of(program.checked)
-
     def column(self, frame: Frame, rows: Rows | None = None) -> Column:
         """Return the values of all rows, or of `rows`; see `evaluate`."""
         if rows is not None and self._fused is not None and self._is_alone(rows, frame) and frame.beneath is None:
@@ -1468,7 +1463,7 @@ class ColumnPlan:
             return _Scalar(checked, node)
         reference = checked.references.get(node.id)
         if isinstance(reference, DefinitionReference):
-            plan = _plan_of(checked.environment.definitions[reference.name])
+            plan = plan_of(checked.definition(reference.name))
             self.numeric = self.numeric and plan.numeric
             return _Definition(plan, node.position)
         path = _exact_path(checked, node)
@@ -1537,7 +1532,8 @@ def _by_column(reference: CallReference) -> Callable[..., Operand] | None:
 _NUMERIC: Final = frozenset({INT, DOUBLE, DYN, BOOL})
 
 
-def _plan_of(checked: Checked) -> ColumnPlan:
+def plan_of(checked: Checked) -> ColumnPlan:
+    """Return the plan of an expression, made when it is first asked for."""
     plan = checked.plans.get(ColumnPlan)
     if not isinstance(plan, ColumnPlan):
         plan = checked.plans[ColumnPlan] = ColumnPlan(checked)
@@ -1576,7 +1572,7 @@ def is_pure(checked: Checked) -> bool:
             if isinstance(reference, CallReference) and not all(overload.pure for overload in reference.overloads):
                 return False
             if isinstance(reference, DefinitionReference):
-                definition = each.environment.definitions[reference.name]
+                definition = each.definition(reference.name)
                 if id(definition) not in seen:  # variables are read by several others
                     seen.add(id(definition))
                     rest.append(definition)

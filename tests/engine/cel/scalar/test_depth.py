@@ -8,6 +8,7 @@ from koordpolicy.engine.cel.check.environment import Environment, Limits, Variab
 from koordpolicy.engine.cel.check.types import DYN, INT
 from koordpolicy.engine.cel.library import STANDARD, STRINGS, table
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
+from koordpolicy.engine.cel.scalar.tracing import explain
 
 ENVIRONMENT = Environment(functions=table(STANDARD, STRINGS)).with_variables(Variable("pod", DYN), Variable("n", INT))
 DEEPEST = Limits().depth
@@ -23,5 +24,5 @@ DEEPEST = Limits().depth
 def test_what_nests_as_deep_as_is_allowed_can_be_checked_run_and_explained(text: str) -> None:
     program = compile_program(text, ENVIRONMENT)
     bindings = {"pod": {"name": "web"}, "n": 2}
-    assert program.explain(bindings)
+    assert explain(program, bindings)
     assert program.evaluate(bindings) == program.call(*(bindings[name] for name in program.variables))

@@ -9,6 +9,7 @@ from koordpolicy.engine.cel.check.types import BOOL, DYN, INT
 from koordpolicy.engine.cel.library import BINDINGS, OPTIONALS, STANDARD, STRINGS, table
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
+from koordpolicy.engine.cel.scalar.tracing import explain
 from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.source import PolicyError
 
@@ -85,7 +86,7 @@ def test_an_explanation_shows_the_values_of_the_parts_in_source_order() -> None:
     program = compile_program("pod.priority > 3 && node.labels.zone == 'a' || pod.name == 'web'", ENVIRONMENT)
     shown = [
         (text, f"error: {value.message}" if isinstance(value, EvaluationError) else value)
-        for _, text, value in program.explain({"pod": POD, "node": NODE}) if text not in {"pod", "node"}
+        for _, text, value in explain(program, {"pod": POD, "node": NODE}) if text not in {"pod", "node"}
     ]
     assert shown == [
         ("pod.priority > 3 && node.labels.zone == 'a' || pod.name == 'web'", True),
@@ -102,7 +103,7 @@ def test_an_explanation_shows_the_values_of_the_parts_in_source_order() -> None:
 
 def test_an_explanation_leaves_out_what_was_not_evaluated_and_what_happens_in_loops() -> None:
     program = compile_program("n > 5 && [1, 2].all(x, x > n)", ENVIRONMENT)
-    assert [text for _, text, _ in program.explain({"n": 1})] == ["n > 5 && [1, 2].all(x, x > n)", "n > 5", "n"]
+    assert [text for _, text, _ in explain(program, {"n": 1})] == ["n > 5 && [1, 2].all(x, x > n)", "n > 5", "n"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from koordpolicy.engine.cel.library import STANDARD, table
 from koordpolicy.engine.cel.scalar.program import compile  # noqa: A004
 from koordpolicy.engine.cel.scalar.tracing import NO_ROW, ObservedProgram, observe
 from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
 
 ENVIRONMENT = Environment(
@@ -43,7 +44,7 @@ def test_a_question_about_given_variables_is_told_with_its_answer():
 def test_a_question_about_rows_is_told_row_by_row_and_answered_as_ever():
     program, told = observed("10 / x > xs[0]")
     frame = RowFrame([{"x": 5}, {"x": 0}, {"x": 1}], {"xs": [3]})
-    column = program.plan.column(frame, np.array([0, 1]))
+    column = evaluate(program, frame, np.array([0, 1]))
     assert (bool(column.values[0]), list(column.errors)) == (False, [1])
     assert told.all == [("10 / x > xs[0]", 0, False, 5), ("10 / x > xs[0]", 1, "division by zero", 0)]
 

@@ -11,7 +11,7 @@ from koordpolicy.engine.cel.check.types import BOOL, DOUBLE, DYN, INT, STRING, F
 from koordpolicy.engine.cel.library import MATH, STANDARD, table
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.scalar.values import EvaluationError
-from koordpolicy.engine.cel.vector.plan import RowFrame, evaluate
+from koordpolicy.engine.cel.vector.plan import RowFrame, evaluate, plan_of
 
 ROW_TYPE = ObjectType("test.Row", {
     "a": Field(INT), "b": Field(INT), "x": Field(DOUBLE), "y": Field(DOUBLE), "f": Field(BOOL), "s": Field(STRING),
@@ -208,7 +208,7 @@ def test_one_function_for_a_numeric_expression_says_what_its_rows_say(text, seed
     program = compile_program(text, ENVIRONMENT)
     expected = by_row(program, rows, values)
     assert by_column(program, RowFrame(rows, values)) == expected
-    settled = program.plan.settled(RowFrame(rows, values))
+    settled = plan_of(program.checked).settled(RowFrame(rows, values))
     for wanted in (np.array([7]), np.arange(0, 60, 4)):
         assert by_column(program, RowFrame(rows, values), wanted) == [expected[row] for row in wanted]
         said = settled and settled.values(RowFrame(rows, {}), wanted, {})
@@ -226,7 +226,7 @@ def test_numbers_are_computed_by_one_function_and_nothing_else_is(text, fused):
     program = compile_program(text, ENVIRONMENT)
     frame = RowFrame([some_row(Random(1), (), True) for _ in range(60)], some_values(Random(1)))
     evaluate(program, frame)
-    plan, calls = program.plan, []
+    plan, calls = plan_of(program.checked), []
     real = plan._fused
     if real is not None:
         plan._fused = lambda *given: calls.append(given) or real(*given)
@@ -243,7 +243,7 @@ def test_numbers_are_computed_by_one_function_and_nothing_else_is(text, fused):
 ])
 def test_what_is_settled_beforehand_needs_nothing_but_numeric_columns(text, given, expected):
     rows = [{"r": {"a": number, "b": 4, "s": "", "m": {"x": 1} if number > 1 else {}}} for number in range(1, 4)]
-    settled = compile_program(text, ENVIRONMENT).plan.settled(RowFrame([], given))
+    settled = plan_of(compile_program(text, ENVIRONMENT).checked).settled(RowFrame([], given))
     if expected is None:
         assert settled is None
     else:
@@ -259,7 +259,7 @@ def test_what_is_settled_beforehand_needs_nothing_but_numeric_columns(text, give
 ])
 def test_what_the_decision_settles_reads_no_row(text, given, expected):
     program = compile_program(text, ENVIRONMENT)
-    assert program.plan.reads(RowFrame([], given)) == expected
+    assert plan_of(program.checked).reads(RowFrame([], given)) == expected
 
 
 @pytest.mark.parametrize(("text", "expected"), [

@@ -1,0 +1,94 @@
+"""What a call costs at run time, in Kubernetes' units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from ..scalar.traversal import MOST
+from ..scalar.values import is_opaque
+from .environment import Overload
+
+__all__ = ["FUNCTION_COSTS", "LIST_COST", "PRICED_BY_OVERLOAD", "call_cost", "one_unit", "size_of"]
+
+LIST_COST: Final = 10
+"""What making a list costs."""
+
+
+def size_of(value: object) -> int:
+    """Return what cost rules call a value's size: characters, octets, elements, entries, else 1."""
+    if isinstance(value, str | bytes | list | dict | Mapping):
+        return len(value)
+    return getattr(value, "cel_size", 1)
+
+
+def call_cost(overload: Overload, arguments: tuple[object, ...]) -> int:
+    """Return what a call with these arguments costs beyond them."""
+    if overload.measure is not None:
+        return overload.measure(*arguments)
+    cost = overload.cost
+    total = cost.base
+    if cost.product:
+        factor = 1
+        for position, per_size in cost.per_size:
+            factor *= math.ceil(size_of(arguments[position]) * per_size)
+        return total + factor
+    for position, per_size in cost.per_size:
+        total += math.ceil(size_of(arguments[position]) * per_size)
+    return total
+
+
+def one_unit(_: tuple[object, ...]) -> int:
+    """Return 1, whatever the arguments."""
+    return 1
+
+
+def _comparison_cost(arguments: tuple[object, ...]) -> int:
+    """Return a tenth of the smaller side."""
+    return math.ceil(min(map(size_of, arguments)) * 0.1)
+
+
+def _equality_cost(arguments: tuple[object, ...]) -> int:
+    """Return 1 where the left side is of a kind that only a library knows, else what a comparison costs."""
+    return 1 if is_opaque(arguments[0]) else _comparison_cost(arguments)
+
+
+def _sum_cost(arguments: tuple[object, ...]) -> int:
+    """Return a tenth of both texts together; 1 for anything else."""
+    if arguments[0].__class__ in {str, bytes}:
+        return math.ceil(sum(map(size_of, arguments)) * 0.1)
+    return 1
+
+
+def _search_cost(arguments: tuple[object, ...]) -> int:
+    """Return what searching a text for a pattern costs."""
+    return math.ceil((size_of(arguments[0]) + 1) * 0.1) * math.ceil(size_of(arguments[1]) * 0.25)
+
+
+def _traversal_cost(arguments: tuple[object, ...]) -> int:
+    """Return what looking at everything in a value costs: 1 per scalar, a tenth per character, rounded down."""
+    return _traversed(arguments[0], {})
+
+
+def _traversed(value: object, known: dict[int, int]) -> int:
+    if type(value) is str or type(value) is bytes:
+        return len(value) // 10
+    if type(value) is not list:
+        return 1
+    found = known.get(id(value))
+    if found is None:
+        found = known[id(value)] = min(sum(_traversed(each, known) for each in value), MOST)
+    return found
+
+
+FUNCTION_COSTS: Final[dict[str, Callable[[tuple[object, ...]], int]]] = {
+    "_==_": _equality_cost,
+    **dict.fromkeys(("_!=_", "_<_", "_<=_", "_>_", "_>=_"), _comparison_cost),
+    **dict.fromkeys(("matches", "find", "findAll"), _search_cost),
+    **dict.fromkeys(("isSorted", "sum", "min", "max", "indexOf", "lastIndexOf"), _traversal_cost),
+    "_+_": _sum_cost, "lists.range": lambda arguments: LIST_COST + 1 + max(arguments[0], 0),  # type: ignore[call-overload]
+}
+"""Costs that are no sum or product over the arguments' sizes."""
+PRICED_BY_OVERLOAD: Final = frozenset({"_+_", "_<_", "_<=_", "_>_", "_>=_", "sort"})
+"""Functions of which cel-go knows what a call costs only where the types leave one overload, and else takes 1."""
