@@ -20,7 +20,7 @@ from koordpolicy.engine.documents import DeschedulerType, ErrorExpectation, Kept
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Plugin, Registry
 
-from .cases import Asking, checked_params, outcome_of, rules_by_name
+from .case_run import Asking, checked_params, outcome_of, rules_by_name
 from .fixtures import FixtureError, World, unknown
 from .instruments import compiled_of, instrumented
 

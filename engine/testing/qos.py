@@ -15,7 +15,7 @@ from koordpolicy.engine.documents import ActionExpectation, ErrorExpectation, Pe
 from koordpolicy.engine.framework.plugin import Adjustment
 from koordpolicy.engine.framework.registry import Plugin, Registry
 
-from .cases import Asking, checked_params
+from .case_run import Asking, checked_params
 from .fixtures import FixtureError, World, unknown
 from .instruments import compiled_of
 

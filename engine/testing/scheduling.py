@@ -25,7 +25,7 @@ from koordpolicy.engine.scheduler.cycle.tie_break import tie_break
 from koordpolicy.engine.scheduler.cycle.verdict import Verdict
 from koordpolicy.engine.scheduler.profiles.profile import Profile, ProfileSpec
 
-from .cases import Asking, Got, by_node, checked_params, outcome_of, rules_by_name
+from .case_run import Asking, Got, by_node, checked_params, outcome_of, rules_by_name
 from .fixtures import FixtureError, World, unknown
 from .instruments import compiled_of, instrumented
 from .suites import DEFAULT_PROFILE

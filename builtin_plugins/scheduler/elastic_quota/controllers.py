@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from koordpolicy.engine.cluster.objects.pods import ResourceList
 from koordpolicy.engine.framework.plugin import Handle
 
 from .amounts import added, exceeded, masked, quantities, subtracted
-from .tree import DOMAIN, Quota, QuotaSpec, QuotaTree
-
-if TYPE_CHECKING:
-    from .plugin import Counted
+from .tree import DOMAIN, Counted, Quota, QuotaSpec, QuotaTree
 
 _STATUS_PERIOD: Final = 1_000_000_000
 

@@ -7,7 +7,6 @@ pod's check costs the depth of its quota's tree, and the sharing among siblings 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
@@ -22,7 +21,7 @@ from ..kubernetes.default_preemption import make_room
 from .amounts import added, exceeded, masked, printed, subtracted
 from .args import check_args, convert, default_args, ignored_args
 from .controllers import QuotaStatus, RevokeOverused
-from .tree import DEFAULT, ROOT, SYSTEM, QuotaSpec, QuotaTree, summary
+from .tree import DEFAULT, ROOT, SYSTEM, Counted, QuotaSpec, QuotaTree, summary
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _RESERVE_POD: Final = "scheduling.koordinator.sh/reserve-pod"
@@ -39,18 +38,6 @@ class QuotaHook(Protocol):
 
 HOOK_FACTORIES: Final[dict[str, Callable[[str], QuotaHook]]] = {}
 """Makes hooks, by the `factoryKey` that arguments name them with; filled by whoever brings one."""
-
-
-@dataclass(slots=True)
-class Counted:
-    """A pod as the sums hold it."""
-
-    pod: PodInfo
-    quota: str
-    tree: str
-    request: ResourceList
-    fixed: bool
-    assigned: bool
 
 
 class ElasticQuota:

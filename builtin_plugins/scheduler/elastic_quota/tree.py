@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.objects.pods import ResourceList, mapping_at, resource_list
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, mapping_at, resource_list
 
 from .amounts import added, largest, masked, quantities, subtracted, together
 from .fair_share import Share, redistribute, scale_minimums
@@ -31,6 +31,18 @@ _TREE: Final = DOMAIN + "tree-id"
 _IS_ROOT: Final = DOMAIN + "is-root"
 _TOTAL: Final = DOMAIN + "total-resource"
 _APART: Final = DOMAIN + "ignore-default-tree"
+
+
+@dataclass(slots=True)
+class Counted:
+    """A pod as the sums hold it."""
+
+    pod: PodInfo
+    quota: str
+    tree: str
+    request: ResourceList
+    fixed: bool
+    assigned: bool
 
 
 @dataclass(frozen=True, slots=True)

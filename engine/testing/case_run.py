@@ -1,0 +1,183 @@
+"""One case while it runs: what it is about, what it expects, and how outcomes are compared with that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.scalar.tracing import Observer
+from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.compile import Rule
+from koordpolicy.engine.documents import EVERY_OTHER, Case, Expectation, Wanted
+from koordpolicy.engine.framework.points import Code, FailurePolicy, Refusal
+from koordpolicy.engine.framework.registry import Plugin
+from koordpolicy.engine.source import Span, did_you_mean
+
+from .fixtures import FixtureError, World
+from .instruments import Asked, Tally, values_of
+from .results import Mismatch
+from .suites import Suite
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """What came out for one subject, in the words of expectations."""
+
+    wanted: Wanted
+    rule: str = ""
+    message: str = ""
+    reason: str = ""
+    asked: tuple[Asked, ...] = ()
+
+    def __str__(self) -> str:
+        if self.wanted in (Wanted.PASS, Wanted.SKIP):
+            return str(self.wanted.value)
+        return str(self.wanted.value) + _details(self.rule, self.message, self.reason)
+
+
+def _details(rule: str, message: str | None, reason: str | None) -> str:
+    return f" of `{rule}`" + (f" ({reason})" if reason else "") + (f": {message}" if message else "")
+
+
+@dataclass(slots=True)
+class Asking:
+    """One case while it runs."""
+
+    suite: Suite
+    case: Case
+    tally: Tally
+    observer: Observer
+    explains: bool
+    mismatches: list[Mismatch] = field(default_factory=list)
+    only_skips: bool = True
+    """Whether everything that is expected is that nothing is evaluated."""
+
+    @property
+    def now(self) -> int:
+        """The moment of the decision, in nanoseconds since the epoch."""
+        return self.suite.spec.now_ns if self.case.now_ns is None else self.case.now_ns
+
+    @property
+    def seed(self) -> int:
+        """What chance follows from."""
+        return self.suite.spec.seed if self.case.seed is None else self.case.seed
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """What is given in place of the plugin's own params."""
+        return {**self.suite.spec.params, **self.case.params}
+
+    @property
+    def profile(self) -> str | None:
+        """The profile that is named, if one is."""
+        return self.case.profile or self.suite.spec.profile
+
+    def world(self, now: int | None = None) -> World:
+        """Return what the case is about, at its moment or another one."""
+        case = self.case
+        return self.suite.worlds.world(self.now if now is None else now, case.overlay, case.nodes, case.pod_given)
+
+    def pod(self, world: World) -> PodInfo:
+        """Return the pod that is decided about."""
+        if self.case.pod_given is not None:
+            return self.suite.worlds.pod_of(self.case.pod_given, self.case.overlay, world.now)
+        assert self.case.pod is not None
+        return world.pod(self.case.pod)
+
+    def miss(
+        self, about: str, expected: str, got: str, span: Span | None = None, asked: Iterable[Asked] = (),
+        *, refusals: Iterable[Refusal] = (),
+    ) -> None:
+        """Note that an expectation was not met, with what was asked or who refused on the way to it."""
+        values: list[tuple[int, str, object]] = []
+        rest = 0
+        if self.explains:
+            for each in asked:
+                lines, others = values_of(each)
+                values += lines
+                rest += others
+            values += ((0, text, value) for refusal in refusals for text, value in refusal.values)
+        self.mismatches.append(Mismatch(about, expected, got, span or self.case.span, tuple(values), rest))
+
+    def expect(self, about: str, expected: Expectation, got: Got, rules: Mapping[str, Program]) -> None:
+        """Compare one outcome; a rule that the plugin does not have is a failure whatever came out."""
+        if expected.wanted is not Wanted.SKIP:
+            self.only_skips = False
+        if expected.rule and expected.rule not in rules:
+            hint = did_you_mean(expected.rule, rules) or "there are " + (", ".join(f"`{r}`" for r in rules) or "none")
+            self.miss(about, f"the rule `{expected.rule}`", f"there is no such rule: {hint}", expected.span)
+            return
+        wanted = expected.wanted.value
+        if expected.rule:
+            wanted += _details(expected.rule, expected.message, expected.reason)
+        same = expected.wanted is got.wanted and (not expected.rule or expected.rule == got.rule)
+        if expected.message is not None and expected.message != got.message:
+            same = False
+        if expected.reason is not None and expected.reason != got.reason:
+            same = False
+        if not same:
+            self.miss(about, wanted, str(got), expected.span, got.asked)
+
+
+def checked_params(plugin: Plugin, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the plugin's params with those given; raise `FixtureError` where it does not take them."""
+    try:
+        return plugin.check_args(params) if plugin.check_args is not None else params
+    except ValueError as error:
+        raise FixtureError(str(error)) from None
+
+
+def outcome_of(
+    refusal: Refusal | None, rules: Iterable[Rule], conditions: Iterable[Rule], *, row: int, tally: Tally,
+    policy: FailurePolicy,
+) -> Got:
+    """Return what a check came to at a row: told apart are what passed, what nobody asked, what is false, and errors.
+
+    An error that the failure policy leaves out is an error still.
+    """
+    known = [(rule, tally.answers(rule.program, row)) for rule in rules]
+    asked = tuple(each for _, answers in known for each in answers)
+    if refusal is not None:
+        error = refusal.error
+        of_rule = tuple(each for rule, answers in known if rule.name == refusal.rule for each in answers)
+        if error is not None or refusal.code is Code.ERROR:
+            message = error.message if error is not None else refusal.message
+            return Got(Wanted.ERROR, refusal.rule, message, error.reason if error is not None else "", of_rule or asked)
+        return Got(Wanted.FAIL, refusal.rule, refusal.message, asked=of_rule)
+    if policy is FailurePolicy.IGNORE:
+        checks = [*((rule, tally.answers(rule.program, row)) for rule in conditions), *known]
+        for rule, answers in checks:
+            for each in answers:
+                if isinstance(each.answer, EvaluationError):
+                    return Got(Wanted.ERROR, rule.name, each.answer.message, each.answer.reason, (each,))
+    return Got(Wanted.PASS if asked else Wanted.SKIP, asked=asked)
+
+
+def rules_by_name(rules: Iterable[Rule], conditions: Iterable[Rule]) -> dict[str, Program]:
+    """Return programs by the names that expectations may use; the conditions fail together, as one."""
+    found = {rule.name: rule.program for rule in rules}
+    for rule in conditions:
+        found.setdefault("matchConditions", rule.program)
+        found.setdefault(rule.name, rule.program)
+    return found
+
+
+def by_node(expectations: Iterable[Any], world: World) -> dict[str, Any]:
+    """Return the expectation of each node that one is about; `*` stands for all that no other names."""
+    found: dict[str, Any] = {}
+    rest: Any = None
+    for each in expectations:
+        if each.subject == EVERY_OTHER:
+            rest = each
+        else:
+            world.node(each.subject)
+            found[each.subject] = each
+    if rest is not None:
+        others = [name for name in world.cluster.names if name not in found]
+        if not others:
+            raise FixtureError("`*` is about no node: all are named")
+        found.update(dict.fromkeys(others, rest))
+    return found
