@@ -76,7 +76,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         configuration = descheduler_configuration(options.descheduler_config, "--descheduler-config")
     registry = registry_of(options.paths, builtins)
     if not any(plugin.source for plugin in registry.plugins.values()):
-        raise Stop(f"there is no plugin in {', '.join(f'`{path}`' for path in options.paths)}: nothing to audit")
+        raise Stop(f"there is no plugin in {', '.join(f'`{path}`' for path in options.paths)}: nothing to audit",
+                   Exit.INVALID)
     cluster = cluster_of(options.cluster)
     now = moment_of(options.now, options.cluster, cluster)
     settings = settings_of(options, registry, cluster)

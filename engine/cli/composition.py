@@ -297,6 +297,16 @@ def load_documents(paths: Sequence[str | Path]) -> Documents:
     return loaded
 
 
+def need_policies(loaded: Documents, path: str | Path, advice: str = "") -> None:
+    """Check that a path of valid documents holds a policy or PolicyParams.
+
+    Raises:
+        Stop: it holds none: no file, or only empty ones and unit tests.
+    """
+    if not any(document.source_name == str(path) and document.kind is not Kind.TEST for document in loaded.documents):
+        raise Stop(f"there is no policy document in `{path}`" + (f": {advice}" if advice else ""), Exit.INVALID)
+
+
 def registry_of(
     paths: Sequence[str | Path], builtins: Builtins, framework: Framework | None = None,
 ) -> Registry:
@@ -306,13 +316,12 @@ def registry_of(
 
     Raises:
         PolicyError: documents are invalid, with all problems of all files.
-        Stop: a path does not exist, or holds no document.
+        Stop: a path does not exist, or holds no policy.
     """
     loaded = load_documents(paths)
     registry = registry_from(loaded, builtins)
     for path in paths:
-        if not any(document.source_name == str(path) for document in loaded.documents):
-            raise Stop(f"there is no policy document in `{path}`")
+        need_policies(loaded, path)
     documents = loaded.of(Kind[framework.name]) if framework is not None else loaded.documents
     if paths and framework is not None and not documents:
         warn(f"warning: there is no {Kind[framework.name].value} in {', '.join(f'`{path}`' for path in paths)}: "

@@ -31,6 +31,7 @@ from .composition import (
     descheduler_configuration,
     load_documents,
     moment_of,
+    need_policies,
     registry_from,
     settings_of,
     warn_of_lacks,
@@ -182,8 +183,8 @@ def _documents(name: str) -> Documents:
         raise Stop(f"`{name}` is no file, and no REF:PATH of git")
     else:
         loaded = documents_at(reference, path, Path.cwd(), source_name=name)
-    if not loaded.documents and not loaded.problems:
-        raise Stop(f"there is no policy document in `{name}`: {NOTHING} stands for no policies")
+    if not loaded.problems:
+        need_policies(loaded, name, f"{NOTHING} stands for no policies")
     return loaded
 
 

@@ -318,7 +318,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
             python_plugins=_enabled(offers.plugins, names),
             state_dir=options.state_dir, invalid_at_start=InvalidAtStart(options.invalid_at_start or "refuse"),
             check=partial(check_profiles, settings.profiles), max_error_rate=options.max_error_rate,
-            allow_empty=bool(options.allow_empty),
+            allow_empty=bool(options.allow_empty), holds_policies=builder.holds_policies,
         )
         tell_idle(reloader.begin(time.monotonic()), {settings.profiles[0].name}, names)
         cluster, clock, refresh = Cluster(kinds=frozenset({"Node", "Pod"})), time.time_ns, None

@@ -120,6 +120,11 @@ class Builder:
                 problems.extend(faults)
         return plugins, problems
 
+    def holds_policies(self, source: Source) -> bool:
+        """Return whether a file holds more than unit tests and documents without content, valid or not."""
+        loaded = self._read(source)
+        return bool(loaded.problems) or any(document.kind is not Kind.TEST for document in loaded.documents)
+
     def groups(self, sources: Sequence[Source]) -> Iterator[frozenset[str]]:
         """Yield, for every document, the names of its file and of the files whose PolicyParams it references."""
         loaded = [(source.name, self._read(source)) for source in sources]

@@ -12,7 +12,6 @@ import gc
 import logging
 import os
 import queue
-import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -57,9 +56,6 @@ UNAVAILABLE: Final = "vetting-unavailable"
 """The code of the problem that a set could not be checked, for no fault of its own: it is tried again."""
 HELD: Final = "held"
 """The code of the problem with a version that is kept out because somebody went back from it."""
-_NULLS: Final = frozenset({"~", "null", "Null", "NULL"})
-_KIND: Final = re.compile(r"""(?m)^(?:---[ \t]+)?["']?kind["']?\s*:\s*["']?(\w+)""")
-_ANY_KIND: Final = re.compile(r"""\bkind["']?\s*:\s*["']?(\w+)""")
 _ALERT_S: Final = 1.0
 """How long after an event it is looked more often: what reads inotify may hold back for 0.5 s what follows a rename."""
 _ALERT_INTERVAL_S: Final = 0.03
@@ -152,7 +148,8 @@ class Reloader:
     could run (arguments that a plugin does not take, for example); it is to be quick and to change nothing.
     `warnings` is asked about every set that goes in force, and what it says stands in the status. `hints` makes what
     shortens the wait, from what is to be called when something may have changed. Without `allow_empty`, a source that
-    holds no policy is refused: at start, and later, when what is in force of it stays.
+    holds no policy is refused: at start, and later, when what is in force of it stays. `holds_policies` says whether a
+    file that compiles holds one, or PolicyParams.
     """
 
     def __init__(
@@ -172,6 +169,7 @@ class Reloader:
         groups: Groups | None = None,
         check: Take | None = None,
         allow_empty: bool = True,
+        holds_policies: Callable[[Source], bool] = lambda _: True,
         warnings: Warn | None = None,
         max_error_rate: float | None = None,
         first_decisions: int = FIRST_DECISIONS,
@@ -197,6 +195,7 @@ class Reloader:
         self._groups = groups
         self._check = check
         self._allow_empty = allow_empty
+        self._holds_policies = holds_policies
         self._warnings = warnings
         self._told: dict[str, list[str]] = {}
         self._prepare: Take | None = None
@@ -312,14 +311,15 @@ class Reloader:
                  for source in watched.newest.files.values()}
         plugins: tuple[Plugin, ...] = ()
         held: Mapping[_Watched, Saved] = self._held() if whole else {}
-        emptied = [watched for watched in self._watched if watched not in held and self._is_emptied(watched.newest)]
-        problems += [_emptied(watched) for watched in emptied]
-        whole = whole and not emptied
         try:
             plugins, held = self._with_held(files, held)
         except PolicyError as error:
             whole = False
             problems += error.problems
+        else:  # only now: what was not compiled is not read here
+            emptied = [watched for watched in self._watched if watched not in held and self._is_emptied(watched.newest)]
+            problems += [_emptied(watched) for watched in emptied]
+            whole = whole and not emptied
         if whole:
             for watched in self._watched:
                 watched.force, watched.since = watched.newest, self._clock()
@@ -508,8 +508,7 @@ class Reloader:
             blamed = [problem for relative in watched.wanted.files
                       if (problem := watched.blamed.get(_content_key(watched, relative, watched.wanted))) is not None
                       and problem is not rejected]
-            emptied = (_emptied(watched),) if self._is_emptied(watched.wanted) else ()
-            problems = (*watched.wanted.problems, *((rejected,) if rejected else ()), *blamed, *emptied)
+            problems = (*watched.wanted.problems, *((rejected,) if rejected else ()), *blamed)
             units.append(_Unit((watched,), changes, watched.wanted_since, problems))
         return units
 
@@ -517,11 +516,14 @@ class Reloader:
         return [watched for watched in self._watched if watched.wanted is not None
                 and (watched.force is None or watched.wanted.digest != watched.force.digest)]
 
-    def _is_emptied(self, version: Version | None) -> bool:
-        """Return whether a version holds no policy although it must: no file, or only comments, blanks and tests."""
+    def _is_emptied(self, version: Version | None, refused: Collection[str] = ()) -> bool:
+        """Return whether a version that compiles holds no policy although it must: no file, only empty ones, or tests.
+
+        Files that are `refused` are something else than nothing, and are not read.
+        """
         if self._allow_empty or version is None or version.problems or version.broken:
             return False
-        return not any(_holds_policies(source.text) for source in version.files.values())
+        return not any(source.name in refused or self._holds_policies(source) for source in version.files.values())
 
     def _file_units(self) -> list[_Unit]:
         changes: dict[str, tuple[_Watched, Source | None]] = {}
@@ -533,8 +535,7 @@ class Reloader:
                 rejected = watched.blamed.get(key) or watched.rejected.get(key)
                 name = watched.mount.name_of(relative)
                 changes[name] = watched, source
-                emptied = (_emptied(watched),) if self._is_emptied(watched.wanted) else ()
-                faults[name] = ((rejected,) if rejected else ()) + emptied
+                faults[name] = (rejected,) if rejected else ()
             for relative, problem in watched.wanted.broken.items():
                 name = watched.mount.name_of(relative)
                 changes[name] = watched, None
@@ -579,7 +580,11 @@ class Reloader:
                 refused += [(unit, _own(error.problems, unit)) for unit in at_fault]
                 pending = [unit for unit in pending if unit not in at_fault]
             else:
-                return pending, refused, plugins
+                emptied = [(unit, told) for unit in pending if (told := self._emptied_in(unit, refused))]
+                if not emptied:
+                    return pending, refused, plugins
+                refused += emptied
+                pending = [unit for unit in pending if unit not in [unit for unit, _ in emptied]]
         # One by one: what does not fit is the fault of the one that comes later.
         pending.sort(key=lambda unit: unit.since)
         found = True
@@ -590,8 +595,11 @@ class Reloader:
                     plugins = self._compiled(_with(files, [*accepted, unit]))
                 except PolicyError:
                     continue
-                accepted.append(unit)
                 pending.remove(unit)
+                if told := self._emptied_in(unit, refused):
+                    refused.append((unit, told))
+                    continue
+                accepted.append(unit)
                 found = True
         for unit in pending:
             try:
@@ -599,6 +607,11 @@ class Reloader:
             except PolicyError as error:
                 refused.append((unit, error.problems))
         return accepted, refused, plugins
+
+    def _emptied_in(self, unit: _Unit, refused: Iterable[tuple[_Unit, object]]) -> tuple[Problem, ...]:
+        """Return what is wrong with a unit that compiles, and that empties sources which may not be empty."""
+        names = {name for other, _ in refused for name, source in other.changes.items() if source is not None}
+        return tuple(_emptied(watched) for watched in unit.watched if self._is_emptied(watched.wanted, names))
 
     def _compiled(self, files: _Files) -> tuple[Plugin, ...]:
         """Return all plugins of these files and the Python plugins.
@@ -975,27 +988,6 @@ class Reloader:
         if self._thread is not None:
             self._thread.join()
         gc.unfreeze()
-
-
-def _holds_policies(text: str) -> bool:
-    """Return whether a file holds anything but comments, blanks and unit tests, valid or not."""
-    if all(map(_is_nothing, text.removeprefix("\ufeff").splitlines())):
-        return False
-    # The kinds of objects within a test are no policies; in JSON and flow style there is no telling them apart.
-    return set(_KIND.findall(text) or _ANY_KIND.findall(text)) != {"PolicyTest"}
-
-
-def _is_nothing(line: str) -> bool:
-    """Return whether a line of YAML holds no value: it is blank, a comment, a directive, a document's mark or null."""
-    words = line.split()
-    if not words or words[0].startswith("%"):
-        return True
-    for word in words[1:] if words[0] in ("---", "...") else words:
-        if word.startswith("#"):
-            return True
-        if word not in _NULLS and not word.startswith(("!", "&")):
-            return False
-    return True
 
 
 def _emptied(watched: _Watched) -> Problem:

@@ -202,7 +202,7 @@ class Vetter:
 
 
 class VettedBuild:
-    """A `Build` that has a set vetted before it builds it; `groups` and `warnings` are those of the builder."""
+    """A `Build` that has a set vetted before it builds it; all else is the builder's."""
 
     def __init__(self, builder: Builder, vetter: Vetter) -> None:
         self._builder = builder
@@ -216,6 +216,10 @@ class VettedBuild:
     def groups(self, sources: Sequence[Source]) -> Iterable[frozenset[str]]:
         """Return which files belong together, as the worker finds it: the texts may not be vetted yet."""
         return self._vetter.groups(sources)
+
+    def holds_policies(self, source: Source) -> bool:
+        """Return whether a file, which was vetted, holds more than unit tests and documents without content."""
+        return self._builder.holds_policies(source)
 
     def warnings(self, sources: Sequence[Source]) -> tuple[Problem, ...]:
         """Return what is to be said about files in force."""

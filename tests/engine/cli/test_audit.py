@@ -122,7 +122,7 @@ def test_params_alone_are_nothing_to_audit(run: Run, files: tuple[Path, Path]):
         encoding="utf-8",
     )
     done = run("audit", files[0], "--cluster", files[1])
-    assert (done.exit, done.out) == (2, "")
+    assert (done.exit, done.out) == (3, "")
     assert done.err.endswith("nothing to audit\n")
 
 

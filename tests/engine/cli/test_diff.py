@@ -167,15 +167,15 @@ def test_the_null_device_stands_for_no_policies(run: Run, sets: dict[str, Path],
 
 def test_a_path_without_documents_is_an_error(run: Run, sets: dict[str, Path], cluster: Path, tmp_path: Path):
     (tmp_path / "empty").mkdir()
-    for arguments, told in (
+    for arguments, code, told in (
         (
-            (tmp_path / "empty", sets["free"]),
+            (tmp_path / "empty", sets["free"]), 3,
             f"there is no policy document in `{tmp_path}/empty`: /dev/null stands for no policies",
         ),
-        ((tmp_path / "gone", sets["free"]), f"there is no file or directory `{tmp_path}/gone`"),
+        ((tmp_path / "gone", sets["free"]), 2, f"there is no file or directory `{tmp_path}/gone`"),
     ):
         done = run("diff", *arguments, "--cluster", cluster)
-        assert (done.exit, done.out) == (2, "")
+        assert (done.exit, done.out) == (code, "")
         assert told in done.err
 
 

@@ -877,9 +877,13 @@ def test_an_address_that_is_taken_is_told(run, policies):
         "address already in use: name another address with `--bind`\n"))
 
 
-@pytest.mark.parametrize(
-    "text", ["", "# kind: SchedulerPlugin\n", "---\n---\n", "kind: PolicyTest\nmetadata: {name: t}\n"],
+UNIT_TEST = (
+    "{apiVersion: policy.koordinator.sh/v1alpha2, kind: PolicyTest, metadata: {name: s}, spec: {fixtures: {nodes: {n: "
+    "{labels: {kind: SchedulerPlugin}}}}, cases: [{name: c, pod: {cpu: 1}, filter: pass}]}}"
 )
+
+
+@pytest.mark.parametrize("text", ["", "# kind: SchedulerPlugin\n", "---\n---\n", UNIT_TEST])
 def test_emptied_policies_stay_in_force_and_the_server_is_not_ready(policies, text):
     with serving("--policies", policies) as client:
         assert (

@@ -112,6 +112,33 @@ def test_invalid_policies_decide_nothing(run: Run, dump: Path, policies: Path):
     assert "is declared twice" in done.err
 
 
+EMPTY = {
+    "no file": {}, "no text": {"a.yaml": ""}, "comments": {"a.yaml": "# kind: SchedulerPlugin\n---\n"},
+    "unit tests": {"a.test.yaml": (
+        "{apiVersion: policy.koordinator.sh/v1alpha2, kind: PolicyTest, metadata: {name: s}, spec: {"
+        "fixtures: {nodes: {n: {labels: {kind: SchedulerPlugin}}}}, cases: [{name: c, pod: {cpu: 1}, filter: pass}]}}"
+    )},
+}
+
+
+@pytest.mark.parametrize("files", EMPTY.values(), ids=EMPTY)
+@pytest.mark.parametrize("command", [
+    ("scheduler", "--policies"), ("scheduler", "--extender", "--bind", "127.0.0.1:0", "--policies"),
+    ("explain", "p", "--policies"), ("descheduler", "--once", "--dry-run", "--policies"), ("audit",),
+    ("diff", "/dev/null"), ("plugins", "--policies"),
+], ids=" ".join)
+def test_a_path_that_holds_no_policy_ends_every_command_with_one_code(
+    run: Run, dump: Path, tmp_path: Path, files: dict[str, str], command: tuple[str, ...],
+):
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    for name, text in files.items():
+        (policies / name).write_text(text)
+    cluster = () if command[0] == "plugins" else ("--cluster", dump)
+    done = run(*command, policies, *cluster)
+    assert (done.exit, f"`{policies}`" in done.err) == (3, True), done.err
+
+
 def test_missing_paths_are_usage_errors(run: Run, dump: Path, tmp_path: Path):
     (tmp_path / "empty").mkdir()
     assert [run("scheduler", *arguments).err for arguments in (

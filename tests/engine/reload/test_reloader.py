@@ -11,6 +11,7 @@ import pytest
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.reload import InvalidAtStart, Mount, Reloader, ReloadUnit
+from koordpolicy.engine.reload.build import Builder
 from koordpolicy.engine.reload.source_state import Stamp
 from koordpolicy.engine.reload.watch import Hints
 from koordpolicy.engine.source import PolicyError, Problem, Severity, Source
@@ -76,7 +77,8 @@ def test_a_source_that_is_emptied_stays_in_force_unless_it_may_be_empty(
 ) -> None:
     live, other = Live(), Live()
     policies = write(tmp_path / "p", a="plugin SchedulerPlugin-one")
-    careful = begun(live, time, policies, allow_empty=False, reload_unit=unit, groups=lambda _: ())
+    careful = begun(live, time, policies, allow_empty=False, reload_unit=unit, groups=lambda _: (),
+                    holds_policies=lambda source: bool(source.text.strip()))
     willing = begun(other, time, policies, reload_unit=unit, groups=lambda _: ())
     emptied(policies, how)
     time.run(careful, 5)
@@ -90,39 +92,79 @@ def test_a_source_that_is_emptied_stays_in_force_unless_it_may_be_empty(
     assert (names(live), careful.status().emptied, careful.status().healthy) == (["SchedulerPlugin-two"], (), True)
 
 
+POLICY = (
+    "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {name: one}\n"
+    "spec: {filter: [{name: f, expression: 'true'}]}\n"
+)
+PARAMS = "apiVersion: policy.koordinator.sh/v1alpha2\nkind: PolicyParams\nmetadata: {name: p}\nspec: {params: {a: 1}}\n"
+TEST = {
+    "apiVersion": "policy.koordinator.sh/v1alpha2", "kind": "PolicyTest", "metadata": {"name": "t"},
+    "spec": {"fixtures": {"nodes": {"n": {"labels": {"kind": "SchedulerPlugin"}}}},
+             "cases": [{"name": "c", "pod": {"cpu": 1}, "filter": "pass"}]},
+}
+IN_BLOCKS = (
+    "apiVersion: policy.koordinator.sh/v1alpha2\n'kind' : \"Policy\\u0054est\" # of one\nmetadata:\n  name: s\nspec:\n"
+    "  fixtures:\n    nodes:\n      n:\n        labels:\n          kind: SchedulerPlugin\n"
+    "  cases:\n  - {name: c, pod: {cpu: 1}, filter: pass}\n"
+)
+
+
+def compiled(live: Live, time: Time, policies: Path, **settings) -> Reloader:
+    builder = Builder()
+    reloader = Reloader(live, [policies], builder, clock=lambda: 5.0, allow_empty=False,
+                        holds_policies=builder.holds_policies, **settings)
+    reloader.begin(time.now)
+    return reloader
+
+
+@pytest.mark.parametrize("unit", list(ReloadUnit))
 @pytest.mark.parametrize("text", [
-    "--- # none", "---\n...\n", "~", "null", "--- null # none\n--- ~\n", "%YAML 1.2\n---\n", "--- !!null", "&nothing",
-    "\ufeff# none",
-    'kind: "PolicyTest"', "kind: PolicyTest # of one", "--- \n'kind' : PolicyTest\nspec:\n- kind: Pod\n",
-    '{"kind": "PolicyTest"}',
-    "kind: PolicyTest\nspec: {object: {kind: SchedulerPlugin}}\n---\nkind: PolicyTest\n",
+    "", "\n  \n", "--- # none", "---\n...\n", "~", "null", "--- null # none\n--- ~\n", "%YAML 1.2\n---\n", "--- !!null",
+    "&nothing", "# kind: SchedulerPlugin\n", IN_BLOCKS, json.dumps(TEST), json.dumps(TEST, indent=2),
+    "--- {kind: PolicyTest, " + json.dumps(TEST)[1:].replace('"kind": "PolicyTest", ', ""),
+    f"--- # none\n{IN_BLOCKS}---\n{json.dumps(TEST)}\n---\n",
 ])
 def test_a_file_that_says_nothing_of_policies_empties_its_source_however_it_is_written(
-    tmp_path: Path, time: Time, text: str,
+    tmp_path: Path, time: Time, text: str, unit: ReloadUnit,
 ) -> None:
-    policies = write(tmp_path / "p", a="plugin SchedulerPlugin-one")
-    reloader = begun(live := Live(), time, policies, allow_empty=False)
+    policies = write(tmp_path / "p", a=POLICY)
+    reloader = compiled(live := Live(), time, policies, reload_unit=unit, groups=lambda _: ())
     write(policies, a=text)
     time.run(reloader, 5)
-    assert (names(live), messages(reloader)) == (["SchedulerPlugin-one"], [f"`{policies}` holds no policy"])
+    assert (names(live), messages(reloader)) == (["one"], [f"`{policies}` holds no policy"])
+    write(policies, a=text, b=POLICY.replace("one", "two"))
+    time.run(reloader, 5)
+    assert (names(live), messages(reloader)) == (["two"], [])
 
 
 @pytest.mark.parametrize("text", [
-    "kind: PolicyTest\n---\nkind: QoSPlugin\n", "kind: PolicyParams", '{"kind": "SchedulerPlugin"}', "{}", "null: x",
-    "# one\nx", "-~",
+    "kind: PolicyTest\n---\nkind: QoSPlugin\n", f"{IN_BLOCKS}---\n{PARAMS}", PARAMS, '{"kind": "SchedulerPlugin"}',
+    "{}", "null: x", "# one\nx", "-~", "{", "kind: PolicyTest",
 ])
 def test_a_file_that_says_anything_else_is_left_to_the_compiler(tmp_path: Path, time: Time, text: str) -> None:
-    policies = write(tmp_path / "p", a="plugin SchedulerPlugin-one")
-    reloader = begun(Live(), time, policies, allow_empty=False)
+    policies = write(tmp_path / "p", a=POLICY)
+    reloader = compiled(Live(), time, policies)
     write(policies, a=text)
     time.run(reloader, 5)
     assert reloader.status().emptied == ()
 
 
+def test_an_emptied_source_keeps_no_other_one_from_moving_on(tmp_path: Path, time: Time) -> None:
+    one, two, live = write(tmp_path / "p", a=POLICY), write(tmp_path / "q", a=PARAMS), Live()
+    builder = Builder()
+    reloader = Reloader(live, [one, two], builder, allow_empty=False, holds_policies=builder.holds_policies)
+    reloader.begin(time.now)
+    write(one, a=POLICY.replace("one", "three"))
+    write(two, a="# none")
+    time.run(reloader, 5)
+    assert (names(live), messages(reloader, 0), messages(reloader, 1)) == (
+        ["three"], [], [f"`{two}` holds no policy"])
+
+
 def test_a_source_without_policies_at_start_is_refused_unless_it_may_be_empty(tmp_path: Path, time: Time) -> None:
     policies = write(tmp_path / "p", a="")
     with pytest.raises(PolicyError, match="holds no policy"):
-        begun(Live(), time, policies, allow_empty=False)
+        compiled(Live(), time, policies)
     assert begun(Live(), time, policies).status().healthy
 
 
