@@ -1,7 +1,7 @@
-"""Keys that may be absent: where an expression reads one without a guard, and what happens then.
+"""Keys and optional fields that may be absent: where an expression reads one without a guard, and what happens then.
 
-In CEL, reading an absent key is an error, and `failurePolicy` decides what it means. `false && error` is false and
-`true || error` is true in either order, so a guard may stand on either side.
+In CEL, reading an absent key or field is an error, and `failurePolicy` decides what it means. `false && error` is false
+and `true || error` is true in either order, so a guard may stand on either side.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from koordpolicy.engine.cel.check.checked_ast import (
@@ -67,14 +67,30 @@ _SLOTS_OF_DESCHEDULER: Final = {
 _IN_SEQUENCE: Final[Mapping[str, int]] = {
     role: number for number, role in enumerate(("preEnqueue", "preFilter", "filter", "score"), start=1)
 }
+_OBJECTS: Final = ("kubernetes.", "koordinator.")
+_SERVED: Final[Mapping[str, frozenset[str]]] = {
+    "kubernetes.ObjectMeta": frozenset((
+        "name", "namespace", "uid", "creationTimestamp", "resourceVersion", "generation",
+    )),
+    "kubernetes.PodSpec": frozenset((
+        "restartPolicy", "dnsPolicy", "schedulerName", "serviceAccountName", "serviceAccount", "securityContext",
+        "terminationGracePeriodSeconds", "enableServiceLinks", "priority", "preemptionPolicy", "tolerations",
+    )),
+    "kubernetes.PodStatus": frozenset(("phase", "qosClass")),
+    "kubernetes.Container": frozenset(("resources", "imagePullPolicy", "image")),
+    "kubernetes.NodeStatus": frozenset(("conditions", "nodeInfo", "addresses", "daemonEndpoints", "images")),
+}
+"""Optional fields that the API server or the kubelet fills in."""
+_OF_EVERY_OBJECT: Final = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
 _LONGEST: Final = 2_000
+_MOST_ELEMENTS: Final = 1_000
 _MOST_OPEN: Final = 64
 """Of one variable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An unguarded read of a key; `holder` is the map or object that it is read from."""
+    """An unguarded read of a key or a field; `holder` is the map or object that it is read from."""
 
     checked: Checked
     node: Expr
@@ -174,7 +190,9 @@ class _Reader:
             below = self.absences.reader(reference.name, self.checked)
             return below.facts(below.checked.root, truth=truth)
         if isinstance(node, Select):
-            return frozenset((self.key(node),)) if node.test and truth else _NO_KEYS
+            return self._implied(node) if node.test and truth else _NO_KEYS
+        if isinstance(node, Comprehension):
+            return self._told_by_loop(node, truth=truth)
         if not isinstance(node, Call):
             return _NO_KEYS
         match node.function:
@@ -193,14 +211,33 @@ class _Reader:
                 return self.facts(yes, truth=truth) & self.facts(no, truth=truth)
             case "@in":
                 if truth and self.checked.types[node.args[1].id].name == "map":
-                    return frozenset((f"{self.key(node.args[1])}[{self.key_text(node.args[0])}]",))
+                    key = f"{self.key(node.args[1])}[{self.key_text(node.args[0])}]"
+                    return frozenset((key,)) | self._implied(node.args[1])
             case "hasValue":
-                return frozenset((self.key(node.target),)) if truth and node.target is not None else _NO_KEYS
+                return self._implied(node.target) if truth and node.target is not None else _NO_KEYS
             case "_==_" | "_!=_":
                 return self._compared(node, same=(node.function == "_==_") is truth)
             case _:
                 pass
         return _NO_KEYS
+
+    def _told_by_loop(self, node: Comprehension, *, truth: bool) -> frozenset[Key]:
+        """Return what follows from `all` and `exists` over a list of constants: its condition, element by element."""
+        if node.macro not in (Macro.ALL, Macro.EXISTS) or node.predicate is None or node.variable2 is not None:
+            return _NO_KEYS
+        constant = self.analysis.constant(node.range)
+        elements = constant[0] if constant is not None else None
+        if not isinstance(elements, list) or not 0 < len(elements) <= self.absences.elements_left:
+            return _NO_KEYS
+        self.absences.elements_left -= len(elements)
+        found = []
+        for each in elements:
+            bound = {**self._bound, node.variable: repr(each)}
+            # Canonical texts depend on the element.
+            reader = replace(self, found=[], _keys={}, _facts={}, _bound=bound)
+            found.append(reader.facts(node.predicate, truth=truth))
+        return frozenset[str]().union(*found) if (node.macro is Macro.ALL) is truth \
+            else found[0].intersection(*found[1:])
 
     def _compared(self, node: Call, *, same: bool) -> frozenset[Key]:
         """Return what follows where a condition, or an optional value with a default, is (not) equal to a constant."""
@@ -215,8 +252,16 @@ class _Reader:
             if one.function == "orValue":
                 default = self.analysis.constant(one.args[0])
                 if default is not None and (default[0] != constant[0] if same else default[0] == constant[0]):
-                    return frozenset((self.key(one.target),))
+                    return self._implied(one.target)
         return _NO_KEYS
+
+    def _implied(self, node: Expr) -> frozenset[Key]:
+        """Return the keys that are there where a part has a value: its own, and what it is read from."""
+        found = {self.key(node)}
+        while isinstance(node, Select) or (isinstance(node, Call) and node.function in ("_[_]", "_[?_]")):
+            node = _holder(node)
+            found.add(self.key(node))
+        return frozenset(found)
 
     # -- reads -----------------------------------------------------------------------------------------------------
 
@@ -254,7 +299,9 @@ class _Reader:
     def _select(self, node: Select, scope: _Scope, parent: Expr | None) -> None:
         self.read(node.operand, scope)
         kind = self.checked.types[node.operand.id]
-        if not node.test and not node.optional and (kind.name == "map" or kind == DYN):
+        if not node.test and not node.optional and (
+            kind.name == "map" or kind == DYN or _may_be_absent(kind, node.field)
+        ):
             self._note(node, node.operand, scope, parent)
 
     def _call(self, node: Call, scope: _Scope, parent: Expr | None, reference: object) -> None:
@@ -313,6 +360,22 @@ class _Reader:
             self.found.append(Access(self.checked, node, key, held, parent))
 
 
+@functools.lru_cache(maxsize=4096)
+def _may_be_absent(kind: Type, name: str, *, maps: bool = False) -> bool:
+    """Whether a field of an API object is optional and nobody fills it in.
+
+    Maps are left out, unless `maps`: what is reported is the read of a key in them.
+    """
+    if not kind.name.startswith(_OBJECTS):
+        return False
+    declared = kubernetes_types.load().get(kind.name)
+    kept = declared.fields.get(name) if declared is not None else None
+    if kept is None or kept.required or (kept.type.name == "map" and not maps):
+        return False
+    is_object = declared is not None and "metadata" in declared.fields
+    return name not in _SERVED.get(kind.name, ()) and not (is_object and name in _OF_EVERY_OBJECT)
+
+
 def _guarded(keys: Iterable[Key], around: _Scope) -> _Scope:
     return _Scope(dict.fromkeys(keys, 1), around=around)
 
@@ -354,6 +417,8 @@ class Absences:
     subject: Subject
     there: set[Key] = field(default_factory=set)
     """What the document's `match`, its conditions and its earlier rules guarantee."""
+    elements_left: int = _MOST_ELEMENTS
+    """How many more elements of constant lists conditions may be looked at with."""
     _readers: dict[str, _Reader] = field(default_factory=dict)
     _open: dict[str, tuple[Access, ...]] = field(default_factory=dict)
 
@@ -411,17 +476,33 @@ def absent_keys(subject: Subject) -> Iterator[Found]:
             absences.there |= own
         else:
             reader.read(placed.checked.root, _NOTHING)
-        if placed.role in _IN_SEQUENCE and placed.role != "score":
-            absences.there |= reader.facts(placed.checked.root, truth=True)
-        distinct = {each.key: each for each in reversed(reader.found)}
-        for access in reversed(distinct.values()):
+        for access in _outermost(reader.found):
             if (access.checked, access.node.id) not in told and not absences.is_there(access.key):
                 told.add((access.checked, access.node.id))
                 yield _found(subject, placed, access)
+        if placed.role in _IN_SEQUENCE and placed.role != "score":
+            absences.there |= reader.facts(placed.checked.root, truth=True)
+
+
+def _outermost(found: Iterable[Access]) -> list[Access]:
+    """Return the reads, each key once, without those of fields that another one of them is read from."""
+    distinct = {each.key: each for each in reversed(list(found))}
+    holders: set[Key] = set()
+    for each in distinct.values():
+        if each.holder in distinct:
+            holders.add(each.holder)
+    return [each for each in reversed(distinct.values())
+            if each.key not in holders or not _is_field(each)]
+
+
+def _is_field(access: Access) -> bool:
+    """Whether a field of an API object is read, not a key of a map."""
+    node = access.node
+    return isinstance(node, Select) and access.checked.types[node.operand.id].name.startswith(_OBJECTS)
 
 
 def _reads_maps(subject: Subject, checked: Checked) -> bool:
-    """Whether anything is read that a key could be absent from: most expressions read amounts alone."""
+    """Whether anything is read that could be absent: most expressions read amounts alone."""
     if "{" in checked.source.text:
         return True
     variables = checked.environment.variables
@@ -446,7 +527,7 @@ def _leads_to_a_map(kind: Type, path: tuple[str, ...]) -> bool:
     """Whether a path goes through a map or ends above one."""
     declared = {**kubernetes_types.load(), **{each.name: each for each in TYPES}}
     for step in path:
-        if kind.name == "map" or kind == DYN:
+        if kind.name == "map" or kind == DYN or _may_be_absent(kind, step):
             return True
         holder = declared.get(kind.name)
         if holder is None or (step not in holder.fields and holder.index is None):
@@ -458,6 +539,8 @@ def _leads_to_a_map(kind: Type, path: tuple[str, ...]) -> bool:
         if each.name == "map" or each == DYN:
             return True
         holder = declared.get(each.name)
+        if holder is not None and any(_may_be_absent(each, name) for name in holder.fields):
+            return True
         below = {field.type for field in holder.fields.values()} if holder is not None else set(each.parameters)
         pending.extend(below - seen)
         seen |= below
@@ -508,9 +591,11 @@ def _is_measured(aggregate: AggregateProgram) -> bool:
 def _found(subject: Subject, placed: Placed, access: Access) -> Found:
     text = access.checked.source.text[access.node.start : access.node.end]
     default = _default(subject, access)
-    safe = _safe(access, default or "...")
+    what = "field" if _is_field(access) else "key"
+    empty = "[]" if access.checked.types[access.node.id].name == "list" else "..."
+    safe = _safe(access, default or empty)
     return Found(
-        f"`{_line(text)}` is an error where the key is absent: {_outcome(subject, placed)}",
+        f"`{_line(text)}` is an error where the {what} is absent: {_outcome(subject, placed)}",
         span_of(access.checked, access.node),
         f"write `{safe}`, or test that it is there",
         fix=functools.partial(_fix, access, default) if default else None,
@@ -585,18 +670,24 @@ def _safe(access: Access, default: str) -> str:
     """Return the text that reads the same key, and `default` where it is absent."""
     checked, node = access.checked, access.node
     text, holder = checked.source.text, _holder(node)
-    held = text[holder.start : holder.end]
     if isinstance(node, Select):
         key = f".?{node.field}"
     else:
         assert isinstance(node, Call)
         key = f"[?{text[node.args[1].start : node.args[1].end]}]"
-    if isinstance(holder, Select) and checked.references.get(holder.id) is None:
-        declared = checked.environment.types.get(checked.types[holder.operand.id].name)
-        kept = declared.fields.get(holder.field) if declared is not None else None
-        if kept is not None and not kept.required and declared is not None and declared.name.startswith("kubernetes."):
-            held = f"{text[holder.operand.start : holder.operand.end]}.?{holder.field}"
-    return _line(f"{held}{key}.orValue({default})")
+    return _line(f"{_optional(checked, holder)}{key}.orValue({default})")
+
+
+def _optional(checked: Checked, node: Expr) -> str:
+    """Return the text of a part, with `.?` for the fields that may be absent."""
+    text = checked.source.text[node.start : node.end]
+    if not isinstance(node, Select) or node.optional or checked.references.get(node.id) is not None:
+        return text
+    held = _optional(checked, node.operand)
+    absent = _may_be_absent(checked.types[node.operand.id], node.field, maps=True)
+    if not absent and held == checked.source.text[node.operand.start : node.operand.end]:
+        return text
+    return f"{held}{'.?' if absent else '.'}{node.field}"
 
 
 def _fix(access: Access, default: str) -> Edit | None:

@@ -68,9 +68,15 @@ def always_false(subject: Subject) -> Iterator[Found]:
     for placed, node, value in constant_conditions(subject):
         if value is False:
             whole = node is placed.checked.root
+            if not isinstance(node, Literal):
+                hint = "no value meets it: are the bounds the right way round?"
+            elif whole:
+                hint = "`match` says for which rows a bare `false` is meant; or else write the condition, or remove it"
+            else:
+                hint = "write the condition that is meant, or remove it"
             yield Found(
                 f"`{placed.name or placed.role}` is never true" if whole else "this part is never true",
-                placed.span(node), "no value meets it: are the bounds the right way round?",
+                placed.span(node), hint,
             )
 
 

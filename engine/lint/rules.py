@@ -238,8 +238,8 @@ _RULES: Final = (
         "KP018", "near-cost-limit", Severity.WARNING,
         "An expression that may cost more than half of what is allowed will one day be refused for a small change.",
         _filter("pod.spec.tolerations.all(a, pod.spec.tolerations.all(b, pod.spec.tolerations.all(c,"
-                " a.key != b.key || b.key != c.key || allocatable.cpu > 0)))"),
-        _filter("pod.spec.tolerations.all(a, pod.spec.tolerations.exists_one(b, a.key == b.key)"
+                " a.?key != b.?key || b.?key != c.?key || allocatable.cpu > 0)))"),
+        _filter("pod.spec.tolerations.all(a, pod.spec.tolerations.exists_one(b, a.?key == b.?key)"
                 " && allocatable.cpu > 0)"),
         each=expressions.near_limit,
     ),
@@ -283,10 +283,11 @@ _RULES: Final = (
     ),
     Rule(
         "KP023", "absent-key", Severity.WARNING,
-        "Reading a key that an object does not have is an error, and `failurePolicy` decides what that means: here"
-        " every node without the label is refused, though it was to be taken. `[?key].orValue(...)` says what an absent"
-        " value counts as; `has`, `in`, `match` and `matchConditions` make sure that there is one. `--fix` writes an"
-        " empty text or 0 where no other value could be meant.",
+        "Reading a key or an optional field that an object does not have is an error, and `failurePolicy` decides what"
+        " that means: here every node without the label is refused, though it was to be taken. `[?key].orValue(...)`"
+        " and `.?field.orValue(...)` say what an absent value counts as; `has`, `in`, `all` over a list of keys,"
+        " `match` and `matchConditions` make sure that there is one. `--fix` writes an empty text or 0 where no other"
+        " value could be meant.",
         _filter("\"node.metadata.labels['pool'] != 'batch'\""),
         _filter("\"node.metadata.?labels[?'pool'].orValue('') != 'batch'\""),
         each=absence.absent_keys, fixable=True,

@@ -240,3 +240,56 @@ def test_a_group_without_rows_is_mended_where_nothing_is_its_sum():
         assert mended(before) == before.replace(zone, f"aggregates.pods[?nodeInfo.zone].orValue({default})")
     before = scheduler_policy(text.format("max", "existingPodInfo.priority", zone))
     assert (absent(before), mended(before)) == ([zone], before)
+
+
+@pytest.mark.parametrize(("expression", "marks", "safe"), [
+    ("!node.spec.unschedulable", "node.spec.unschedulable", "node.spec.?unschedulable.orValue(...)"),
+    ("node.spec.taints.all(t, t.key != 'a')", "node.spec.taints", "node.spec.?taints.orValue([])"),
+    ("pod.spec.priorityClassName == 'a' && nodeInfo.pods > 1", "pod.spec.priorityClassName",
+     "pod.spec.?priorityClassName.orValue('')"),
+    ("pod.spec.containers.all(c, c.securityContext.privileged) && nodeInfo.pods > 1", "c.securityContext.privileged",
+     "c.?securityContext.?privileged.orValue(...)"),
+    ("has(pod.spec.affinity.nodeAffinity) && nodeInfo.pods > 1", "pod.spec.affinity", "pod.spec.?affinity.orValue(...)"),
+    ("has(pod.spec.affinity) && pod.spec.affinity.podAffinity != pod.spec.affinity.podAffinity || nodeInfo.pods > 1",
+     "pod.spec.affinity.podAffinity", "pod.spec.?affinity.?podAffinity.orValue(...)"),
+    ("has(node.spec.taints) || node.spec.taints.size() > 1", "node.spec.taints", "node.spec.?taints.orValue([])"),
+])
+def test_an_optional_field_that_nothing_guards_is_found(expression: str, marks: str, safe: str):
+    found = [each for each in findings(filtering(expression)) if each.rule.id == _RULE]
+    assert [marked(each) for each in found] == [marks]
+    assert found[0].found.help == f"write `{safe}`, or test that it is there"
+    assert f"`{marks}` is an error where the field is absent: " in found[0].found.message
+
+
+@pytest.mark.parametrize("expression", [
+    "!node.spec.?unschedulable.orValue(false)",
+    "!has(node.spec.unschedulable) || !node.spec.unschedulable",
+    "has(node.spec.taints) ? node.spec.taints.all(t, t.key != 'a') : true",
+    "has(pod.spec.affinity) && has(pod.spec.affinity.podAffinity) && nodeInfo.pods > 1",
+    "pod.spec.?affinity.?podAffinity.hasValue() && pod.spec.affinity.podAffinity == pod.spec.affinity.podAffinity",
+    "node.metadata.name == pod.spec.schedulerName",
+    "pod.spec.containers.all(c, c.name != node.metadata.name && c.resources != c.resources)",
+    "node.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')",
+])
+def test_a_field_that_is_guarded_or_always_there_is_not_found(expression: str):
+    assert absent(filtering(expression)) == []
+
+
+@pytest.mark.parametrize(("expression", "marks"), [
+    ("['a', 'b'].all(k, k in node.metadata.labels) && node.metadata.labels['a'] == node.metadata.labels['b']", []),
+    ("['a', 'b'].all(k, k in node.metadata.labels) && node.metadata.labels['c'] == 'x'", ["node.metadata.labels['c']"]),
+    ("['a', 'b'].all(k, k in node.metadata.labels && node.metadata.labels[k] != 'x') && node.metadata.labels.a == 'y'",
+     []),
+    ("!['a', 'b'].exists(k, !(k in node.metadata.labels)) && node.metadata.labels['b'] == 'x'", []),
+    ("['a', 'b'].exists(k, k in node.metadata.labels) && node.metadata.labels['a'] == 'x'",
+     ["node.metadata.labels['a']"]),
+    ("['a'].exists(k, k in node.metadata.labels) && node.metadata.labels['a'] == 'x'", []),
+    ("['a', 'b'].all(k, k in node.metadata.labels) || node.metadata.labels['a'] == 'x'", ["node.metadata.labels['a']"]),
+    ("pod.spec.containers.map(c, c.name).all(k, k in node.metadata.labels) && node.metadata.labels['a'] == 'x'",
+     ["node.metadata.labels['a']"]),
+    ("['a'].all(k, ['c', 'd'].all(j, (j in node.metadata.labels))) && node.metadata.labels['d'] == 'x'", []),
+    ("params.wanted.all(k, k in node.metadata.labels) && node.metadata.labels['a'] == 'x'", []),
+])
+def test_a_loop_over_a_constant_list_guards_the_keys_in_it(expression: str, marks: list[str]):
+    text = filtering(expression).replace("spec:\n", "spec:\n  params: {wanted: [a, b]}\n", 1)
+    assert absent(text) == marks

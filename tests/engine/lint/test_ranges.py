@@ -14,7 +14,7 @@ from koordpolicy.engine.framework.points import Slot, environment
 from koordpolicy.engine.lint.ranges import ALWAYS, EITHER, NEVER, Analysis
 from koordpolicy.engine.source import Source
 
-from .conftest import filtering, scheduler_policy, scoring, told
+from .conftest import filtering, findings, scheduler_policy, scoring, told
 
 
 def analysis(text: str) -> Analysis:
@@ -213,3 +213,11 @@ def test_constants_that_grow_are_not_computed_to_the_end(first: str, step: str, 
 
 def test_ordinary_constants_are_computed():
     assert truth("[1, 2].sum() > 2 && lists.range(3).size() < 4") == "always"
+
+
+@pytest.mark.parametrize(("expression", "hint"), [
+    ("false", "`match` says for which rows a bare `false` is meant; or else write the condition, or remove it"),
+    ("nodeInfo.pods < 5 && nodeInfo.pods > 10", "no value meets it: are the bounds the right way round?"),
+])
+def test_the_hint_for_what_is_never_true_speaks_of_bounds_only_where_there_are_some(expression: str, hint: str) -> None:
+    assert [each.found.help for each in findings(filtering(expression)) if each.rule.id == "KP011"] == [hint]
