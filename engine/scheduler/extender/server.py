@@ -31,7 +31,7 @@ from prometheus_client import (
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
-from koordpolicy.engine.cluster.kinds import lacking
+from koordpolicy.engine.cluster.kinds import Lack, describe, lacking
 from koordpolicy.engine.cluster.sources.api import Binding
 from koordpolicy.engine.cluster.sources.listing import Change, KindView, Listed, Listing, apply
 from koordpolicy.engine.framework.points import Framework
@@ -80,6 +80,7 @@ _BINDINGS_AT_ONCE: Final = 8
 _SHUTDOWN_SECONDS: Final = 5.0
 _CHANGES_AT_ONCE: Final = 25
 _ADMIN_SECONDS: Final = 60.0
+_LACKS_SECONDS: Final = 1.0
 _SMALL_BODY: Final = 64 * 1024
 _BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
@@ -377,7 +378,7 @@ class Server:
         self, host: str, port: int, stop: asyncio.Event, bound: Callable[[str], None], ready: Callable[[Loaded], None],
     ) -> None:
         loaded: Loaded | None = None
-        refreshing: asyncio.Task[None] | None = None
+        tasks: list[asyncio.Task[None]] = []
         async with self._listening(host, port) as url:
             bound(url)
             try:
@@ -386,13 +387,14 @@ class Server:
                     return
                 loaded = self._loaded = self.metrics.loaded = found
                 ready(found)
+                tasks.append(asyncio.create_task(self._warn_of_lacks(found)))
                 if found.refresh is not None:
-                    refreshing = asyncio.create_task(self._keep_fresh(found, found.refresh))
+                    tasks.append(asyncio.create_task(self._keep_fresh(found, found.refresh)))
                 await stop.wait()
             finally:
                 self._loaded = self.metrics.loaded = None
-                if refreshing is not None:
-                    await _ended(refreshing)
+                for task in tasks:
+                    await _ended(task)
                 if loaded is not None:
                     await self._close(loaded)
                 self._decider.shutdown(wait=False, cancel_futures=True)
@@ -563,6 +565,20 @@ class Server:
                 self.metrics.refreshed("failure")
             else:
                 self.metrics.refreshed("success" if complete else "partial")
+
+    async def _warn_of_lacks(self, loaded: Loaded) -> None:
+        """Log which kinds plugins read that the source lacks, where other policies or another listing changed that."""
+        extender, key = loaded.extender, None
+        known: frozenset[Lack] | None = None  # of the first ones whoever started the server was told
+        while True:
+            before, key = key, (extender.scheduler.profiles[0].generation, extender.cluster.kinds)
+            if key != before:
+                lacks = frozenset(await self._made(self._teller, _lacks_of, extender))
+                if known is not None and lacks - known:
+                    _LOG.warning("%s: add them to it, or do not rely on what these plugins say",
+                                 describe(lacks - known))
+                known = lacks
+            await asyncio.sleep(_LACKS_SECONDS)
 
     async def _refresh(self, loaded: Loaded, refresh: Refresh) -> bool:
         """List once and bring the cluster up to that; return whether each kind that was known could be listed."""
@@ -903,6 +919,7 @@ def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
     extender = loaded.extender
     scheduler = extender.scheduler
     fault = scheduler.hot_swap.fault
+    lacks = _lacks_of(extender)
     policies = loaded.reloader.status()  # once, so that what is said of them goes together
     return {
         "ready": not policies.emptied,
@@ -917,7 +934,7 @@ def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
         "fault": None if fault is None else [problem.message for problem in fault.problems],
         "trouble": list(scheduler.hot_swap.trouble),
         "cluster": {"source": loaded.source, "nodes": len(extender.cluster.names)} | _views_of(loaded)
-        | _lacks_of(extender),
+        | ({"lacking": [lack.to_json() for lack in lacks]} if lacks else {}),
         "pinnedPods": extender.pins,
         "assumedPods": len(extender.placements),
         "policies": policies.to_json() | {"reloadSeconds": round(loaded.reloader.seconds_at_work, 3)},
@@ -931,11 +948,10 @@ def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
     }
 
 
-def _lacks_of(extender: Extender) -> dict[str, Any]:
-    """Return which active plugins read kinds that the source of the cluster does not contain; empty for none."""
+def _lacks_of(extender: Extender) -> tuple[Lack, ...]:
+    """Return which active plugins read kinds that the source of the cluster does not contain."""
     active = {each.name: each.plugin.reads for profile in extender.scheduler.profiles for each in profile.made}
-    lacks = lacking(active, extender.cluster)
-    return {"lacking": [lack.to_json() for lack in lacks]} if lacks else {}
+    return lacking(active, extender.cluster)
 
 
 def _views_of(loaded: Loaded) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import http.client
 import json
+import logging
 import os
 import re
 import signal
@@ -660,6 +661,34 @@ def test_status_says_which_kinds_the_source_lacks_until_it_has_them(tmp_path, du
         source.failed = {}
         client.until(lambda status: "lacking" not in status["cluster"])
     assert "does not contain NodeMetric (read by `cool`)" in capsys.readouterr().err
+
+
+def test_each_kind_that_a_reload_reads_and_the_source_lacks_is_warned_of_once(policies, dump, caplog):
+    def warnings():
+        return [record.getMessage() for record in caplog.records if "does not contain" in record.getMessage()]
+
+    def edited(text, generation):
+        beside = policies.parent / "beside.yaml"
+        beside.write_text(text)
+        beside.rename(policies / "policy.yaml")
+        client.until(lambda status: status["policies"]["generation"] == status["generation"] == generation)
+
+    def warned(count):
+        end = time.monotonic() + 20
+        while len(warnings()) < count and time.monotonic() < end:
+            time.sleep(0.01)
+        return warnings()
+
+    measuring = document(4000).replace("allocatable.cpu <=", "usage.cpu <=")
+    selector = "spec:\n  match: {pods: {namespaceSelector: {matchLabels: {a: b}}}}\n"
+    told = "the source of the cluster does not contain {}: add them to it, or do not rely on what these plugins say"
+    first, then = told.format("NodeMetric (read by `small-enough`)"), told.format("Namespace (read by `selecting`)")
+    caplog.set_level(logging.WARNING)
+    with serving("--policies", policies, "--cluster", dump) as client:
+        edited(measuring, 2)
+        assert warned(1) == [first]
+        edited(f"{measuring}---\n{document(name='selecting').replace('spec:', selector.strip(), 1)}", 3)
+        assert warned(2) == [first, then]
 
 
 def test_pods_are_bound_where_that_is_wanted_and_count_at_once(policies, dump):

@@ -105,7 +105,7 @@ def test_the_server_ends_while_a_listing_does_not_return():
 
     def load():
         reloader = SimpleNamespace(close=lambda: None)
-        scheduler = SimpleNamespace(close=lambda: None)
+        scheduler = SimpleNamespace(close=lambda: None, profiles=[SimpleNamespace(generation=1, made=())])
         extender = SimpleNamespace(
             cluster=Cluster(), placements=SimpleNamespace(now=0.0), close=lambda: None, scheduler=scheduler,
         )
@@ -143,7 +143,8 @@ def test_a_binding_that_never_returns_keeps_neither_the_server_nor_the_process_f
     async def serve():
         server._load = lambda: server._loaded
         stop = asyncio.Event()
-        ending = SimpleNamespace(close=lambda: None)
+        ending = SimpleNamespace(close=lambda: None, profiles=[SimpleNamespace(generation=1, made=())])
+        server._loaded.extender.cluster = Cluster()
         server._loaded.extender.close, server._loaded.extender.scheduler = ending.close, ending
         object.__setattr__(server._loaded, "reloader", ending)
         running = asyncio.create_task(server.run("127.0.0.1", 0, stop))
