@@ -19,7 +19,7 @@ from koordpolicy.engine.cel import library
 from koordpolicy.engine.cel.check.environment import Function, Overload
 from koordpolicy.engine.cel.check.types import Type
 from koordpolicy.engine.framework import points
-from koordpolicy.engine.framework.plugin import FRAMEWORKS
+from koordpolicy.engine.framework.discovery import FRAMEWORKS
 from koordpolicy.engine.kubernetes import library as kubernetes_library
 
 PROJECT: Final = Path(__file__).parents[1]

@@ -18,8 +18,9 @@ from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
 from koordpolicy.engine.compile import CompiledQoS
 from koordpolicy.engine.explanation import plain_or_cut
 from koordpolicy.engine.framework.border import must_be_survived
-from koordpolicy.engine.framework.plugin import Adjustment, Handle
+from koordpolicy.engine.framework.handle import Handle
 from koordpolicy.engine.framework.points import Enforcement, Framework
+from koordpolicy.engine.framework.qos import Adjustment
 from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.source import PolicyError, Problem, did_you_mean
 

@@ -16,7 +16,7 @@ from koordpolicy.engine.cluster.kinds import Lack, Objects, describe, lacking
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import Documents, Kind, load_paths
-from koordpolicy.engine.framework.plugin import Offers, discover, offers_beside
+from koordpolicy.engine.framework.discovery import Offers, discover, offers_beside
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.kubernetes.release import KOORD_SCHEDULER, KOORDINATORS, NEWEST, RELEASES, Release, release

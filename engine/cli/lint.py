@@ -30,7 +30,7 @@ from koordpolicy.engine.documents import (
     read_configmap,
     read_file,
 )
-from koordpolicy.engine.framework.plugin import offers_beside
+from koordpolicy.engine.framework.discovery import offers_beside
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.lint import RULES, Configuration, Whole, check, strict, subjects

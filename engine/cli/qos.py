@@ -24,7 +24,7 @@ from .terminal import add_output, table, warn, write, write_json
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from koordpolicy.engine.framework.plugin import Adjustment
+    from koordpolicy.engine.framework.qos import Adjustment
 
     from . import Builtins
 

@@ -25,9 +25,9 @@ from koordpolicy.engine.descheduler import config as descheduling
 from koordpolicy.engine.descheduler.documents import DocumentPlugin
 from koordpolicy.engine.documents import DeschedulerSpec, DeschedulerType, NodeMatch, QoSSpec, SchedulerSpec
 from koordpolicy.engine.explanation import counted
-from koordpolicy.engine.framework.plugin import CycleState
 from koordpolicy.engine.framework.points import Enforcement, Framework
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
+from koordpolicy.engine.framework.scheduler import CycleState
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
 from koordpolicy.engine.scheduler.profiles.profile import Profile
 from koordpolicy.engine.testing.instruments import compiled_of, programs_of

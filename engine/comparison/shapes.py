@@ -19,8 +19,8 @@ from koordpolicy.engine.cluster.pod_variables import pod_facts
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.compile import CompiledScheduler
 from koordpolicy.engine.framework.border import must_be_survived
-from koordpolicy.engine.framework.plugin import SKIP, CycleState
 from koordpolicy.engine.framework.registry import Plugin
+from koordpolicy.engine.framework.scheduler import SKIP, CycleState
 from koordpolicy.engine.scheduler.profiles.profile import Profile
 from koordpolicy.engine.testing.instruments import compiled_of, programs_of
 

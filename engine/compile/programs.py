@@ -1,6 +1,6 @@
 """What documents compile to: frozen holders of programs, beside the specs that they came from.
 
-The scheduler's documents become objects that fulfil the protocols of `framework.plugin` (see `scheduling`).
+The scheduler's documents become objects that fulfil the protocols of `koordpolicy.plugin` (see `scheduling`).
 Those of the QoS manager and the descheduler become the holders `CompiledQoS` and `CompiledDescheduler`, which
 their frameworks run: `Plugin.make(args, handle)` returns one, with the params of the profile in force bound to it.
 

@@ -29,7 +29,7 @@ from koordpolicy.engine.compile.aggregation import Facts, summarize_rows
 from koordpolicy.engine.compile.selection import accepts_pod
 from koordpolicy.engine.compile.sort_order import sort_key
 from koordpolicy.engine.documents import DeschedulerType, Over
-from koordpolicy.engine.framework.plugin import Evictor
+from koordpolicy.engine.framework.descheduler import Evictor
 from koordpolicy.engine.framework.points import FailurePolicy, Refusal
 
 from .pods import AssignedPods, NodeFit

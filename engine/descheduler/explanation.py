@@ -21,7 +21,8 @@ from koordpolicy.engine.compile.selection import accepts_pod
 from koordpolicy.engine.documents import DeschedulerType
 from koordpolicy.engine.explanation import Finding, Mark, heading, shortened
 from koordpolicy.engine.framework.border import must_be_survived
-from koordpolicy.engine.framework.plugin import EvictionFilter, ExplainsNode, PreEvictionFilter
+from koordpolicy.engine.framework.descheduler import EvictionFilter, PreEvictionFilter
+from koordpolicy.engine.framework.explain import ExplainsNode
 from koordpolicy.engine.framework.points import Enforcement
 
 from .documents import DocumentCycle, DocumentPlugin, NodeState

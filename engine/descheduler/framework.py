@@ -19,7 +19,8 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
 from koordpolicy.engine.compile import CompiledDescheduler
 from koordpolicy.engine.framework.border import must_be_survived
-from koordpolicy.engine.framework.plugin import Balance, Deschedule, Evict, EvictionFilter, Handle, PreEvictionFilter
+from koordpolicy.engine.framework.descheduler import Balance, Deschedule, Evict, EvictionFilter, PreEvictionFilter
+from koordpolicy.engine.framework.handle import Handle
 from koordpolicy.engine.framework.points import Enforcement, Framework, Point, Refusal
 from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.kubernetes.selectors import matches_labels

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import files_of, load, read_file
-from koordpolicy.engine.framework.plugin import Offers, offers_beside
+from koordpolicy.engine.framework.discovery import Offers, offers_beside
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Source
 

@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
+from koordpolicy.engine.framework.handle import Closeable, Startable
+
 from .border import must_be_survived
-from .plugin import Closeable, Startable
 from .points import Framework
 from .registry import Plugin, Registry
 

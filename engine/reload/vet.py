@@ -420,7 +420,7 @@ class _Work:
         """Import all that compiling takes."""
         import gc  # noqa: PLC0415 - of the worker alone, as below
 
-        from koordpolicy.engine.framework.plugin import discover  # noqa: PLC0415
+        from koordpolicy.engine.framework.discovery import discover  # noqa: PLC0415
 
         extensions = discover(lambda _: None).functions
 

@@ -22,7 +22,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load_paths
-from koordpolicy.engine.framework.plugin import Handle
+from koordpolicy.engine.framework.handle import Handle
 from koordpolicy.engine.framework.points import Framework, Refusal
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.kubernetes.release import release_of

@@ -12,7 +12,7 @@ from koordpolicy.engine.agent.replay import Round, replay
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.compile import CompiledQoS
 from koordpolicy.engine.documents import ActionExpectation, ErrorExpectation, Period, RoundExpectation, format_duration
-from koordpolicy.engine.framework.plugin import Adjustment
+from koordpolicy.engine.framework.qos import Adjustment
 from koordpolicy.engine.framework.registry import Plugin, Registry
 
 from .case_run import Asking, checked_params

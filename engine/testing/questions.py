@@ -13,8 +13,8 @@ from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import CycleState, Skip
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Point, Question, Refusal
+from koordpolicy.engine.framework.scheduler import CycleState, Skip
 
 from .kit import FakeFramework
 

@@ -15,10 +15,11 @@ from koordpolicy.engine.compile import CompiledScheduler
 from koordpolicy.engine.compile.programs import Rule
 from koordpolicy.engine.compile.scheduling import DocumentScheduler
 from koordpolicy.engine.documents import SchedulerSpec, ScoreExpectation, Wanted
+from koordpolicy.engine.framework.handle import Handle
 from koordpolicy.engine.framework.instances import Adoption
-from koordpolicy.engine.framework.plugin import CycleState, Handle
 from koordpolicy.engine.framework.points import Answer, Framework, Refusal, Scores
 from koordpolicy.engine.framework.registry import Plugin
+from koordpolicy.engine.framework.scheduler import CycleState
 from koordpolicy.engine.kubernetes.release import release_of
 from koordpolicy.engine.scheduler.cycle.schedule_one import decide
 from koordpolicy.engine.scheduler.cycle.tie_break import tie_break

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import CycleState, Handle, python_plugin
-from koordpolicy.engine.framework.points import Framework
+from koordpolicy.plugin import CycleState, Framework, Handle, PodInfo, Snapshot, python_plugin
 
 
 class SpreadOwners:

@@ -9,8 +9,7 @@ are checked and run:
 
 from __future__ import annotations
 
-from koordpolicy.engine.cel.scalar.values import EvaluationError
-from koordpolicy.engine.framework.plugin import cel_function
+from koordpolicy.plugin import EvaluationError, cel_function
 
 MILLISECONDS = {frozenset(("eu-1a", "eu-1b")): 1, frozenset(("eu-1a", "us-1a")): 80, frozenset(("eu-1b", "us-1a")): 81}
 

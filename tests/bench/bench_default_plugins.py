@@ -14,11 +14,11 @@ import numpy as np
 from koordpolicy.builtin_plugins.scheduler import DEFAULT_PLUGINS, PLUGINS
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.framework.plugin import SKIP, CycleState, Handle
 from koordpolicy.engine.framework.points import Point
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
 from koordpolicy.engine.scheduler.profiles.profile import EVERYTHING, Choice, ProfileSpec
+from koordpolicy.plugin import SKIP, CycleState, Handle
 
 from .figure import Figure
 

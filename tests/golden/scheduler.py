@@ -22,9 +22,9 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount, r
 from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import Kind, load_paths
-from koordpolicy.engine.framework.plugin import CycleState, Handle
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.source import Problems
+from koordpolicy.plugin import CycleState, Handle
 
 from . import scheduler_devices, scheduler_gangs, scheduler_numa, scheduler_quota, scheduler_reservations
 from .result import Result

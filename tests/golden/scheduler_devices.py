@@ -15,10 +15,10 @@ from koordpolicy.builtin_plugins.scheduler.device_share.devices import holding_i
 from koordpolicy.builtin_plugins.scheduler.device_share.plugin import DeviceShare, PodDevices
 from koordpolicy.engine.cluster.objects.pods import canonical_amount
 from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
-from koordpolicy.engine.framework.plugin import SKIP, CycleState
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Refusal
 from koordpolicy.engine.kubernetes.vocabulary import DEVICE_ALLOCATED_ANNOTATION
 from koordpolicy.engine.scheduler.cycle.normalize import normalize_by_max
+from koordpolicy.plugin import SKIP, CycleState
 from tests.fake_framework import FakeFramework
 
 from .scheduler_objects import Case, Runner, answer, framework, make, pod_info

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.framework.plugin import CycleState, Wait
+from koordpolicy.plugin import CycleState, Wait
 from tests.fake_framework import FakeFramework
 
 from .scheduler_objects import Case, Runner, answer, framework, make, pod_info, pod_object

@@ -20,8 +20,8 @@ from koordpolicy.builtin_plugins.scheduler.node_numa_resource.cpus import (
     take_cpus,
 )
 from koordpolicy.builtin_plugins.scheduler.node_numa_resource.plugin import NodeNUMAResource, NumaRequest
-from koordpolicy.engine.framework.plugin import SKIP, CycleState
 from koordpolicy.engine.framework.points import Refusal
+from koordpolicy.plugin import SKIP, CycleState
 
 from .scheduler_objects import Case, Runner, answer, framework, make, pod_info
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from koordpolicy.builtin_plugins.scheduler.elastic_quota.fair_share import Share, redistribute, scale_minimums
 from koordpolicy.engine.cluster.objects.pods import resource_list
-from koordpolicy.engine.framework.plugin import SKIP, CycleState
+from koordpolicy.plugin import SKIP, CycleState
 from tests.fake_framework import FakeFramework
 
 from .scheduler_objects import Case, Runner, answer, framework, make, pod_info, pod_object

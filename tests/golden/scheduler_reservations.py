@@ -12,7 +12,6 @@ from koordpolicy.builtin_plugins.scheduler.reservation.state import ReservationS
 from koordpolicy.builtin_plugins.scheduler.reservation.status import synced
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, resource_list
 from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
-from koordpolicy.engine.framework.plugin import SKIP, Changed, CycleState, OnlyNodes
 from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.scheduler.extensions.reservations import (
     ReservationInfo,
@@ -21,6 +20,7 @@ from koordpolicy.engine.scheduler.extensions.reservations import (
     matches_owners,
     reserve_pod,
 )
+from koordpolicy.plugin import SKIP, Changed, CycleState, OnlyNodes
 from tests.fake_framework import FakeFramework
 
 from .scheduler_objects import Case, Runner, answer, framework, make, pod_info

@@ -18,10 +18,10 @@ from koordpolicy.engine.descheduler.anomaly import Detectors
 from koordpolicy.engine.descheduler.arguments import LowNodeLoadArgs, NodePool, complete, read_low_node_load
 from koordpolicy.engine.descheduler.pods import NodeFit, eviction_order, labels_of, moment
 from koordpolicy.engine.explanation import Finding
-from koordpolicy.engine.framework.plugin import Evictor
 from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.kubernetes.selectors import matches_labels
 from koordpolicy.engine.kubernetes.vocabulary import PROD, RAW_ALLOCATABLE_ANNOTATION
+from koordpolicy.plugin import Evictor
 
 _PODS: Final = "pods"
 _SECOND: Final = 1_000_000_000

@@ -27,7 +27,6 @@ from koordpolicy.engine.agent.qos_manager.suppression import (
 from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.explanation import Finding
-from koordpolicy.engine.framework.plugin import Adjustment, Readings
 from koordpolicy.engine.kubernetes.vocabulary import (
     BE,
     NODE_RESERVATION_ANNOTATION,
@@ -35,6 +34,7 @@ from koordpolicy.engine.kubernetes.vocabulary import (
     kubernetes_qos_class,
     raw_qos_class,
 )
+from koordpolicy.plugin import Adjustment, Readings
 
 _DEFAULT_THRESHOLD: Final = 65
 _SECOND: Final = 1_000_000_000

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.framework.plugin import CycleState, Event
 from koordpolicy.engine.scheduler.extensions.reservations import is_reserve_pod
+from koordpolicy.plugin import CycleState, Event
 
 from ..reservation.holdings import Reserved, restored_on
 from .annotations import annotations_of

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import TopologyHint
 from koordpolicy.engine.framework.points import Refusal
+from koordpolicy.plugin import TopologyHint
 
 from .row_refusals import RowRefusals
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.framework.plugin import Event
+from koordpolicy.plugin import Event
 
 
 def is_of(event: Event, pod: PodInfo) -> bool:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
-from koordpolicy.engine.framework.plugin import Handle
 from koordpolicy.engine.kubernetes.times import rfc3339
+from koordpolicy.plugin import Handle
 
 from .gangs import Gang, Gangs
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import Plan
 from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.kubernetes.selectors import matches_node, tolerates, untolerated
+from koordpolicy.plugin import Plan
 
 from ..allocation.annotations import labels_of
 from .gangs import GangGroup, Gangs

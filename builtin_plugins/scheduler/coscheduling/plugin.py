@@ -17,7 +17,9 @@ from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import (
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, Code, Refusal, Scores
+from koordpolicy.engine.scheduler.extensions.reservations import reserve_pod_of
+from koordpolicy.plugin import (
     SKIP,
     Changed,
     CycleState,
@@ -30,8 +32,6 @@ from koordpolicy.engine.framework.plugin import (
     Skip,
     Wait,
 )
-from koordpolicy.engine.framework.points import HIGHEST_SCORE, Code, Refusal, Scores
-from koordpolicy.engine.scheduler.extensions.reservations import reserve_pod_of
 
 from .args import ONCE_SATISFIED, check_args, convert, default_args, ignored_args
 from .controller import PodGroupStatus

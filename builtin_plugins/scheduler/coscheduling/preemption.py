@@ -14,11 +14,11 @@ import numpy as np
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
-from koordpolicy.engine.framework.plugin import Handle, Nomination, Refused
 from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.kubernetes.vocabulary import PREEMPTIBLE_LABEL
 from koordpolicy.engine.scheduler.cycle.messages import unavailable
 from koordpolicy.engine.scheduler.extensions.reservations import is_reserve_pod
+from koordpolicy.plugin import Handle, Nomination, Refused
 
 from ..allocation.annotations import labels_of
 from ..kubernetes.default_preemption import ineligible

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from koordpolicy.engine.cluster.objects.metrics import NANOSECONDS, nanoseconds
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import Client
 from koordpolicy.engine.kubernetes.times import rfc3339
 from koordpolicy.engine.kubernetes.vocabulary import GPU_CORE, GPU_MEMORY, GPU_MODEL_LABEL, GPU_VENDOR_LABEL
+from koordpolicy.plugin import Client
 
 from ..allocation.annotations import annotations_of, labels_of
 from .allocation import Allocation, Given

@@ -16,7 +16,6 @@ from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import SKIP, CycleState, Handle, Skip, TopologyHint
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
 from koordpolicy.engine.kubernetes.quantity import Quantity
 from koordpolicy.engine.kubernetes.vocabulary import (
@@ -32,6 +31,7 @@ from koordpolicy.engine.scheduler.extensions.reservations import is_reserve_pod
 from koordpolicy.engine.scheduler.extensions.topology import affinities_of, affinity_of, mask_of, masks
 from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
 from koordpolicy.engine.scheduler.result_cache.kept import KeptRows
+from koordpolicy.plugin import SKIP, CycleState, Handle, Skip, TopologyHint
 
 from ..allocation.annotations import annotations_of, is_hinted, labels_of, write_annotation
 from ..allocation.grants import Grants
@@ -72,7 +72,7 @@ from .requests import GPU_TYPE, DeviceRequestError, WantedDevices, read_request,
 from .templates import templates_of
 
 if TYPE_CHECKING:
-    from koordpolicy.engine.framework.plugin import Event
+    from koordpolicy.plugin import Event
 
 HINT_SCORE: Final = 500
 """What a topology hint counts that leaves the choice of devices as it would be anyway: more than those of cpus."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from koordpolicy.engine.cluster.objects.pods import ResourceList
-from koordpolicy.engine.framework.plugin import Handle
+from koordpolicy.plugin import Handle
 
 from .amounts import added, exceeded, masked, quantities, subtracted
 from .tree import DOMAIN, Counted, Quota, QuotaSpec, QuotaTree

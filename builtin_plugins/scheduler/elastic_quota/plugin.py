@@ -13,9 +13,9 @@ from koordpolicy.engine.cluster.objects.metrics import nanoseconds
 from koordpolicy.engine.cluster.objects.node_rows import allocatable_of
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import SKIP, CycleState, Event, Handle, Nomination, OnlyNodes, Refused, Skip
 from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.kubernetes.vocabulary import PREEMPTIBLE_LABEL, QUOTA_NAME_LABEL
+from koordpolicy.plugin import SKIP, CycleState, Event, Handle, Nomination, OnlyNodes, Refused, Skip
 
 from ..kubernetes.default_preemption import make_room
 from .amounts import added, exceeded, masked, printed, subtracted

@@ -17,10 +17,10 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.node_rows import NodeRow
 from koordpolicy.engine.cluster.objects.pods import WHOLE_DEVICE, DeviceRequest, PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import CycleState, Handle
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Refusal, Scores
 from koordpolicy.engine.scheduler.cycle.schedule_one import ReservedDevices
 from koordpolicy.engine.scheduler.extensions.fragmentation import FragmentTable, TypicalPod
+from koordpolicy.plugin import CycleState, Handle
 
 _PATHS: Final = frozenset({("allocatable", "cpu"), ("requested", "cpu"), ("devices",), ("nodeInfo", "gpuModel")})
 _FIELDS: Final = ("cpuMilli", "gpuMilli", "gpus")

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import WHOLE_DEVICE, DeviceRequest, PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import CycleState, Handle
 from koordpolicy.engine.framework.points import Scores
 from koordpolicy.engine.scheduler.profiles.args import no_args
+from koordpolicy.plugin import CycleState, Handle
 
 _PATHS: Final = frozenset({("nodeInfo", "pods")})
 _FULLNESS: Final = 25

@@ -17,11 +17,11 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.edits import Edit, removal_edit, request_edits, without_annotation_edit
 from koordpolicy.engine.cluster.objects.pods import MODEL_ANNOTATION, WHOLE_DEVICE, DeviceRequest, PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import CycleState, Handle, Question
 from koordpolicy.engine.framework.points import Answer, Code, Point, Refusal
 from koordpolicy.engine.kubernetes.vocabulary import GPU, GPU_CORE, WHOLE_GPUS
 from koordpolicy.engine.scheduler.cycle.schedule_one import ReservedDevices
 from koordpolicy.engine.scheduler.profiles.args import check_fields
+from koordpolicy.plugin import CycleState, Handle, Question
 
 _PATHS: Final = frozenset({("devices",), ("nodeInfo", "gpuModel")})
 _NO_DEVICES: Final = "node(s) had no GPU"

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.framework.plugin import CycleState, Handle
 from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.scheduler.profiles.args import no_args
+from koordpolicy.plugin import CycleState, Handle
 
 
 class DefaultBinder:

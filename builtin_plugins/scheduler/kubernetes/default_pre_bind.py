@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from koordpolicy.engine.framework.plugin import SKIP, CycleState, Handle, Skip
 from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.scheduler.profiles.args import no_args
+from koordpolicy.plugin import SKIP, CycleState, Handle, Skip
 
 _KINDS: Final = frozenset({"Pod", "Reservation"})
 _ATTEMPTS: Final = 5

@@ -13,10 +13,10 @@ import numpy as np
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
-from koordpolicy.engine.framework.plugin import NO_CANDIDATE, CycleState, Handle, Nomination, Refused
 from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.kubernetes.selectors import Json, matches_labels
 from koordpolicy.engine.scheduler.cycle.messages import unavailable
+from koordpolicy.plugin import NO_CANDIDATE, CycleState, Handle, Nomination, Refused
 
 from ..allocation.strict_args import integer, read_args
 

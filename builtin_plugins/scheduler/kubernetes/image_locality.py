@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import CycleState, Handle
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Point, Question, Scores
+from koordpolicy.plugin import CycleState, Handle
 
 from ..allocation.strict_args import read_args, text
 

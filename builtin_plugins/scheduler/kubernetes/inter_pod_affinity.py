@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import SKIP, CycleState, Event, Handle, Skip
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
 from koordpolicy.engine.kubernetes.pod_affinity import AffinityTerm, AffinityTerms
 from koordpolicy.engine.scheduler.extensions.domains import Domains, domains
 from koordpolicy.engine.scheduler.extensions.pod_counts import Counts, Kind, PodsSeen, pod_counts
+from koordpolicy.plugin import SKIP, CycleState, Event, Handle, Skip
 
 from ..allocation.requeue_hints import is_of, node_came_or_changed, placed_pod_changed
 from ..allocation.strict_args import boolean, integer, read_args

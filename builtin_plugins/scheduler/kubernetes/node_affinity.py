@@ -13,11 +13,11 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.edits import Edit, label_edit, may_vary, without_selection_edit
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import SKIP, CycleState, Event, Handle, OnlyNodes, Skip
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, Point, Question, Refusal, Scores
 from koordpolicy.engine.kubernetes.selectors import Json, matches_node
 from koordpolicy.engine.scheduler.cycle.normalize import normalize_by_max
 from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
+from koordpolicy.plugin import SKIP, CycleState, Event, Handle, OnlyNodes, Skip
 
 from ..allocation.requeue_hints import is_of, node_came_or_changed
 from ..allocation.strict_args import integer, listed, nested, read_args, text, texts

@@ -10,9 +10,9 @@ import numpy as np
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import CycleState, Event, Handle
 from koordpolicy.engine.framework.points import Answer, Code, Point, Question, Refusal
 from koordpolicy.engine.scheduler.profiles.args import no_args
+from koordpolicy.plugin import CycleState, Event, Handle
 
 from ..allocation.requeue_hints import is_of, node_came_or_changed
 

@@ -10,10 +10,10 @@ import numpy as np
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import SKIP, CycleState, Event, Handle, Skip
 from koordpolicy.engine.framework.points import Answer, Code, Refusal
 from koordpolicy.engine.scheduler.extensions.pod_counts import Kind, pod_counts
 from koordpolicy.engine.scheduler.profiles.args import no_args
+from koordpolicy.plugin import SKIP, CycleState, Event, Handle, Skip
 
 from ..allocation.requeue_hints import is_of, pod_left
 

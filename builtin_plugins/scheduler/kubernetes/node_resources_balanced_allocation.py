@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import SKIP, CycleState, Handle, Skip
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Point, Question, Scores
 from koordpolicy.engine.kubernetes.release import KUBERNETES_1_36
+from koordpolicy.plugin import SKIP, CycleState, Handle, Skip
 
 from ..allocation.resource_scoring import DEFAULT_RESOURCES, Resource, allocations, counts, read_resources
 from ..allocation.strict_args import read_args

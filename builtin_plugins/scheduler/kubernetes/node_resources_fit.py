@@ -16,8 +16,8 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.edits import Edit, allocatable_edits, eviction_edits, request_edits
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import CycleState, Event, Handle
 from koordpolicy.engine.framework.points import Answer, Code, Point, Question, Refusal, Scores
+from koordpolicy.plugin import CycleState, Event, Handle
 
 from ..allocation.requeue_hints import is_of, node_came_or_changed, pod_left
 from ..allocation.resource_scoring import (

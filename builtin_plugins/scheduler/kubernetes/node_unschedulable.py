@@ -11,11 +11,11 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.edits import Edit, toleration_edit, uncordon_edit
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import CycleState, Event, Handle
 from koordpolicy.engine.framework.points import Answer, Code, Point, Question, Refusal
 from koordpolicy.engine.kubernetes.selectors import NO_SCHEDULE, tolerates
 from koordpolicy.engine.scheduler.profiles.args import no_args
 from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
+from koordpolicy.plugin import CycleState, Event, Handle
 
 from ..allocation.requeue_hints import is_of, node_came_or_changed
 

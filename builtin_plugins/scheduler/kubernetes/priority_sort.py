@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from koordpolicy.engine.framework.plugin import Handle, QueuedPod
 from koordpolicy.engine.scheduler.profiles.args import no_args
+from koordpolicy.plugin import Handle, QueuedPod
 
 
 class PrioritySort:

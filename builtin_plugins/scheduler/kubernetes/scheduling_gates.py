@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import Event, Handle
 from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.scheduler.profiles.args import no_args
+from koordpolicy.plugin import Event, Handle
 
 _GATED: Final = "Scheduling is blocked due to non-empty scheduling gates"
 """What the API server writes into the condition of a pod with gates."""

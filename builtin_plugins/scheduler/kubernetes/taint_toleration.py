@@ -14,12 +14,12 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.edits import Edit, toleration_edit, uncordon_edit, untaint_edit
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
-from koordpolicy.engine.framework.plugin import CycleState, Event, Handle
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, Point, Question, Refusal, Scores
 from koordpolicy.engine.kubernetes.selectors import tolerates, untolerated
 from koordpolicy.engine.scheduler.cycle.normalize import normalize_by_max
 from koordpolicy.engine.scheduler.profiles.args import no_args
 from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
+from koordpolicy.plugin import CycleState, Event, Handle
 
 from ..allocation.requeue_hints import is_of, node_came_or_changed
 

@@ -24,11 +24,11 @@ from koordpolicy.engine.cluster.objects.node_rows import NodeRow
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.documents import parse_duration
-from koordpolicy.engine.framework.plugin import CycleState, Handle
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, Point, Question, Refusal, Scores
 from koordpolicy.engine.kubernetes.vocabulary import PROD, RAW_ALLOCATABLE_ANNOTATION, USAGE_THRESHOLDS_ANNOTATION
 from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
 from koordpolicy.engine.scheduler.result_cache.kept import KeptColumns
+from koordpolicy.plugin import CycleState, Handle
 
 from ..allocation.resource_scoring import least_allocated
 from .args import check_args, convert, default_args

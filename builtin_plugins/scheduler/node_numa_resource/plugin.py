@@ -18,7 +18,6 @@ from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import SKIP, CycleState, Handle, Skip, TopologyHint, TopologyHints
 from koordpolicy.engine.framework.points import Answer, Code, Refusal, Scores
 from koordpolicy.engine.kubernetes.vocabulary import (
     CPU_BIND_POLICY_LABEL,
@@ -46,6 +45,7 @@ from koordpolicy.engine.scheduler.extensions.topology import (
     masks,
 )
 from koordpolicy.engine.scheduler.result_cache.kept import KeptRows, RowValues
+from koordpolicy.plugin import SKIP, CycleState, Handle, Skip, TopologyHint, TopologyHints
 
 from ..allocation.annotations import annotations_of, is_hinted, json_object, text_in, write_annotation
 from ..allocation.grants import Grants
@@ -79,7 +79,7 @@ from .cpus import FULL_PCPUS, SPREAD_BY_PCPUS, format_cpus
 from .topology import FACTS, NO_FACTS, NodeTopology, amplify, bind_code, known_policy, policy_code, topology_of
 
 if TYPE_CHECKING:
-    from koordpolicy.engine.framework.plugin import Event
+    from koordpolicy.plugin import Event
 
 _TOPOLOGY_PATHS: Final = frozenset({
     ("objects", "NodeResourceTopology"),

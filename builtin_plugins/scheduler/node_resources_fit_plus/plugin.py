@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import NONZERO, PodInfo, canonical_amount
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import CycleState, Handle
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Scores
 from koordpolicy.engine.scheduler.profiles.args import check_fields
+from koordpolicy.plugin import CycleState, Handle
 
 _MOST: Final = "MostAllocated"
 _LEAST: Final = "LeastAllocated"

@@ -14,9 +14,9 @@ import numpy as np
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import CycleState, Handle
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Scores
 from koordpolicy.engine.scheduler.profiles.args import check_fields
+from koordpolicy.plugin import CycleState, Handle
 
 
 class RandomScore:

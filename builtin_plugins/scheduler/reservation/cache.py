@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.framework.plugin import Event
 from koordpolicy.engine.scheduler.extensions.reservations import (
     ENDED,
     ReservationInfo,
@@ -18,6 +17,7 @@ from koordpolicy.engine.scheduler.extensions.reservations import (
     is_reserve_pod,
     matches_owners,
 )
+from koordpolicy.plugin import Event
 
 from .state import NodeReservations
 

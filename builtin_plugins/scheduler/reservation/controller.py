@@ -9,9 +9,9 @@ from typing import Any, Final
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.handle import Deletes
-from koordpolicy.engine.framework.plugin import Event, Handle
 from koordpolicy.engine.kubernetes.vocabulary import RESERVATION_ALLOCATED_ANNOTATION
 from koordpolicy.engine.scheduler.extensions.reservations import allocated_uid
+from koordpolicy.plugin import Event, Handle
 
 from ..allocation.annotations import annotations_of
 from .args import ReservationArgs

@@ -12,9 +12,9 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import CycleState, Handle, ReservationNominator
 from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.kubernetes.vocabulary import RESERVATION_AFFINITY_ANNOTATION, RESERVATION_IGNORED_LABEL
+from koordpolicy.plugin import CycleState, Handle, ReservationNominator
 
 from ..allocation.annotations import annotations_of, json_object, labels_of
 

@@ -16,20 +16,6 @@ import numpy as np
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import (
-    SKIP,
-    Changed,
-    CycleState,
-    Event,
-    Handle,
-    Nomination,
-    OnlyNodes,
-    Refused,
-    ReservationFilter,
-    ReservationRestore,
-    ReservationScore,
-    Skip,
-)
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
 from koordpolicy.engine.kubernetes.selectors import matches_node
 from koordpolicy.engine.kubernetes.vocabulary import (
@@ -45,6 +31,20 @@ from koordpolicy.engine.scheduler.extensions.reservations import (
     problem_of,
     reservation_of,
     written,
+)
+from koordpolicy.plugin import (
+    SKIP,
+    Changed,
+    CycleState,
+    Event,
+    Handle,
+    Nomination,
+    OnlyNodes,
+    Refused,
+    ReservationFilter,
+    ReservationRestore,
+    ReservationScore,
+    Skip,
 )
 
 from ..allocation.annotations import (

@@ -15,10 +15,10 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.node_rows import NodeRow
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import CycleState, Handle
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Scores
 from koordpolicy.engine.scheduler.profiles.args import check_fields
 from koordpolicy.engine.scheduler.result_cache.kept import KeptColumns
+from koordpolicy.plugin import CycleState, Handle
 
 _ALLOCATABLE: Final = frozenset({("allocatable",)})
 _PODS: Final = "pods"

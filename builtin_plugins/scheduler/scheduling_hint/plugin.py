@@ -8,8 +8,8 @@ from typing import Any, Final
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import SKIP, CycleState, Event, Handle, OnlyNodes, Skip
 from koordpolicy.engine.framework.points import Code, Refusal
+from koordpolicy.plugin import SKIP, CycleState, Event, Handle, OnlyNodes, Skip
 
 from ..allocation.annotations import SCHEDULING_HINT_ANNOTATIONS, annotations_of, json_object
 from ..allocation.requeue_hints import is_of

@@ -16,7 +16,7 @@ from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.compile import CompiledQoS, EvictProgram, SuppressCPUProgram
 from koordpolicy.engine.documents import Effect, Evict, Release, SuppressCPU
-from koordpolicy.engine.framework.plugin import Adjustment, Readings
+from koordpolicy.engine.framework.qos import Adjustment, Readings
 from koordpolicy.engine.kubernetes.vocabulary import (
     BATCH,
     EVICTION_POLICY_ANNOTATION,

@@ -31,7 +31,7 @@ from koordpolicy.engine.compile.aggregation import Facts, summarize_rows
 from koordpolicy.engine.compile.selection import accepts_pod
 from koordpolicy.engine.compile.sort_order import sort_key
 from koordpolicy.engine.documents import Otherwise, Subject
-from koordpolicy.engine.framework.plugin import Adjustment
+from koordpolicy.engine.framework.qos import Adjustment
 from koordpolicy.engine.kubernetes.vocabulary import BE, QOS_CLASSES
 
 from ..metric_cache.metrics import STATISTICS, RecordedReadings

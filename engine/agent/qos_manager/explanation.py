@@ -17,8 +17,9 @@ from koordpolicy.engine.compile.distances import distances_to
 from koordpolicy.engine.documents import format_duration
 from koordpolicy.engine.explanation import Finding, Mark, counted, heading, left_out, listed, plain, shortened, shown
 from koordpolicy.engine.framework.border import must_be_survived
-from koordpolicy.engine.framework.plugin import Adjustment, ExplainsRound
+from koordpolicy.engine.framework.explain import ExplainsRound
 from koordpolicy.engine.framework.points import Enforcement, Framework
+from koordpolicy.engine.framework.qos import Adjustment
 from koordpolicy.engine.framework.registry import Registry
 
 from ..metric_cache.metrics import RecordedReadings, Recording

@@ -10,8 +10,9 @@ from typing import Any
 from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.framework.plugin import ApplyPatch, Client, CycleState, PreBind, PreBindReservation, Skip
+from koordpolicy.engine.framework.handle import Client
 from koordpolicy.engine.framework.points import Code, Point, Refusal
+from koordpolicy.engine.framework.scheduler import ApplyPatch, CycleState, PreBind, PreBindReservation, Skip
 
 from ..extensions.reservations import is_reserve_pod, reservation_of
 from ..profiles.profile import Active, Profile

@@ -13,19 +13,11 @@ from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.framework.border import must_be_survived
-from koordpolicy.engine.framework.plugin import (
-    AfterError,
-    BeforeError,
-    Client,
-    Count,
-    Depends,
-    Hinted,
-    NextPod,
-    QueuedPod,
-    methods_of,
-)
+from koordpolicy.engine.framework.discovery import methods_of
+from koordpolicy.engine.framework.handle import Client, Count
 from koordpolicy.engine.framework.points import Code, Enforcement, Point, Refusal
 from koordpolicy.engine.framework.registry import Live
+from koordpolicy.engine.framework.scheduler import AfterError, BeforeError, Depends, Hinted, NextPod, QueuedPod
 
 from ..extensions.controllers import ControllerRuns
 from ..extensions.reservations import follow

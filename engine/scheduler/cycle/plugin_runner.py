@@ -20,7 +20,8 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
 from koordpolicy.engine.framework.border import must_be_survived
-from koordpolicy.engine.framework.plugin import (
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, IgnoredErrors, Point, Refusal, Scores
+from koordpolicy.engine.framework.scheduler import (
     AfterFilter,
     AfterPreFilter,
     BeforeFilter,
@@ -36,7 +37,6 @@ from koordpolicy.engine.framework.plugin import (
     Skip,
     Wait,
 )
-from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, IgnoredErrors, Point, Refusal, Scores
 
 from ..profiles.profile import Active, Profile
 from ..queue.nominator import Nominations

@@ -11,8 +11,8 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.border import must_be_survived
-from koordpolicy.engine.framework.plugin import CycleState, FilterNode, ScoreNode
 from koordpolicy.engine.framework.points import Answer, Code, Refusal, Scores
+from koordpolicy.engine.framework.scheduler import CycleState, FilterNode, ScoreNode
 
 
 class RowwiseFilter:

@@ -18,24 +18,20 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
 from koordpolicy.engine.framework.border import must_be_survived
-from koordpolicy.engine.framework.handle import NOTHING
+from koordpolicy.engine.framework.handle import NOTHING, Client, Count, Handle, Queue
 from koordpolicy.engine.framework.instances import Lease
-from koordpolicy.engine.framework.plugin import (
+from koordpolicy.engine.framework.points import Code, Point, Refusal
+from koordpolicy.engine.framework.registry import Live
+from koordpolicy.engine.framework.scheduler import (
     NO_CANDIDATE,
     AfterPostFilter,
-    Client,
-    Count,
     CycleState,
     ForgetPod,
-    Handle,
     Nomination,
-    Queue,
     ReservationNominator,
     ResizePod,
     Wait,
 )
-from koordpolicy.engine.framework.points import Code, Point, Refusal
-from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.kubernetes.release import Release, release_of
 
 from ..explain.diagnosis import diagnosis_of

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.explanation import plain_or_cut
-from koordpolicy.engine.framework.plugin import Nomination
 from koordpolicy.engine.framework.points import Answer, Code, Enforcement, Errors, Point, Refusal, Scores
+from koordpolicy.engine.framework.scheduler import Nomination
 
 from .messages import NO_NODES, refused_whole, unavailable, with_post_filters
 

@@ -24,8 +24,9 @@ from koordpolicy.engine.compile import Rule
 from koordpolicy.engine.compile.scheduling import DocumentScheduler
 from koordpolicy.engine.documents import PodMatch
 from koordpolicy.engine.framework.border import must_be_survived
-from koordpolicy.engine.framework.plugin import CycleState, Remedies
+from koordpolicy.engine.framework.explain import Remedies
 from koordpolicy.engine.framework.points import Point
+from koordpolicy.engine.framework.scheduler import CycleState
 from koordpolicy.engine.kubernetes.vocabulary import BE, LS, LSE, LSR, PRIORITY_BANDS
 
 from ..cycle.schedule_one import filter_nodes

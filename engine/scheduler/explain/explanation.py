@@ -37,8 +37,8 @@ from koordpolicy.engine.explanation import (
     shown,
 )
 from koordpolicy.engine.framework.border import must_be_survived
-from koordpolicy.engine.framework.plugin import CycleState
 from koordpolicy.engine.framework.points import Code, Enforcement, Point, Refusal, unit_of
+from koordpolicy.engine.framework.scheduler import CycleState
 from koordpolicy.engine.kubernetes.vocabulary import GPU_CORE, GPU_MEMORY_RATIO
 
 from ..cycle.rowwise import describe

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from koordpolicy.engine.framework.border import must_be_survived
-from koordpolicy.engine.framework.plugin import Endpoints
+from koordpolicy.engine.framework.scheduler import Endpoints
 from koordpolicy.engine.source import did_you_mean
 
 from ..cycle.schedule_one import Debug, Scheduler

@@ -17,8 +17,8 @@ from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cluster.objects.node_rows import NodeRow
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import CycleState, TopologyHint, TopologyHints
 from koordpolicy.engine.framework.points import Refusal
+from koordpolicy.engine.framework.scheduler import CycleState, TopologyHint, TopologyHints
 
 NO_POLICY: Final = ""
 BEST_EFFORT: Final = "BestEffort"

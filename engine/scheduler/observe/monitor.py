@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from koordpolicy.engine.framework.plugin import Count
+from koordpolicy.engine.framework.handle import Count
 
 _LOG = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from koordpolicy.engine.framework.plugin import Changed, Nomination, OnlyNodes, Plan, Repeats, Skip, Wait
 from koordpolicy.engine.framework.points import Answer, Point, Question, Refusal, Scores
+from koordpolicy.engine.framework.scheduler import Changed, Nomination, OnlyNodes, Plan, Repeats, Skip, Wait
 
 from ..cycle.rowwise import describe
 from ..profiles.profile import Active, Profile

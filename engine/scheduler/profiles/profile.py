@@ -13,10 +13,11 @@ from typing import Any, Final
 
 from koordpolicy.engine.cluster.kinds import Read
 from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.discovery import FRAMEWORKS, PROTOCOLS, methods_of
 from koordpolicy.engine.framework.instances import Adoption
-from koordpolicy.engine.framework.plugin import (
-    FRAMEWORKS,
-    PROTOCOLS,
+from koordpolicy.engine.framework.points import Enforcement, Framework, Point
+from koordpolicy.engine.framework.registry import Plugin, Registry
+from koordpolicy.engine.framework.scheduler import (
     AfterFilter,
     AfterPostFilter,
     AfterPreFilter,
@@ -29,10 +30,7 @@ from koordpolicy.engine.framework.plugin import (
     PreBindReservation,
     Repeats,
     ScoreNode,
-    methods_of,
 )
-from koordpolicy.engine.framework.points import Enforcement, Framework, Point
-from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.source import PolicyError, Problem, did_you_mean
 
 from ..cycle.rowwise import RowwiseFilter, RowwiseScore, describe, has

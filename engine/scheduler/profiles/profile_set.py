@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.handle import Handle
 from koordpolicy.engine.framework.instances import Adoption, Instances, Lease
-from koordpolicy.engine.framework.plugin import Handle
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.source import PolicyError

@@ -20,7 +20,7 @@ from koordpolicy.engine.cel.vector.encoding import key_of, value_at
 from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.border import must_be_survived
-from koordpolicy.engine.framework.plugin import QueuedPod
+from koordpolicy.engine.framework.scheduler import QueuedPod
 
 SECOND: Final = 1_000_000_000
 INITIAL_BACKOFF: Final = 1 * SECOND

@@ -28,8 +28,8 @@ from koordpolicy.engine.cluster.change_log import NO_ROWS, Log
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.border import must_be_survived
-from koordpolicy.engine.framework.plugin import CycleState, Question
-from koordpolicy.engine.framework.points import Answer, Code, Errors, Point, Refusal, Scores, are_scores
+from koordpolicy.engine.framework.points import Answer, Code, Errors, Point, Question, Refusal, Scores, are_scores
+from koordpolicy.engine.framework.scheduler import CycleState
 
 from ..cycle.rowwise import describe
 from ..cycle.verdict import Filtered

@@ -8,7 +8,7 @@ import pytest
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.framework.plugin import CycleState, Handle
+from koordpolicy.plugin import CycleState, Handle
 
 TABLE = {plugin.name: plugin for plugin in PLUGINS}
 

@@ -20,10 +20,10 @@ from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.documents.nodes import read as read_nodes
 from koordpolicy.engine.documents.nodes import to_plain
-from koordpolicy.engine.framework.plugin import Handle
 from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.scheduler.profiles import configuration
 from koordpolicy.engine.source import Source
+from koordpolicy.plugin import Handle
 
 BY_NAME = {plugin.name: plugin for plugin in PLUGINS}
 TERM = {

@@ -5,8 +5,8 @@ import pytest
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.framework.plugin import BeforePreFilter, Changed, CycleState
 from koordpolicy.engine.framework.points import Code, Point
+from koordpolicy.plugin import BeforePreFilter, Changed, CycleState
 from tests.fake_framework import FakeFramework
 
 GPU = "nvidia.com/gpu"

@@ -10,9 +10,9 @@ import pytest
 from koordpolicy.builtin_plugins.scheduler.device_share.devices import holding_in
 from koordpolicy.builtin_plugins.scheduler.node_numa_resource.args import check_args, convert
 from koordpolicy.engine.cluster.snapshot import NodeChange
-from koordpolicy.engine.framework.plugin import CycleState, TopologyHint, Wait
 from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.scheduler.extensions.topology import Demand, merge
+from koordpolicy.plugin import CycleState, TopologyHint, Wait
 from tests.fake_framework import FakeFramework
 
 GROUP = "pod-group.scheduling.sigs.k8s.io"

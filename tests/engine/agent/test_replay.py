@@ -5,10 +5,10 @@ import pytest
 from koordpolicy.builtin_plugins.qos import PLUGINS
 from koordpolicy.engine.agent.qos_manager.documents import RoundError
 from koordpolicy.engine.agent.replay import replay
-from koordpolicy.engine.framework.plugin import python_plugin
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import PolicyError
+from koordpolicy.plugin import python_plugin
 from tests.engine.agent.qos_manager.test_documents import load_of, quotas, squeeze
 
 STEADY = squeeze().replace("    when: thresholds.hot\n", "")

@@ -9,7 +9,7 @@ from pathlib import Path
 CODE = '''
 import os
 
-from koordpolicy.engine.framework.plugin import cel_function, python_plugin
+from koordpolicy.plugin import cel_function, python_plugin
 from koordpolicy.engine.framework.points import Framework
 
 

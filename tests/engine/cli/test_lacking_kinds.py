@@ -13,9 +13,9 @@ from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.cluster.sources import files
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
-from koordpolicy.engine.framework.plugin import python_plugin
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.source import Source
+from koordpolicy.plugin import python_plugin
 from tests.engine.cli.conftest import node, pod
 
 HEAD = (

@@ -31,10 +31,10 @@ from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cli import extender, scheduler
 from koordpolicy.engine.cluster.sources.api import Binding
 from koordpolicy.engine.cluster.sources.listing import Listed, Listing
-from koordpolicy.engine.framework.plugin import python_plugin
 from koordpolicy.engine.framework.points import Answer, Framework
 from koordpolicy.engine.scheduler.extender.server import Loaded, Refresh, Server
 from koordpolicy.engine.source import PolicyError, Problem
+from koordpolicy.plugin import python_plugin
 
 from .conftest import node, pod
 

@@ -15,9 +15,9 @@ from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange, Snapshot
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.compile.scheduling import DocumentScheduler, normalize
 from koordpolicy.engine.documents import Normalize, load
-from koordpolicy.engine.framework.plugin import CycleState
 from koordpolicy.engine.framework.points import Code, Enforcement, Errors, IgnoredErrors, Point
 from koordpolicy.engine.source import PolicyError, Problems, Source
+from koordpolicy.plugin import CycleState
 
 HEAD = "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {name: under-test}\nspec:\n"
 

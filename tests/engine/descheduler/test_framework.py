@@ -13,10 +13,10 @@ from koordpolicy.engine.descheduler.framework import (
     build_profiles,
     run_cycle,
 )
-from koordpolicy.engine.framework.plugin import python_plugin
 from koordpolicy.engine.framework.points import Framework, Point, Refusal
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import PolicyError
+from koordpolicy.plugin import python_plugin
 
 from .conftest import evicted, kept, node, pod
 

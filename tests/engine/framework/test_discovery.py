@@ -18,9 +18,10 @@ from koordpolicy.engine.cel.vector.plan import RowFrame, evaluate
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.border import must_be_survived
-from koordpolicy.engine.framework.plugin import cel_function, discover, points_of, python_plugin
+from koordpolicy.engine.framework.discovery import discover, points_of
 from koordpolicy.engine.framework.points import Framework, Point, Slot, environment
 from koordpolicy.engine.source import PolicyError, Problem, Source
+from koordpolicy.plugin import cel_function, python_plugin
 
 
 class Chooser:
@@ -92,7 +93,7 @@ class Installed:
 
     def __init__(self, folder: Path, name: str, module: str, entries: dict[str, str]) -> None:
         (folder / f"{name}.py").write_text(
-            "from koordpolicy.engine.framework.plugin import python_plugin\n"
+            "from koordpolicy.plugin import python_plugin\n"
             "from koordpolicy.engine.framework.points import Framework, Point\n"
             "def plugin(name):\n"
             "    return python_plugin(name, Framework.SCHEDULER, dict, points=[Point.FILTER])\n" + module)
@@ -277,7 +278,7 @@ def test_a_function_cannot_have_a_name_that_is_taken(name: str, fault: str) -> N
 
 def test_functions_are_found_beside_plugins_and_collisions_are_told(site: Path) -> None:
     make = (
-        "from koordpolicy.engine.framework.plugin import cel_function\n"
+        "from koordpolicy.plugin import cel_function\n"
         "from koordpolicy.engine.cel.check.environment import Function\n"
     )
     Installed(

@@ -5,7 +5,8 @@ import pytest
 
 from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.framework.plugin import (
+from koordpolicy.engine.framework.points import Answer, Framework, Refusal, Scores
+from koordpolicy.plugin import (
     Client,
     Events,
     Evictor,
@@ -16,7 +17,6 @@ from koordpolicy.engine.framework.plugin import (
     WaitingPods,
     python_plugin,
 )
-from koordpolicy.engine.framework.points import Answer, Framework, Refusal, Scores
 from koordpolicy.testing import (
     NOW,
     SECOND,

@@ -5,8 +5,8 @@ from itertools import count
 import numpy as np
 import pytest
 
-from koordpolicy.engine.framework.plugin import SKIP
 from koordpolicy.engine.framework.points import Answer, Point, Question, Refusal, Scores
+from koordpolicy.plugin import SKIP
 from koordpolicy.testing import FakeClock, FakeFramework, assert_question, node, pod
 
 PODS = frozenset({("nodeInfo", "pods")})

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.plugin import SKIP, CycleState, Event, Handle, Skip
 from koordpolicy.engine.framework.points import Answer, Code, Refusal
 from koordpolicy.engine.kubernetes.selectors import Json
+from koordpolicy.plugin import SKIP, CycleState, Event, Handle, Skip
 
 from ...allocation.requeue_hints import is_of, node_came_or_changed
 from ...allocation.strict_args import integer, listed, nested, read_args

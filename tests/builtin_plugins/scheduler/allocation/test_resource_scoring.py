@@ -15,8 +15,8 @@ from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.builtin_plugins.scheduler.allocation.resource_scoring import shape_table
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
-from koordpolicy.engine.framework.plugin import SKIP, CycleState
 from koordpolicy.engine.kubernetes.release import KUBERNETES_1_36, NEWEST, RELEASES
+from koordpolicy.plugin import SKIP, CycleState
 
 TABLE = {plugin.name: plugin for plugin in PLUGINS}
 GPU = "example.com/gpu"

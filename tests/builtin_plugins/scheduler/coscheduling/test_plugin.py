@@ -13,12 +13,12 @@ from koordpolicy.builtin_plugins.scheduler.coscheduling.controller import next_s
 from koordpolicy.builtin_plugins.scheduler.coscheduling.preemption import fit_error
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.framework.plugin import SKIP, CycleState, Plan, Wait
 from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.plugin import SKIP, CycleState, Plan, Wait
 from koordpolicy.testing import FakeClock
 from tests.fake_framework import FakeFramework
 

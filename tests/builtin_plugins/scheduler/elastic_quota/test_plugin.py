@@ -9,8 +9,8 @@ from koordpolicy.builtin_plugins.scheduler.elastic_quota.fair_share import Share
 from koordpolicy.builtin_plugins.scheduler.elastic_quota.tree import DEFAULT, QuotaSpec, QuotaTree
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import NodeChange
-from koordpolicy.engine.framework.plugin import SKIP, CycleState
 from koordpolicy.engine.framework.points import Code
+from koordpolicy.plugin import SKIP, CycleState
 from tests.fake_framework import FakeFramework
 
 DOMAIN = "quota.scheduling.koordinator.sh/"

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from koordpolicy.engine.framework.plugin import CycleState
 from koordpolicy.engine.scheduler.cycle.schedule_one import ReservedDevices
+from koordpolicy.plugin import CycleState
 
 TYPICAL = [{"cpuMilli": 1000, "gpuMilli": 500, "gpus": 1, "models": [], "probability": 1.0}]
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.framework.plugin import CycleState
 from koordpolicy.engine.framework.points import Code
 from koordpolicy.engine.scheduler.cycle.schedule_one import ReservedDevices
+from koordpolicy.plugin import CycleState
 
 MODEL = "alibabacloud.com/gpu-card-model"
 

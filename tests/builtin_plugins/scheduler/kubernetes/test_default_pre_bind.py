@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.framework.plugin import SKIP, CycleState
 from koordpolicy.engine.framework.points import Code, Refusal
+from koordpolicy.plugin import SKIP, CycleState
 from tests.fake_framework import FakeFramework
 
 POD = {"kind": "Pod", "metadata": {"name": "p", "uid": "u"}, "spec": {}, "status": {"phase": "Pending"}}

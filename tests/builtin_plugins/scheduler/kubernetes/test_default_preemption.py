@@ -7,12 +7,12 @@ from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.framework.handle import Nothing
-from koordpolicy.engine.framework.plugin import NO_CANDIDATE, CycleState, Nomination
 from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.plugin import NO_CANDIDATE, CycleState, Nomination
 
 
 def node(name, cpu=4):

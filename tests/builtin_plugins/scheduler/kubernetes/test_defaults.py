@@ -9,8 +9,8 @@ from koordpolicy.builtin_plugins.scheduler import DEFAULT_PLUGINS, KOORDINATOR_P
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
 from koordpolicy.engine.framework.handle import Nothing
-from koordpolicy.engine.framework.plugin import SKIP, CycleState, Event, Handle, OnlyNodes, QueuedPod
 from koordpolicy.engine.framework.points import Code, Point
+from koordpolicy.plugin import SKIP, CycleState, Event, Handle, OnlyNodes, QueuedPod
 
 TABLE = {plugin.name: plugin for plugin in PLUGINS}
 GIB = 1024 ** 3

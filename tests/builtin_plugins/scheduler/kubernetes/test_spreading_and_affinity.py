@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
-from koordpolicy.engine.framework.plugin import SKIP, CycleState
+from koordpolicy.plugin import SKIP, CycleState
 
 TABLE = {plugin.name: plugin for plugin in PLUGINS}
 HOSTNAME, ZONE = "kubernetes.io/hostname", "zone"

@@ -5,12 +5,12 @@ import pytest
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.framework.plugin import SKIP, CycleState, Event
 from koordpolicy.engine.framework.points import Code
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
+from koordpolicy.plugin import SKIP, CycleState, Event
 
 DISK = "node(s) had no available disk"
 IN_USE = (

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.framework.plugin import SKIP, CycleState, Event
 from koordpolicy.engine.framework.points import Code
+from koordpolicy.plugin import SKIP, CycleState, Event
 
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 OLD_ZONE, OLD_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.framework.plugin import SKIP, CycleState
 from koordpolicy.engine.framework.points import Code
+from koordpolicy.plugin import SKIP, CycleState
 
 
 def node(name, **labels):

@@ -17,11 +17,11 @@ from koordpolicy.builtin_plugins.scheduler.load_aware_scheduling.estimates impor
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
-from koordpolicy.engine.framework.plugin import CycleState
 from koordpolicy.engine.framework.points import Point
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
 from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.plugin import CycleState
 
 NOW = nanoseconds("2026-01-01T00:10:00Z", "")
 SECOND = 1_000_000_000

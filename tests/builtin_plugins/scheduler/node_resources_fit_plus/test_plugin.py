@@ -4,7 +4,7 @@ import pytest
 
 from koordpolicy.builtin_plugins.scheduler.node_resources_fit_plus.plugin import pod_request
 from koordpolicy.engine.cluster.snapshot import NodeChange
-from koordpolicy.engine.framework.plugin import CycleState
+from koordpolicy.plugin import CycleState
 
 PACK_CPU = {"cpu": {"type": "MostAllocated", "weight": 2}, "memory": {"type": "LeastAllocated", "weight": 1}}
 MIB = 1024 * 1024

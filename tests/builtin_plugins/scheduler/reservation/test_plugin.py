@@ -16,12 +16,12 @@ from koordpolicy.builtin_plugins.scheduler.reservation.plugin import normalize
 from koordpolicy.builtin_plugins.scheduler.reservation.state import ReservationState
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
-from koordpolicy.engine.framework.plugin import SKIP, Changed, CycleState, OnlyNodes
 from koordpolicy.engine.framework.points import Code
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.plugin import SKIP, Changed, CycleState, OnlyNodes
 from koordpolicy.testing import FakeClock
 from tests.fake_framework import FakeFramework
 

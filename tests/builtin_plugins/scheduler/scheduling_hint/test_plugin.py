@@ -6,11 +6,11 @@ import pytest
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.framework.plugin import SKIP, CycleState, OnlyNodes
 from koordpolicy.engine.framework.points import Code
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
 from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.plugin import SKIP, CycleState, OnlyNodes
 from tests.fake_framework import FakeFramework
 
 NODES = [{"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": {}}} for name in "abc"]

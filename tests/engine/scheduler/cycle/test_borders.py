@@ -8,12 +8,12 @@ import pytest
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
-from koordpolicy.engine.framework.plugin import Changed, Nomination, OnlyNodes, Plan, Wait
 from koordpolicy.engine.framework.points import Answer, Code, Framework, Point, Question, Refusal, Scores
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
 from koordpolicy.engine.source import PolicyError, Source
+from koordpolicy.plugin import Changed, Nomination, OnlyNodes, Plan, Wait
 from koordpolicy.testing import FakeClock
 
 SECOND = 1_000_000_000
@@ -678,7 +678,7 @@ class Keeps:
         return Question("same", frozenset({("requested", "cpu")})) if self.kept else None
 
     def pre_filter(self, state, pod, snapshot):
-        from koordpolicy.engine.framework.plugin import SKIP  # noqa: PLC0415
+        from koordpolicy.plugin import SKIP  # noqa: PLC0415
 
         return SKIP if pod.name == self.skips else None
 

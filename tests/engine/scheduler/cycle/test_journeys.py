@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.framework.plugin import Nomination, Wait
 from koordpolicy.engine.framework.points import Code, Framework, Point, Refusal
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
+from koordpolicy.plugin import Nomination, Wait
 
 SECOND = 1_000_000_000
 

@@ -6,12 +6,12 @@ import pytest
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
-from koordpolicy.engine.framework.plugin import SKIP, Changed, ForgetPod, Nomination, OnlyNodes, Permit, Wait
 from koordpolicy.engine.framework.points import Answer, Code, Framework, Point, Refusal, Scores
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
 from koordpolicy.engine.source import Source
+from koordpolicy.plugin import SKIP, Changed, ForgetPod, Nomination, OnlyNodes, Permit, Wait
 from koordpolicy.testing import FakeClock
 
 SECOND = 1_000_000_000

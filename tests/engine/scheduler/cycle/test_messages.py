@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.framework.plugin import Nomination, OnlyNodes
 from koordpolicy.engine.framework.points import Answer, Code, Enforcement, Point, Refusal
 from koordpolicy.engine.scheduler.cycle.messages import refused_whole, unavailable, with_post_filters
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
 from koordpolicy.engine.scheduler.explain.explanation import explain_decision, look_into
+from koordpolicy.plugin import Nomination, OnlyNodes
 
 
 class Answers:

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import json
 
-from koordpolicy.engine.framework.plugin import Nomination
 from koordpolicy.engine.framework.points import Code, Framework, Point, Refusal
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
 from koordpolicy.engine.scheduler.explain.diagnosis import diagnosis_of
+from koordpolicy.plugin import Nomination
 
 
 class Says:

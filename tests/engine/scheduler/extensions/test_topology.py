@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
-from koordpolicy.engine.framework.plugin import CycleState, TopologyHint
 from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.scheduler.extensions.topology import (
     Demand,
@@ -20,6 +19,7 @@ from koordpolicy.engine.scheduler.extensions.topology import (
     merge,
     nodes_of,
 )
+from koordpolicy.plugin import CycleState, TopologyHint
 
 POD = PodInfo.of({"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}})
 

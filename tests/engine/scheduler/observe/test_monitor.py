@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.framework.plugin import CycleState
 from koordpolicy.engine.scheduler.observe.monitor import Monitor
+from koordpolicy.plugin import CycleState
 
 
 class Timer:

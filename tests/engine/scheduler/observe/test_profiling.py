@@ -4,11 +4,11 @@ import itertools
 
 import numpy as np
 
-from koordpolicy.engine.framework.plugin import Question
 from koordpolicy.engine.framework.points import Answer, Framework, Point, Refusal
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
 from koordpolicy.engine.scheduler.observe.profiling import OTHER_REASONS, Blame, Meter, Unplaced
+from koordpolicy.plugin import Question
 
 
 def meter():

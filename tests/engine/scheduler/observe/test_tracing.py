@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from koordpolicy.engine.framework.plugin import SKIP, Wait
 from koordpolicy.engine.framework.points import Framework, Point, Question, Refusal
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, decide
 from koordpolicy.engine.scheduler.observe.tracing import Asked, traced
+from koordpolicy.plugin import SKIP, Wait
 
 
 class Timer:

@@ -5,11 +5,11 @@ import logging
 import pytest
 
 from koordpolicy.engine.framework.instances import Instances
-from koordpolicy.engine.framework.plugin import Handle
 from koordpolicy.engine.framework.points import Point
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.scheduler.profiles.profile import Choice, Profile, ProfileSpec, check_profiles
 from koordpolicy.engine.source import PolicyError
+from koordpolicy.plugin import Handle
 
 
 @pytest.fixture

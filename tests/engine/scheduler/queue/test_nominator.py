@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
-from koordpolicy.engine.framework.plugin import NO_CANDIDATE, SKIP, Nomination
 from koordpolicy.engine.framework.points import Answer, Code, Framework, Point, Refusal
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
 from koordpolicy.engine.scheduler.queue.nominator import Nominations
+from koordpolicy.plugin import NO_CANDIDATE, SKIP, Nomination
 from koordpolicy.testing import FakeClock
 
 
