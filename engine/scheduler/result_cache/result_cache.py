@@ -104,7 +104,7 @@ class _Column(_Lent):
 
     def __init__(self, size: int, dtype: type[np.generic]) -> None:
         super().__init__(np.zeros(size, dtype))
-        self.stale: _Booleans = np.ones(size, np.bool_)
+        self.stale: _Booleans = np.ones(0 if dtype is np.bool_ else size, np.bool_)
         """Of scores: the rows in which something changed since the plugin scored them. Filters have none."""
         self.stamp = -1
         """Every change up to here is in it; before the first answer there is none."""
@@ -115,6 +115,11 @@ class _Column(_Lent):
         self.last_epoch: tuple[Hashable, int] = (None, 0)
         """What the question last said of the epoch, and the number of that."""
         self.errors: dict[str, dict[int, EvaluationError]] = {}
+
+    @property
+    def bytes(self) -> int:
+        """About how much memory this takes."""
+        return self.values.nbytes + self.stale.nbytes
 
     def epoch_of(self, said: Hashable) -> int:
         """Return the number of an epoch, another one than before where it is another one. Comparing may raise."""
@@ -198,7 +203,7 @@ class Group(_Lent):
         self.columns: list[_Column] = []
         self.epochs: list[int | None] = []
         self.parts: list[_Part] = []
-        self.stale: _Booleans = np.ones(len(values), np.bool_)
+        self.stale: _Booleans = np.ones(len(values) if values.dtype == np.int64 else 0, np.bool_)
         """Of scores: the rows whose total is out of date. Scores of nodes that no pod can take are not computed."""
         self._covered: Rows | None = None
         self._inside: _Booleans | None = None
@@ -255,9 +260,8 @@ class Group(_Lent):
 
     @property
     def bytes(self) -> int:
-        """About how much memory this takes, with its columns."""
-        own = self.values.nbytes + 2 * self.stale.nbytes
-        return own + sum(column.values.nbytes + column.stale.nbytes for column in self.columns)
+        """About how much memory this takes, without its columns."""
+        return self.values.nbytes + 2 * self.stale.nbytes
 
 
 @dataclass(slots=True)
@@ -286,11 +290,40 @@ class _Latest(OrderedDict[Hashable, _Kept]):
         self[key] = value
 
 
+class _Groups(_Latest[Group]):
+    """The groups that were used last, of which no more is kept than fits; a column that several share counts once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bytes = 0
+        self._sharing: dict[_Column, int] = {}
+
+    def add(self, key: Hashable, group: Group) -> None:
+        """Keep a group, and forget those that were not used for longest."""
+        self[key] = group
+        self._bytes += group.bytes
+        for column in group.columns:
+            sharing = self._sharing.get(column, 0)
+            self._sharing[column] = sharing + 1
+            if not sharing:
+                self._bytes += column.bytes
+        while self._bytes > _MOST_BYTES and len(self) > _FEWEST:
+            self._forget(self.popitem(last=False)[1])
+
+    def _forget(self, group: Group) -> None:
+        self._bytes -= group.bytes
+        for column in group.columns:
+            self._sharing[column] -= 1
+            if not self._sharing[column]:
+                del self._sharing[column]
+                self._bytes -= column.bytes
+
+
 class _OfProfile:
     """What stands for one profile: groups, and what pods of a shape ask. What was not used for longest goes."""
 
     def __init__(self) -> None:
-        self.groups = _Latest[Group]()
+        self.groups = _Groups()
         self.questions = _Latest[_Questions]()
         """By point, the plugins that are skipped, and shape."""
 
@@ -375,7 +408,7 @@ class Standing:
                 else:
                     self._refresh(group, questions.each, rows)
                 if not known:
-                    kept.groups.keep(questions.key, group, max(_FEWEST, _MOST_BYTES // max(1, group.bytes)))
+                    kept.groups.add(questions.key, group)
             except _Failed as failed:
                 each = [None if place == failed.place else every for place, every in enumerate(questions.each)]
                 questions = _Questions(each, [], _key_of(point, skipped, each))
