@@ -22,7 +22,7 @@ from koordpolicy.engine.cel.scalar.tracing import explain
 from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp
 from koordpolicy.engine.cel.vector.encoding import key_of, value_at
 from koordpolicy.engine.cel.vector.frame import Frame, Rows
-from koordpolicy.engine.cel.vector.plan import Known, Settled, evaluate, is_pure, plan_of, split
+from koordpolicy.engine.cel.vector.plan import BoundPlan, Known, evaluate, is_pure, plan_of, split
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.pod_variables import is_of_shape, pod_facts, pod_values
@@ -330,24 +330,24 @@ class DocumentScheduler:
 
         None instead where one of them takes more than that, or there are no rules.
         """
-        settled: list[Settled] = []
+        plans: list[BoundPlan] = []
         for rule in rules:
-            found = plan_of(rule.program.checked).settled(frame)
+            found = plan_of(rule.program.checked).bind(frame)
             if found is None:
                 return [], None
-            settled.append(found)
+            plans.append(found)
 
         def columns(snapshot: Snapshot, rows: Rows) -> list[NDArray[Any]] | None:
             frame, values = snapshot.frame({}), []
             known: Known = {}
-            for each in settled:
+            for each in plans:
                 computed = each.values(frame, rows, known)
                 if computed is None:
                     return None
                 values.append(computed)
             return values
 
-        return [self.evaluations[id(rule.program)] for rule in rules], columns if settled else None
+        return [self.evaluations[id(rule.program)] for rule in rules], columns if plans else None
 
     def depends_on(self, rules: frozenset[str]) -> frozenset[Path]:
         """Return what these rules read of the pod, the node and the time, with what decides whether they are asked."""

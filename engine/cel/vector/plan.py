@@ -57,7 +57,7 @@ from .vectors import (
     within,
 )
 
-__all__ = ["KEPT_BYTES", "ColumnPlan", "Known", "RowFrame", "Settled", "Way", "evaluate", "plan_of"]
+__all__ = ["KEPT_BYTES", "BoundPlan", "ColumnPlan", "Known", "RowFrame", "Way", "evaluate", "plan_of"]
 
 KEPT_BYTES: Final = 64 * 1024 * 1024
 """How much the results kept for one cluster may take, in all."""
@@ -1005,9 +1005,9 @@ class _Definition:
             return operand.failing(self._here(operand.error), operand.failed)
         return operand  # type: ignore[return-value]
 
-    def settled(self, frame: Frame) -> Settled | None:
-        """Return the variable, as `ColumnPlan.settled` does."""
-        return self._plan.settled(frame)
+    def bind(self, frame: Frame) -> BoundPlan | None:
+        """Return the variable, as `ColumnPlan.bind` does."""
+        return self._plan.bind(frame)
 
     def fuse(self, writing: Writing) -> Term:
         return writing.input(self, self._plan.kind, is_array=True)
@@ -1082,7 +1082,7 @@ def _exact_path(checked: Checked, node: Expr) -> Path | None:
 # --- plans -----------------------------------------------------------------------------------------------------------
 
 
-class Settled:
+class BoundPlan:
     """An expression of which all but numeric columns is known: one fused function, and what it is given.
 
     It keeps nothing of a frame, and holds in all that have the same CONSTANT and DECISION values.
@@ -1091,7 +1091,7 @@ class Settled:
     __slots__ = ("_doubles", "_fused", "_given", "_inputs", "_kind")
 
     def __init__(
-        self, fused: Fused, kind: str, given: list[Any], inputs: Sequence[tuple[int, _NumberPath | Settled]], *,
+        self, fused: Fused, kind: str, given: list[Any], inputs: Sequence[tuple[int, _NumberPath | BoundPlan]], *,
         doubles: bool,
     ) -> None:
         """`inputs` are the columns, each with the place in `given` of its values, lowest and highest."""
@@ -1137,7 +1137,7 @@ def _computed_vector(values: NDArray[Any], kind: str) -> Vector:
     return Vector(values, None, int(values.min()), int(values.max()))
 
 
-Known: TypeAlias = dict[Settled, Vector | None]
+Known: TypeAlias = dict[BoundPlan, Vector | None]
 """The variables that were computed of the same rows of the same frame."""
 
 
@@ -1202,26 +1202,26 @@ class ColumnPlan:
         """Return the ROW paths that the answers hang on, as the decision's own values are: not all that it names."""
         return _outermost(self.part.reads(_Context(frame)))
 
-    def settled(self, frame: Frame) -> Settled | None:
+    def bind(self, frame: Frame) -> BoundPlan | None:
         """Return what answers in every frame with this one's CONSTANT and DECISION variables, where it takes no more.
 
         That is a numeric expression of numeric columns. What is returned keeps nothing of the frame.
         """
-        memo, key = frame.memo, (Settled, self)
+        memo, key = frame.memo, (BoundPlan, self)
         if key not in memo:
-            memo[key] = self._settled(frame)
+            memo[key] = self._bind(frame)
         return memo[key]  # type: ignore[return-value]
 
-    def _settled(self, frame: Frame) -> Settled | None:
+    def _bind(self, frame: Frame) -> BoundPlan | None:
         if not self.is_fused():
             return None
         assert self._fused is not None
         context = _Context(frame)
         given: list[Any] = []
-        inputs: list[tuple[int, _NumberPath | Settled]] = []
+        inputs: list[tuple[int, _NumberPath | BoundPlan]] = []
         for part, kind, _ in self._inputs or ():
-            column = part.settled(frame) if isinstance(part, _Definition) else part
-            if isinstance(column, _NumberPath | Settled):
+            column = part.bind(frame) if isinstance(part, _Definition) else part
+            if isinstance(column, _NumberPath | BoundPlan):
                 inputs.append((len(given), column))
                 given += (None, None, None)
                 continue
@@ -1229,7 +1229,7 @@ class ColumnPlan:
             if not _is_of_kind(value, kind):
                 return None
             given += (value, value, value)
-        return Settled(self._fused, self.kind, given, inputs, doubles=self._doubles)
+        return BoundPlan(self._fused, self.kind, given, inputs, doubles=self._doubles)
 
     # How columns come about
 

@@ -208,10 +208,10 @@ def test_one_function_for_a_numeric_expression_says_what_its_rows_say(text, seed
     program = compile_program(text, ENVIRONMENT)
     expected = by_row(program, rows, values)
     assert by_column(program, RowFrame(rows, values)) == expected
-    settled = plan_of(program.checked).settled(RowFrame(rows, values))
+    plan = plan_of(program.checked).bind(RowFrame(rows, values))
     for wanted in (np.array([7]), np.arange(0, 60, 4)):
         assert by_column(program, RowFrame(rows, values), wanted) == [expected[row] for row in wanted]
-        said = settled and settled.values(RowFrame(rows, {}), wanted, {})
+        said = plan and plan.values(RowFrame(rows, {}), wanted, {})
         assert said is None or [shown(value) for value in said.tolist()] == [expected[row] for row in wanted]
 
 
@@ -241,13 +241,13 @@ def test_numbers_are_computed_by_one_function_and_nothing_else_is(text, fused):
     ("r.a / (r.b - 4)", {}, "fails"), ("r.m.x + r.a", {}, "fails"),
     ("r.m.none + r.a", {}, "fails"), ("variables.share * 9000000000000000000", {}, "fails"),
 ])
-def test_what_is_settled_beforehand_needs_nothing_but_numeric_columns(text, given, expected):
+def test_a_bound_plan_needs_nothing_but_numeric_columns(text, given, expected):
     rows = [{"r": {"a": number, "b": 4, "s": "", "m": {"x": 1} if number > 1 else {}}} for number in range(1, 4)]
-    settled = plan_of(compile_program(text, ENVIRONMENT).checked).settled(RowFrame([], given))
+    plan = plan_of(compile_program(text, ENVIRONMENT).checked).bind(RowFrame([], given))
     if expected is None:
-        assert settled is None
+        assert plan is None
     else:
-        found = settled.values(RowFrame(rows, {}), np.arange(3), {})
+        found = plan.values(RowFrame(rows, {}), np.arange(3), {})
         assert (found is None) if expected == "fails" else found.tolist() == expected
 
 
