@@ -116,8 +116,8 @@ def _plan(program: Program, options: argparse.Namespace) -> int:
             "cost": {"lowest": whole.cost.low, "highest": whole.cost.high, "limit": limits.cost,
                      "documentLimit": limits.document_cost, "decisionLimit": limits.decision_cost},
             "parts": [
-                {"expression": part.text, "depth": part.depth, "evaluated": part.way.value, "readsOfRows": part.rows,
-                 "readsOfDecision": part.decision, "kept": part.kept,
+                {"expression": part.text, "depth": part.depth, "evaluated": part.strategy.value,
+                 "readsOfRows": part.rows, "readsOfDecision": part.decision, "kept": part.kept,
                  "cost": {"lowest": part.cost.low, "highest": part.cost.high}}
                 for part in parts
             ],
@@ -128,7 +128,7 @@ def _plan(program: Program, options: argparse.Namespace) -> int:
     write(f"kept   {whole.kept}")
     heading("parts")
     table(["expression", "evaluated", "reads", "cost"], [
-        ["  " * part.depth + part.text, part.way.value, ", ".join((*part.rows, *part.decision)), part.cost.high]
+        ["  " * part.depth + part.text, part.strategy.value, ", ".join((*part.rows, *part.decision)), part.cost.high]
         for part in parts
     ])
     return Exit.OK

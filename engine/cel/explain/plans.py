@@ -10,7 +10,7 @@ from ..check.cost import Estimate, estimate
 from ..check.environment import Scope
 from ..scalar.program import Program
 from ..syntax.ast import Expr, Literal
-from ..vector.plan import ColumnPlan, Way, below, is_pure, split
+from ..vector.plan import ColumnPlan, Strategy, below, is_pure, split
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class PlannedPart:
 
     depth: int
     text: str
-    way: Way
+    strategy: Strategy
     rows: tuple[str, ...]
     decision: tuple[str, ...]
     kept: str
@@ -35,9 +35,9 @@ def describe(program: Program) -> tuple[PlannedPart, ...]:
     checked = program.checked
     if not is_pure(checked) and checked.scope is Scope.ROW:
         # Nothing can be kept, and nothing be asked once for several rows.
-        return (_planned(checked, checked.root, Way.ROW, 0),)
+        return (_planned(checked, checked.root, Strategy.ROW, 0),)
     return tuple(
-        _planned(checked, node, way, depth) for depth, node, way in _Recorded(checked).parts
+        _planned(checked, node, strategy, depth) for depth, node, strategy in _Recorded(checked).parts
         if not isinstance(node, Literal)
     )
 
@@ -54,29 +54,29 @@ class _Recorded(ColumnPlan):
 
     def __init__(self, checked: Checked) -> None:
         self._depth = 0
-        self.parts: list[tuple[int, Expr, Way]] = []
+        self.parts: list[tuple[int, Expr, Strategy]] = []
         super().__init__(checked)
 
     def _split_up(self, node: Expr):  # type: ignore[no-untyped-def]  # noqa: ANN202 - as the plan has it
         place = len(self.parts)
-        self.parts.append((self._depth, node, Way.ROW))
+        self.parts.append((self._depth, node, Strategy.ROW))
         self._depth += 1
         part = super()._split_up(node)
         self._depth -= 1
-        self.parts[place] = (self._depth, node, part.way)
+        self.parts[place] = (self._depth, node, part.strategy)
         return part
 
 
-def _planned(checked: Checked, node: Expr, way: Way, depth: int) -> PlannedPart:
+def _planned(checked: Checked, node: Expr, strategy: Strategy, depth: int) -> PlannedPart:
     text = " ".join(checked.source.text[node.start : node.end].split())
     rows, decision = split(checked, reads_of(checked, node))
-    if way is Way.DECISION and checked.scopes[node.id] is Scope.CONSTANT:
-        way = Way.CONSTANT
-    if isinstance(checked.references.get(node.id), DefinitionReference) and way is not Way.VARIABLE:
+    if strategy is Strategy.DECISION and checked.scopes[node.id] is Scope.CONSTANT:
+        strategy = Strategy.CONSTANT
+    if isinstance(checked.references.get(node.id), DefinitionReference) and strategy is not Strategy.VARIABLE:
         text = f"{text} (a variable)"
     row_texts, decision_texts = _texts(rows), _texts(decision)
     return PlannedPart(
-        depth, text, way, row_texts, decision_texts, _kept(way, depth, row_texts, decision_texts),
+        depth, text, strategy, row_texts, decision_texts, _kept(strategy, depth, row_texts, decision_texts),
         estimate(below(checked, node)),
     )
 
@@ -85,16 +85,16 @@ def _texts(paths: Iterable[Path]) -> tuple[str, ...]:
     return tuple(sorted(map(shown, paths)))
 
 
-def _kept(way: Way, depth: int, rows: tuple[str, ...], decision: tuple[str, ...]) -> str:
+def _kept(strategy: Strategy, depth: int, rows: tuple[str, ...], decision: tuple[str, ...]) -> str:
     """Return what is kept of a part between decisions."""
     condition = f" for each {' and '.join(decision)}" if decision else ""
-    if way is Way.DISTINCT and depth:
+    if strategy is Strategy.DISTINCT and depth:
         return f"an answer per distinct {', '.join(rows)}{condition}"
-    if way is Way.NUMBERS:
+    if strategy is Strategy.NUMBERS:
         return "the column, by the snapshot"
-    if way in (Way.CONSTANT, Way.DECISION):
+    if strategy in (Strategy.CONSTANT, Strategy.DECISION):
         return "nothing: one evaluation per decision"
-    if depth == 0 and way is not Way.ROW:
+    if depth == 0 and strategy is not Strategy.ROW:
         again = ", once they come again" if decision else ""
         return f"the column{condition}{again}; rows that change are evaluated anew"
     return "nothing"

@@ -57,7 +57,7 @@ from .vectors import (
     within,
 )
 
-__all__ = ["KEPT_BYTES", "BoundPlan", "ColumnPlan", "Known", "RowFrame", "Way", "evaluate", "plan_of"]
+__all__ = ["KEPT_BYTES", "BoundPlan", "ColumnPlan", "Known", "RowFrame", "Strategy", "evaluate", "plan_of"]
 
 KEPT_BYTES: Final = 64 * 1024 * 1024
 """How much the results kept for one cluster may take, in all."""
@@ -152,7 +152,7 @@ class _Context:
         return tuple(keys)
 
 
-class Way(enum.Enum):
+class Strategy(enum.Enum):
     """How a part of an expression is answered for all rows."""
 
     CONSTANT = "constant"
@@ -167,7 +167,7 @@ class Way(enum.Enum):
 class _Part(Protocol):
     """A part of an expression that answers for all rows at once."""
 
-    way: ClassVar[Way]
+    strategy: ClassVar[Strategy]
 
     def run(self, context: _Context, /) -> Operand:
         """Return one value for all rows, a vector, or `UNKNOWN`; raise `NotColumnar`."""
@@ -559,7 +559,7 @@ class _Constant:
     """A literal."""
 
     __slots__ = ("_value",)
-    way: ClassVar[Way] = Way.CONSTANT
+    strategy: ClassVar[Strategy] = Strategy.CONSTANT
 
     def __init__(self, value: Any) -> None:
         self._value: Operand = value
@@ -578,7 +578,7 @@ class _Scalar:
     """What is the same for all rows: evaluated once per decision."""
 
     __slots__ = ("_answer", "_kind")
-    way: ClassVar[Way] = Way.DECISION
+    strategy: ClassVar[Strategy] = Strategy.DECISION
 
     def __init__(self, checked: Checked, node: Expr) -> None:
         self._answer = _ByRow(checked, node)
@@ -609,7 +609,7 @@ class _NumberPath:
     """A numeric column of the frame."""
 
     __slots__ = ("_answer", "_key", "_kind", "_path")
-    way: ClassVar[Way] = Way.NUMBERS
+    strategy: ClassVar[Strategy] = Strategy.NUMBERS
 
     def __init__(self, checked: Checked, node: Expr, path: Path, kind: str) -> None:
         self._answer = _ByRow(checked, node)
@@ -679,7 +679,7 @@ class _Call:
     """A function that columns can compute."""
 
     __slots__ = ("_arguments", "_function")
-    way: ClassVar[Way] = Way.COLUMN
+    strategy: ClassVar[Strategy] = Strategy.COLUMN
 
     def __init__(self, function: Callable[..., Operand], arguments: Sequence[_Part]) -> None:
         self._function = function
@@ -719,7 +719,7 @@ class _Within:
     """`x in [1, 2, 3]`."""
 
     __slots__ = ("_item", "_numbers")
-    way: ClassVar[Way] = Way.COLUMN
+    strategy: ClassVar[Strategy] = Strategy.COLUMN
 
     def __init__(self, item: _Part, numbers: Sequence[int]) -> None:
         self._item = item
@@ -745,7 +745,7 @@ class _Logic:
     """A chain of `&&` or `||`; what is cheap is looked at first, and nothing more once all rows are decided."""
 
     __slots__ = ("_conjunction", "_parts")
-    way: ClassVar[Way] = Way.COLUMN
+    strategy: ClassVar[Strategy] = Strategy.COLUMN
 
     def __init__(self, parts: Sequence[_Part], *, conjunction: bool) -> None:
         rank = {_Constant: 0, _Scalar: 1}
@@ -825,7 +825,7 @@ class _Choice:
     """`condition ? a : b`; a branch that no row takes is not looked at."""
 
     __slots__ = ("_condition", "_first", "_second")
-    way: ClassVar[Way] = Way.COLUMN
+    strategy: ClassVar[Strategy] = Strategy.COLUMN
 
     def __init__(self, condition: _Part, first: _Part, second: _Part) -> None:
         self._condition = condition
@@ -864,7 +864,7 @@ class _Distinct:
     """Anything else: asked of the row evaluator once per distinct input."""
 
     __slots__ = ("_answer", "_decision", "_declared", "_kind", "_paths", "_paths_set")
-    way: ClassVar[Way] = Way.DISTINCT
+    strategy: ClassVar[Strategy] = Strategy.DISTINCT
 
     def __init__(self, checked: Checked, node: Expr) -> None:
         self._answer = _ByRow(checked, node)
@@ -909,7 +909,7 @@ class _Unrolled:
     """`all` or `exists` over texts that are the same for all rows: a chain of `&&` or `||` with a term for each."""
 
     __slots__ = ("_bodies", "_checked", "_conjunction", "_loop", "_otherwise", "_range")
-    way: ClassVar[Way] = Way.COLUMN
+    strategy: ClassVar[Strategy] = Strategy.COLUMN
 
     def __init__(self, checked: Checked, loop: Comprehension) -> None:
         self._checked = checked
@@ -960,7 +960,7 @@ class _Guard:
     """A part that may turn out not to be of columns; then it is answered per distinct input."""
 
     __slots__ = ("_checked", "_node", "_otherwise", "part")
-    way: ClassVar[Way] = Way.COLUMN
+    strategy: ClassVar[Strategy] = Strategy.COLUMN
 
     def __init__(self, checked: Checked, node: Expr, part: _Part) -> None:
         self._checked = checked
@@ -987,7 +987,7 @@ class _Definition:
     """`variables.x`: evaluated once per decision, whoever reads it."""
 
     __slots__ = ("_plan", "_position")
-    way: ClassVar[Way] = Way.VARIABLE
+    strategy: ClassVar[Strategy] = Strategy.VARIABLE
 
     def __init__(self, plan: ColumnPlan, position: int) -> None:
         self._plan = plan

@@ -10,7 +10,7 @@ FILTER = environment(Slot.FILTER)
 
 
 def planned(text: str) -> list[tuple[int, str, str]]:
-    return [(part.depth, part.text, part.way.value) for part in describe(compile_program(text, FILTER))]
+    return [(part.depth, part.text, part.strategy.value) for part in describe(compile_program(text, FILTER))]
 
 
 def test_an_expression_is_told_part_by_part_as_the_columns_answer_it() -> None:
@@ -44,7 +44,7 @@ def test_parts_say_what_they_read_what_is_kept_and_what_they_cost() -> None:
 def test_variables_are_plans_of_their_own() -> None:
     scope = FILTER.with_definition("cpu", compile_program("usage.cpu * 100", FILTER).checked)
     parts = describe(compile_program("variables.cpu < 65", scope))
-    assert [(part.text, part.way.value) for part in parts] == [
+    assert [(part.text, part.strategy.value) for part in parts] == [
         ("variables.cpu < 65", "by column"), ("variables.cpu", "variable"),
     ]
 
@@ -52,7 +52,7 @@ def test_variables_are_plans_of_their_own() -> None:
 def test_what_is_not_pure_is_evaluated_row_by_row() -> None:
     scope = FILTER.with_functions(Function("draw", (Overload("draw", (INT,), INT, lambda _: 4, pure=False),)))
     parts = describe(compile_program("draw(1) > requested.cpu", scope))
-    assert [(part.text, part.way.value, part.kept) for part in parts] == [
+    assert [(part.text, part.strategy.value, part.kept) for part in parts] == [
         ("draw(1) > requested.cpu", "row by row", "nothing"),
     ]
 
