@@ -87,7 +87,7 @@ def evaluate(program: Program, frame: Frame, rows: Rows | None = None) -> Column
     return program.by_column(plan_of(program.checked)).column(frame, rows)
 
 
-class _Asked:
+class RequestedRows:
     """The rows that a decision asks for: operands hold for these, and may hold for no others."""
 
     __slots__ = ("memo", "partial", "rows")
@@ -99,10 +99,10 @@ class _Asked:
         """Whether some row that is not asked for was left out."""
 
 
-class _Context:
+class VectorContext:
     """One evaluation of one frame: what its parts have in common."""
 
-    __slots__ = ("_results", "asked", "frame", "memo", "numbers", "operands", "size")
+    __slots__ = ("_results", "frame", "memo", "numbers", "operands", "requested", "size")
 
     def __init__(self, frame: Frame, rows: Rows | None = None) -> None:
         """`rows` are those that are asked for; None: all."""
@@ -111,27 +111,27 @@ class _Context:
         self.memo = frame.memo
         self.numbers = frame.moment(None)
         """Numeric columns: other expressions read them too."""
-        self.asked: _Asked | None = None
+        self.requested: RequestedRows | None = None
         self.operands = self.memo
         """What parts and variables are, in the rows that are asked for."""
         if rows is not None:
             # The expressions of a decision mostly ask for the same rows: what they share is computed once.
-            asked = self.memo.get(_Asked)
-            if not isinstance(asked, _Asked) or asked.rows is not rows:
-                asked = self.memo[_Asked] = _Asked(rows)
-            self.asked = asked
-            self.operands = asked.memo
-        self._results: _Results | None = None
+            requested = self.memo.get(RequestedRows)
+            if not isinstance(requested, RequestedRows) or requested.rows is not rows:
+                requested = self.memo[RequestedRows] = RequestedRows(rows)
+            self.requested = requested
+            self.operands = requested.memo
+        self._results: ColumnCache | None = None
 
     @property
-    def results(self) -> _Results:
+    def results(self) -> ColumnCache:
         """What is kept of the frame's rows."""
         if self._results is None:
             kept = self.frame.kept
             results = kept.get(_KEPT)
             if results is None:
-                results = kept[_KEPT] = _Results(KEPT_BYTES)
-            assert isinstance(results, _Results)
+                results = kept[_KEPT] = ColumnCache(KEPT_BYTES)
+            assert isinstance(results, ColumnCache)
             self._results = results
         return self._results
 
@@ -164,12 +164,12 @@ class Strategy(enum.Enum):
     ROW = "row by row"
 
 
-class _Part(Protocol):
+class Operator(Protocol):
     """A part of an expression that answers for all rows at once."""
 
     strategy: ClassVar[Strategy]
 
-    def run(self, context: _Context, /) -> Operand:
+    def run(self, context: VectorContext, /) -> Operand:
         """Return one value for all rows, a vector, or `UNKNOWN`; raise `NotColumnar`."""
         ...
 
@@ -177,7 +177,7 @@ class _Part(Protocol):
         """Write the part down where nothing can fail; raise `CannotFuse` (see `fused`)."""
         ...
 
-    def reads(self, context: _Context, /) -> frozenset[Path]:
+    def reads(self, context: VectorContext, /) -> frozenset[Path]:
         """Return the ROW paths that the values hang on, as the decision's own values are."""
         ...
 
@@ -185,7 +185,7 @@ class _Part(Protocol):
 # --- kept results ----------------------------------------------------------------------------------------------------
 
 
-class _Result:
+class CachedColumn:
     """A column that was computed, and the stamp of what it was computed from."""
 
     __slots__ = ("column", "holds", "stamp")
@@ -201,7 +201,7 @@ class _Result:
         return self.holds is None or (rows is not None and bool(self.holds[rows].all()))
 
 
-class _Results:
+class ColumnCache:
     """What was computed before, the least recently used going first; bounded in bytes."""
 
     __slots__ = ("_bytes", "_constants", "_entries", "_limit", "_sizes", "inputs", "seen")
@@ -209,21 +209,21 @@ class _Results:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._bytes = 0
-        self._entries: OrderedDict[Hashable, _Result | _Answers] = OrderedDict()
+        self._entries: OrderedDict[Hashable, CachedColumn | DistinctResults] = OrderedDict()
         self._sizes: dict[Hashable, int] = {}
         self._constants: dict[Path, tuple[object, Hashable]] = {}
-        self.inputs: dict[tuple[Path, ...], _Inputs] = {}
+        self.inputs: dict[tuple[Path, ...], EncodedRows] = {}
         self.seen: set[int] = set()
         """Hashes of keys that were asked for once: what never comes again is not worth keeping."""
 
-    def get(self, key: Hashable) -> _Result | _Answers | None:
+    def get(self, key: Hashable) -> CachedColumn | DistinctResults | None:
         """Return what is kept under a key."""
         entry = self._entries.get(key)
         if entry is not None:
             self._entries.move_to_end(key)
         return entry
 
-    def put(self, key: Hashable, entry: _Result | _Answers, size: int) -> None:
+    def put(self, key: Hashable, entry: CachedColumn | DistinctResults, size: int) -> None:
         """Keep something of about so many bytes."""
         self._bytes += size - self._sizes.get(key, 0)
         self._sizes[key] = size
@@ -240,7 +240,7 @@ class _Results:
             known = self._constants[path] = value, key_of(value)
         return known[1]
 
-    def comes_again(self, key: Hashable) -> bool:
+    def seen_before(self, key: Hashable) -> bool:
         """Whether the key was asked for before; the next time it was."""
         number = hash(key)
         if number in self.seen:
@@ -254,7 +254,7 @@ class _Results:
 # --- distinct inputs -------------------------------------------------------------------------------------------------
 
 
-class _Inputs:
+class EncodedRows:
     """Rows encoded by everything that a part reads of them: equal codes, equal answers."""
 
     __slots__ = ("_columns", "_paths", "_table", "codes", "count", "stamp")
@@ -273,7 +273,7 @@ class _Inputs:
         self.codes: NDArray[np.int32] = np.array(codes, dtype=np.int32)
         self.count = len(table)
 
-    def follow(self, frame: Frame, stamp: int, rows: Rows) -> bool:
+    def refresh(self, frame: Frame, stamp: int, rows: Rows) -> bool:
         """Take over the rows that changed; return False where everything must be encoded anew."""
         for path, column in zip(self._paths, self._columns, strict=True):
             if frame.codes(path).values is not column:
@@ -290,7 +290,7 @@ class _Inputs:
         return self.count <= 2 * len(self.codes) + 64
 
 
-def _inputs(context: _Context, paths: tuple[Path, ...], path_set: frozenset[Path]) -> _Inputs:
+def _encoded(context: VectorContext, paths: tuple[Path, ...], path_set: frozenset[Path]) -> EncodedRows:
     frame = context.frame
     known = context.results.inputs.get(paths)
     stamp = frame.stamp(path_set)
@@ -298,21 +298,30 @@ def _inputs(context: _Context, paths: tuple[Path, ...], path_set: frozenset[Path
         if known.stamp == stamp:
             return known
         rows = frame.changed(path_set, known.stamp)
-        if rows is not None and known.follow(frame, stamp, rows):
+        if rows is not None and known.refresh(frame, stamp, rows):
             return known
-    fresh = context.results.inputs[paths] = _Inputs(frame, paths, stamp)
+    fresh = context.results.inputs[paths] = EncodedRows(frame, paths, stamp)
     return fresh
 
 
-class _Answers:
+class DistinctResults:
     """What the row evaluator answered per code, so far; errors are answers too."""
 
     __slots__ = (
-        "_asked", "_asked_at", "_by_code", "_error", "_fails", "_kind", "_valid", "_vector", "_vector_stamp", "inputs",
+        "_by_code",
+        "_complete_at",
+        "_error",
+        "_evaluated",
+        "_fails",
+        "_kind",
+        "_valid",
+        "_vector",
+        "_vector_stamp",
+        "inputs",
         "values",
     )
 
-    def __init__(self, inputs: _Inputs, kind: str) -> None:
+    def __init__(self, inputs: EncodedRows, kind: str) -> None:
         self.inputs = inputs
         self.values: list[object] = []
         self._kind = kind
@@ -322,24 +331,24 @@ class _Answers:
         self._error: EvaluationError | None = None
         self._fails: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
         """By code: whether the answer is `_error`, the first that there was."""
-        self._asked: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
+        self._evaluated: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
         """By code: whether there is an answer in the arrays, a value or an error."""
-        self._asked_at = -1
+        self._complete_at = -1
         """The stamp of the inputs at which every row had an answer."""
         self._vector: Vector | None = None
         self._vector_stamp = -1
 
     def extend(self) -> list[object]:
-        """Make room for new codes; return the answers by code, `_UNASKED` where there is none yet."""
+        """Make room for new codes; return the answers by code, `UNEVALUATED` where there is none yet."""
         known, count = len(self.values), self.inputs.count
         if count > known:
-            self.values.extend([_UNASKED] * (count - known))
+            self.values.extend([UNEVALUATED] * (count - known))
             if count > len(self._valid):
                 # Twice as many as needed: inputs that come and go must not cost a copy each time.
                 self._by_code = np.concatenate((self._by_code, np.zeros(2 * count, dtype=self._by_code.dtype)))
                 self._valid = np.concatenate((self._valid, np.zeros(2 * count, dtype=np.bool_)))
                 self._fails = np.concatenate((self._fails, np.zeros(2 * count, dtype=np.bool_)))
-                self._asked = np.concatenate((self._asked, np.zeros(2 * count, dtype=np.bool_)))
+                self._evaluated = np.concatenate((self._evaluated, np.zeros(2 * count, dtype=np.bool_)))
         return self.values
 
     def complete(self, answer: Callable[[int], object], rows: Rows | None = None) -> bool:
@@ -348,10 +357,10 @@ class _Answers:
         Return whether every row has an answer then.
         """
         inputs = self.inputs
-        if self._asked_at == inputs.stamp:
+        if self._complete_at == inputs.stamp:
             return True
         values, codes = self.extend(), inputs.codes
-        open_rows = ~self._asked[codes]
+        open_rows = ~self._evaluated[codes]
         if rows is not None:
             wanted = np.zeros(len(codes), dtype=np.bool_)
             wanted[rows] = True
@@ -363,7 +372,7 @@ class _Answers:
         answered: list[int] = []
         for code, row in dict(zip(codes[found].tolist(), found.tolist(), strict=True)).items():
             value = values[code]
-            if value is _UNASKED:
+            if value is UNEVALUATED:
                 value = answer(row)
                 if value.__class__ is ExhaustedError:
                     everywhere = False  # the next decision may ask
@@ -371,11 +380,11 @@ class _Answers:
                 values[code] = value
             answered.append(code)
         if answered:
-            self._asked[answered] = True
+            self._evaluated[answered] = True
             self._take_over(answered)
             self._vector = None
         if everywhere:
-            self._asked_at = inputs.stamp
+            self._complete_at = inputs.stamp
         return everywhere
 
     def _take_over(self, codes: Sequence[int]) -> None:
@@ -405,7 +414,7 @@ class _Answers:
     def gathered(self, rows: Rows | None = None) -> Vector:
         """Return the answers of all rows; where these rows all have a value, nothing is said of the others."""
         inputs = self.inputs
-        if rows is not None and self._asked_at != inputs.stamp:
+        if rows is not None and self._complete_at != inputs.stamp:
             codes = inputs.codes
             if self._valid[codes[rows]].all():
                 values = self._by_code[codes]
@@ -432,7 +441,7 @@ class _Answers:
         return 500 + 100 * self.inputs.count + 9 * len(self.inputs.codes)
 
 
-_UNASKED: Final = object()
+UNEVALUATED: Final = object()
 _NO_PATHS: Final[frozenset[Path]] = frozenset()
 _DTYPES: Final[Mapping[str, Any]] = {"b": np.bool_, "i": np.int64, "f": np.float64}
 
@@ -440,7 +449,7 @@ _DTYPES: Final[Mapping[str, Any]] = {"b": np.bool_, "i": np.int64, "f": np.float
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
-class _ByRow:
+class ScalarFallback:
     """A (part of an) expression, evaluated row by row; its program is made when a row is first asked for."""
 
     __slots__ = ("_call", "_checked", "_node", "_program", "_scopes")
@@ -521,7 +530,7 @@ class _ByRow:
                     complete = False
             value: object
             try:
-                value = call(*arguments) if complete else program.metered(_Bindings(frame, row))[0]
+                value = call(*arguments) if complete else program.metered(_RowBindings(frame, row))[0]
             except EvaluationError as error:
                 value = error
             if meter.spent != seen:
@@ -533,7 +542,7 @@ class _ByRow:
         return answer
 
 
-class _Bindings(dict[str, object]):
+class _RowBindings(dict[str, object]):
     """The variables of one row, each read when it is asked for."""
 
     __slots__ = ("_frame", "_row")
@@ -555,7 +564,7 @@ class _Bindings(dict[str, object]):
             return default
 
 
-class _Constant:
+class ConstantOperator:
     """A literal."""
 
     __slots__ = ("_value",)
@@ -564,35 +573,35 @@ class _Constant:
     def __init__(self, value: Any) -> None:
         self._value: Operand = value
 
-    def run(self, _: _Context) -> Operand:
+    def run(self, _: VectorContext) -> Operand:
         return self._value
 
     def fuse(self, writing: Writing) -> Term:
         return writing.constant(self._value)
 
-    def reads(self, _: _Context) -> frozenset[Path]:
+    def reads(self, _: VectorContext) -> frozenset[Path]:
         return _NO_PATHS
 
 
-class _Scalar:
+class DecisionOperator:
     """What is the same for all rows: evaluated once per decision."""
 
-    __slots__ = ("_answer", "_kind")
+    __slots__ = ("_fallback", "_kind")
     strategy: ClassVar[Strategy] = Strategy.DECISION
 
     def __init__(self, checked: Checked, node: Expr) -> None:
-        self._answer = _ByRow(checked, node)
+        self._fallback = ScalarFallback(checked, node)
         self._kind = _KINDS.get(checked.types[node.id], "O")
 
-    def value(self, context: _Context) -> object:
+    def value(self, context: VectorContext) -> object:
         """Return the value or the error."""
         memo = context.memo
-        value = memo.get(self, _UNASKED)
-        if value is _UNASKED:
-            value = memo[self] = self._answer.once(context.frame)
+        value = memo.get(self, UNEVALUATED)
+        if value is UNEVALUATED:
+            value = memo[self] = self._fallback.once(context.frame)
         return value
 
-    def run(self, context: _Context) -> Operand:
+    def run(self, context: VectorContext) -> Operand:
         value = self.value(context)
         if isinstance(value, EvaluationError):
             return UNKNOWN if value.final else Failure(value)
@@ -601,23 +610,23 @@ class _Scalar:
     def fuse(self, writing: Writing) -> Term:
         return writing.input(self, self._kind, is_array=False)
 
-    def reads(self, _: _Context) -> frozenset[Path]:
+    def reads(self, _: VectorContext) -> frozenset[Path]:
         return _NO_PATHS
 
 
-class _NumberPath:
+class ColumnOperator:
     """A numeric column of the frame."""
 
-    __slots__ = ("_answer", "_key", "_kind", "_path")
+    __slots__ = ("_fallback", "_key", "_kind", "_path")
     strategy: ClassVar[Strategy] = Strategy.NUMBERS
 
     def __init__(self, checked: Checked, node: Expr, path: Path, kind: str) -> None:
-        self._answer = _ByRow(checked, node)
+        self._fallback = ScalarFallback(checked, node)
         self._path = path
         self._kind = kind
         self._key = (path, kind)
 
-    def run(self, context: _Context) -> Operand:
+    def run(self, context: VectorContext) -> Operand:
         memo = context.numbers
         key = self._key
         vector = memo.get(key)
@@ -650,7 +659,7 @@ class _NumberPath:
                 vector.borrowed = True  # by all that are asked about these rows
             else:
                 try:
-                    vector = self.run(_Context(SomeRows(frame, rows)))
+                    vector = self.run(VectorContext(SomeRows(frame, rows)))
                 except NotColumnar:
                     return None
         return vector if isinstance(vector, Vector) and vector.valid is None else None
@@ -658,16 +667,16 @@ class _NumberPath:
     def fuse(self, writing: Writing) -> Term:
         return writing.input(self, self._kind, is_array=True)
 
-    def reads(self, _: _Context) -> frozenset[Path]:
+    def reads(self, _: VectorContext) -> frozenset[Path]:
         return frozenset((self._path,))
 
-    def _failing(self, context: _Context, vector: Vector, valid: Mask) -> Vector:
+    def _failing(self, context: VectorContext, vector: Vector, valid: Mask) -> Vector:
         """Return the column with the error of the first row that has no number, in all rows that are like it."""
         known = context.memo.get(self)
         if known is None:
             known = vector
             row = int(valid.argmin())
-            value = self._answer.reader(context.frame)(row)
+            value = self._fallback.reader(context.frame)(row)
             if isinstance(value, EvaluationError) and not value.final:
                 codes = context.frame.codes(self._path).values
                 known = vector.failing(value, (codes == codes[row]) & ~valid)
@@ -675,17 +684,17 @@ class _NumberPath:
         return known  # type: ignore[return-value]
 
 
-class _Call:
+class CallOperator:
     """A function that columns can compute."""
 
     __slots__ = ("_arguments", "_function")
     strategy: ClassVar[Strategy] = Strategy.COLUMN
 
-    def __init__(self, function: Callable[..., Operand], arguments: Sequence[_Part]) -> None:
+    def __init__(self, function: Callable[..., Operand], arguments: Sequence[Operator]) -> None:
         self._function = function
         self._arguments = arguments
 
-    def run(self, context: _Context) -> Operand:
+    def run(self, context: VectorContext) -> Operand:
         operands = [part.run(context) for part in self._arguments]
         error: EvaluationError | None = None
         failed: Mask | None = None
@@ -711,21 +720,21 @@ class _Call:
     def fuse(self, writing: Writing) -> Term:
         return writing.call(self._function, self._arguments)
 
-    def reads(self, context: _Context) -> frozenset[Path]:
+    def reads(self, context: VectorContext) -> frozenset[Path]:
         return _NO_PATHS.union(*(part.reads(context) for part in self._arguments))
 
 
-class _Within:
+class MembershipOperator:
     """`x in [1, 2, 3]`."""
 
     __slots__ = ("_item", "_numbers")
     strategy: ClassVar[Strategy] = Strategy.COLUMN
 
-    def __init__(self, item: _Part, numbers: Sequence[int]) -> None:
+    def __init__(self, item: Operator, numbers: Sequence[int]) -> None:
         self._item = item
         self._numbers = numbers
 
-    def run(self, context: _Context) -> Operand:
+    def run(self, context: VectorContext) -> Operand:
         item = self._item.run(context)
         if isinstance(item, Failure | Unknown):
             return item
@@ -737,24 +746,24 @@ class _Within:
     def fuse(self, writing: Writing) -> Term:
         return writing.within(self._item, self._numbers)
 
-    def reads(self, context: _Context) -> frozenset[Path]:
+    def reads(self, context: VectorContext) -> frozenset[Path]:
         return self._item.reads(context)
 
 
-class _Logic:
+class LogicOperator:
     """A chain of `&&` or `||`; what is cheap is looked at first, and nothing more once all rows are decided."""
 
     __slots__ = ("_conjunction", "_parts")
     strategy: ClassVar[Strategy] = Strategy.COLUMN
 
-    def __init__(self, parts: Sequence[_Part], *, conjunction: bool) -> None:
-        rank = {_Constant: 0, _Scalar: 1}
+    def __init__(self, parts: Sequence[Operator], *, conjunction: bool) -> None:
+        rank = {ConstantOperator: 0, DecisionOperator: 1}
         self._parts = sorted(
             enumerate(parts), key=lambda each: rank.get(each[1].__class__, 2 if _columnar(each[1]) else 3),
         )
         self._conjunction = conjunction
 
-    def run(self, context: _Context) -> Operand:
+    def run(self, context: VectorContext) -> Operand:
         conjunction = self._conjunction
         stop = not conjunction
         stopped: Mask | None = None
@@ -792,10 +801,10 @@ class _Logic:
     def fuse(self, writing: Writing) -> Term:
         return writing.logic([part for _, part in self._parts], conjunction=self._conjunction)
 
-    def reads(self, context: _Context) -> frozenset[Path]:
+    def reads(self, context: VectorContext) -> frozenset[Path]:
         stop = not self._conjunction
         parts = [part for _, part in self._parts]
-        if any(part.run(context) is stop for part in parts if isinstance(part, _Constant | _Scalar)):
+        if any(part.run(context) is stop for part in parts if isinstance(part, ConstantOperator | DecisionOperator)):
             return _NO_PATHS  # that decides, whatever the others are
         return _NO_PATHS.union(*(part.reads(context) for part in parts))
 
@@ -821,18 +830,18 @@ class _Logic:
         return Vector(values, stopped | neutral).failing(error, failed)
 
 
-class _Choice:
+class ChoiceOperator:
     """`condition ? a : b`; a branch that no row takes is not looked at."""
 
     __slots__ = ("_condition", "_first", "_second")
     strategy: ClassVar[Strategy] = Strategy.COLUMN
 
-    def __init__(self, condition: _Part, first: _Part, second: _Part) -> None:
+    def __init__(self, condition: Operator, first: Operator, second: Operator) -> None:
         self._condition = condition
         self._first = first
         self._second = second
 
-    def run(self, context: _Context) -> Operand:
+    def run(self, context: VectorContext) -> Operand:
         condition = self._condition.run(context)
         if condition is True:
             return self._first.run(context)
@@ -852,22 +861,22 @@ class _Choice:
     def fuse(self, writing: Writing) -> Term:
         return writing.choose(self._condition, self._first, self._second)
 
-    def reads(self, context: _Context) -> frozenset[Path]:
+    def reads(self, context: VectorContext) -> frozenset[Path]:
         parts = [self._condition, self._first, self._second]
-        if isinstance(self._condition, _Constant | _Scalar):
+        if isinstance(self._condition, ConstantOperator | DecisionOperator):
             taken = self._condition.run(context)
             parts = [self._first] if taken is True else [self._second] if taken is False else parts
         return _NO_PATHS.union(*(part.reads(context) for part in parts))
 
 
-class _Distinct:
+class DistinctOperator:
     """Anything else: asked of the row evaluator once per distinct input."""
 
-    __slots__ = ("_answer", "_decision", "_declared", "_kind", "_paths", "_paths_set")
+    __slots__ = ("_decision", "_declared", "_fallback", "_kind", "_paths", "_paths_set")
     strategy: ClassVar[Strategy] = Strategy.DISTINCT
 
     def __init__(self, checked: Checked, node: Expr) -> None:
-        self._answer = _ByRow(checked, node)
+        self._fallback = ScalarFallback(checked, node)
         self._kind = _KINDS.get(checked.types[node.id], "O")
         rows, decision = split(checked, reads_of(checked, node))
         self._paths = tuple(sorted(rows))
@@ -875,37 +884,37 @@ class _Distinct:
         self._decision = decision
         self._declared = checked.environment.variables
 
-    def run(self, context: _Context) -> Operand:
-        operands, asked = context.operands, context.asked
+    def run(self, context: VectorContext) -> Operand:
+        operands, requested = context.operands, context.requested
         known = operands.get(self)
         if known is not None:
             return known  # type: ignore[return-value]
         answers = self.answers(context)
-        rows = None if asked is None else asked.rows
-        everywhere = answers.complete(self._answer.reader(context.frame), rows)
-        if asked is not None and not everywhere:
-            asked.partial = True
+        rows = None if requested is None else requested.rows
+        everywhere = answers.complete(self._fallback.reader(context.frame), rows)
+        if requested is not None and not everywhere:
+            requested.partial = True
         vector = operands[self] = answers.gathered(rows)
         return vector
 
     def fuse(self, _: Writing) -> Term:
         raise CannotFuse
 
-    def reads(self, _: _Context) -> frozenset[Path]:
+    def reads(self, _: VectorContext) -> frozenset[Path]:
         return self._paths_set
 
-    def answers(self, context: _Context) -> _Answers:
+    def answers(self, context: VectorContext) -> DistinctResults:
         """Return the answers so far."""
         key = (self, context.decision_key(self._decision, self._declared)) if self._decision else self
-        inputs = _inputs(context, self._paths, self._paths_set)
+        inputs = _encoded(context, self._paths, self._paths_set)
         answers = context.results.get(key)
-        if not isinstance(answers, _Answers) or answers.inputs is not inputs:
-            answers = _Answers(inputs, self._kind)
+        if not isinstance(answers, DistinctResults) or answers.inputs is not inputs:
+            answers = DistinctResults(inputs, self._kind)
             context.results.put(key, answers, answers.bytes)
         return answers
 
 
-class _Unrolled:
+class UnrollOperator:
     """`all` or `exists` over texts that are the same for all rows: a chain of `&&` or `||` with a term for each."""
 
     __slots__ = ("_bodies", "_checked", "_conjunction", "_loop", "_otherwise", "_range")
@@ -915,12 +924,12 @@ class _Unrolled:
         self._checked = checked
         self._loop = loop
         self._conjunction = loop.macro is Macro.ALL
-        self._range = _Scalar(checked, loop.range)
-        self._otherwise = _Distinct(checked, loop)
-        self._bodies: dict[str, _Part] = {}
+        self._range = DecisionOperator(checked, loop.range)
+        self._otherwise = DistinctOperator(checked, loop)
+        self._bodies: dict[str, Operator] = {}
         """What the body is for a text. The same texts come again: there are few selectors."""
 
-    def run(self, context: _Context) -> Operand:
+    def run(self, context: VectorContext) -> Operand:
         value = self._range.value(context)
         if isinstance(value, EvaluationError):
             return self._range.run(context)
@@ -932,15 +941,15 @@ class _Unrolled:
             return self._otherwise.run(context)
         if not texts:
             return self._conjunction
-        return _Logic([self._body(text) for text in texts], conjunction=self._conjunction).run(context)
+        return LogicOperator([self._body(text) for text in texts], conjunction=self._conjunction).run(context)
 
     def fuse(self, _: Writing) -> Term:
         raise CannotFuse
 
-    def reads(self, context: _Context) -> frozenset[Path]:
+    def reads(self, context: VectorContext) -> frozenset[Path]:
         return self._otherwise.reads(context)
 
-    def _body(self, text: str) -> _Part:
+    def _body(self, text: str) -> Operator:
         part = self._bodies.get(text)
         if part is None:
             if len(self._bodies) >= _MOST_BODIES:
@@ -956,34 +965,34 @@ def _unrolls(node: Expr, checked: Checked) -> TypeGuard[Comprehension]:
     )
 
 
-class _Guard:
+class GuardOperator:
     """A part that may turn out not to be of columns; then it is answered per distinct input."""
 
     __slots__ = ("_checked", "_node", "_otherwise", "part")
     strategy: ClassVar[Strategy] = Strategy.COLUMN
 
-    def __init__(self, checked: Checked, node: Expr, part: _Part) -> None:
+    def __init__(self, checked: Checked, node: Expr, part: Operator) -> None:
         self._checked = checked
         self._node = node
         self.part = part
-        self._otherwise: _Distinct | None = None
+        self._otherwise: DistinctOperator | None = None
 
-    def run(self, context: _Context) -> Operand:
+    def run(self, context: VectorContext) -> Operand:
         try:
             return self.part.run(context)
         except NotColumnar:
             if self._otherwise is None:
-                self._otherwise = _Distinct(self._checked, self._node)
+                self._otherwise = DistinctOperator(self._checked, self._node)
             return self._otherwise.run(context)
 
     def fuse(self, writing: Writing) -> Term:
         return self.part.fuse(writing)
 
-    def reads(self, context: _Context) -> frozenset[Path]:
+    def reads(self, context: VectorContext) -> frozenset[Path]:
         return self.part.reads(context)
 
 
-class _Definition:
+class VariableOperator:
     """`variables.x`: evaluated once per decision, whoever reads it."""
 
     __slots__ = ("_plan", "_position")
@@ -993,7 +1002,7 @@ class _Definition:
         self._plan = plan
         self._position = position
 
-    def run(self, context: _Context) -> Operand:
+    def run(self, context: VectorContext) -> Operand:
         operands = context.operands
         operand = operands.get(self._plan)
         if operand is None:
@@ -1012,7 +1021,7 @@ class _Definition:
     def fuse(self, writing: Writing) -> Term:
         return writing.input(self, self._plan.kind, is_array=True)
 
-    def reads(self, context: _Context) -> frozenset[Path]:
+    def reads(self, context: VectorContext) -> frozenset[Path]:
         memo, key = context.memo, (_READS, self._plan)
         found = memo.get(key)
         if found is None:
@@ -1027,8 +1036,8 @@ _KINDS: Final = {BOOL: "b", INT: "i", DOUBLE: "f", DYN: "?"}
 _CLASSES: Final = {"b": bool, "i": int, "f": float}
 
 
-def _columnar(part: _Part) -> bool:
-    return not isinstance(part.part if isinstance(part, _Guard) else part, _Distinct)
+def _columnar(part: Operator) -> bool:
+    return not isinstance(part.part if isinstance(part, GuardOperator) else part, DistinctOperator)
 
 
 def below(checked: Checked, node: Expr) -> Checked:
@@ -1091,7 +1100,7 @@ class BoundPlan:
     __slots__ = ("_doubles", "_fused", "_given", "_inputs", "_kind")
 
     def __init__(
-        self, fused: Fused, kind: str, given: list[Any], inputs: Sequence[tuple[int, _NumberPath | BoundPlan]], *,
+        self, fused: Fused, kind: str, given: list[Any], inputs: Sequence[tuple[int, ColumnOperator | BoundPlan]], *,
         doubles: bool,
     ) -> None:
         """`inputs` are the columns, each with the place in `given` of its values, lowest and highest."""
@@ -1141,11 +1150,11 @@ Known: TypeAlias = dict[BoundPlan, Vector | None]
 """The variables that were computed of the same rows of the same frame."""
 
 
-class _Adapted(NamedTuple):
+class AdaptedFunction(NamedTuple):
     """A function for values of unknown type that have the kinds they had when it was made; None where there is none."""
 
     fused: Fused | None
-    inputs: list[tuple[_Part, str, bool]]
+    inputs: list[tuple[Operator, str, bool]]
     doubles: bool
 
 
@@ -1153,27 +1162,41 @@ class ColumnPlan:
     """How one expression is answered by column. Made once per expression; holds no values."""
 
     __slots__ = (
-        "__weakref__", "_adapted", "_by_row", "_checked", "_decision", "_declared", "_doubles", "_fused", "_inputs",
-        "_parts", "_pure", "_row_paths", "_whole", "kind", "numeric", "part",
+        "__weakref__",
+        "_adapted",
+        "_checked",
+        "_decision",
+        "_declared",
+        "_doubles",
+        "_fallback",
+        "_fused",
+        "_inputs",
+        "_parts",
+        "_pure",
+        "_row_paths",
+        "_whole",
+        "kind",
+        "numeric",
+        "part",
     )
 
     def __init__(self, checked: Checked) -> None:
         self._checked = checked
         self._parts = 0
-        self._by_row = _ByRow(checked, checked.root)
+        self._fallback = ScalarFallback(checked, checked.root)
         self._row_paths, self._decision = split(checked, checked.reads)
         self._declared = checked.environment.variables
         self._pure: bool | None = None
-        self._whole: _Distinct | None = None
-        self._inputs: list[tuple[_Part, str, bool]] | None = None
+        self._whole: DistinctOperator | None = None
+        self._inputs: list[tuple[Operator, str, bool]] | None = None
         self._fused: Fused | None = None
         self._doubles = False
-        self._adapted: _Adapted | None = None
+        self._adapted: AdaptedFunction | None = None
         self.kind = _KINDS.get(checked.type, "O")
         """numpy's letter of its values; `?` where they may be of several kinds, `O` where they are no numbers."""
         self.numeric = True
         """Whether nothing is answered once per distinct input: then a few rows cost what they are, without more."""
-        self.part: _Part = self._guarded(checked.root)
+        self.part: Operator = self._guarded(checked.root)
 
     def column(self, frame: Frame, rows: Rows | None = None) -> Column:
         """Return the values of all rows, or of `rows`; see `evaluate`."""
@@ -1200,7 +1223,7 @@ class ColumnPlan:
 
     def reads(self, frame: Frame) -> frozenset[Path]:
         """Return the ROW paths that the answers hang on, as the decision's own values are: not all that it names."""
-        return _outermost(self.part.reads(_Context(frame)))
+        return _outermost(self.part.reads(VectorContext(frame)))
 
     def bind(self, frame: Frame) -> BoundPlan | None:
         """Return what answers in every frame with this one's CONSTANT and DECISION variables, where it takes no more.
@@ -1216,16 +1239,16 @@ class ColumnPlan:
         if not self.is_fused():
             return None
         assert self._fused is not None
-        context = _Context(frame)
+        context = VectorContext(frame)
         given: list[Any] = []
-        inputs: list[tuple[int, _NumberPath | BoundPlan]] = []
+        inputs: list[tuple[int, ColumnOperator | BoundPlan]] = []
         for part, kind, _ in self._inputs or ():
-            column = part.bind(frame) if isinstance(part, _Definition) else part
-            if isinstance(column, _NumberPath | BoundPlan):
+            column = part.bind(frame) if isinstance(part, VariableOperator) else part
+            if isinstance(column, ColumnOperator | BoundPlan):
                 inputs.append((len(given), column))
                 given += (None, None, None)
                 continue
-            value = column.value(context) if isinstance(column, _Scalar) else None
+            value = column.value(context) if isinstance(column, DecisionOperator) else None
             if not _is_of_kind(value, kind):
                 return None
             given += (value, value, value)
@@ -1244,7 +1267,7 @@ class ColumnPlan:
 
     def _of_some(self, frame: Frame, rows: Rows) -> Column:
         """Return the column of rows from columns of these rows alone."""
-        found, _ = self._fresh(_Context(SomeRows(frame, rows)))
+        found, _ = self._fresh(VectorContext(SomeRows(frame, rows)))
         if not found.errors:
             return found
         return Column(found.values, {int(rows[place]): error for place, error in found.errors.items()})
@@ -1253,28 +1276,28 @@ class ColumnPlan:
         """Return the column of all rows, in which those that were not asked for may be missing."""
         if rows is not None and len(rows) == frame.size:
             rows = None
-        context = _Context(frame, rows)
+        context = VectorContext(frame, rows)
         key = (self, context.decision_key(self._decision, self._declared)) if self._decision else self
         stamp = frame.stamp(self._row_paths)
         kept = context.results.get(key)
-        if isinstance(kept, _Result) and kept.answers(rows):
+        if isinstance(kept, CachedColumn) and kept.answers(rows):
             column = self._up_to_date(kept, frame, stamp, rows)
             if column is not None:
                 return column
         column, answered = self._fresh(context)
-        if answered and (not self._decision or context.results.comes_again(key)):
+        if answered and (not self._decision or context.results.seen_before(key)):
             holds: Mask | None = None
-            if rows is not None and context.asked is not None and context.asked.partial:
+            if rows is not None and context.requested is not None and context.requested.partial:
                 holds = np.zeros(frame.size, dtype=np.bool_)
                 holds[rows] = True
-            context.results.put(key, _Result(column, stamp, holds), _bytes_of(column))
+            context.results.put(key, CachedColumn(column, stamp, holds), _bytes_of(column))
         return column
 
     def _everywhere(self, frame: Frame, rows: Rows | None) -> Column:
         """Return the column of what is the same for all rows."""
-        value = frame.memo.get(self, _UNASKED)
-        if value is _UNASKED:
-            value = frame.memo[self] = self._by_row.once(frame)
+        value = frame.memo.get(self, UNEVALUATED)
+        if value is UNEVALUATED:
+            value = frame.memo[self] = self._fallback.once(frame)
         size = frame.size if rows is None else len(rows)
         if isinstance(value, EvaluationError):
             failed = range(size) if rows is None else rows.tolist()
@@ -1291,10 +1314,10 @@ class ColumnPlan:
             self._inputs, self._doubles = writing.inputs, writing.doubles
         return self._fused is not None
 
-    def _adapt(self, context: _Context) -> _Adapted:
+    def _adapt(self, context: VectorContext) -> AdaptedFunction:
         """Return one function for the whole expression, for the kinds that values of unknown type have at present."""
 
-        def kind_of(part: _Part) -> str:
+        def kind_of(part: Operator) -> str:
             try:
                 operand = part.run(context)
             except NotColumnar:
@@ -1306,9 +1329,9 @@ class ColumnPlan:
         if self._is_pure():
             with contextlib.suppress(CannotFuse):
                 fused = writing.function(self.part)
-        return _Adapted(fused, writing.inputs, writing.doubles)
+        return AdaptedFunction(fused, writing.inputs, writing.doubles)
 
-    def _computed(self, context: _Context) -> NDArray[Any] | None:
+    def _computed(self, context: VectorContext) -> NDArray[Any] | None:
         """Return the values of all rows where every one can be computed and nothing fails; else None."""
         fused, inputs, doubles = self._fused, self._inputs, self._doubles
         if fused is None and self.is_fused():
@@ -1338,12 +1361,12 @@ class ColumnPlan:
         with np.errstate(all="ignore"):
             return fused(*arguments)
 
-    def operand(self, context: _Context) -> Operand:
+    def operand(self, context: VectorContext) -> Operand:
         """Return what the expression is in all rows, for expressions that read it as a variable."""
         values = self._computed(context)
         return self.part.run(context) if values is None else _computed_vector(values, self.kind)
 
-    def _fresh(self, context: _Context) -> tuple[Column, bool]:
+    def _fresh(self, context: VectorContext) -> tuple[Column, bool]:
         """Return the column, and whether all rows that are asked for have their answers in it."""
         computed = self._computed(context)
         if computed is not None:
@@ -1367,27 +1390,27 @@ class ColumnPlan:
         if vector.error is not None and vector.failed is not None:
             column = Column(values, dict.fromkeys(np.flatnonzero(vector.failed).tolist(), vector.error))
             doubtful &= ~vector.failed
-        handed, asked = np.flatnonzero(doubtful), context.asked
-        if asked is not None:
-            wanted = np.intersect1d(handed, asked.rows, assume_unique=True)
+        handed, requested = np.flatnonzero(doubtful), context.requested
+        if requested is not None:
+            wanted = np.intersect1d(handed, requested.rows, assume_unique=True)
             if len(wanted) < len(handed):
-                asked.partial = True
+                requested.partial = True
             handed = wanted
         return self._handed_over(context, column, handed) if len(handed) else (column, True)
 
-    def _handed_over(self, context: _Context, column: Column, rows: Rows) -> tuple[Column, bool]:
+    def _handed_over(self, context: VectorContext, column: Column, rows: Rows) -> tuple[Column, bool]:
         """Return the column, with the row evaluator's answers in these rows, and whether it was asked for all."""
-        answer = self._by_row.reader(context.frame)
+        answer = self._fallback.reader(context.frame)
         if len(rows) > _FEW_ROWS:
             if self._whole is None:
-                self._whole = _Distinct(self._checked, self._checked.root)
+                self._whole = DistinctOperator(self._checked, self._checked.root)
             answers = self._whole.answers(context)
             codes = answers.inputs.codes[rows].tolist()
             values = answers.extend()
             found = []
             for row, code in zip(rows.tolist(), codes, strict=True):
                 value = values[code]
-                if value is _UNASKED:
+                if value is UNEVALUATED:
                     value = answer(row)
                     if value.__class__ is not ExhaustedError:
                         values[code] = value
@@ -1397,34 +1420,34 @@ class ColumnPlan:
         return _with(column, rows.tolist(), rows.tolist(), found), not _some_exhausted(found)
 
     def _row_by_row(self, frame: Frame, rows: Rows | None) -> Column:
-        answer = self._by_row.reader(frame)
-        asked = range(frame.size) if rows is None else rows.tolist()
-        answers = [answer(row) for row in asked]
+        answer = self._fallback.reader(frame)
+        requested = range(frame.size) if rows is None else rows.tolist()
+        answers = [answer(row) for row in requested]
         dtype = _dtype(self._checked)
         letter = np.dtype(dtype).kind
         if letter != "O" and all(_letter(value) == letter for value in answers):
             return Column(np.array(answers, dtype))
-        return _with(Column(np.zeros(len(answers), dtype)), asked, range(len(answers)), answers)
+        return _with(Column(np.zeros(len(answers), dtype)), requested, range(len(answers)), answers)
 
-    def _up_to_date(self, kept: _Result, frame: Frame, stamp: int, asked: Rows | None) -> Column | None:
+    def _up_to_date(self, kept: CachedColumn, frame: Frame, stamp: int, requested: Rows | None) -> Column | None:
         """Return the kept column with the rows that changed evaluated anew; None where they are too many."""
         if kept.stamp == stamp:
             return kept.column
         changed = frame.changed(self._row_paths, kept.stamp)
         if changed is None or len(changed) > _FEW_CHANGES:
             return None
-        if asked is not None and len(changed) and not self.numeric:
+        if requested is not None and len(changed) and not self.numeric:
             # What costs more than a few numbers is answered where it is asked for.
             holds = np.ones(frame.size, dtype=np.bool_) if kept.holds is None else kept.holds.copy()
             holds[changed] = False
-            wanted = np.intersect1d(changed, asked, assume_unique=True)
+            wanted = np.intersect1d(changed, requested, assume_unique=True)
             holds[wanted] = True
             kept_holds: Mask | None = None if holds.all() else holds
             changed = wanted
         else:
             kept_holds = kept.holds
         if len(changed):
-            answer = self._by_row.reader(frame)
+            answer = self._fallback.reader(frame)
             rows = changed.tolist()
             found = [answer(row) for row in rows]
             column = _with(kept.column, rows, rows, found)
@@ -1442,61 +1465,62 @@ class ColumnPlan:
         if rows is not None:
             differing = np.intersect1d(differing, rows, assume_unique=True)
             places = np.searchsorted(rows, differing)
-        answer = self._by_row.reader(frame)
+        answer = self._fallback.reader(frame)
         at = differing.tolist()
         return _with(column, at, places.tolist(), [answer(row) for row in at])
 
     # How an expression is split
 
-    def _guarded(self, node: Expr) -> _Part:
+    def _guarded(self, node: Expr) -> Operator:
         part = self._split_up(node)
-        if isinstance(part, (_Call, _Within, _NumberPath, _Choice)):
-            return _Guard(self._checked, node, part)
+        if isinstance(part, (CallOperator, MembershipOperator, ColumnOperator, ChoiceOperator)):
+            return GuardOperator(self._checked, node, part)
         return part
 
-    def _split_up(self, node: Expr) -> _Part:
+    def _split_up(self, node: Expr) -> Operator:
         """Return the part of a node."""
         checked = self._checked
         if checked.scopes[node.id] is not Scope.ROW:
             if isinstance(node, Literal) and not node.unsigned and node.value.__class__ in (bool, int, float):
-                return _Constant(node.value)
-            return _Scalar(checked, node)
+                return ConstantOperator(node.value)
+            return DecisionOperator(checked, node)
         reference = checked.references.get(node.id)
         if isinstance(reference, DefinitionReference):
             plan = plan_of(checked.definition(reference.name))
             self.numeric = self.numeric and plan.numeric
-            return _Definition(plan, node.position)
+            return VariableOperator(plan, node.position)
         path = _exact_path(checked, node)
         if path is not None:
             kind = _KINDS.get(checked.types[node.id], "b")
-            return self._distinct(node) if kind == "b" else _NumberPath(checked, node, path, kind)
+            return self._distinct(node) if kind == "b" else ColumnOperator(checked, node, path, kind)
         if isinstance(node, Call):
             return self._call(node, reference)
         if _unrolls(node, checked):
             self.numeric = False
-            return _Unrolled(checked, node)
+            return UnrollOperator(checked, node)
         return self._distinct(node)
 
-    def _distinct(self, node: Expr) -> _Distinct:
+    def _distinct(self, node: Expr) -> DistinctOperator:
         self.numeric = False
-        return _Distinct(self._checked, node)
+        return DistinctOperator(self._checked, node)
 
-    def _call(self, node: Call, reference: object) -> _Part:
+    def _call(self, node: Call, reference: object) -> Operator:
         match node.function:
             case "_&&_" | "_||_":
                 terms = _terms(node, node.function)
                 self._parts += len(terms)
                 if self._parts > _MOST_PARTS:
                     return self._distinct(node)
-                return _Logic([self._guarded(term) for term in terms], conjunction=node.function == "_&&_")
+                return LogicOperator([self._guarded(term) for term in terms], conjunction=node.function == "_&&_")
             case "_?_:_":
-                return _Choice(self._guarded(node.args[0]), self._split_up(node.args[1]), self._split_up(node.args[2]))
+                condition, first, second = node.args
+                return ChoiceOperator(self._guarded(condition), self._split_up(first), self._split_up(second))
             case "!_":
-                return _Call(invert, [self._guarded(node.args[0])])
+                return CallOperator(invert, [self._guarded(node.args[0])])
             case "@in":
                 numbers = _constant_ints(node.args[1])
                 if numbers is not None and self._checked.types[node.args[0].id] in (INT, DYN):
-                    return _Within(self._split_up(node.args[0]), numbers)
+                    return MembershipOperator(self._split_up(node.args[0]), numbers)
             case _:
                 pass
         if isinstance(reference, CallReference):
@@ -1505,7 +1529,7 @@ class ColumnPlan:
             if function is None:
                 function = _by_column(reference)
             if function is not None and all(self._checked.types[each.id] in _NUMERIC for each in arguments):
-                return _Call(function, [self._split_up(each) for each in arguments])
+                return CallOperator(function, [self._split_up(each) for each in arguments])
         return self._distinct(node)
 
 
