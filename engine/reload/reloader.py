@@ -49,7 +49,7 @@ FIRST_DECISIONS: Final = 100
 
 _LOG: Final = logging.getLogger(__name__)
 _FIRST_LOOKS: Final = 5
-_SHORTEST_WAIT_S: Final = 0.01
+_SHORTEST_WAIT_S: Final = 0.001
 BLAMED: Final = "overdue"
 """The code of the problem with a document that a decision did not return from."""
 UNAVAILABLE: Final = "vetting-unavailable"
@@ -61,7 +61,7 @@ _ALERT_S: Final = 1.0
 _ALERT_INTERVAL_S: Final = 0.03
 _ALERT_SHARE: Final = 10
 """How many times as long as a look the wait after it is, then, at least."""
-_RESTLESS: Final = 100
+_RESTLESS: Final = 200
 """After how many settle times without quiet a source is warned about."""
 
 
@@ -161,7 +161,7 @@ class Reloader:
         python_plugins: Iterable[Plugin] = (),
         clock: Callable[[], float] = time.time,
         state_dir: str | os.PathLike[str] | Store | None = None,
-        settle: float = 0.1,
+        settle: float = 0.05,
         interval: float = 1.0,
         rehash: float = 60.0,
         invalid_at_start: InvalidAtStart = InvalidAtStart.REFUSE,

@@ -180,9 +180,9 @@ def test_a_source_that_is_empty_at_start_goes_on_with_the_last_good_set(tmp_path
 def test_an_edit_is_in_force_once_the_directory_is_quiet(tmp_path: Path, time: Time, live: Live) -> None:
     reloader = begun(live, time, write(tmp_path / "p", a="plugin one"))
     write(tmp_path / "p", a="plugin three")
-    assert reloader.step(time.now) == time.now + 0.1
+    assert reloader.step(time.now) == time.now + 0.05
     assert names(live) == ["one"]
-    reloader.step(time.now + 0.1)
+    reloader.step(time.now + 0.05)
     assert (names(live), live.registry.generation) == (["three"], 2)
 
 
@@ -190,7 +190,7 @@ def test_a_burst_of_edits_is_one_generation(tmp_path: Path, time: Time, live: Li
     reloader = begun(live, time, write(tmp_path / "p", a="plugin p0"))
     for number in range(1, 30):
         write(tmp_path / "p", a=f"plugin p{number}")
-        time.run(reloader, 0.05)
+        time.run(reloader, 0.025)
     assert names(live) == ["p0"]
     time.run(reloader, 0.2)
     assert (names(live), live.registry.generation) == (["p29"], 2)
@@ -198,12 +198,12 @@ def test_a_burst_of_edits_is_one_generation(tmp_path: Path, time: Time, live: Li
 
 def test_a_source_that_never_rests_is_told_and_not_read(tmp_path: Path, time: Time, live: Live) -> None:
     reloader = begun(live, time, write(tmp_path / "p", a="plugin p0"))
-    for number in range(300):
+    for number in range(500):
         write(tmp_path / "p", a=f"plugin p{number}")
-        time.run(reloader, 0.05)
+        time.run(reloader, 0.025)
     assert names(live) == ["p0"]
     assert reloader.status().sources[0].warnings == (
-        f"`{tmp_path}/p` keeps changing and is read only once it is quiet for 0.1 s",)
+        f"`{tmp_path}/p` keeps changing and is read only once it is quiet for 0.05 s",)
 
 
 def test_saving_the_same_text_keeps_the_generation(tmp_path: Path, time: Time, live: Live) -> None:
