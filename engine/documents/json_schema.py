@@ -85,17 +85,17 @@ class Steps:
         """Raise `_Exceeded` where fewer steps are left."""
         self.left -= number
         if self.left < 0:
-            raise _Exceeded(f"validating takes more than {self.given} steps: simplify the schema")
+            raise _Exceeded(f"validating params takes more than {self.given:,} steps: simplify the schema")
 
 
 class _Exceeded(Exception):
-    """A validation reached a bound; the text completes a sentence that begins with the schema."""
+    """A validation reached a bound of the schema; the text is a sentence."""
 
 
 class JsonSchema:
     """A schema that was checked: every keyword has the shape it must have, every reference a target."""
 
-    __slots__ = ("_declared", "_targets", "_tracked")
+    __slots__ = ("_declared", "_members", "_targets", "_tracked")
 
     def __init__(self, declared: Any) -> None:
         """Check a schema given as plain data (not changed, and not to be changed later).
@@ -109,6 +109,7 @@ class JsonSchema:
         self._declared = declared
         self._targets: Mapping[str, Any] = check.targets
         self._tracked = check.tracked
+        self._members: dict[int, frozenset[Any]] = {}
 
     def part(self, declared: Any) -> JsonSchema:
         """Return a schema that stands inside of this one, for instance one of its properties.
@@ -117,6 +118,7 @@ class JsonSchema:
         """
         part = object.__new__(JsonSchema)
         part._declared, part._targets, part._tracked = declared, self._targets, self._tracked
+        part._members = self._members
         return part
 
     def faults(self, data: Any, steps: Steps | None = None) -> list[Fault]:
@@ -125,7 +127,7 @@ class JsonSchema:
         A bound that is exceeded is a fault at the root, with the keyword `bound`. Without `steps` the number of steps
         is not bounded, which suits schemas of one's own.
         """
-        run = _Run(self._targets, self._tracked, steps)
+        run = _Run(self._targets, self._tracked, steps, self._members)
         try:
             return run.apply(self._declared, data, (), set())
         except _Exceeded as error:
@@ -438,10 +440,14 @@ class _At:
 class _Run:
     """One validation: the steps it may still take, how deep it is, and the targets of references."""
 
-    __slots__ = ("depth", "steps", "targets", "tracked")
+    __slots__ = ("depth", "members", "steps", "targets", "tracked")
 
-    def __init__(self, targets: Mapping[str, Any], tracked: bool, steps: Steps | None) -> None:
+    def __init__(
+        self, targets: Mapping[str, Any], tracked: bool, steps: Steps | None, members: dict[int, frozenset[Any]],
+    ) -> None:
         self.targets, self.tracked, self.steps, self.depth = targets, tracked, steps, 0
+        self.members = members
+        """What `enum` lists, by the identity of the list, which is not changed."""
 
     def take(self, number: int) -> None:
         if self.steps is not None:
@@ -455,7 +461,7 @@ class _Run:
             return [Fault(path, "false", f"{_value(value)} is not allowed here", value=value)]
         self.depth += 1
         if self.depth > DEEPEST:
-            raise _Exceeded(f"more than {DEEPEST} schemas apply within each other: simplify the schema")
+            raise _Exceeded(f"more than {DEEPEST} schemas apply within each other to params: simplify the schema")
         is_container = isinstance(value, (Mapping, list, tuple))
         self.take(1 + len(schema) + (len(value) if self.tracked and is_container else 0))
         faults: list[Fault] = []
@@ -479,12 +485,20 @@ class _Run:
             self.take(2 * count_values(value))
         return identity(value)
 
+    def is_member(self, value: Any, listed: list[Any]) -> bool:
+        """Return whether a list of the schema has an equal value; going through the list is paid for once."""
+        members = self.members.get(id(listed))
+        if members is None:
+            self.take(len(listed))
+            members = self.members[id(listed)] = frozenset(map(self.identity, listed))
+        return self.identity(value) in members
+
     def matches(self, text: str, pattern: str) -> bool:
         try:
             self.take(5 + len(pattern) // 10 + steps(text, pattern))
         except EvaluationError:
-            raise _Exceeded(f"a text of {len(text)} characters is too long for the pattern `{_short(pattern)}`: "
-                            "simplify the schema") from None
+            raise _Exceeded(f"a text of {len(text)} characters in params is too long for the pattern "
+                            f"`{_short(pattern)}`: simplify the schema") from None
         return matches(text, pattern)
 
 
@@ -528,9 +542,7 @@ def _type(_: _Run, limit: Any, value: Any, at: _At, __: Seen) -> Iterable[Fault]
 
 
 def _enum(run: _Run, limit: Any, value: Any, at: _At, _: Seen) -> Iterable[Fault]:
-    run.take(len(limit))
-    wanted = run.identity(value)
-    if not any(run.identity(each) == wanted for each in limit):
+    if not run.is_member(value, limit):
         yield at.fault("enum", f"{_value(value)} is not one of {_value(limit)}", limit, value)
 
 

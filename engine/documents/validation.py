@@ -175,8 +175,11 @@ def validate_plain(data: Any, schema_name: str, version: str = "internal") -> It
 
 
 def validate_against(node: Node, data: Any, declared: JsonSchema, steps: Steps) -> Iterator[Problem]:
-    """Yield what keeps data from holding against a schema that a user declared; places are looked up below `node`."""
-    return _complaints(declared.faults(data, steps), node)
+    """Yield what keeps params from holding against the schema that a user declared for them.
+
+    Places are looked up below `node`.
+    """
+    return _complaints(declared.faults(data, steps), node, "params")
 
 
 def read_schema(node: Node, declared: Any, problems: Problems) -> JsonSchema | None:
@@ -192,10 +195,13 @@ def read_schema(node: Node, declared: Any, problems: Problems) -> JsonSchema | N
 
 
 def path_text(path: Sequence[str | int] | Any) -> str:
-    """Return a path as people write it: `spec.filter[0].expression`."""
+    """Return a path as people write it: `spec.filter[0].expression`; a field without a name is `['']`."""
     text = ""
     for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+        if isinstance(step, int) or not step:
+            text += f"[{step!r}]"
+        else:
+            text += f".{step}" if text else step
     return text
 
 
@@ -209,14 +215,18 @@ def _nearest(node: Node, path: Any) -> Node:
     return node
 
 
-def _complaints(faults: Iterable[Fault], node: Node) -> Iterator[Problem]:
+def _complaints(faults: Iterable[Fault], node: Node, whole: str = "") -> Iterator[Problem]:
+    """Yield the faults as problems; `whole` names the root where it is a field, not the document."""
     for fault in faults:
-        yield from _complaint(fault, node)
+        yield from _complaint(fault, node, whole)
 
 
-def _complaint(fault: Fault, root: Node) -> Iterator[Problem]:
+def _complaint(fault: Fault, root: Node, whole: str) -> Iterator[Problem]:
     place = _nearest(root, fault.path)
-    field = path_text(fault.path)
+    if fault.keyword == "bound":
+        yield Problem(fault.message, place.place, code="invalid-value")
+        return
+    field = path_text(fault.path) or whole
     if fault.keyword == "additionalProperties":
         known = fault.rule.get("properties", {})
         for key in fault.limit:
@@ -224,12 +234,13 @@ def _complaint(fault: Fault, root: Node) -> Iterator[Problem]:
             yield _unknown(key, field, known, below.place if below else place.place)
         return
     if fault.keyword in ("oneOf", "anyOf"):
-        yield from _branches(fault, root, place, field)
+        yield from _branches(fault, root, place, field, whole)
         return
-    message, hint, span = _explain(fault, place, field or "the document")
+    message, hint, span = _explain(fault, place, field or _DOCUMENT)
     yield Problem(message, span, hint, code=_CODES.get(fault.keyword, "invalid-value"))
 
 
+_DOCUMENT: Final = "the document"
 _LONGEST_MESSAGE: Final = 200
 _CODES: Final = {"required": "missing-field", "type": "wrong-type"}
 
@@ -237,10 +248,14 @@ _CODES: Final = {"required": "missing-field", "type": "wrong-type"}
 def _unknown(key: str, field: str, known: Mapping[str, Any], span: Span) -> Problem:
     where = f" in `{field}`" if field else ""
     hint = did_you_mean(key, known) or ("known: " + ", ".join(f"`{each}`" for each in sorted(known)) if known else "")
-    return Problem(f"unknown field `{key}`{where}", span, hint, code="unknown-field")
+    return Problem(f"unknown field {_named(key)}{where}", span, hint, code="unknown-field")
 
 
-def _branches(fault: Fault, root: Node, place: Node, field: str) -> Iterator[Problem]:
+def _named(key: str) -> str:
+    return f"`{key}`" if key else "without a name"
+
+
+def _branches(fault: Fault, root: Node, place: Node, field: str, whole: str) -> Iterator[Problem]:
     """Explain a choice by the branch that came nearest."""
     choices = _required_names(fault.limit)
     if choices and isinstance(fault.value, Mapping):
@@ -269,7 +284,7 @@ def _branches(fault: Fault, root: Node, place: Node, field: str) -> Iterator[Pro
         yield Problem(f"`{field}` is {_shown(fault.value)}", place.span, f"write {wanted}", code="wrong-type")
         return
     for below in min(fault.branches, key=distance):
-        yield from _complaint(below, root)
+        yield from _complaint(below, root, whole)
 
 
 def _required_names(branches: Sequence[Any]) -> tuple[str, ...]:
@@ -287,7 +302,8 @@ def _explain(fault: Fault, place: Node, field: str) -> tuple[str, str, Span]:
             declared = rule.get("properties", {}).get(limit)
             examples = declared.get("examples") if isinstance(declared, Mapping) else None
             hint = f"for example `{limit}: {examples[0]}`" if examples and isinstance(examples[0], str) else "add it"
-            return f"missing field `{limit}`" + (f" in `{field}`" if field != "the document" else ""), hint, place.place
+            where = f" in `{field}`" if field != _DOCUMENT else ""
+            return f"missing field {_named(limit)}{where}", hint, place.place
         case "type":
             hint = f"write {_wanted(limit)}"
             if "boolean" in limit and str(value).lower() in _OLD_BOOLEANS:
@@ -295,7 +311,7 @@ def _explain(fault: Fault, place: Node, field: str) -> tuple[str, str, Span]:
             elif limit == "string" and isinstance(value, bool | int | float):
                 fits = matches(place.text, rule.get("pattern", ""))
                 hint = "put it in quotes" if fits else f"write {rule.get('x-wanted', 'a text')}"
-            subject = f"`{field}`" if field != "the document" else field
+            subject = f"`{field}`" if field != _DOCUMENT else field
             return f"{subject} is {_shown(value)}, not {_wanted(limit)}", hint, place.span
         case "enum" | "const":
             values = [limit] if keyword == "const" else limit
@@ -324,7 +340,7 @@ def _explain(fault: Fault, place: Node, field: str) -> tuple[str, str, Span]:
                 seen.add(identity(plain))
         case _:
             pass
-    return f"`{field}`: {fault.message}", "", place.place
+    return f"{field if field == _DOCUMENT else f'`{field}`'}: {fault.message}", "", place.place
 
 
 def _wanted(types: str | Sequence[str]) -> str:

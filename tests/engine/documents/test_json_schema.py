@@ -296,7 +296,7 @@ def test_a_hostile_schema_is_decided_within_a_bound(name: str) -> None:
 
 def test_the_bound_is_named_with_the_place_of_the_params() -> None:
     assert complaints("{a: 1}", branching(20)) == [
-        "a.yaml:7:3: `the document`: validating takes more than 7540 steps: simplify the schema",
+        "a.yaml:7:3: validating params takes more than 7,540 steps: simplify the schema",
     ]
 
 
@@ -322,16 +322,16 @@ def test_each_property_that_is_taken_over_holds_against_the_schema_of_its_own_do
 
 
 @pytest.mark.parametrize(("branches", "complaint"), [
-    ("oneOf: [true, true, false]", "`` fits more than one of its forms"),
-    ("oneOf: [false, false]", "`the document`: {'a': 1, 'b': 2} is not allowed here"),
-    ("oneOf: [{required: []}, {required: [b]}]", "`` fits more than one of its forms"),
-    ("oneOf: [{required: [a]}, {required: [a, b]}]", "`` fits more than one of its forms"),
-    ("oneOf: [{required: [a]}, {required: [a]}]", "`` fits more than one of its forms"),
-    ("oneOf: [{required: [a]}, {required: [b]}, false]", "`` fits more than one of its forms"),
-    ("oneOf: [{required: [a]}, {required: [b]}]", "`` has both `a` and `b`"),
-    ("anyOf: [{required: [a, c]}, {required: [d, e]}]", "missing field `c`"),
-    ("anyOf: [{required: [c]}, {required: [d]}]", "missing field in ``"),
-    ("anyOf: [false, {required: [c]}]", "`the document`: {'a': 1, 'b': 2} is not allowed here"),
+    ("oneOf: [true, true, false]", "`params` fits more than one of its forms"),
+    ("oneOf: [false, false]", "`params`: {'a': 1, 'b': 2} is not allowed here"),
+    ("oneOf: [{required: []}, {required: [b]}]", "`params` fits more than one of its forms"),
+    ("oneOf: [{required: [a]}, {required: [a, b]}]", "`params` fits more than one of its forms"),
+    ("oneOf: [{required: [a]}, {required: [a]}]", "`params` fits more than one of its forms"),
+    ("oneOf: [{required: [a]}, {required: [b]}, false]", "`params` fits more than one of its forms"),
+    ("oneOf: [{required: [a]}, {required: [b]}]", "`params` has both `a` and `b`"),
+    ("anyOf: [{required: [a, c]}, {required: [d, e]}]", "missing field `c` in `params`"),
+    ("anyOf: [{required: [c]}, {required: [d]}]", "missing field in `params`"),
+    ("anyOf: [false, {required: [c]}]", "`params`: {'a': 1, 'b': 2} is not allowed here"),
 ])
 def test_a_choice_is_explained_whatever_its_branches_are(branches: str, complaint: str) -> None:
     assert [each.split(": ", 1)[1] for each in complaints("{a: 1, b: 2}", f"{{{branches}}}")] == [complaint]
@@ -340,7 +340,37 @@ def test_a_choice_is_explained_whatever_its_branches_are(branches: str, complain
 def test_a_text_that_is_too_long_for_a_pattern_is_a_complaint() -> None:
     assert complaints("{a: " + "é" * 300 + "}", "{properties: {a: {pattern: '(?i)\\pL{190}'}}}") == [
         (
-            "a.yaml:7:3: `the document`: a text of 300 characters is too long for the pattern `(?i)\\pL{190}`: "
+            "a.yaml:7:3: a text of 300 characters in params is too long for the pattern `(?i)\\pL{190}`: "
             "simplify the schema"
         ),
     ]
+
+
+def test_a_list_of_thousands_of_values_is_gone_through_once() -> None:
+    values = ", ".join(f"v{number}" for number in range(4_000))
+    params = ", ".join(["v1"] * 3_000)
+    declared = f"{{properties: {{a: {{items: {{enum: [{values}]}}}}}}}}"
+    assert complaints(f"{{a: [{params}]}}", declared) == []
+    assert complaints(f"{{a: [{params}, w]}}", declared)[0].startswith("a.yaml:7:") is True
+
+
+@pytest.mark.parametrize(("listed", "value", "holds"), [
+    ("[1, a, true, null, [1], {a: 1}]", "1.0", True), ("[1, a, true, null, [1], {a: 1}]", "true", True),
+    ("[1]", "true", False), ("[true]", "1", False), ("['1']", "1", False), ("[[1, 2]]", "[2, 1]", False),
+    ("[{a: 1, b: [2]}]", "{b: [2.0], a: 1}", True), ("[[]]", "{}", False), ("[]", "a", False),
+])
+def test_membership_follows_the_equality_of_json_schema(listed: str, value: str, *, holds: bool) -> None:
+    assert (complaints(f"{{a: {value}}}", f"{{properties: {{a: {{enum: {listed}}}}}}}") == []) is holds
+
+
+@pytest.mark.parametrize(("params", "declared", "message"), [
+    ("{'': x}", "{properties: {'': {type: integer}}}", "`['']` is the text `x`, not a whole number"),
+    ("{'': 1}", "{additionalProperties: false}", "unknown field without a name in `params`"),
+    ("{a: 1}", "{required: ['']}", "missing field without a name in `params`"),
+    ("{a: {'': {b: x}}}", "{properties: {a: {properties: {'': {properties: {b: {type: integer}}}}}}}",
+     "`a[''].b` is the text `x`, not a whole number"),
+    ("{a: 1}", "{type: string}", "`params` is a mapping, not a text"),
+    ("{a: 1}", "{minProperties: 3}", "`params`: {'a': 1} has less than 3 fields"),
+])
+def test_a_complaint_names_the_params_and_fields_without_a_name(params: str, declared: str, message: str) -> None:
+    assert [each.split(": ", 1)[1] for each in complaints(params, declared)] == [message]
