@@ -398,7 +398,7 @@ def _place(
             if verdict.waiting or pod.key not in placements:
                 placements[pod.key] = _placed(verdict, faults)
             progress(number / len(pods))
-        scheduler.settle()
+        scheduler.process_bindings()
     finally:
         for pod in reversed(pods):
             scheduler.cluster.forget(pod.key)

@@ -13,7 +13,7 @@ overlay.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, runtime_checkable
 
@@ -72,6 +72,18 @@ class Wait:
     """The answer of a permit that holds the pod until somebody allows it, at most so long (nanoseconds)."""
 
     timeout: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """The answer of a preBind, applyPatch or bind plugin whose input and output is still to be done.
+
+    `call` does it, in any thread and beside later decisions: it may use the handle's `client` and `log`, the draft, and
+    values that it was made with. It must neither read nor write the plugin, the cycle state, a snapshot or the queue.
+    What it returns or raises counts as the plugin's own answer.
+    """
+
+    call: Callable[[], Refusal | Skip | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,10 +406,24 @@ class Permit(Protocol):
 
 
 @runtime_checkable
+class ThreadSafe(Protocol):
+    """Declares that preBind, applyPatch and bind may be called in any thread, several at once, beside decisions.
+
+    Such a plugin reads and writes nothing that other points of it write, uses no snapshot and no part of the handle but
+    `client`, `log` and `now`, and writes into no cycle state. All other points are called in the thread that
+    decides, as those of plugins are that declare nothing.
+    """
+
+    thread_safe: bool
+
+
+@runtime_checkable
 class PreBind(Protocol):
     """Prepares a pod that is about to be bound."""
 
-    def pre_bind(self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str) -> Refusal | None:
+    def pre_bind(
+        self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str,
+    ) -> Refusal | Deferred | None:
         """Write into `draft` (a deep copy of the pod's object) what the pod should carry; one patch is made of all."""
         ...
 
@@ -408,7 +434,7 @@ class PreBindReservation(Protocol):
 
     def pre_bind_reservation(
         self, state: CycleState, reservation: dict[str, Any], node: str,
-    ) -> Refusal | None:
+    ) -> Refusal | Deferred | None:
         """Write into the copy of the Reservation what it should carry."""
         ...
 
@@ -419,7 +445,7 @@ class ApplyPatch(Protocol):
 
     def apply_patch(
         self, state: CycleState, original: Mapping[str, Any], modified: Mapping[str, Any],
-    ) -> Refusal | Skip | None:
+    ) -> Refusal | Skip | Deferred | None:
         """Patch the object; the first plugin that does not skip decides."""
         ...
 
@@ -428,7 +454,7 @@ class ApplyPatch(Protocol):
 class Bind(Protocol):
     """Binds a pod to its node; the first plugin that does not skip has done it."""
 
-    def bind(self, state: CycleState, pod: PodInfo, node: str) -> Refusal | Skip | None:
+    def bind(self, state: CycleState, pod: PodInfo, node: str) -> Refusal | Skip | Deferred | None:
         """Bind, or say why that failed."""
         ...
 

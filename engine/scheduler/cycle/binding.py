@@ -1,80 +1,247 @@
-"""The binding cycle of a pod that has its node, and the pods that wait for a permit."""
+"""The binding cycle: preBind, bind and postBind of pods that have their node.
+
+A binding cycle is a generator that runs in the owner's thread, top to bottom, and yields each piece of input and
+output: an `Executor` does that, and the generator goes on with the result.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping
+import enum
+import logging
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.framework.handle import Client
+from koordpolicy.engine.framework.instances import Lease
 from koordpolicy.engine.framework.points import Code, Point, Refusal
-from koordpolicy.engine.framework.scheduler import ApplyPatch, CycleState, PreBind, PreBindReservation, Skip
+from koordpolicy.engine.framework.scheduler import (
+    ApplyPatch,
+    CycleState,
+    Deferred,
+    PreBind,
+    PreBindReservation,
+    Skip,
+)
 
 from ..extensions.reservations import is_reserve_pod, reservation_of
 from ..profiles.profile import Active, Profile
+from .executor import Executor, Job
 from .plugin_runner import guarded
 from .rowwise import describe
 from .verdict import Failure, PodRejection, Verdict
 
+_LOG: Final = logging.getLogger(__name__)
 
-@dataclass(slots=True)
+_Result: TypeAlias = tuple[Any, Sequence[Failure]]
+"""What a plugin returned (None, a refusal or `SKIP`), and how it failed."""
+_Step: TypeAlias = tuple[Point, Callable[[], _Result]]
+_Steps: TypeAlias = Generator[_Step, _Result, None]
+"""A binding cycle as it runs: it yields what an executor is to call, with the point, and is sent the result."""
+
+
+class BindingPhase(enum.Enum):
+    """How far the binding of a pod has come."""
+
+    ASSUMED = "assumed"
+    WAITING = "waiting"
+    BINDING = "binding"
+    ENDED = "ended"
+
+
+@dataclass(slots=True, eq=False)
 class BindingCycle:
-    """A pod that has its node and is not bound yet: its cycle state, failures and rejection."""
+    """A pod that is assumed on its node and not bound yet: its cycle state, failures and rejection."""
 
+    pod: PodInfo
+    """As it is assumed."""
     profile: Profile
     state: CycleState
     verdict: Verdict
     failures: list[Failure] = field(default_factory=list)
-    refusal: PodRejection | None = None
+    rejection: PodRejection | None = None
+    phase: BindingPhase = BindingPhase.ASSUMED
+    reported_later: bool = False
+    """Whether the scheduler returned the pod's verdict before the cycle ended."""
+    lease: Lease | None = None
+    """Holds the plugins while the cycle goes on beside others."""
+    deadline: int = 0
+    steps: _Steps | None = None
+    job: Job | None = None
+    """The input or output that is under way."""
+    point: Point = Point.PRE_BIND
+    """The point of `job`."""
 
     def __post_init__(self) -> None:
-        """Begin with what failed already."""
+        """Begin with the failures of the decision."""
         self.failures.extend(self.verdict.failures)
 
-    def refuse(self, plugin: str, point: Point, refusal: Refusal) -> None:
-        """Take note of who stopped the pod; the first one counts."""
-        self.refusal = self.refusal or (plugin, point, refusal)
+    @property
+    def node(self) -> str:
+        """The node's name."""
+        assert self.verdict.node is not None
+        return self.verdict.node
+
+    def reject(self, plugin: str, point: Point, refusal: Refusal) -> None:
+        """Record the rejection; the first one counts."""
+        self.rejection = self.rejection or (plugin, point, refusal)
 
     def outcome(self) -> Verdict:
         """Return the verdict with all that happened since."""
-        if self.refusal is not None:
-            return replace(self.verdict, node=None, row=-1, waiting=False, failures=tuple(self.failures),
-                           refusal=self.refusal)
-        if len(self.failures) == len(self.verdict.failures):
+        if self.rejection is not None:
+            return replace(self.verdict, node=None, row=-1, failures=tuple(self.failures), refusal=self.rejection)
+        waiting, binding = self.phase is BindingPhase.WAITING, self.phase is BindingPhase.BINDING
+        if len(self.failures) == len(self.verdict.failures) and not (waiting or binding):
             return self.verdict
-        return replace(self.verdict, failures=tuple(self.failures))
+        return replace(self.verdict, waiting=waiting, binding=binding, failures=tuple(self.failures))
+
+    def release(self) -> None:
+        """Give the lease back, where there is one."""
+        if self.lease is not None:
+            self.lease.release()
 
 
-def bind(binding: BindingCycle, pod: PodInfo, cluster: Cluster, client: Client, feature_gates: Collection[str]) -> None:
-    """Run the binding cycle of a pod that was assumed; what stops it is noted in `binding`."""
-    node = binding.verdict.node
-    assert node is not None
-    profile = binding.profile
+class BindingCycles:
+    """Runs binding cycles; for the owner of the cluster. No call waits for input or output that runs on workers.
+
+    A cycle that takes longer than `timeout` nanoseconds is given up. Its input or output may succeed later all the
+    same: see `bound_late`.
+    """
+
+    def __init__(
+        self, cluster: Cluster, client: Client, feature_gates: Collection[str], executor: Executor, *,
+        clock: Callable[[], int], timeout: int, lease: Callable[[], Lease],
+    ) -> None:
+        self._cluster = cluster
+        self._client = client
+        self._feature_gates = feature_gates
+        self._executor = executor
+        self._clock = clock
+        self._timeout = timeout
+        self._lease = lease
+        self._by_job: dict[Job, BindingCycle] = {}
+        """The cycles whose job is under way."""
+        self._abandoned: dict[Job, tuple[BindingCycle, Lease | None]] = {}
+        """The cycles that were given up while a worker was in their job; the leases last until that ends."""
+        self._in_flight: dict[BindingCycle, None] = {}
+        """Oldest first: all have the same timeout."""
+        self._bound_late: list[BindingCycle] = []
+
+    def __len__(self) -> int:
+        """The number of cycles that have not ended."""
+        return len(self._in_flight)
+
+    def next_time(self) -> int | None:
+        """Return when the next cycle is given up; None where none goes on."""
+        return next((binding.deadline for binding in self._in_flight), None)
+
+    def start(self, binding: BindingCycle) -> bool:
+        """Run the binding cycle until it waits for a worker; return whether it has ended."""
+        binding.steps = _binding_cycle(binding, self._cluster, self._client, self._feature_gates)
+        if self._resume(binding, None):
+            return True
+        binding.phase = BindingPhase.BINDING
+        binding.deadline = self._clock() + self._timeout
+        binding.lease = binding.lease or self._lease()
+        self._in_flight[binding] = None
+        return False
+
+    def ended(self) -> Iterator[BindingCycle]:
+        """Yield the cycles that have ended since the last call: in the order of completion, then those given up."""
+        for job in self._executor.completed():
+            if job in self._abandoned:
+                self._note_late(job)
+                continue
+            binding = self._by_job.pop(job)
+            if self._resume(binding, job):
+                del self._in_flight[binding]
+                yield binding
+        while self._in_flight:
+            binding = next(iter(self._in_flight))
+            if binding.deadline > self._clock():
+                return
+            self._give_up(binding)
+            yield binding
+
+    def bound_late(self) -> tuple[BindingCycle, ...]:
+        """Return the cycles that were given up and whose pods were bound after that, since the last call."""
+        found, self._bound_late = tuple(self._bound_late), []
+        return found
+
+    def _resume(self, binding: BindingCycle, job: Job | None) -> bool:
+        """Run a cycle from where its job left it until it waits for a worker; return whether it has ended."""
+        assert binding.steps is not None
+        try:
+            while True:
+                if job is not None and job.error is not None:
+                    refusal = Refusal("", describe(job.error), Code.ERROR, EvaluationError(describe(job.error)))
+                    binding.reject("bind", binding.point, refusal)
+                    binding.steps.close()
+                    break
+                binding.point, call = next(binding.steps) if job is None else binding.steps.send(job.result)
+                binding.job = job = Job(call)
+                self._executor.submit(job)
+                if not job.done:
+                    self._by_job[job] = binding
+                    return False
+        except StopIteration:
+            pass
+        binding.job, binding.phase = None, BindingPhase.ENDED
+        return True
+
+    def _give_up(self, binding: BindingCycle) -> None:
+        job = binding.job
+        assert job is not None
+        assert binding.steps is not None
+        del self._in_flight[binding], self._by_job[job]
+        binding.job, binding.phase = None, BindingPhase.ENDED
+        binding.steps.close()
+        message = f"binding the pod to `{binding.node}` takes longer than {self._timeout / 1e9:g} s"
+        binding.reject("bind", binding.point, Refusal("timeout", message, Code.ERROR))
+        _LOG.error("%s: %s; it is tried again", binding.pod.key, message)
+        if self._executor.abandon(job):
+            self._abandoned[job], binding.lease = (binding, binding.lease), None
+
+    def _note_late(self, job: Job) -> None:
+        """Note how the input or output of a cycle that was given up has ended after all."""
+        binding, lease = self._abandoned.pop(job)
+        if lease is not None:
+            lease.release()
+        if binding.point is Point.BIND and job.error is None and job.result[0] is None:
+            self._bound_late.append(binding)
+
+
+def _binding_cycle(
+    binding: BindingCycle, cluster: Cluster, client: Client, feature_gates: Collection[str],
+) -> _Steps:
+    """Bind a pod that is assumed; what stops it is the rejection of `binding`."""
+    pod, node, profile = binding.pod, binding.node, binding.profile
     reservation = reservation_of(pod) if is_reserve_pod(pod) else None
     if reservation is None and "DynamicSchedulerCheck" in feature_gates:
         fault = _fault_of(pod, cluster.object("Pod", pod.key), profile.name)
         if fault:
-            binding.refuse("DynamicSchedulerCheck", Point.PRE_BIND, Refusal("", fault, Code.ERROR))
+            binding.reject("DynamicSchedulerCheck", Point.PRE_BIND, Refusal("", fault, Code.ERROR))
             return
     if node not in cluster.index:
-        binding.refuse("bind", Point.PRE_BIND, Refusal("", f"the node `{node}` is gone", Code.ERROR))
+        binding.reject("bind", Point.PRE_BIND, Refusal("", f"the node `{node}` is gone", Code.ERROR))
         return
     if profile.at[Point.PRE_BIND]:
         original = pod.object if reservation is None else cluster.object("Reservation", reservation)
         if original is None:
             message = f"the reservation `{reservation}` is gone"
-            binding.refuse("Reservation", Point.PRE_BIND, Refusal("", message, Code.ERROR))
+            binding.reject("Reservation", Point.PRE_BIND, Refusal("", message, Code.ERROR))
             return
-        # Where nobody writes into the draft there is nothing to send: then it is not even made.
+        # Where no plugin writes into the draft there is nothing to send: then it is not even made.
         if reservation is not None or profile.having(PreBind):
-            _prepare(binding, pod, original, node, reserves=reservation is not None)
-    if binding.refusal is None:
-        _bind(binding, pod, node, client)
-    if binding.refusal is None:
+            yield from _run_pre_bind_plugins(binding, original, reserves=reservation is not None)
+    if binding.rejection is None:
+        yield from _run_bind_plugins(binding, client)
+    if binding.rejection is None:
         for active in profile.at[Point.POST_BIND]:
             guarded(binding.failures, active, Point.POST_BIND, active.ask.post_bind, binding.state, pod, node)
 
@@ -91,45 +258,70 @@ def _fault_of(pod: PodInfo, current: Mapping[str, Any] | None, profile: str) -> 
         return "pod is being deleted"
     return ""
 
-
-def _prepare(binding: BindingCycle, pod: PodInfo, original: Mapping[str, Any], node: str, *, reserves: bool) -> None:
+def _run_pre_bind_plugins(binding: BindingCycle, original: Mapping[str, Any], *, reserves: bool) -> _Steps:
     draft: dict[str, Any] = copy.deepcopy(dict(original))
+    profile, state, pod, node = binding.profile, binding.state, binding.pod, binding.node
     if reserves:
         draft.setdefault("status", {})["nodeName"] = node
-        for active in binding.profile.having(PreBindReservation):
-            if _stopped(binding, active, active.ask.pre_bind_reservation, binding.state, draft, node):
+        for active in profile.having(PreBindReservation):
+            call = partial(active.ask.pre_bind_reservation, state, draft, node)
+            yield from _run(binding, active, Point.PRE_BIND, call)
+            if binding.rejection is not None:
                 return
     else:
-        for active in binding.profile.having(PreBind):
-            if _stopped(binding, active, active.ask.pre_bind, binding.state, pod, draft, node):
+        for active in profile.having(PreBind):
+            yield from _run(binding, active, Point.PRE_BIND, partial(active.ask.pre_bind, state, pod, draft, node))
+            if binding.rejection is not None:
                 return
-    for active in binding.profile.having(ApplyPatch):
-        answer = guarded(binding.failures, active, Point.PRE_BIND, active.ask.apply_patch,
-                         binding.state, original, draft, kinds=(Skip,))
-        if isinstance(answer, Skip):
-            continue
-        if answer is not None:
-            binding.refuse(active.name, Point.PRE_BIND, answer)
-        return
+    for active in profile.having(ApplyPatch):
+        call = partial(active.ask.apply_patch, state, original, draft)
+        if (yield from _run(binding, active, Point.PRE_BIND, call, skips=True)):
+            return
 
 
-def _stopped(binding: BindingCycle, active: Active, ask: Callable[..., Refusal | None], *arguments: object) -> bool:
-    refusal = guarded(binding.failures, active, Point.PRE_BIND, ask, *arguments, kinds=())
-    if refusal is not None:
-        binding.refuse(active.name, Point.PRE_BIND, refusal)
-    return refusal is not None
-
-
-def _bind(binding: BindingCycle, pod: PodInfo, node: str, client: Client) -> None:
+def _run_bind_plugins(binding: BindingCycle, client: Client) -> _Steps:
+    pod, node = binding.pod, binding.node
     for active in binding.profile.at[Point.BIND]:
-        answer = guarded(binding.failures, active, Point.BIND, active.ask.bind, binding.state, pod, node, kinds=(Skip,))
-        if isinstance(answer, Skip):
-            continue
-        if answer is not None:
-            binding.refuse(active.name, Point.BIND, answer)
-        return
-    # A profile without a plugin that binds leaves that to the framework: there is only one way.
+        call = partial(active.ask.bind, binding.state, pod, node)
+        if (yield from _run(binding, active, Point.BIND, call, skips=True)):
+            return
+    # A profile without a bind plugin leaves that to the framework: there is only one way.
+    refusal, _ = yield Point.BIND, partial(_bind, client, pod, node)
+    if refusal is not None:
+        binding.reject("bind", Point.BIND, refusal)
+
+
+def _bind(client: Client, pod: PodInfo, node: str) -> _Result:
     try:
         client.bind(pod, node)
     except Exception as error:  # the API server, or what stands for it
-        binding.refuse("bind", Point.BIND, Refusal("", describe(error), Code.ERROR, EvaluationError(describe(error))))
+        return Refusal("", describe(error), Code.ERROR, EvaluationError(describe(error))), ()
+    return None, ()
+
+
+def _run(
+    binding: BindingCycle, active: Active, point: Point, call: Callable[[], Any], *, skips: bool = False,
+) -> Generator[_Step, _Result, bool]:
+    """Call a plugin and return whether it did not skip; its refusal is the binding's rejection.
+
+    A plugin that is thread-safe is called by the executor, and so is what another one defers; all else runs here.
+    """
+    kinds: tuple[type, ...] = (Skip,) if skips else ()
+    if getattr(active.ask, "thread_safe", False):
+        result, failures = yield point, partial(_call, active, point, call, kinds)
+    else:
+        result, failures = _call(active, point, call, (*kinds, Deferred))
+        if isinstance(result, Deferred):
+            binding.failures += failures
+            result, failures = yield point, partial(_call, active, point, result.call, kinds)
+    binding.failures += failures
+    if isinstance(result, Skip):
+        return False
+    if result is not None:
+        binding.reject(active.name, point, result)
+    return True
+
+
+def _call(active: Active, point: Point, call: Callable[[], Any], kinds: tuple[type, ...]) -> _Result:
+    failures: list[Failure] = []
+    return guarded(failures, active, point, call, kinds=kinds), failures

@@ -25,6 +25,7 @@ from ..observe.monitor import Monitor
 from ..profiles.profile import Active, Profile
 from ..queue.nominator import nominated_node
 from ..queue.scheduling_queue import LONGEST_WAIT, Hint, PathHint, SchedulingQueue, any_change, by_priority
+from .executor import Executor
 from .plugin_runner import guarded
 from .rowwise import describe, has
 from .schedule_one import Scheduler, Settings
@@ -39,9 +40,9 @@ class SchedulingLoop:
         self, cluster: Cluster, live: Live, settings: Settings | None = None, *, clock: Callable[[], int],
         client: Client | None = None, count: Count | None = None, monitor: Monitor | None = None,
         longest_wait: int = LONGEST_WAIT, concluded: Callable[[Verdict], None] = lambda _: None,
-        explained: bool = False,
+        explained: bool = False, executor: Executor | None = None,
     ) -> None:
-        """`concluded` is told what became of pods that a permit held; the other arguments are those of `Scheduler`.
+        """`concluded` and the arguments that are not named here are those of `Scheduler`.
 
         With `explained`, verdicts about placed pods may be kept too (see `Verdict.explained`).
 
@@ -58,7 +59,7 @@ class SchedulingLoop:
         self.gated: dict[str, tuple[str, Refusal]] = {}
         """Which plugin keeps which pod out of the queue, and why."""
         self.scheduler = Scheduler(cluster, live, settings, clock=clock, client=client, count=count, queue=self.queue,
-                                   concluded=self._concluded)
+                                   concluded=self._concluded, executor=executor)
         self.queue.sort_by(self._key)
         self.failures: list[Failure] = []
         """What plugins failed at outside of decisions."""
@@ -67,7 +68,8 @@ class SchedulingLoop:
         self._tell = concluded
         self._explained = explained
         self._active = self.scheduler.hot_swap.active
-        self._held: dict[str, QueuedPod] = {}
+        self._held: dict[tuple[str, str], QueuedPod] = {}
+        """The pods that wait for a permit or are being bound, by key and UID."""
         self._controllers = ControllerRuns()
         names = frozenset(profile.name for profile in self.scheduler.profiles)
         follow(cluster, lambda name: not name or name in names)
@@ -80,7 +82,7 @@ class SchedulingLoop:
     def schedule_one(self) -> Verdict | None:
         """Decide about the next pod and carry that out; None where no pod is to be tried now."""
         active = self.scheduler.refresh()
-        self.scheduler.settle()
+        self.scheduler.process_bindings()
         self._controllers.run(active.profiles.values(), self._clock())
         if active is not self._active:
             self._active = active
@@ -98,8 +100,8 @@ class SchedulingLoop:
         verdict = self.scheduler.schedule(pod, explained=self._explained)
         if nominated is not None and verdict.node is None:
             self._note_freed(pod, nominated)
-        if verdict.waiting:
-            self._held[pod.key] = queued
+        if verdict.waiting or verdict.binding:
+            self._held[pod.key, pod.uid] = queued
         else:
             self._conclude(queued, verdict)
         if self._monitor is not None:
@@ -125,7 +127,7 @@ class SchedulingLoop:
 
     def next_time(self) -> int | None:
         """Return when there is something to do though nothing happens; None where there is not."""
-        times = [time for time in (self.queue.next_time(), self.scheduler.waiting.next_time()) if time is not None]
+        times = [time for time in (self.queue.next_time(), self.scheduler.next_time()) if time is not None]
         return min(times, default=None)
 
     def close(self) -> None:
@@ -245,7 +247,7 @@ class SchedulingLoop:
     # Out of it
 
     def _concluded(self, verdict: Verdict) -> None:
-        queued = self._held.pop(verdict.pod.key, None)
+        queued = self._held.pop((verdict.pod.key, verdict.pod.uid), None)
         if queued is not None:
             self._conclude(queued, verdict)
         self._tell(verdict)

@@ -29,6 +29,7 @@ from koordpolicy.engine.framework.scheduler import (
     BeforeScore,
     Changed,
     CycleState,
+    Deferred,
     FindOneNode,
     Nomination,
     OnlyNodes,
@@ -512,6 +513,8 @@ def _is_sound(answer: object) -> bool:
             return isinstance(answer.names, AbstractSet) and all(isinstance(name, str) for name in answer.names)
         case Wait():
             return isinstance(answer.timeout, int)
+        case Deferred():
+            return callable(answer.call)
         case Plan():
             return isinstance(answer.nodes, Mapping)
         case Changed():

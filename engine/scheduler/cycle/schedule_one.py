@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,13 +41,16 @@ from ..profiles.profile_set import HotSwap, ProfileSet
 from ..queue.events import EventHub, Subscriber
 from ..queue.nominator import Nominations
 from ..result_cache.result_cache import all_rows
-from .binding import BindingCycle, bind
+from .binding import BindingCycle, BindingCycles, BindingPhase
+from .executor import Executor, InlineExecutor
 from .own_cluster import OwnCluster
 from .plugin_runner import Phase, PluginRunner, RefusedNodes, guarded, odd_answer
 from .rowwise import describe
 from .tie_break import FIRST_BY_NAME, TieBreak, tie_break
 from .verdict import Failure, Scored, Tie, Verdict
 from .waiting_pods import WaitingPod, WaitingPodsMap, same_pod
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class ReservedDevices:
@@ -179,6 +182,8 @@ class Settings:
     initial_backoff: int = 1_000_000_000
     """How long a pod that failed waits before its second attempt, in nanoseconds; doubled with each one."""
     longest_backoff: int = 10_000_000_000
+    binding_timeout: int = 60_000_000_000
+    """After how many nanoseconds a binding cycle is given up, so that the pod is tried again."""
     kubernetes: Release | None = None
     """The release of Kubernetes whose kube-scheduler the plugins of all profiles follow, where releases differ.
 
@@ -213,17 +218,22 @@ class Scheduler:
     def __init__(
         self, cluster: Cluster, live: Live, settings: Settings | None = None, *, clock: Callable[[], int] = lambda: 0,
         count: Count | None = None, client: Client | None = None, queue: Queue = NOTHING,
-        concluded: Callable[[Verdict], None] = lambda _: None,
+        concluded: Callable[[Verdict], None] = lambda _: None, executor: Executor | None = None,
     ) -> None:
         """`clock` tells the time of a decision, in nanoseconds since the epoch; `count` takes the plugins' metrics.
 
         `client` writes what was decided: without it, into the cluster that this scheduler owns and nowhere else.
-        `queue` is what plugins may ask of the queue. `concluded` is told what became of pods that a permit held, once
-        they are bound or have lost their node.
+        `queue` is what plugins may ask of the queue. `concluded` receives the final verdict about each pod whose first
+        one says `waiting` or `binding`, once. `executor` does the input and output of binding cycles: at once, unless
+        another one is given (a `WorkerExecutor` needs a client whose methods may be called in any thread).
 
         Raises:
             PolicyError: a plugin of the registry cannot be made for a profile.
+            ValueError: the executor has workers and there is no client for them.
         """
+        self._executor: Executor = InlineExecutor() if executor is None else executor
+        if client is None and not self._executor.inline:
+            raise ValueError("workers cannot write into the scheduler's own cluster: a client is needed")
         self.cluster = cluster
         self.settings = settings or Settings()
         self.feature_gates = FEATURE_GATES | self.settings.feature_gates
@@ -241,6 +251,8 @@ class Scheduler:
         self._events = EventHub(cluster)
         self.hot_swap = HotSwap(self.settings.profiles, live, self._handle, made=_begin_subscriptions,
                                 released=_unsubscribe)
+        self._bindings = BindingCycles(cluster, self.client, self.feature_gates, self._executor, clock=clock,
+                                       timeout=self.settings.binding_timeout, lease=self.hot_swap.lease)
         cluster.listen(self.waiting.note)
         self.hot_swap.start()
 
@@ -273,54 +285,49 @@ class Scheduler:
                       exhaustive=exhaustive, nominations=self.nominations)
 
     def schedule(self, pod: PodInfo, *, explained: bool = False) -> Verdict:
-        """Decide about a pod, reserve what it needs on the node, assume it there, and bind it.
+        """Run the scheduling cycle of a pod, and its binding cycle as far as that goes without waiting.
 
-        If a plugin refuses on the way, what the others have reserved is given back and the pod stays without a node.
-        Where a permit holds the pod, it has its node and is bound by a later call of `settle` or `schedule`. Where no
+        The verdict of a pod that waits for a permit, or that workers bind, says so (`waiting`, `binding`); `concluded`
+        receives the final one. A rejection on the way takes everything back and leaves the pod without a node. Where no
         node is feasible and preemption helps, the pod is nominated for the node, and the victims are evicted.
 
         With `explained` the verdict may be kept (see `Verdict.explained`). Without it, its reasons must be read before
         the next change of the cluster where the pod was *not* placed; where it was, they would describe the cluster
         with the pod on it.
         """
-        self.settle()
+        self.process_bindings()
         profile = self.profile_of(pod)
-        snapshot, state = self.cluster.snapshot(self._clock()), CycleState()
         if self.watch is not None:
             profile = self.watch(profile)
+        snapshot, state = self.cluster.snapshot(self._clock()), CycleState()
         verdict = decide(self.watched(profile, pod), pod, snapshot, tie_break=self._tie_break, state=state,
                          nominations=self.nominations)
         self.log(verdict)
-        if explained or verdict.nomination is not None:  # who has to go changes what there is to explain
+        if explained or verdict.nomination is not None:  # the victims that go change what there is to explain
             verdict = verdict.explained()
         if verdict.node is None:
             return self._preempt(verdict)
-        binding = BindingCycle(profile, state, verdict)
-        pod = self._resized(binding, pod, snapshot)
-        if binding.refusal is None:
-            self._reserve(binding, pod, snapshot)
-        if binding.refusal is not None:
-            return binding.outcome()
-        devices: tuple[int, ...] = state.get(ReservedDevices, ())
-        if verdict.node not in self.cluster.index:  # a plugin that reserves may write to the cluster
-            binding.refuse("assume", Point.RESERVE, Refusal("", f"the node `{verdict.node}` is gone", Code.ERROR))
-            self._undo(binding, pod)
-            return binding.outcome()
-        self.cluster.assume(pod, verdict.node, devices)
-        binding.verdict = replace(verdict, devices=devices) if devices else verdict
-        self.nominations.withdraw(pod)
-        if profile.at[Point.PERMIT]:
-            waits = self._permit(binding, pod)
-            if binding.refusal is None and waits:
-                self.waiting.add(WaitingPod(pod, binding, waits, self.hot_swap.lease()))
-                self.settle()  # this pod may have been the last one that others waited for, or itself be let go
-                return replace(binding.verdict, waiting=pod.key in self.waiting)
-        if binding.refusal is None:
-            bind(binding, pod, self.cluster, self.client, self.feature_gates)
-        if binding.refusal is not None:
-            self._undo(binding, pod)
-        self.settle()
+        binding = BindingCycle(pod, profile, state, verdict)
+        if self._resize(binding, snapshot) and self._reserve(binding, snapshot) and self._assume(binding):
+            if self._permit(binding):
+                self._bind(binding)
+            self.process_bindings()
+        binding.reported_later = binding.phase is not BindingPhase.ENDED
         return binding.outcome()
+
+    def process_bindings(self) -> None:
+        """Go on with the pods that wait no longer for a permit, and with the results of binding cycles on workers."""
+        for binding in self._bindings.ended():
+            self._conclude(binding)
+        for binding in self._bindings.bound_late():
+            self._take_over(binding)
+        while (waiting := self.waiting.take()) is not None:
+            self._bind(waiting.binding)
+
+    def next_time(self) -> int | None:
+        """Return when `process_bindings` has to be called though no worker has completed anything; None for never."""
+        times = (self.waiting.next_time(), self._bindings.next_time())
+        return min((time for time in times if time is not None), default=None)
 
     def watched(self, profile: Profile, pod: PodInfo) -> Profile:
         """Return the profile as it is asked about a pod: with `debug.trace`, one that writes down what it is asked."""
@@ -333,21 +340,6 @@ class Scheduler:
         if self.debug.diagnosis and verdict.node is None:
             found = diagnosis_of(verdict, self._clock())
             logging.getLogger("koordpolicy.scheduler").info("diagnosis: %s", json.dumps(found))
-
-    def settle(self) -> None:
-        """Carry out what has become of waiting pods, and tell plugins of changes that they have not heard of yet."""
-        self._events.begin_subscriptions()
-        while True:
-            waiting = self.waiting.take()
-            if waiting is None:
-                return
-            binding, pod = waiting.binding, waiting.pod
-            if binding.refusal is None:
-                bind(binding, pod, self.cluster, self.client, self.feature_gates)
-            if binding.refusal is not None:
-                self._undo(binding, pod)
-            waiting.lease.release()
-            self._concluded(binding.outcome())
 
     def _preempt(self, verdict: Verdict) -> Verdict:
         nomination = verdict.nomination
@@ -372,78 +364,122 @@ class Scheduler:
                 return replace(verdict, nomination=None, post_filter_refusals=refusals)
         return verdict
 
-    def _resized(self, binding: BindingCycle, pod: PodInfo, snapshot: Snapshot) -> PodInfo:
+    # After the node is selected: each step returns whether the pod goes on
+
+    def _resize(self, binding: BindingCycle, snapshot: Snapshot) -> bool:
         if "ResizePod" not in self.feature_gates:
-            return pod
+            return True
         for active in binding.profile.having(ResizePod):
             answer = guarded(
                 binding.failures, active, Point.RESERVE, active.ask.resize_pod,
-                binding.state, pod, snapshot, binding.verdict.row, kinds=(PodInfo,),
+                binding.state, binding.pod, snapshot, binding.verdict.row, kinds=(PodInfo,),
             )
             if isinstance(answer, Refusal):
-                binding.refuse(active.name, Point.RESERVE, answer)
-                self._unreserve(binding, pod, snapshot)
-                break
-            pod = answer or pod
-        return pod
+                binding.reject(active.name, Point.RESERVE, answer)
+                self._unreserve(binding, snapshot)
+                binding.phase = BindingPhase.ENDED
+                return False
+            binding.pod = answer or binding.pod
+        return True
 
-    def _reserve(self, binding: BindingCycle, pod: PodInfo, snapshot: Snapshot) -> None:
+    def _reserve(self, binding: BindingCycle, snapshot: Snapshot) -> bool:
         # The pod is assumed only after this: the snapshot that the plugins are shown holds until the cluster changes.
         binding.state[Phase] = Point.RESERVE
         for active in binding.profile.reserves:
             refusal = guarded(
                 binding.failures, active, Point.RESERVE, active.ask.reserve,
-                binding.state, pod, snapshot, binding.verdict.row, kinds=(),
+                binding.state, binding.pod, snapshot, binding.verdict.row, kinds=(),
             )
             if refusal is not None:
-                binding.refuse(active.name, Point.RESERVE, refusal)
-                self._give_back(binding, pod, snapshot)
+                binding.reject(active.name, Point.RESERVE, refusal)
+                self._forget(binding, snapshot)
                 break
         for active in binding.profile.having(ReservationNominator):
-            guarded(binding.failures, active, Point.RESERVE, active.ask.forget_nomination, pod)
+            guarded(binding.failures, active, Point.RESERVE, active.ask.forget_nomination, binding.pod)
+        return binding.rejection is None
 
-    def _unreserve(self, binding: BindingCycle, pod: PodInfo, snapshot: Snapshot) -> None:
-        row = snapshot.index.get(binding.verdict.names[binding.verdict.row], -1)
-        for active in reversed(binding.profile.reserves):
-            try:
-                active.ask.unreserve(binding.state, pod, snapshot, row)
-            except BaseException as error:  # whoever fails to give back must not keep the others from it
-                must_be_survived(error)
-                message = f"cannot give back: {describe(error)}"
-                binding.failures.append(Failure(active.name, active.plugin.origin, Point.RESERVE, message))
+    def _assume(self, binding: BindingCycle) -> bool:
+        if binding.node not in self.cluster.index:  # a plugin that reserves may write to the cluster
+            binding.reject("assume", Point.RESERVE, Refusal("", f"the node `{binding.node}` is gone", Code.ERROR))
+            self._forget(binding, self.cluster.snapshot(self._clock()))
+            return False
+        devices: tuple[int, ...] = binding.state.get(ReservedDevices, ())
+        self.cluster.assume(binding.pod, binding.node, devices)
+        if devices:
+            binding.verdict = replace(binding.verdict, devices=devices)
+        self.nominations.withdraw(binding.pod)
+        return True
 
-    def _permit(self, binding: BindingCycle, pod: PodInfo) -> dict[str, int]:
-        """Return which plugins hold the pod, and until when."""
+    def _permit(self, binding: BindingCycle) -> bool:
+        if not binding.profile.at[Point.PERMIT]:
+            return True
         snapshot = self.cluster.snapshot(self._clock())
         waits: dict[str, int] = {}
         for active in binding.profile.at[Point.PERMIT]:
             answer = guarded(
                 binding.failures, active, Point.PERMIT, active.ask.permit,
-                binding.state, pod, snapshot, binding.verdict.row, kinds=(Wait,),
+                binding.state, binding.pod, snapshot, binding.verdict.row, kinds=(Wait,),
             )
             if isinstance(answer, Wait):
                 waits[active.name] = snapshot.now + answer.timeout
             elif answer is not None:
-                binding.refuse(active.name, Point.PERMIT, answer)
-                break
-        return waits
+                binding.reject(active.name, Point.PERMIT, answer)
+                return True  # to where rejections are carried out
+        if waits:
+            binding.phase, binding.lease = BindingPhase.WAITING, self.hot_swap.lease()
+            self.waiting.add(WaitingPod(binding, waits))
+        return not waits
 
-    def _undo(self, binding: BindingCycle, pod: PodInfo) -> None:
-        """Give back what a pod that was assumed has; everybody is told, whatever fails."""
-        self._give_back(binding, pod, self.cluster.snapshot(self._clock()))
+    def _bind(self, binding: BindingCycle) -> None:
+        """Hand the pod over to its binding cycle; one that is rejected ends here."""
+        if binding.rejection is not None or self._bindings.start(binding):
+            self._conclude(binding)
 
-    def _give_back(self, binding: BindingCycle, pod: PodInfo, snapshot: Snapshot) -> None:
-        self._unreserve(binding, pod, snapshot)
-        known = self.cluster.pod(pod.key)
+    # After the binding cycle
+
+    def _conclude(self, binding: BindingCycle) -> None:
+        binding.phase = BindingPhase.ENDED
+        if binding.rejection is not None:
+            self._forget(binding, self.cluster.snapshot(self._clock()))
+        binding.release()
+        if binding.reported_later:
+            self._concluded(binding.outcome())
+
+    def _take_over(self, binding: BindingCycle) -> None:
+        """Take over that a pod was bound after its binding cycle was given up: it runs there, whatever came next."""
+        known = self.cluster.object("Pod", binding.pod.key)
+        if known is None or (known.get("spec") or {}).get("nodeName"):
+            return
+        pod = PodInfo.of(known)
+        if same_pod(pod, binding.pod) and binding.node in self.cluster.index:
+            _LOG.warning("%s was bound to %s after that had been given up", pod.key, binding.node)
+            self.cluster.upsert({**known, "spec": {**known["spec"], "nodeName": binding.node}})
+
+    def _forget(self, binding: BindingCycle, snapshot: Snapshot) -> None:
+        """Take back all that a rejected pod has; each plugin is called, whatever another one fails at."""
+        binding.phase = BindingPhase.ENDED
+        self._unreserve(binding, snapshot)
+        known = self.cluster.pod(binding.pod.key)
         bound = known is not None and (known.object.get("spec") or {}).get("nodeName")
-        if known is not None and same_pod(known, pod) and known.node_name == binding.verdict.node and not bound:
-            # Another pod of that name, and one that somebody has bound meanwhile, is not what was assumed.
-            self.cluster.forget(pod.key)
+        if known is not None and same_pod(known, binding.pod) and known.node_name == binding.node and not bound:
+            # Another pod of that name, and one that somebody has bound meanwhile, is not the one that was assumed.
+            self.cluster.forget(binding.pod.key)
         for active in binding.profile.having(ForgetPod):
-            guarded(binding.failures, active, Point.RESERVE, active.ask.forget_pod, pod)
+            guarded(binding.failures, active, Point.RESERVE, active.ask.forget_pod, binding.pod)
+
+    def _unreserve(self, binding: BindingCycle, snapshot: Snapshot) -> None:
+        row = snapshot.index.get(binding.node, -1)
+        for active in reversed(binding.profile.reserves):
+            try:
+                active.ask.unreserve(binding.state, binding.pod, snapshot, row)
+            except BaseException as error:  # whoever fails to give back must not keep the others from it
+                must_be_survived(error)
+                message = f"cannot give back: {describe(error)}"
+                binding.failures.append(Failure(active.name, active.plugin.origin, Point.RESERVE, message))
 
     def close(self) -> None:
-        """Close all plugins; the scheduler decides nothing any more."""
+        """Close the executor and all plugins; the scheduler decides nothing any more."""
+        self._executor.close()
         self.hot_swap.close()
 
     def _handle(self, profile: str, plugin: str) -> Handle:

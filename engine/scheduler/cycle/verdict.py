@@ -179,7 +179,9 @@ class Verdict:
     post_filter_refusals: tuple[tuple[str, Refusal], ...] = ()
     """The postFilters that found no node to preempt pods on, and why."""
     waiting: bool = False
-    """Whether the pod has its node and a permit holds it."""
+    """Whether the pod has its node and waits for a permit."""
+    binding: bool = False
+    """Whether the pod has its node and is being bound beside other decisions."""
     failures: tuple[Failure, ...] = ()
     told: tuple[Refused, ...] | None = None
     """The explanations, where they have been asked for already; see `explained`."""
@@ -324,6 +326,8 @@ class Verdict:
             ]
         if self.waiting:
             result["waiting"] = True
+        if self.binding:
+            result["binding"] = True
         result["refusals"] = [refused.to_json() | {"count": len(refused.nodes)} for refused in self.refusals()]
         result["scores"] = self._score_table(nodes)
         if self.scores and nodes is not None and len(self.passed) > nodes:

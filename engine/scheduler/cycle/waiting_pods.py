@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.framework.instances import Lease
 from koordpolicy.engine.framework.points import Point, Refusal
 
 from .binding import BindingCycle
@@ -20,10 +19,13 @@ from .binding import BindingCycle
 class WaitingPod:
     """A pod that waits for permits: of which plugins, and until when (nanoseconds since the epoch)."""
 
-    pod: PodInfo
     binding: BindingCycle
     waits: dict[str, int]
-    lease: Lease
+
+    @property
+    def pod(self) -> PodInfo:
+        """The pod as it is assumed."""
+        return self.binding.pod
 
     @property
     def deadline(self) -> int:
@@ -85,7 +87,7 @@ class WaitingPodsMap:
         waiting = self._pods.pop(key, None)
         if waiting is None:
             return False
-        waiting.binding.refuse(plugin, Point.PERMIT, Refusal("", message))
+        waiting.binding.reject(plugin, Point.PERMIT, Refusal("", message))
         self._leaving.append(waiting)
         return True
 

@@ -110,7 +110,7 @@ def test_who_waits_for_too_long_gives_its_node_back(clock):
     [*loop.schedule_all()]
     assert placed(cluster) == {"p": "a"}
     clock.now += 11 * SECOND
-    loop.scheduler.settle()
+    loop.scheduler.process_bindings()
     assert placed(cluster) == {}
 
 

@@ -403,7 +403,7 @@ def test_a_pod_whose_node_vanishes_while_it_waits_tries_again(start, clock):
     loop, holds = holding(start, node("a"), node("b"), pod("p"))
     assert loop.schedule_one().node == "a"
     loop.scheduler.cluster.delete("Node", "a")
-    loop.scheduler.settle()
+    loop.scheduler.process_bindings()
     clock.advance(1)
     verdict = loop.schedule_one()
     assert (holds.log[:2], loop.told[0].node, verdict.node) == ([("unreserve", "p", -1), ("forget", "p")], None, "b")
@@ -427,7 +427,7 @@ def test_what_happens_while_a_pod_waits_counts_when_it_loses_its_node(start, clo
     assert loop.schedule_one().waiting
     loop.scheduler.cluster.upsert(node("b"))
     clock.advance(30)
-    loop.scheduler.settle()
+    loop.scheduler.process_bindings()
     assert loop.queue.counts()["backoff"] + loop.queue.counts()["active"] == 1
 
 
@@ -564,10 +564,10 @@ def test_a_reload_in_the_middle_of_a_decision_is_seen_by_the_next_one_only(clock
     # The gated pod is looked at whenever something changes, that is, in the middle of this decision.
     waiting = scheduler.schedule(loop.queue.pods()[0].__class__.of(pod("p")))
     assert (waiting.waiting, log) == (True, [("permit", False)])
-    scheduler.settle()
+    scheduler.process_bindings()
     clock.advance(30)
     assert scheduler.profile_of(waiting.pod).generation == 2
-    scheduler.settle()
+    scheduler.process_bindings()
     assert log == [("permit", False), ("unreserve", False)]
 
 
@@ -578,12 +578,12 @@ def test_a_plugin_hears_of_nothing_before_it_is_made_and_started(kit):
         def __init__(self, args, handle):
             handle.events.on(["Node"], lambda event: heard.append(event.key))
             if scheduler:
-                scheduler[0].settle()  # the thread that decides does not wait for plugins to be made
+                scheduler[0].process_bindings()  # the thread that decides does not wait for plugins to be made
                 early.extend(heard)
 
         def start(self):
             if scheduler:
-                scheduler[0].settle()
+                scheduler[0].process_bindings()
                 early.extend(heard)
 
         def pre_filter(self, state, pod, snapshot):
@@ -617,7 +617,7 @@ def test_a_plugin_that_is_closed_while_it_is_told_what_there_is_hears_no_more(ki
     scheduler = Scheduler(cluster, kit.live(Plugin("L", Framework.SCHEDULER, (Point.PRE_FILTER,), Listens, "L", "L")))
     scheduler.schedule(kit.pod())
     cluster.upsert(kit.node("c"))
-    scheduler.settle()
+    scheduler.process_bindings()
     assert heard == ["a"]
 
 

@@ -119,7 +119,7 @@ def test_no_pod_is_lost_or_doubled_whatever_happens(seed):
                 time[0] += random.choice([1, 5, 30]) * SECOND
         for _ in range(random.randrange(4)):
             loop.schedule_one()
-        loop.scheduler.settle()
+        loop.scheduler.process_bindings()
         queued = [each.key for each in loop.queue.pods()]
         waiting = set(loop.scheduler.waiting.keys())
         pending = {each.key for each in cluster.pending}

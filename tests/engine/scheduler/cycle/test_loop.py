@@ -186,7 +186,7 @@ def test_a_pod_that_waits_for_too_long_gives_its_node_back_and_tries_again(start
     loop, gang = gang_of(start, 2)
     list(loop.schedule_all())
     clock.now = loop.next_time()
-    loop.scheduler.settle()
+    loop.scheduler.process_bindings()
     assert [(verdict.pod.name, verdict.node, verdict.refusal[2].message) for verdict in loop.told] == [
         ("p0", None, "timeout after waiting for other pods"), ("p1", None, "timeout after waiting for other pods"),
     ]

@@ -1,0 +1,203 @@
+"""Where the input and output of binding cycles runs: at once in the owner's thread, or on workers."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol
+
+_LOG: Final = logging.getLogger(__name__)
+
+WORKERS: Final = 16
+MOST_HANGING: Final = 64
+"""How many workers may hang in abandoned jobs, each with another worker in its place."""
+
+
+class _State(enum.Enum):
+    QUEUED = enum.auto()
+    RUNNING = enum.auto()
+    ABANDONED = enum.auto()
+    DONE = enum.auto()
+
+
+class Job:
+    """One call that does input and output, with its result, or the exception that it raised."""
+
+    __slots__ = ("call", "error", "result", "state")
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.call = call
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.state = _State.QUEUED
+
+    @property
+    def done(self) -> bool:
+        """Whether the job is complete."""
+        return self.state is _State.DONE
+
+
+class Executor(Protocol):
+    """Does jobs. All methods are for the owner of the cluster; the jobs may run in other threads."""
+
+    inline: bool
+    """Whether jobs run in the owner's thread, so that they may touch its cluster."""
+
+    def submit(self, job: Job) -> None:
+        """Do the job: it is `done` when this returns, or `completed` yields it later."""
+        ...
+
+    def completed(self) -> Iterator[Job]:
+        """Yield the jobs that were completed since the last call, in the order of their completion; never waits."""
+        ...
+
+    def abandon(self, job: Job) -> bool:
+        """Take back a job that is not done; return whether it runs already, so that `completed` may yield it later."""
+        ...
+
+    def close(self) -> None:
+        """Take no more jobs; waits for none."""
+        ...
+
+
+class InlineExecutor:
+    """Does each job at once, in the owner's thread: deterministic, for simulations, replays and tests."""
+
+    inline = True
+
+    def submit(self, job: Job) -> None:
+        """Do the job now; raises what its call raises."""
+        job.result = job.call()
+        job.state = _State.DONE
+
+    def completed(self) -> Iterator[Job]:
+        """Yield nothing: `submit` does all jobs."""
+        return iter(())
+
+    def abandon(self, job: Job) -> bool:  # noqa: ARG002 - no job is ever under way
+        """Return false: no job is under way."""
+        return False
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class WorkerExecutor:
+    """Does jobs on daemon threads: one that hangs neither holds up the owner nor keeps the process from ending.
+
+    The threads of `concurrent.futures.ThreadPoolExecutor` are joined when the interpreter ends, and are not replaced.
+    """
+
+    inline = False
+
+    def __init__(
+        self, workers: int = WORKERS, *, most_hanging: int = MOST_HANGING, wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`wake` is called in a worker's thread after each job that is completed: then `completed` has one more.
+
+        A worker whose job is abandoned is replaced by another one, up to `most_hanging` of them.
+        """
+        self._workers = workers
+        self._most_hanging = most_hanging
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._queued: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._completed: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._threads = self._idle = self._hanging = 0
+        self._closed = False
+
+    @property
+    def hanging(self) -> int:
+        """How many workers are in jobs that were abandoned."""
+        return self._hanging
+
+    def submit(self, job: Job) -> None:
+        """Queue the job for a worker.
+
+        Raises:
+            RuntimeError: the executor is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the executor is closed")
+            self._queued.put(job)
+            self._idle -= 1
+            self._start_workers()
+
+    def completed(self) -> Iterator[Job]:
+        """Yield the jobs that were completed since the last call, in the order of their completion."""
+        while True:
+            try:
+                yield self._completed.get_nowait()
+            except queue.Empty:
+                return
+
+    def abandon(self, job: Job) -> bool:
+        """Take back a job: one that no worker has begun never runs, and the worker of another one is replaced."""
+        with self._lock:
+            running = job.state is _State.RUNNING
+            if running:
+                self._hanging += 1
+                self._start_workers()
+            if job.state is not _State.DONE:
+                job.state = _State.ABANDONED
+            return running or job.state is _State.DONE
+
+    def close(self) -> None:
+        """Take no more jobs, and let idle workers end."""
+        with self._lock:
+            self._closed = True
+            for _ in range(self._threads):
+                self._queued.put(None)
+
+    def _start_workers(self) -> None:
+        # `_idle` is negative by the number of jobs for which no worker waits.
+        while self._idle < 0 and self._threads < self._workers + min(self._hanging, self._most_hanging):
+            self._threads += 1
+            self._idle += 1
+            threading.Thread(target=self._work, name=f"bind-{self._threads}", daemon=True).start()
+
+    def _work(self) -> None:
+        while (job := self._queued.get()) is not None:
+            if self._begin(job):
+                try:
+                    job.result = job.call()
+                except BaseException as error:  # it ends neither the worker nor the scheduler
+                    job.error = error
+                surplus = self._end(job)
+                self._completed.put(job)
+                self._call_wake()
+                if surplus:
+                    return
+            job = None  # neither the call nor its result is held until the next job comes
+
+    def _call_wake(self) -> None:
+        try:
+            self._wake()
+        except Exception:  # the owner finds the job at its next look
+            _LOG.exception("waking up the scheduler failed")
+
+    def _begin(self, job: Job) -> bool:
+        with self._lock:
+            if job.state is _State.ABANDONED:
+                self._idle += 1
+                return False
+            job.state = _State.RUNNING
+            return True
+
+    def _end(self, job: Job) -> bool:
+        """Note that a job is complete; return whether its worker has been replaced and is to end."""
+        with self._lock:
+            replaced = job.state is _State.ABANDONED
+            job.state = _State.DONE
+            if replaced:
+                self._hanging -= 1
+            surplus = self._threads > self._workers + min(self._hanging, self._most_hanging)
+            if surplus:
+                self._threads -= 1
+            else:
+                self._idle += 1
+            return surplus
