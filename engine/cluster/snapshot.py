@@ -29,7 +29,7 @@ from koordpolicy.engine.source import PolicyError, Problem
 from .change_log import NO_ROWS, Log
 from .events import Event
 from .objects.metrics import NANOSECONDS, NodeMetric, Unmeasured, unmeasured
-from .objects.node_rows import NodeRow, allocatable_of, bound_devices, devices_of, model_of
+from .objects.node_rows import FREE_DEVICES, NodeRow, allocatable_of, bound_devices, devices_of, model_of
 from .objects.pods import NONZERO, DeviceRequest, PodInfo, ResourceList, mapping_at, text_at
 
 __all__ = [
@@ -79,16 +79,18 @@ class _Binding(NamedTuple):
 class Devices:
     """The devices (GPUs) of all nodes: `free` and `total` are int64[nodes, D] in thousandths, 0 where there is none.
 
-    `count` is int64[nodes]; `model` holds per node an index into `models`, whose first entry is the empty text.
+    `count` is int64[nodes], as is `most`, the largest of `free`; `model` holds per node an index into `models`, whose
+    first entry is the empty text.
     """
 
-    __slots__ = ("_view", "count", "free", "model", "models", "total")
+    __slots__ = ("_view", "count", "free", "model", "models", "most", "total")
 
     def __init__(self, view: Snapshot, columns: _DeviceColumns) -> None:
         self._view = view
         self.free = columns.free
         self.total = columns.total
         self.count = columns.count
+        self.most = columns.most
         self.model = columns.model
         self.models: Sequence[str] = columns.models
 
@@ -126,9 +128,13 @@ class _DeviceColumns:
 
     def __init__(self, rows: Sequence[NodeRow]) -> None:
         width = max((len(row.total) for row in rows), default=0)
-        self.free: _Integers = np.zeros((len(rows), width), dtype=np.int64)
-        self.total: _Integers = np.zeros((len(rows), width), dtype=np.int64)
+        # Device by device: what is asked of all nodes goes along them.
+        self.free: _Integers = np.zeros((len(rows), width), dtype=np.int64, order="F")
+        self.total: _Integers = np.zeros((len(rows), width), dtype=np.int64, order="F")
         self.count: _Integers = np.zeros(len(rows), dtype=np.int64)
+        self.most: _Integers = np.zeros(len(rows), dtype=np.int64)
+        self.facts: dict[str, AmountColumn] = {}
+        """The columns of `nodeInfo` that follow from what is free, once somebody reads them."""
         self.model: NDArray[np.int32] = np.zeros(len(rows), dtype=np.int32)
         self.models: list[str] = [""]
         for index, row in enumerate(rows):
@@ -137,8 +143,8 @@ class _DeviceColumns:
 
     def write(self, index: int, row: NodeRow) -> None:
         """Rewrite one row whose number of devices fits the width."""
-        self.free[index, : len(row.free)] = row.free
         self.free[index, len(row.free):] = 0
+        self.write_free(index, row)
         self.total[index, : len(row.total)] = row.total
         self.total[index, len(row.total):] = 0
         self.count[index] = sum(1 for total in row.total if total)
@@ -146,11 +152,28 @@ class _DeviceColumns:
             self.models.append(row.model)
         self.model[index] = self.models.index(row.model)
 
+    def write_free(self, index: int, row: NodeRow) -> None:
+        """Rewrite what is free of one row."""
+        free = row.free
+        self.free[index, : len(free)] = free
+        self.most[index] = max(free, default=0)
+        for name, column in self.facts.items():
+            column.write(index, FREE_DEVICES[name](row))
+
+    def fact(self, name: str, rows: Sequence[NodeRow]) -> AmountColumn:
+        """Return the column of one of `FREE_DEVICES`; `rows` are all of them."""
+        column = self.facts.get(name)
+        if column is None:
+            amount = FREE_DEVICES[name]
+            column = self.facts[name] = AmountColumn([amount(row) for row in rows])
+        return column
+
     def copy(self) -> _DeviceColumns:
         """Return columns that can be written without these noticing."""
         twin = _DeviceColumns.__new__(_DeviceColumns)
         twin.free, twin.total, twin.count = self.free.copy(), self.total.copy(), self.count.copy()
         twin.model, twin.models = self.model.copy(), list(self.models)
+        twin.most, twin.facts = self.most.copy(), {}
         return twin
 
 
@@ -161,17 +184,19 @@ class Cluster:
     nodeMetricExpirationSeconds); 0 means never.
 
     From `standing_from` nodes on, the answers of plugins are cached between decisions, where the plugins can tell what
-    these depend on. In a smaller cluster one pass over the columns is faster than to look up what changed.
+    these depend on. From `following_from` nodes on, all plugins are asked about the nodes that changed alone; in a
+    smaller cluster those that answer by arrays are asked about all nodes, which is faster than to look up what changed.
     """
 
     def __init__(
         self, objects: Iterable[Mapping[str, Any]] = (), *, metric_expiry_seconds: int = 180,
-        standing_from: int = 2048, kinds: frozenset[str] | None = None,
+        standing_from: int = 0, following_from: int = 2048, kinds: frozenset[str] | None = None,
     ) -> None:
         self.kinds = kinds
         """The kinds that the source contains; None where it may contain all."""
         self.metric_expiry = metric_expiry_seconds * NANOSECONDS
         self.standing_from = standing_from
+        self.following_from = following_from
         self.version = 0
         self.rows: list[NodeRow] = []
         self.names: list[str] = []
@@ -600,7 +625,7 @@ class Cluster:
         if pod.gpu is not None and row.free:
             self.devices_log.note(version, index)
             if self._devices is not None:
-                self._devices.free[index, : len(row.free)] = row.free
+                self._devices.write_free(index, row)
 
     def _keep_time(self, now: int) -> None:
         """Find out which metrics are fresh at `now`, unless that is known to be as before."""
@@ -662,6 +687,10 @@ class Cluster:
         if self._devices is None:
             self._devices = _DeviceColumns(self.rows)
         return self._devices
+
+    def free_devices(self, name: str) -> AmountColumn:
+        """Return the kept column of one of `FREE_DEVICES`."""
+        return self.device_columns.fact(name, self.rows)
 
     def logs(self, paths: frozenset[Path]) -> tuple[Log, ...]:
         """Return the logs in which changes of these ROW paths stand."""
@@ -1060,6 +1089,8 @@ class NodeFrame:
                 return Numbers(ages, updated != _NEVER)
             case ("nodeInfo", "pods"):
                 return Numbers(self._snapshot.pod_count) if overlaid else self._cluster.pod_counts.numbers
+            case ("nodeInfo", name) if name in FREE_DEVICES and not overlaid:
+                return self._cluster.free_devices(name).numbers
             case _:
                 pass
         paths = frozenset((path,))

@@ -205,6 +205,8 @@ class Question(NamedTuple):
     one bool or int64 for each, in a new array. None where it takes the plugin itself to say it."""
     lasts: bool = False
     """Whether pods of one shape (`PodInfo.shape`) ask this at all times: then the plugin is asked for it once."""
+    reasons: Callable[[Snapshot, NDArray[np.intp]], Mapping[str, NDArray[np.intp]]] | None = None
+    """Of filters with `answer` whose `Answer` has no `brief`: returns what `Answer.reasons` would of refused rows."""
 
 
 HIGHEST_SCORE: Final = 100

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -288,7 +288,7 @@ class _Reader:
         known = self._read.get(shape)
         if known is None:
             known = self._read[shape] = PodInfo.of(made)
-        return replace(known, key=f"{known.namespace}/{pod.name}", name=pod.name, uid=pod.name, object=made)
+        return known.like(made, pod.name, pod.name)
 
 
 _Shape: TypeAlias = tuple[int, int, int, int, tuple[str, ...]]

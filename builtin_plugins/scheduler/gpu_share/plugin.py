@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -83,7 +84,7 @@ class GpuShare:
             return Question(None, frozenset(), answer=_all_pass, lasts=True)
         if request.fault:
             return None
-        return Question(request, _PATHS, answer=lambda snapshot, rows: _fits(request, snapshot, rows), lasts=True)
+        return Question(request, _PATHS, answer=partial(_fits, request), lasts=True, reasons=partial(_reasons, request))
 
     def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield smaller requests, pods that could leave their devices, and to take any model."""
@@ -133,15 +134,17 @@ def _all_pass(_: Snapshot, rows: Rows) -> NDArray[np.bool_]:
 
 def _fits(request: DeviceRequest, snapshot: Snapshot, rows: Rows) -> NDArray[np.bool_]:
     """Return which of the rows have enough devices of an accepted model with the share free."""
-    devices = snapshot.devices
-    free = devices.free[rows]
+    devices, everywhere = snapshot.devices, len(rows) == snapshot.size
     # A device that does not exist has 0 free, and a share is at least 1.
     if request.count == 1:
-        passed: NDArray[np.bool_] = free.max(axis=1, initial=0) >= request.share
+        most = devices.most if everywhere else devices.most[rows]
+        passed: NDArray[np.bool_] = most >= request.share
     else:
+        free = devices.free if everywhere else devices.free[rows]
         passed = (free >= request.share).sum(axis=1) >= request.count
     if request.models:
-        passed &= _accepts(request, devices.models)[devices.model[rows]]
+        model = devices.model if everywhere else devices.model[rows]
+        passed &= _accepts(request, devices.models)[model]
     return passed
 
 

@@ -101,7 +101,8 @@ class NodeResourcesFit:
         """Return what the answers hang on: what the pod requests, and what the node has and holds."""
         if point is Point.FILTER:
             wanted = self._wanted(pod)
-            return Question(tuple(wanted), _PATHS, answer=partial(_fits, wanted), lasts=True)
+            return Question(tuple(wanted), _PATHS, answer=partial(_fits, wanted), lasts=True,
+                            reasons=partial(_reasons, wanted))
         counted = self._counted(pod)
         return Question(counted, _PATHS, answer=partial(self._scores, counted), lasts=True)
 
@@ -160,11 +161,12 @@ def _place(wanted: tuple[str, int]) -> tuple[int, str]:
 
 def _reasons(wanted: list[tuple[str, int]], snapshot: Snapshot, refused: Rows) -> dict[str, Rows]:
     found: dict[str, Rows] = {}
-    full = refused[snapshot.pod_count[refused] >= snapshot.allocatable(_PODS)[refused]]
+    at = snapshot.gathered
+    full = refused[at(snapshot.pod_count, refused) >= at(snapshot.allocatable(_PODS), refused)]
     if len(full):
         found[_TOO_MANY_PODS] = full
     for name, amount in wanted:
-        short = refused[(snapshot.allocatable(name) - snapshot.requested(name))[refused] < amount]
+        short = refused[at(snapshot.allocatable(name), refused) - at(snapshot.requested(name), refused) < amount]
         if len(short):
             found[f"Insufficient {name}"] = short
     return found

@@ -75,6 +75,7 @@ class Writing:
         """What the function is given: parts, each with its kind, and whether it is a column."""
         self.doubles = False
         self._terms: dict[tuple[Any, str], Term] = {}
+        self._definitions: dict[Fusible, Term] = {}
         self._lines: list[str] = []
         self._count = 0
 
@@ -90,6 +91,13 @@ class Writing:
             known = self._terms[part, kind] = Term(kind, name, f"{name}l", f"{name}h", is_array)
             self.inputs.append((part, kind, is_array))
             self.doubles = self.doubles or kind == "f"
+        return known
+
+    def definition(self, part: Fusible) -> Term:
+        """Return the term of a variable that is computed by the function itself, once."""
+        known = self._definitions.get(part)
+        if known is None:
+            known = self._definitions[part] = part.fuse(self)
         return known
 
     def constant(self, value: object) -> Term:

@@ -1019,6 +1019,9 @@ class VariableOperator:
         return self._plan.bind(frame)
 
     def fuse(self, writing: Writing) -> Term:
+        # Ints are given with the bounds of what is there, which are narrower than those that follow from the text.
+        if self._plan.kind == "f" and self._plan.is_fused():
+            return writing.definition(self._plan.part)
         return writing.input(self, self._plan.kind, is_array=True)
 
     def reads(self, context: VectorContext) -> frozenset[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -186,9 +186,9 @@ class NodeRow:
             "region": labels.get(REGION, ""),
             "measured": measured,
             "unschedulable": bool((self.node.get("spec") or {}).get("unschedulable")),
-            "gpuFree": sum(self.free),
+            "gpuFree": free_gpu(self),
             "gpuTotal": sum(self.total),
-            "gpuFreeDevices": sum(1 for free, total in zip(self.free, self.total, strict=True) if free == total > 0),
+            "gpuFreeDevices": free_gpu_devices(self),
             "gpuDevices": sum(1 for total in self.total if total),
             "gpuModel": self.model,
         }
@@ -211,6 +211,22 @@ class NodeRow:
                 for name in names:
                     total[name] += max(0, estimated_usage(pod, name) - (seen[name] if seen else 0))
         return MeasuredList({name: min(amount, LARGEST_AMOUNT) for name, amount in total.items()})
+
+
+def free_gpu(row: NodeRow) -> int:
+    """Return how much of the node's GPUs is free, in thousandths."""
+    return sum(row.free)
+
+
+def free_gpu_devices(row: NodeRow) -> int:
+    """Return how many of the node's GPUs are free as a whole."""
+    return sum(1 for free, total in zip(row.free, row.total, strict=True) if free == total > 0)
+
+
+FREE_DEVICES: Final[Mapping[str, Callable[[NodeRow], int]]] = {
+    "gpuFree": free_gpu, "gpuFreeDevices": free_gpu_devices,
+}
+"""The facts of `NodeRow.info` that follow from what is free of the devices, by name."""
 
 
 def allocatable_of(node: Mapping[str, Any]) -> ResourceList:

@@ -76,8 +76,16 @@ class DeviceRequest:
         return self.count * self.share
 
 
+class _Shaped:
+    """What has a shape that is computed once; no field, as it follows from the others."""
+
+    __slots__ = ("_shape",)
+
+    _shape: bytes
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class PodInfo:
+class PodInfo(_Shaped):
     """A pod with what is derived of it. Equal only to itself: two versions of one pod share a key."""
 
     key: str
@@ -175,21 +183,37 @@ class PodInfo:
             self.priority_band, self.qos_class, self.kubernetes_qos, node_name, self.gpu, self.excess,
         )
 
+    def like(self, pod: Mapping[str, Any], name: str, uid: str) -> PodInfo:
+        """Return another pod of this one's namespace and shape, whose object differs in name and UID alone."""
+        found = PodInfo(
+            f"{self.namespace}/{name}", self.namespace, name, uid, pod, self.requests, self.limits, self.priority,
+            self.priority_band, self.qos_class, self.kubernetes_qos, self.node_name, self.gpu, self.excess,
+        )
+        shape = self.shape()
+        if shape is not None:
+            object.__setattr__(found, "_shape", shape)
+        return found
+
     def shape(self) -> bytes | None:
         """Return what is equal for pods of one shape, as controllers make them: None for one that nothing is like.
 
         It covers its spec, and of its metadata what a controller gives to all of its pods alike: labels, annotations,
         owners, but neither name nor uid; of its status only what it requests in consequence of a resize in place.
         """
+        known: bytes | None = getattr(self, "_shape", None)
+        if known is not None:
+            return known
         metadata = self.object.get("metadata") or {}
         shared = [(key, metadata[key]) for key in metadata if key in SHARED_METADATA]
         try:
-            return marshal.dumps((
+            found = marshal.dumps((
                 self.namespace, self.node_name, self.priority, self.priority_band, self.qos_class, self.kubernetes_qos,
                 tuple(self.requests.items()), tuple(self.limits.items()), self.excess, shared, self.object.get("spec"),
             ), _WITHOUT_REFERENCES)
         except ValueError:  # not plain data
             return None
+        object.__setattr__(self, "_shape", found)
+        return found
 
     def unbound(self) -> PodInfo:
         """Return this pod as it was before it had a node; its object names none either."""

@@ -225,16 +225,18 @@ class PluginRunner:
             state, pod, snapshot = self.state, self.pod, self.snapshot
 
             def work_out() -> Iterator[Filtered]:
+                refusing = set(shown.tolist())
+                questions = dict(zip(kept.places, kept.questions, strict=True))
                 for place, active in enumerate(actives):
                     if place in others:
                         answer, asked, refused = others[place]
                         yield step_of(active, _secured(active, answer), answer.errors, asked, refused)
-                    elif place in kept.places:
+                    elif place in questions and (place in refusing or errors.get(place)):
                         refused = rows[shown == place]
                         asked = rows[(shown < 0) | (shown >= place)]
                         failed = among(errors.get(place, {}), asked)
                         if len(refused) or failed:
-                            answer = asked_again(active, state, pod, snapshot, refused)
+                            answer = asked_again(active, questions[place], state, pod, snapshot, refused=refused)
                             yield step_of(active, _secured(active, answer), failed, asked, refused)
 
             failed = bool(errors) or any(answer.errors for answer, _, _ in others.values())

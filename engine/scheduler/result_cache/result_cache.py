@@ -91,7 +91,10 @@ class _Lent:
         return self.values
 
     def overwrite(self, rows: Rows, values: NDArray[Any]) -> None:
-        """Write some rows."""
+        """Write some rows, or all of them."""
+        if len(rows) == len(self.values):
+            self.values, self._lent = values.astype(self.values.dtype), False
+            return
         if self._lent:
             self.values, self._lent = self.values.copy(), False
         self.values[rows] = values
@@ -135,8 +138,10 @@ class _Column(_Lent):
             self._take_over(rows, errors)
         self.stamp = stamp
         # Scores are mostly others; that a filter says what it said before spares everybody to combine it.
-        if values.dtype.kind == "b" and self.values[rows].tobytes() == values.tobytes():
-            return
+        if values.dtype.kind == "b":
+            before = self.values if len(rows) == len(self.values) else self.values[rows]
+            if before.tobytes() == values.tobytes():
+                return
         self.overwrite(rows, values)
         self.altered = stamp
 
@@ -160,6 +165,8 @@ class _Part:
     logs: tuple[Log, ...]
     numbers: list[int]
     stamp: int = -1
+    vectorized: bool = True
+    """Whether arrays are all that it takes to answer: then many rows take hardly longer than a few."""
 
     def last(self) -> int:
         """Return the stamp of the last change in one of the logs."""
@@ -187,7 +194,8 @@ class Group(_Lent):
     """
 
     __slots__ = (
-        "_covered", "_inside", "_left", "actives", "asked_anew", "columns", "epochs", "parts", "places", "stale",
+        "_covered", "_inside", "_left", "actives", "asked_anew", "columns", "epochs", "parts", "places", "questions",
+        "stale",
     )
 
     def __init__(
@@ -200,6 +208,8 @@ class Group(_Lent):
         """Where each of them stands among all that were to be asked."""
         self.asked_anew = asked_anew
         """Whose answers are not kept, each with its place."""
+        self.questions: list[Question] = []
+        """What the columns answer, for all pods that ask this."""
         self.columns: list[_Column] = []
         self.epochs: list[int | None] = []
         self.parts: list[_Part] = []
@@ -468,11 +478,13 @@ class Standing:
                       [(place, active) for place, active in enumerate(actives) if questions[place] is None])
         parts: dict[tuple[Log, ...], _Part] = {}
         for number, ((_, question), active) in enumerate(zip(asked, group.actives, strict=True)):
+            group.questions.append(question)
             group.columns.append(self._store.column(active.ask, point, question.key, size))
             held.append(group.columns[-1])
             logs = self._cluster.logs(question.paths)
             part = parts.setdefault(logs, _Part(question.paths, logs, []))
             part.numbers.append(number)
+            part.vectorized = part.vectorized and question.answer is not None
         group.parts = list(parts.values())
         return group
 
@@ -566,8 +578,10 @@ class Standing:
             column.write(asked, values, errors, stamp)
 
     def _changed_since(self, part: _Part, since: int) -> Rows | None:
-        """Return the rows that changed since then; None where that is not known."""
-        return self._cluster.changed(part.paths, since) if since >= 0 else None
+        """Return the rows that changed since then; None where that is not known, or where all are asked about."""
+        if since < 0 or (part.vectorized and self._snapshot.size < self._cluster.following_from):
+            return None
+        return self._cluster.changed(part.paths, since)
 
     def _follow(self, group: Group, questions: Sequence[Question | None]) -> None:
         """Ask filters about the rows that changed, and bring up to date who refuses these first."""
@@ -620,7 +634,7 @@ class Standing:
 
     def _changed(self, part: _Part, since: int) -> Rows | None:
         """Return the rows that changed since then; None where that is not known, or so many did that all are asked."""
-        rows = self._cluster.changed(part.paths, since) if since >= 0 else None
+        rows = self._changed_since(part, since)
         return None if rows is None or len(rows) * _MANY > self._snapshot.size else rows
 
     def _asked(
@@ -712,8 +726,11 @@ def _of_rows(values: NDArray[Any], wanted: type[np.generic], rows: Rows, snapsho
 
 def _refused_first(group: Group, rows: Rows) -> NDArray[np.int16]:
     first = np.full(len(rows), -1, np.int16)
+    everywhere = len(rows) == len(group.values)
     for place, column in zip(reversed(group.places), reversed(group.columns), strict=True):
-        first[~column.values[rows]] = place
+        passed = column.values if everywhere else column.values[rows]
+        if not np.logical_and.reduce(passed):
+            np.copyto(first, place, where=~passed)
     return first
 
 
@@ -725,7 +742,9 @@ def _total(group: Group, rows: Rows) -> NDArray[np.int64]:
     return total
 
 
-def asked_again(active: Active, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Rows) -> Answer:
+def asked_again(
+    active: Active, question: Question, state: CycleState, pod: PodInfo, snapshot: Snapshot, *, refused: Rows,
+) -> Answer:
     """Return a filter's answer in which `refused` are the nodes that it refused; it is asked why when that is read."""
     known: list[Answer] = []
 
@@ -754,7 +773,17 @@ def asked_again(active: Active, state: CycleState, pod: PodInfo, snapshot: Snaps
     def still(rows: Rows) -> bool:
         return not real().passed[rows].any()
 
+    def said(rows: Rows) -> Mapping[str, Rows] | None:
+        """Return what the question says itself, where it refuses all of these rows now too."""
+        if question.reasons is None or question.answer is None or snapshot.version != snapshot.cluster.version:
+            return None
+        passed = question.answer(snapshot, rows)
+        return None if passed is None or passed.any() else question.reasons(snapshot, rows)
+
     def reasons(rows: Rows) -> Mapping[str, Rows]:
+        found = said(rows)
+        if found is not None:
+            return found
         answer = real()
         if answer.reasons is not None and still(rows):
             return answer.reasons(rows)
@@ -773,6 +802,8 @@ def asked_again(active: Active, state: CycleState, pod: PodInfo, snapshot: Snaps
         return frozenset(grouped(rows, lambda refusal: refusal.rule))
 
     def brief(rows: Rows) -> Mapping[str, Rows]:
+        if question.reasons is not None:
+            return reasons(rows)
         answer = real()
         return answer.brief(rows) if answer.brief is not None and still(rows) else reasons(rows)
 

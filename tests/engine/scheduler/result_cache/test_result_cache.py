@@ -256,7 +256,7 @@ spec:
   score: [{name: pods, expression: "nodeInfo.pods * 2"}]
 """
     compiled = compile_documents(load([Source("counted.yaml", text)]))
-    cluster = Cluster((node(number, Random(number)) for number in range(NODES)), standing_from=0)
+    cluster = Cluster((node(number, Random(number)) for number in range(NODES)), standing_from=0, following_from=0)
     scheduler = Scheduler(cluster, Live(Registry.of(compiled, generation=1)))
     large = sum(row.allocatable["cpu"] > 4000 for row in cluster.rows)
     for number in range(2):
@@ -324,7 +324,8 @@ class Counts:
 
 def counting(count=NODES, standing_from=0):
     plugin = Counts()
-    cluster = Cluster((node(number, Random(number)) for number in range(count)), standing_from=standing_from)
+    nodes = (node(number, Random(number)) for number in range(count))
+    cluster = Cluster(nodes, standing_from=standing_from, following_from=0)
     registry = Registry.of(
         [Plugin("Counts", Framework.SCHEDULER, (Point.FILTER,), lambda args, handle: plugin, "here", "1")],
         generation=1,
