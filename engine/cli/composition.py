@@ -16,7 +16,7 @@ from koordpolicy.engine.cluster.kinds import Lack, Objects, describe, lacking
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import Documents, Kind, load_paths
-from koordpolicy.engine.framework.discovery import Offers, discover, offers_beside
+from koordpolicy.engine.framework.discovery import DiscoveredPlugins, discover, discover_beside
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.kubernetes.release import KOORD_SCHEDULER, KOORDINATORS, NEWEST, RELEASES, Release, release
@@ -336,26 +336,26 @@ def registry_from(loaded: Documents, builtins: Builtins) -> Registry:
         PolicyError: documents are invalid, with all problems.
     """
     problems = Problems(list(loaded.problems))
-    offers = python_offers(builtins)
-    compiled = compile_documents(loaded.documents, problems, extensions=offers.functions)
+    discovered = discovered_plugins(builtins)
+    compiled = compile_documents(loaded.documents, problems, extensions=discovered.functions)
     if problems.errors:
         raise PolicyError(problems.found)
     if problems.found:
         warn(render(in_order(problems.found)))
-    return Registry.of((*offers.plugins, *compiled), generation=1)
+    return Registry.of((*discovered.plugins, *compiled), generation=1)
 
 
-def python_offers(builtins: Builtins) -> Offers:
+def discovered_plugins(builtins: Builtins) -> DiscoveredPlugins:
     """Return the built-in plugins, and the plugins and functions of installed distributions.
 
     What cannot be loaded is told, and left out.
     """
-    return offers_beside(builtins(), _tell)
+    return discover_beside(builtins(), _tell)
 
 
 def python_plugins(builtins: Builtins) -> tuple[Plugin, ...]:
-    """Return the plugins of `python_offers`."""
-    return python_offers(builtins).plugins
+    """Return the plugins of `discovered_plugins`."""
+    return discovered_plugins(builtins).plugins
 
 
 def python_functions() -> tuple[Function, ...]:

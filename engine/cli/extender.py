@@ -28,9 +28,9 @@ from .composition import (
     check_enabled,
     choice_of,
     cluster_from,
+    discovered_plugins,
     moment_of,
     objects_of,
-    python_offers,
     scheduling_lacks,
     tell_idle,
     warn_of_lacks,
@@ -305,17 +305,17 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
         def vetted(builder: Builder) -> Builder | VettedBuild:
             return builder if vetter is None else VettedBuild(builder, vetter)
 
-        live, offers = Live(), python_offers(builtins)
+        live, discovered = Live(), discovered_plugins(builtins)
         enabled = tuple(map(choice_of, options.enable or ()))
         names = tuple(choice.name for choice in enabled)
         args = {choice.name: choice.args for choice in enabled if choice.args}
         settings = Settings((ProfileSpec(options.profile or DEFAULT_PROFILE, args=args),), seed=options.seed,
                             kubernetes=options.kubernetes)
-        builder = vetted(Builder(partial(compile_documents, extensions=offers.functions), seconds=seconds))
+        builder = vetted(Builder(partial(compile_documents, extensions=discovered.functions), seconds=seconds))
         reloader = Reloader(
             live, options.policies, builder, reload_unit=ReloadUnit(options.reload_unit or "source"),
             groups=builder.groups, warnings=builder.warnings,
-            python_plugins=_enabled(offers.plugins, names),
+            python_plugins=_enabled(discovered.plugins, names),
             state_dir=options.state_dir, invalid_at_start=InvalidAtStart(options.invalid_at_start or "refuse"),
             check=partial(check_profiles, settings.profiles), max_error_rate=options.max_error_rate,
             allow_empty=bool(options.allow_empty), holds_policies=builder.holds_policies,
@@ -341,11 +341,11 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
         if options.shadow is not None:
             # The same plugins beside other documents, over the same cluster, in the thread that owns it.
             beside = Live()
-            other = vetted(Builder(partial(compile_documents, extensions=offers.functions), seconds=seconds))
+            other = vetted(Builder(partial(compile_documents, extensions=discovered.functions), seconds=seconds))
             below = Scheduler(cluster, beside, settings, clock=clock)
             follows = Reloader(
                 beside, [options.shadow], other, groups=other.groups, warnings=other.warnings,
-                python_plugins=_enabled(offers.plugins, names),
+                python_plugins=_enabled(discovered.plugins, names),
                 check=partial(check_profiles, settings.profiles), invalid_at_start=InvalidAtStart.WAIT,
                 log=logging.getLogger("koordpolicy.shadow"),
             )

@@ -30,7 +30,7 @@ from koordpolicy.engine.documents import (
     read_configmap,
     read_file,
 )
-from koordpolicy.engine.framework.discovery import offers_beside
+from koordpolicy.engine.framework.discovery import discover_beside
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.lint import RULES, Configuration, Whole, check, strict, subjects
@@ -289,7 +289,7 @@ def _standard_input(name: str) -> Source:
 def _compile(files: _Files, builtins: Builtins) -> tuple[list[Problem], Whole]:
     """Return the problems of documents and names, and what rules look at."""
     problems = Problems(list(files.loaded.problems))
-    offers = offers_beside(builtins(), _ignored)
+    discovered = discover_beside(builtins(), _ignored)
     compiled: list[Compiled] = []
     with progress("checking", len(files.loaded.documents)) as done:
 
@@ -298,9 +298,9 @@ def _compile(files: _Files, builtins: Builtins) -> tuple[list[Problem], Whole]:
             done(len(compiled))
 
         plugins = compile_documents(
-            files.loaded.documents, problems, extensions=offers.functions, observe=observe,
+            files.loaded.documents, problems, extensions=discovered.functions, observe=observe,
         )
-    everything: tuple[Plugin, ...] = (*offers.plugins, *plugins)
+    everything: tuple[Plugin, ...] = (*discovered.plugins, *plugins)
     try:
         Registry.of(everything, generation=1)
     except PolicyError as error:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy.engine.source import PolicyError, did_you_mean
 
-from .composition import python_offers
+from .composition import discovered_plugins
 from .exits import Exit, Stop
 from .terminal import progress, warn, write, write_file, write_json, write_report
 
@@ -158,8 +158,8 @@ def _run(options: argparse.Namespace, builtins: Builtins) -> int:
     from koordpolicy.engine.testing.suites import load_suites  # noqa: PLC0415 - `--help` does not wait for it
 
     start = time.perf_counter()
-    offers = python_offers(builtins)
-    loaded = load_suites(options.paths, offers.plugins, offers.functions)
+    discovered = discovered_plugins(builtins)
+    loaded = load_suites(options.paths, discovered.plugins, discovered.functions)
     if not loaded.suites:
         named = ", ".join(f"`{path}`" for path in options.paths)
         beside = [each for path in options.paths if path.is_file()
@@ -169,7 +169,7 @@ def _run(options: argparse.Namespace, builtins: Builtins) -> int:
     chosen = _chosen(loaded.suites, options.chosen)
     coverage = _coverage(options)
     results = _results(chosen, coverage, explains=options.verbose)
-    outcome = _judged(options, loaded, results, coverage, offers.functions)
+    outcome = _judged(options, loaded, results, coverage, discovered.functions)
     seconds = time.perf_counter() - start
     if options.output == "json":
         write_json(_json(outcome, seconds))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import files_of, load, read_file
-from koordpolicy.engine.framework.discovery import Offers, offers_beside
+from koordpolicy.engine.framework.discovery import DiscoveredPlugins, discover_beside
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Source
 
@@ -106,15 +106,15 @@ def check_all(asked: Iterable[tuple[Texts, tuple[tuple[str, Value], ...]]], buil
 
 @lru_cache(maxsize=16)
 def _registry(texts: Texts, builtins: Builtins, params: tuple[tuple[str, Value], ...]) -> Registry:
-    offers = _offers(builtins)
+    discovered = _offers(builtins)
     loaded = load([Source(name, text) for name, text in texts.files])
     problems = Problems(list(loaded.problems))
     documents = vary(loaded.documents, dict(params)) if params and not problems.errors else loaded.documents
-    compiled = compile_documents(documents, problems, extensions=offers.functions)
+    compiled = compile_documents(documents, problems, extensions=discovered.functions)
     problems.raise_errors()
-    return Registry.of((*offers.plugins, *compiled), generation=1)
+    return Registry.of((*discovered.plugins, *compiled), generation=1)
 
 
 @lru_cache(maxsize=1)
-def _offers(builtins: Builtins) -> Offers:
-    return offers_beside(builtins(), _NOTHING_TOLD)
+def _offers(builtins: Builtins) -> DiscoveredPlugins:
+    return discover_beside(builtins(), _NOTHING_TOLD)

@@ -284,7 +284,7 @@ def _guarded_columns(
 
 
 @dataclass(frozen=True, slots=True)
-class Offers:
+class DiscoveredPlugins:
     """What installed distributions bring: plugins by framework and name, and functions for expressions by name."""
 
     plugins: tuple[Plugin, ...] = ()
@@ -294,7 +294,7 @@ class Offers:
 def discover(
     report: Callable[[Problem], None], entry_points: Iterable[EntryPoint] | None = None, *,
     builtins: Iterable[Plugin] = (),
-) -> Offers:
+) -> DiscoveredPlugins:
     """Return what installed distributions offer in the group `koordpolicy.plugins`.
 
     An entry point names a `Plugin`, a function for expressions (see `cel_function`), a sequence of these, a module with
@@ -335,17 +335,17 @@ def discover(
         report(Problem(f"the {plugin.framework.value} plugin `{plugin.name}` of {plugin.origin} is called like a "
                        "built-in one, which is used", help="give it another name, or uninstall it",
                        code="duplicate-name"))
-    return Offers(
+    return DiscoveredPlugins(
         tuple(sorted(taken, key=lambda plugin: (plugin.framework.value, plugin.name))),
         tuple(_without_collisions(offered, report)),
     )
 
 
-def offers_beside(builtins: Iterable[Plugin], report: Callable[[Problem], None]) -> Offers:
+def discover_beside(builtins: Iterable[Plugin], report: Callable[[Problem], None]) -> DiscoveredPlugins:
     """Return the built-in plugins, and after them what `discover` finds beside them."""
     own = tuple(builtins)
     found = discover(report, builtins=own)
-    return Offers((*own, *found.plugins), found.functions)
+    return DiscoveredPlugins((*own, *found.plugins), found.functions)
 
 
 def _without_collisions(

@@ -84,7 +84,7 @@ class Explained:
         return self.verdict.pod
 
 
-def look_into(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, rule: TieBreak = FIRST_BY_NAME) -> Explained:
+def explain(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, rule: TieBreak = FIRST_BY_NAME) -> Explained:
     """Decide about a pod with all reasons, as if it were pending: one that runs is taken off its node first.
 
     Nothing changes. `rule` says who is taken of equally good nodes.

@@ -16,7 +16,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.explanation import Finding
 from koordpolicy.engine.source import did_you_mean
 
-from ..explain.explanation import explain_decision, explain_node, look_into
+from ..explain.explanation import explain, explain_decision, explain_node
 from .bodies import Malformed, read_pod
 from .protocol import Extender, pod_of
 
@@ -36,7 +36,7 @@ class UnknownSubjectError(LookupError):
 
 
 @dataclass(frozen=True, slots=True)
-class Inquiry:
+class ExplainRequest:
     """About which pod is asked (its key, or the pod itself), on which node (empty: on all), and in which form."""
 
     key: str
@@ -45,7 +45,7 @@ class Inquiry:
     text: bool = False
 
 
-def read_inquiry(query: Mapping[str, str], body: bytes | bytearray | None) -> Inquiry:
+def read_explain_request(query: Mapping[str, str], body: bytes | bytearray | None) -> ExplainRequest:
     """Read a question of `/explain`: `?pod=NAMESPACE/NAME`, or a body that is a Pod or kube-scheduler's question.
 
     Raises:
@@ -63,14 +63,14 @@ def read_inquiry(query: Mapping[str, str], body: bytes | bytearray | None) -> In
     if body is None:
         if not key:
             raise Malformed("which pod? ask `?pod=NAMESPACE/NAME`, or send one with POST")
-        return Inquiry(key, None, node, output == "text")
+        return ExplainRequest(key, None, node, output == "text")
     if key:
         raise Malformed("`pod` is named and a pod is sent: do one of both")
     pod = pod_of(read_pod(body))
-    return Inquiry(pod.key, pod, node, output == "text")
+    return ExplainRequest(pod.key, pod, node, output == "text")
 
 
-def answer_inquiry(extender: Extender, inquiry: Inquiry, *, seconds: float = math.inf) -> Finding:
+def answer_explain_request(extender: Extender, request: ExplainRequest, *, seconds: float = math.inf) -> Finding:
     """Return the explanation, of the cluster as the extender knows it and the policies in force.
 
     Raises:
@@ -78,28 +78,28 @@ def answer_inquiry(extender: Extender, inquiry: Inquiry, *, seconds: float = mat
         TooLongError: it takes more than so many seconds; fewer changes are tried before that.
     """
     with Deadline(seconds) as deadline, suppress(OverdueError):
-        finding = _explained(extender, inquiry)
+        finding = _explained(extender, request)
         # What expressions came to after that is an error, and no reason.
         if not deadline.passed:
             return finding
     raise TooLongError(f"no explanation within {seconds:g} s, for which decisions wait: "
-                       + ("" if inquiry.node else "ask about one node with `node`, or ")
+                       + ("" if request.node else "ask about one node with `node`, or ")
                        + "run `koord-policy explain`, for which nobody waits")
 
 
-def _explained(extender: Extender, inquiry: Inquiry) -> Finding:
+def _explained(extender: Extender, request: ExplainRequest) -> Finding:
     cluster = extender.cluster
-    pod = inquiry.pod or cluster.pod(inquiry.key)
+    pod = request.pod or cluster.pod(request.key)
     if pod is None:
         keys = cluster.objects("Pod")
-        hint = did_you_mean(inquiry.key, keys) or "send it with POST"
-        raise UnknownSubjectError(f"there is no pod `{inquiry.key}` among the {len(keys)} that are known: {hint}")
-    if inquiry.node and inquiry.node not in cluster.index:
-        hint = did_you_mean(inquiry.node, cluster.index) or "it has not been heard of"
+        hint = did_you_mean(request.key, keys) or "send it with POST"
+        raise UnknownSubjectError(f"there is no pod `{request.key}` among the {len(keys)} that are known: {hint}")
+    if request.node and request.node not in cluster.index:
+        hint = did_you_mean(request.node, cluster.index) or "it has not been heard of"
         known = f"among the {len(cluster.index)} that are known"
-        raise UnknownSubjectError(f"there is no node `{inquiry.node}` {known}: {hint}")
-    explained = look_into(extender.scheduler.profile_of(pod), pod, extender.snapshot())
+        raise UnknownSubjectError(f"there is no node `{request.node}` {known}: {hint}")
+    explained = explain(extender.scheduler.profile_of(pod), pod, extender.snapshot())
     Deadline.poll()
-    if inquiry.node:
-        return explain_node(explained, inquiry.node, trials=_TRIALS)
+    if request.node:
+        return explain_node(explained, request.node, trials=_TRIALS)
     return explain_decision(explained, trials=_TRIALS)

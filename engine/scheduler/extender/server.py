@@ -47,7 +47,13 @@ from .admin import Refused, Token, Wish, judge, refusal
 from .bodies import ExcessiveError, Malformed, read_binding
 from .daemons import Daemons
 from .decider import Decider, Stopped
-from .explain_endpoint import Inquiry, TooLongError, UnknownSubjectError, answer_inquiry, read_inquiry
+from .explain_endpoint import (
+    ExplainRequest,
+    TooLongError,
+    UnknownSubjectError,
+    answer_explain_request,
+    read_explain_request,
+)
 from .garbage_collection import ShortCollections
 from .intake import DeclinedError, Intake
 from .protocol import Extender, Record, Verb
@@ -806,8 +812,8 @@ class Server:
             if request.method != "POST":
                 return await self._explained(loaded, await self._made(self._explainer, _read, request.query, None))
             async with self._intake.body(request, option="--max-body") as body:
-                inquiry = await self._made(self._explainer, _read, request.query, body)
-            return await self._explained(loaded, inquiry)
+                wanted = await self._made(self._explainer, _read, request.query, body)
+            return await self._explained(loaded, wanted)
         except RecursionError:
             return _refuse(400, "the pod is nested too deeply")
         except UnknownSubjectError as error:
@@ -815,19 +821,19 @@ class Server:
         except TooLongError as error:
             return _refuse(503, str(error))
 
-    async def _explained(self, loaded: Loaded, inquiry: Inquiry | Malformed) -> web.Response:
-        if isinstance(inquiry, Malformed):
-            return _refuse(413 if isinstance(inquiry, ExcessiveError) else 400, str(inquiry))
+    async def _explained(self, loaded: Loaded, wanted: ExplainRequest | Malformed) -> web.Response:
+        if isinstance(wanted, Malformed):
+            return _refuse(413 if isinstance(wanted, ExcessiveError) else 400, str(wanted))
         if self._explaining:
             # Decisions wait for each of them: many at once would be too much.
             return _refuse(503, "another explanation is under way: ask again")
         self._explaining = True
         try:
             finding = await self._in_turn("explain", partial(
-                answer_inquiry, seconds=self._decision_seconds * _EXPLAIN_SHARE), loaded.extender, inquiry)
+                answer_explain_request, seconds=self._decision_seconds * _EXPLAIN_SHARE), loaded.extender, wanted)
         finally:
             self._explaining = False
-        if inquiry.text:
+        if wanted.text:
             return web.Response(text=await self._made(self._explainer, finding.as_text) + "\n")
         return _json(await self._made(self._explainer, lambda: _dumped(finding.to_json())))
 
@@ -990,9 +996,9 @@ def _bare(error: Malformed) -> Malformed:
     return type(error)(*error.args)
 
 
-def _read(query: Mapping[str, str], body: bytes | bytearray | None) -> Inquiry | Malformed:
+def _read(query: Mapping[str, str], body: bytes | bytearray | None) -> ExplainRequest | Malformed:
     try:
-        return read_inquiry(query, body)
+        return read_explain_request(query, body)
     except Malformed as error:
         return _bare(error)
 

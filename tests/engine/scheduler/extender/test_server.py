@@ -172,7 +172,7 @@ def test_metrics_and_status_are_answered_while_explanations_hang(monkeypatch):
         go_on.wait(30)
         raise serving.Malformed("it was only to hang")
 
-    monkeypatch.setattr(serving, "read_inquiry", hang)
+    monkeypatch.setattr(serving, "read_explain_request", hang)
     monkeypatch.setattr(serving, "status_of", lambda *_: {"ready": True})
     server = Server(lambda: None)
 
