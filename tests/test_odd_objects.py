@@ -30,7 +30,7 @@ from koordpolicy.engine.descheduler.framework import build_profiles, run_cycle
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
-from koordpolicy.engine.scheduler.explain.explanation import explain, explain_decision
+from koordpolicy.engine.scheduler.explain.explanation import explain_decision, explain_pod
 from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
 
 ROOT = Path(__file__).parents[1]
@@ -429,7 +429,7 @@ def decide(objects: list[Any], registries) -> tuple[dict[str, Any], list[str], l
         failures += [f"{verdict.pod.key}: {failure}" for failure in verdict.failures]
     waiting = cluster.pod("shop/waiting-0")
     assert waiting is not None
-    explained = explain(loop.scheduler.profile_of(waiting), waiting, cluster.snapshot(NOW))
+    explained = explain_pod(loop.scheduler.profile_of(waiting), waiting, cluster.snapshot(NOW))
     assert explain_decision(explained, trials=5).as_text()
     failures += map(str, loop.failures)
     loop.close()

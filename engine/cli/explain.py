@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
 from koordpolicy.engine.scheduler.cycle.tie_break import tie_break
-from koordpolicy.engine.scheduler.explain.explanation import Explained, explain, explain_decision, explain_node
+from koordpolicy.engine.scheduler.explain.explanation import Explained, explain_decision, explain_node, explain_pod
 from koordpolicy.engine.source import did_you_mean
 
 from .composition import (
@@ -213,4 +213,4 @@ def explain(pod: PodInfo, cluster: Cluster, live: Live, now: int, settings: Sett
     settings = settings or Settings()
     scheduler = Scheduler(cluster, live, settings, clock=lambda: now)
     rule = tie_break(settings.tie_break, settings.seed)
-    return explain(scheduler.profile_of(pod), pod, cluster.snapshot(now), rule=rule)
+    return explain_pod(scheduler.profile_of(pod), pod, cluster.snapshot(now), rule=rule)

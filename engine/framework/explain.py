@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 @runtime_checkable
-class Remedies(Protocol):
+class Counterfactuals(Protocol):
     """Knows what would have to change for a node that its filter refuses."""
 
-    def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterable[Edit]:
+    def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterable[Edit]:
         """Return changes of the pod or of that node, each of which alone would satisfy this plugin.
 
         They are suggestions: each is tried before anybody is told of it, so one that does not help does no harm.

@@ -61,9 +61,9 @@ from koordpolicy.engine.framework.discovery import (
     python_plugin,
 )
 from koordpolicy.engine.framework.explain import (
+    Counterfactuals,
     ExplainsNode,
     ExplainsRound,
-    Remedies,
 )
 from koordpolicy.engine.framework.handle import (
     Client,
@@ -176,6 +176,7 @@ __all__ = [
     "Code",
     "Cost",
     "Count",
+    "Counterfactuals",
     "CycleState",
     "Deferred",
     "Deletes",
@@ -231,7 +232,6 @@ __all__ = [
     "Readings",
     "Refusal",
     "Refused",
-    "Remedies",
     "Repeats",
     "ReservationFilter",
     "ReservationNominator",

@@ -86,7 +86,7 @@ class GpuShare:
             return None
         return Question(request, _PATHS, answer=partial(_fits, request), lasts=True, reasons=partial(_reasons, request))
 
-    def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
+    def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield smaller requests, pods that could leave their devices, and to take any model."""
         request, held = pod.gpu, snapshot.row(row)
         if request is None or not any(held.total):

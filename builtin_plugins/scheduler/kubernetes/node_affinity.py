@@ -157,7 +157,7 @@ class NodeAffinity:
         required = node_affinity(spec).get(REQUIRED)
         return Question(repr((spec.get("nodeSelector"), required)), _PATHS, lasts=True)
 
-    def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
+    def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield the labels that the node would need, as far as people set them, and what the pod could do without."""
         spec, node = pod.object.get("spec") or {}, snapshot.node(row)
         labels = (node.get("metadata") or {}).get("labels") or {}

@@ -106,7 +106,7 @@ class NodeResourcesFit:
         counted = self._counted(pod)
         return Question(counted, _PATHS, answer=partial(self._scores, counted), lasts=True)
 
-    def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
+    def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield, for what is short: a smaller request, fewer pods on the node, a larger node."""
         held = snapshot.row(row)
         free_of = {name: held.allocatable[name] - held.requested[name] for name, _ in self._wanted(pod)}

@@ -50,7 +50,7 @@ class NodeUnschedulable:
         tolerations = (pod.object.get("spec") or {}).get("tolerations") or ()
         return Question(any(tolerates(each, _TAINT) for each in tolerations), _PATHS, lasts=True)
 
-    def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
+    def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield that the node could be uncordoned, and that the pod could tolerate it."""
         yield uncordon_edit(snapshot.node(row))
         yield toleration_edit(pod, _TAINT)

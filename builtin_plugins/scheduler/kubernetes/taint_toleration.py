@@ -100,7 +100,7 @@ class TaintToleration:
 
         return self._soft.answer(snapshot, _PATHS, _question(pod), count)
 
-    def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
+    def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield that the pod could tolerate the taint, and that the node could lose it, if people set it."""
         node = snapshot.node(row)
         taint = untolerated(pod.object, node)

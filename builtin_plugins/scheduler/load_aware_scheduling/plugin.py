@@ -202,7 +202,7 @@ class LoadAwareScheduling:
         """Prefer the nodes with the smallest expected usage; 0 without a metric, or with an expired one."""
         return Scores(self._scored(self._expected(pod), snapshot, rows))
 
-    def remedies(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
+    def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield how much less the node would have to use, and how much less the pod would have to request."""
         name, held = snapshot.names[row], snapshot.row(row)
 

@@ -1,8 +1,8 @@
 """What would have to change so that a node takes a pod: found rule by rule, and tried before it is told.
 
 Of each plugin that refuses, the changes that would satisfy it are asked for: of documents they follow from the clauses
-that fail, of Python plugins from their `remedies`. They are tried on an overlay, under the whole profile, until nobody
-refuses the node any more; the fewest and smallest changes come first.
+that fail, of Python plugins from their `counterfactuals`. They are tried on an overlay, under the whole profile, until
+nobody refuses the node any more; the fewest and smallest changes come first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from koordpolicy.engine.compile import Rule
 from koordpolicy.engine.compile.scheduling import DocumentScheduler
 from koordpolicy.engine.documents import PodMatch
 from koordpolicy.engine.framework.border import must_be_survived
-from koordpolicy.engine.framework.explain import Remedies
+from koordpolicy.engine.framework.explain import Counterfactuals
 from koordpolicy.engine.framework.points import Point
 from koordpolicy.engine.framework.scheduler import CycleState
 from koordpolicy.engine.kubernetes.vocabulary import BE, LS, LSE, LSR, PRIORITY_BANDS
@@ -42,10 +42,10 @@ _STEP: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Remedy:
+class Counterfactual:
     """Changes that together let a node take a pod, which has been tried; `pod` and `snapshot` are what they lead to.
 
-    `node` is the node that was tried; a remedy without changes of it (`of_pod`) may help on others too.
+    `node` is the node that was tried; a counterfactual without changes of it (`of_pod`) may help on others too.
     """
 
     node: str
@@ -60,7 +60,7 @@ class Remedy:
 
     @property
     def size(self) -> float:
-        """What remedies are ordered by, the smallest first: how large its changes are, and how many."""
+        """What counterfactuals are ordered by, the smallest first: how large its changes are, and how many."""
         return sum(edit.size + _STEP for edit in self.edits)
 
 
@@ -74,17 +74,17 @@ class _Try:
     verdict: Verdict = field(compare=False)
 
 
-def remedies(
+def counterfactuals(
     profile: Profile, pod: PodInfo, snapshot: Snapshot, node: str = "", *, most: int = 3, trials: int = MOST_TRIALS,
-) -> tuple[Remedy, ...]:
+) -> tuple[Counterfactual, ...]:
     """Return what would let a node take a pod that it refuses, smallest first, at most so many; empty if none is found.
 
-    Without `node` only the pod is changed, until any node takes it. Of the remedies found, those that only contain more
-    changes than another one are left out. Nothing is changed. Where the thread's deadline passes, those found before it
+    Without `node` only the pod is changed, until any node takes it. Of those found, the ones that only contain
+    more changes than another one are left out. Nothing is changed. Where the thread's deadline passes, those found before it
     are returned.
     """
     row = snapshot.index[node] if node else None
-    found: list[Remedy] = []
+    found: list[Counterfactual] = []
     numbers = itertools.count()
     seen: set[frozenset[str]] = {frozenset()}
     queue = [_Try(0.0, next(numbers), (), pod, snapshot, _ask(profile, pod, snapshot, row))]
@@ -95,7 +95,7 @@ def remedies(
         if len(tried.verdict.passed):
             texts = {edit.text for edit in tried.edits}
             if tried.edits and not any({edit.text for edit in each.edits} <= texts for each in found):
-                found.append(Remedy(node, tried.edits, tried.pod, tried.snapshot))
+                found.append(Counterfactual(node, tried.edits, tried.pod, tried.snapshot))
             continue
         if len(tried.edits) == _MOST_EDITS:
             continue
@@ -116,9 +116,9 @@ def remedies(
     return tuple(found)
 
 
-def passing(profile: Profile, remedy: Remedy, snapshot: Snapshot) -> tuple[str, ...]:
-    """Return all nodes that would take the pod with a remedy; of the cluster as it is, where only the pod changes."""
-    verdict = filter_nodes(profile, remedy.pod, snapshot if remedy.of_pod else remedy.snapshot)
+def passing(profile: Profile, counterfactual: Counterfactual, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return all nodes that would take the pod with these changes; of the cluster as it is, if only the pod changes."""
+    verdict = filter_nodes(profile, counterfactual.pod, snapshot if counterfactual.of_pod else counterfactual.snapshot)
     return tuple(verdict.names[int(row)] for row in verdict.passed)
 
 
@@ -159,9 +159,9 @@ def _asked_for(active: Active, point: Point, rule: str, tried: _Try, row: int | 
         at = row if point is Point.FILTER else None
         found = document_edits(Failing(plugin, point, rule, at), tried.pod, tried.snapshot)
         yield from itertools.islice(sorted(found, key=lambda edit: edit.size), _MOST_PER_PLUGIN)
-    elif isinstance(plugin, Remedies) and row is not None:
+    elif isinstance(plugin, Counterfactuals) and row is not None:
         try:
-            offered = sorted(plugin.remedies(tried.pod, tried.snapshot, row), key=lambda edit: edit.size)
+            offered = sorted(plugin.counterfactuals(tried.pod, tried.snapshot, row), key=lambda edit: edit.size)
         except BaseException as error:  # the border: an explanation without advice is one still
             must_be_survived(error)
             return

@@ -46,7 +46,7 @@ from ..cycle.schedule_one import decide
 from ..cycle.tie_break import FIRST_BY_NAME, TieBreak
 from ..cycle.verdict import Filtered, Scored, Verdict
 from ..profiles.profile import Active, Profile
-from .counterfactuals import MOST_TRIALS, Remedy, passing, remedies, rule_of
+from .counterfactuals import MOST_TRIALS, Counterfactual, counterfactuals, passing, rule_of
 
 _NAMES: Final = 3
 _MEASURED: Final = 500
@@ -84,7 +84,7 @@ class Explained:
         return self.verdict.pod
 
 
-def explain(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, rule: TieBreak = FIRST_BY_NAME) -> Explained:
+def explain_pod(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, rule: TieBreak = FIRST_BY_NAME) -> Explained:
     """Decide about a pod with all reasons, as if it were pending: one that runs is taken off its node first.
 
     Nothing changes. `rule` says who is taken of equally good nodes.
@@ -97,7 +97,7 @@ def explain(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, rule: TieBrea
 
 
 def explain_decision(explained: Explained, *, best: int = 5, trials: int = MOST_TRIALS) -> Finding:
-    """Return why a pod runs where it does, or nowhere: the choice, scores, refusals by reason, remedies, errors.
+    """Return why a pod runs where it does, or nowhere: the choice, scores, refusals by reason, counterfactuals, errors.
 
     `best` limits the nodes whose scores are shown, `trials` how many changes are tried per node; with 0 none are.
     Under a deadline fewer are, and that is said.
@@ -121,7 +121,7 @@ def explain_decision(explained: Explained, *, best: int = 5, trials: int = MOST_
 
 
 def explain_node(explained: Explained, node: str, *, trials: int = MOST_TRIALS) -> Finding:
-    """Return what each plugin says about one node: passed or refused, with values and distances; scores; remedies.
+    """Return what each plugin says about one node: passed or refused, with values and distances; scores; changes.
 
     Raises:
         KeyError: there is no such node.
@@ -141,7 +141,7 @@ def explain_node(explained: Explained, node: str, *, trials: int = MOST_TRIALS) 
         parts.append(_scores(explained, [node], every=True))
         parts.append(_standing(verdict, node))
     elif trials:
-        found = _tried(lambda: map(_remedy, remedies(
+        found = _tried(lambda: map(_counterfactual, counterfactuals(
             explained.profile, verdict.pod, explained.snapshot, node, trials=trials)))
         parts.append(heading("it would run there if", found, kind="changes"))
     parts.append(heading("errors", tuple(_errors(verdict, node)), kind="errors"))
@@ -502,7 +502,7 @@ def _watched(enforcement: Enforcement) -> str:
     return "" if enforcement is Enforcement.ENFORCE else f" [{enforcement.value.lower()} only]"
 
 
-# Remedies
+# Counterfactuals
 
 
 def _tried(find: Callable[[], Iterable[Finding]]) -> tuple[Finding, ...]:
@@ -522,9 +522,9 @@ def _time_is_up() -> bool:
 def _cluster_remedies(explained: Explained, trials: int) -> tuple[Finding, ...]:
     """Return what would let the pod run anywhere, smallest first: tried on the nearest node of each kind of refusal."""
     verdict, profile, pod, snapshot = explained.verdict, explained.profile, explained.pod, explained.snapshot
-    found: dict[tuple[str, ...], Remedy] = {}
+    found: dict[tuple[str, ...], Counterfactual] = {}
     if verdict.refusal is not None:
-        tried = remedies(profile, pod, snapshot, trials=trials)
+        tried = counterfactuals(profile, pod, snapshot, trials=trials)
         found = {tuple(edit.text for edit in each.edits): each for each in tried}
     else:
         try:
@@ -532,7 +532,7 @@ def _cluster_remedies(explained: Explained, trials: int) -> tuple[Finding, ...]:
         except OverdueError:
             return ()
         for node in representatives:
-            for each in remedies(profile, pod, snapshot, node, most=2, trials=trials):
+            for each in counterfactuals(profile, pod, snapshot, node, most=2, trials=trials):
                 whose = () if each.of_pod else (node,)
                 found.setdefault((*whose, *sorted(edit.text for edit in each.edits)), each)
     ordered = sorted(found.values(), key=lambda each: each.size)
@@ -540,7 +540,7 @@ def _cluster_remedies(explained: Explained, trials: int) -> tuple[Finding, ...]:
     for each in ordered[:_MOST_REMEDIES]:
         nodes = passing(profile, each, snapshot) if each.of_pod else (each.node,)
         if not each.of_pod or not _time_is_up():
-            told.append(_remedy(each, nodes))
+            told.append(_counterfactual(each, nodes))
     if len(ordered) > _MOST_REMEDIES:
         told.append(left_out(len(ordered) - _MOST_REMEDIES, "change"))
     return tuple(told)
@@ -569,22 +569,22 @@ def _representatives(explained: Explained) -> list[str]:
     return [str(verdict.names[row]) for _, _, row in sorted(ranked)[:_REPRESENTATIVES]]
 
 
-def _remedy(remedy: Remedy, nodes: Sequence[str] = ()) -> Finding:
-    whose = {True: "the pod", False: f"node {remedy.node}"}
+def _counterfactual(counterfactual: Counterfactual, nodes: Sequence[str] = ()) -> Finding:
+    whose = {True: "the pod", False: f"node {counterfactual.node}"}
     texts = []
     for of_pod in (True, False):
-        mine = [edit.text for edit in remedy.edits if (edit.node is None) is of_pod]
+        mine = [edit.text for edit in counterfactual.edits if (edit.node is None) is of_pod]
         if mine:
             texts.append(f"{whose[of_pod]} {' and '.join(mine)}")
     text = ", and ".join(texts)
-    if remedy.of_pod and len(nodes) > 1:
+    if counterfactual.of_pod and len(nodes) > 1:
         text += f": then on {counted(len(nodes), 'node')}, {listed(nodes, _NAMES)}"
-    elif remedy.of_pod and nodes:
+    elif counterfactual.of_pod and nodes:
         text += f": then on {nodes[0]}"
     return Finding("change", text, Mark.CHANGE, {
         "edits": [{"of": "pod" if edit.node is None else "node", "text": edit.text, **(edit.facts or {})}
-                  for edit in remedy.edits],
-        "node": remedy.node or None, "nodes": list(nodes) or [remedy.node],
+                  for edit in counterfactual.edits],
+        "node": counterfactual.node or None, "nodes": list(nodes) or [counterfactual.node],
     }, lead="- ")
 
 

@@ -16,7 +16,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.explanation import Finding
 from koordpolicy.engine.source import did_you_mean
 
-from ..explain.explanation import explain, explain_decision, explain_node
+from ..explain.explanation import explain_decision, explain_node, explain_pod
 from .bodies import Malformed, read_pod
 from .protocol import Extender, pod_of
 
@@ -98,7 +98,7 @@ def _explained(extender: Extender, request: ExplainRequest) -> Finding:
         hint = did_you_mean(request.node, cluster.index) or "it has not been heard of"
         known = f"among the {len(cluster.index)} that are known"
         raise UnknownSubjectError(f"there is no node `{request.node}` {known}: {hint}")
-    explained = explain(extender.scheduler.profile_of(pod), pod, extender.snapshot())
+    explained = explain_pod(extender.scheduler.profile_of(pod), pod, extender.snapshot())
     Deadline.poll()
     if request.node:
         return explain_node(explained, request.node, trials=_TRIALS)

@@ -7,7 +7,7 @@ import pytest
 from koordpolicy.engine.framework.points import Answer, Code, Enforcement, Point, Refusal
 from koordpolicy.engine.scheduler.cycle.messages import refused_whole, unavailable, with_post_filters
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
-from koordpolicy.engine.scheduler.explain.explanation import explain, explain_decision
+from koordpolicy.engine.scheduler.explain.explanation import explain_decision, explain_pod
 from koordpolicy.plugin import Nomination, OnlyNodes
 
 
@@ -75,7 +75,7 @@ def test_a_node_counts_under_the_first_filter_that_refuses_it_whether_all_were_a
     scheduler = Scheduler(kit.cluster(*"abc"), kit.live(*plugins))
     expected = "0/3 nodes are available: 1 too full, 2 too hot."
     assert scheduler.decide(kit.pod()).message() == expected
-    explained = explain(scheduler.profiles[0], kit.pod(), scheduler.cluster.snapshot())
+    explained = explain_pod(scheduler.profiles[0], kit.pod(), scheduler.cluster.snapshot())
     assert explained.verdict.message() == expected
     choice = next(explain_decision(explained).find("choice"))
     assert (choice.facts["message"], [each.text for each in choice.parts]) == (expected, [expected])

@@ -1,4 +1,4 @@
-"""What would let a node take a pod: each remedy that is told makes the node pass."""
+"""What would let a node take a pod: each counterfactual that is told makes the node pass."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, filter_nodes
-from koordpolicy.engine.scheduler.explain.counterfactuals import passing, remedies
+from koordpolicy.engine.scheduler.explain.counterfactuals import counterfactuals, passing
 from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
 from koordpolicy.engine.source import Source
 
@@ -62,12 +62,12 @@ def metric(name="n", cpu="3", memory="1Gi"):
 
 
 def found(objects, asked, *documents, enabled=(), on="n", **rest):
-    """Return the texts of the remedies for a node, having checked that each of them works."""
+    """Return the texts of the counterfactuals for a node, having checked that each of them works."""
     cluster = Cluster(objects)
     scheduler = scheduler_of(cluster, *documents, enabled=enabled)
     info = PodInfo.of(asked)
     snapshot, profile = cluster.snapshot(NOW), scheduler.profile_of(info)
-    told = remedies(profile, info, snapshot, on, **rest)
+    told = counterfactuals(profile, info, snapshot, on, **rest)
     before = repr((asked, objects))
     for each in told:
         names = passing(profile, each, snapshot)
@@ -197,7 +197,7 @@ class Broken:
     def filter_node(self, state, pod, snapshot, row):
         return Refusal("never", "no")
 
-    def remedies(self, pod, snapshot, row):
+    def counterfactuals(self, pod, snapshot, row):
         raise RuntimeError("no advice")
 
 
@@ -205,7 +205,7 @@ def test_advice_that_fails_is_no_advice(kit):
     cluster = Cluster([node()])
     scheduler = Scheduler(cluster, Live(Registry.of([kit.plugin("Broken", Broken())], generation=1)), clock=lambda: NOW)
     info = PodInfo.of(pod())
-    assert remedies(scheduler.profile_of(info), info, cluster.snapshot(NOW), "n") == ()
+    assert counterfactuals(scheduler.profile_of(info), info, cluster.snapshot(NOW), "n") == ()
 
 
 AMOUNT = st.integers(min_value=0, max_value=8000)
@@ -240,8 +240,8 @@ def test_every_remedy_that_is_told_makes_its_node_pass(text, used, wanted, held,
     scheduler = scheduler_of(cluster, document(text))
     info = PodInfo.of(pod(cpu=f"{wanted}m", labels=labels))
     snapshot, profile = cluster.snapshot(NOW), scheduler.profile_of(info)
-    for remedy in remedies(profile, info, snapshot, "n", trials=25):
+    for counterfactual in counterfactuals(profile, info, snapshot, "n", trials=25):
         changed, view = info, snapshot
-        for edit in remedy.edits:
+        for edit in counterfactual.edits:
             changed, view = edit.apply(changed, view, "n")
         assert filter_nodes(profile, changed, view).passed.tolist() == [0]

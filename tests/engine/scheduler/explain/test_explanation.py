@@ -20,7 +20,7 @@ from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.points import Answer, Refusal
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
-from koordpolicy.engine.scheduler.explain.explanation import explain, explain_decision, explain_node
+from koordpolicy.engine.scheduler.explain.explanation import explain_decision, explain_node, explain_pod
 from koordpolicy.engine.source import Source
 
 NOW = 1_767_355_200_000_000_000
@@ -46,7 +46,7 @@ def looked_into(objects, *entries, asked=None, own=True):
     cluster = Cluster(objects)
     registry = Registry.of((*(builtins() if own else ()), *entries), generation=1)
     asked = asked or pod()
-    return explain(
+    return explain_pod(
         Scheduler(cluster, Live(registry), clock=lambda: NOW).profile_of(asked), asked, cluster.snapshot(NOW),
     )
 
