@@ -5,66 +5,86 @@ PYTHON ?= python3
 CASES ?= $(KOORD_POLICY_CASES)
 BIN := .venv/bin
 STAMP := .venv/.installed
+TOOLS := .venv/.tools-installed
 RIVALS := .venv/.rivals-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check wheel bench fuzz soak golden golden-full golden-cases types clean
+.PHONY: help venv demo test check wheel bench fuzz soak golden golden-full golden-cases types lock clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
-venv: $(STAMP)  ## Make .venv with the project in it: the command is .venv/bin/koord-policy
+venv: $(STAMP)  ## Make .venv with the project and what it needs to run: the command is .venv/bin/koord-policy
 
-# The stamp comes last: an interrupted installation is done again, a finished one costs nothing.
-$(STAMP): pyproject.toml
+# The stamp comes last: an interrupted installation is done again, a finished one costs nothing. Modules are compiled
+# when they are first imported: most of the client's are never.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+$(STAMP): pyproject.toml requirements/build.txt requirements/runtime.txt src/koordpolicy/__init__.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "koord-policy needs Python 3.11 or newer, and \`$(PYTHON)\` is $$($(PYTHON) --version 2>&1): run \`make PYTHON=/path/to/python3.11 venv\`" >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	  echo "\`$(PYTHON)\` cannot make virtual environments: install its venv module (on Debian and Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(PIP_INSTALL) --require-hashes --no-deps --requirement requirements/build.txt --requirement requirements/runtime.txt
+	$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
+
+# The tools of developers go into the same .venv.
+$(TOOLS): $(STAMP) requirements/dev.txt
+	$(PIP_INSTALL) --require-hashes --no-deps --requirement requirements/dev.txt
+	@touch $(TOOLS)
 
 demo: $(STAMP)  ## Schedule the example cluster's pending pods under the shipped policies and explain the outcome
 	$(BIN)/python examples/demo.py
 
-test: $(STAMP)  ## Run all tests and say what was skipped; with KOORD_POLICY_CASES=DIR the golden cases of that directory too
+test: $(TOOLS)  ## Run all tests and say what was skipped; with KOORD_POLICY_CASES=DIR the golden cases of that directory too
 	$(BIN)/python -m pytest -n auto -rs
 
-check: $(STAMP) wheel  ## Lint, check types and import directions, compare the wheel with the folders
+check: $(TOOLS) wheel  ## Lint, check types and import directions, compare the wheel with the folders
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-wheel: $(STAMP)  ## Build the wheel and compare it with the folders
+wheel: $(TOOLS)  ## Build the wheel and compare it with the folders
 	$(BIN)/python -m pytest -q tests/test_wheel.py
 
 # Without a network, or on a machine that they have no wheel for, the rivals' figures are missing and say so.
-$(RIVALS): $(STAMP)
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+$(RIVALS): $(TOOLS) requirements/bench.txt
+	-$(PIP_INSTALL) --require-hashes --no-deps --requirement requirements/bench.txt
 	@touch $(RIVALS)
 
-bench: $(STAMP) $(RIVALS)  ## Run the benchmarks; BENCH="NAME ... --json FILE" picks some and writes the figures
+bench: $(TOOLS) $(RIVALS)  ## Run the benchmarks; BENCH="NAME ... --json FILE" picks some and writes the figures
 	$(BIN)/python -m tests.bench $(BENCH)
 
-fuzz: $(STAMP)  ## Try other examples of all property tests, then look for expressions that break the engine; FUZZ="--seconds N" says for how long (600)
+fuzz: $(TOOLS)  ## Try other examples of all property tests, then look for expressions that break the engine; FUZZ="--seconds N" says for how long (600)
 	$(BIN)/python -m pytest -n auto -q -m hypothesis --hypothesis-profile explore
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 
-soak: $(STAMP)  ## Run the extender under faults for 20 minutes; SOAK="--minutes N" says for how long
+soak: $(TOOLS)  ## Run the extender under faults for 20 minutes; SOAK="--minutes N" says for how long
 	$(BIN)/python -m tests.soak $(SOAK)
 
-golden: golden-cases $(STAMP)  ## Run the golden cases of CASES=DIR against the pending lists
+golden: golden-cases $(TOOLS)  ## Run the golden cases of CASES=DIR against the pending lists
 	$(BIN)/python -m tests.golden '$(CASES)' $(GOLDEN)
 
-golden-full: golden-cases $(STAMP)  ## The same with every seed of every workload
+golden-full: golden-cases $(TOOLS)  ## The same with every seed of every workload
 	$(BIN)/python -m tests.golden '$(CASES)' --full $(GOLDEN)
 
 golden-cases:
 	@test -n '$(CASES)' || { echo 'which golden cases? run `make golden CASES=DIR` or set KOORD_POLICY_CASES' >&2; exit 2; }
 
-types: $(STAMP)  ## Generate schemas/kubernetes/core.json from the installed kubernetes package
+# What is locked stays where it is as long as pyproject.toml permits it. The files hold for all platforms and versions
+# of Python that the project supports, and name no index.
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --no-emit-find-links --custom-compile-command 'make lock' $(LOCK)
+lock: $(TOOLS)  ## Renew requirements/*.txt after a change of pyproject.toml; LOCK=--upgrade brings all packages up to date
+	$(COMPILE) pyproject.toml --output-file requirements/runtime.txt
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+	  | $(COMPILE) - --constraint requirements/runtime.txt --output-file requirements/build.txt
+	$(COMPILE) pyproject.toml --extra dev --constraint requirements/runtime.txt --constraint requirements/build.txt --output-file requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra bench --constraint requirements/dev.txt --output-file requirements/bench.txt
+
+types: $(TOOLS)  ## Generate schemas/kubernetes/core.json from the installed kubernetes package
 	$(BIN)/python tools/generate_kubernetes_types.py
 
 clean:  ## Remove .venv and everything that was built
