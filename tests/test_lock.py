@@ -1,4 +1,4 @@
-"""The lock files in `requirements/` agree with pyproject.toml, are whole, and can be installed without trusting an index."""
+"""The lock files in `requirements/` agree with pyproject.toml, are complete, and have hashes."""
 
 from __future__ import annotations
 
