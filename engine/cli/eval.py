@@ -20,7 +20,7 @@ from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cluster.kinds import Read, lacking
 from koordpolicy.engine.compile.plugins import kinds_of
-from koordpolicy.engine.explanation import plain
+from koordpolicy.engine.explanation import plain, plain_or_cut
 from koordpolicy.engine.framework.points import Framework, Slot, environment, typed
 from koordpolicy.engine.source import Source
 
@@ -224,9 +224,9 @@ def _one(
     steps = _steps(program, bindings) if options.steps else []
     if options.output == "json":
         result: dict[str, object] = {"type": str(program.type)}
-        result |= {"value": plain(value)} if error is None else {"error": error.message}
+        result |= _member(value) if error is None else {"error": error.message}
         if options.steps:
-            result["steps"] = [{"expression": text, "value": shown} for text, shown in steps]
+            result["steps"] = [{"expression": text, **_member(shown)} for text, shown in steps]
         write_json(result | dict(lacks))
     else:
         write(f"type   {program.type}")
@@ -249,7 +249,7 @@ def _steps(program: Program, bindings: Mapping[str, object]) -> list[tuple[str, 
     if any(isinstance(value, EvaluationError) for value in bindings.values()):
         return []
     return [
-        (text, f"error: {value.message}" if isinstance(value, EvaluationError) else plain(value))
+        (text, f"error: {value.message}" if isinstance(value, EvaluationError) else value)
         for _, text, value in explain(program, bindings)
     ]
 
@@ -262,10 +262,11 @@ def _all(
     errors = {names[row]: error.message for row, error in sorted(column.errors.items())}
     numeric = not errors and column.values.dtype.kind in "if"
     if options.output == "json":
+        shown = {name: plain_or_cut(value) for name, value in zip(names, values, strict=True) if name not in errors}
+        truncated = [name for name, (_, cut) in shown.items() if cut]
         write_json({
-            "type": str(program.type),
-            "values": {name: plain(value) for name, value in zip(names, values, strict=True) if name not in errors},
-            "errors": errors, **lacks,
+            "type": str(program.type), "values": {name: value for name, (value, _) in shown.items()},
+            "errors": errors, **({"truncated": truncated} if truncated else {}), **lacks,
         })
     else:
         table(["node", str(program.type)], [
@@ -273,6 +274,12 @@ def _all(
             for name, value in zip(names, values, strict=True)
         ])
     return Exit.IMPOSSIBLE if len(errors) == len(names) else Exit.OK
+
+
+def _member(value: object) -> dict[str, object]:
+    """Return a value as the field `value`, and whether parts of it are left out."""
+    shown, cut = plain_or_cut(value)
+    return {"value": shown, **({"truncated": True} if cut else {})}
 
 
 def _shown(value: object) -> str:

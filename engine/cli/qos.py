@@ -69,7 +69,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.output == "json":
         write_json({
             "rounds": len(rounds), "actions": actions, "errors": errors,
-            "log": [each.to_json() for each in shown], **lacks,
+            "log": [each.to_json() for each in shown],
+            **({"logLeftOut": len(rounds) - len(shown)} if len(shown) < len(rounds) else {}), **lacks,
         })
         return Exit.OK
     rows = _merged(row for each in shown for row in _rows(each))

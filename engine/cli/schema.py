@@ -1,13 +1,15 @@
-"""Print the JSON Schema of a document kind, for editors and for CI.
+"""Print the JSON Schema of a document kind, for editors and for CI, or of the JSON that a command prints.
 
-Without a kind it is one schema for all kinds, which an editor can be given for every policy file. Schemas are complete
-in themselves: nothing has to be fetched.
+Without a kind it is one schema for all kinds, which an editor can be given for every policy file. With `--output-of` it
+is the schema of what a command prints with `--output json`. Schemas are complete in themselves: nothing has to be
+fetched.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +28,7 @@ examples:
   koord-policy schema SchedulerPlugin
   koord-policy schema --all --out policies/.schemas
   koord-policy schema --list
+  koord-policy schema --output-of explain
 
 An editor with the YAML language server completes and checks a document that begins with
   # yaml-language-server: $schema=.schemas/SchedulerPlugin.json
@@ -35,11 +38,14 @@ exit codes: 0 printed or written, 2 usage
 """
 
 VERSIONS: Final = ("v1alpha2", "internal")
+OUTPUT_VERSION: Final = "v1"
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _SHARED: Final = "definitions"
 
 # Beside this package's parent, in the work tree as in a wheel: `schemas` stands where `engine` does.
 _DIRECTORY: Final = Path(__file__).parents[2] / "schemas"
+_OUTPUTS: Final = _DIRECTORY / "output" / OUTPUT_VERSION
+_LOCAL: Final = "#/$defs/"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,10 +56,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="print the kinds")
     parser.add_argument("--all", action="store_true", help="write one file per kind; needs `--out`")
     parser.add_argument("--out", metavar="DIR", type=Path, help="where `--all` writes; made if it is not there")
+    parser.add_argument("--output-of", metavar="COMMAND",
+                        help=f"print the schema of what this command prints with `--output json` ({OUTPUT_VERSION})")
 
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001 - every command is given both
     """Run the command; see the module."""
+    if options.output_of is not None:
+        if options.list or options.all or options.out is not None or options.kind is not None:
+            raise Stop("`--output-of` goes alone")
+        if options.output_of not in outputs():
+            hint = did_you_mean(options.output_of, outputs()) or f"one of {', '.join(outputs())}"
+            raise Stop(f"there is no JSON output of `{options.output_of}`: {hint}")
+        write_json(of_output(options.output_of))
+        return Exit.OK
     known = kinds(options.version)
     if options.list:
         if options.all or options.out is not None or options.kind is not None:
@@ -101,6 +117,53 @@ def any_kind(version: str) -> dict[str, Any]:
             for kind in known
         ],
     }
+
+
+def outputs() -> tuple[str, ...]:
+    """Return the commands whose JSON output has a schema, sorted."""
+    return tuple(sorted(path.stem for path in _OUTPUTS.glob("*.json") if path.stem != _SHARED))
+
+
+def of_output(command: str) -> dict[str, Any]:
+    """Return the schema of a command's JSON output, complete in itself: what it refers to stands in its `$defs`.
+
+    Raises `KeyError` where there is none.
+    """
+    if command not in outputs():
+        raise KeyError(command)
+    shared: dict[str, Any] = json.loads((_OUTPUTS / f"{_SHARED}.json").read_bytes())["$defs"]
+    whole: dict[str, Any] = _localized(json.loads((_OUTPUTS / f"{command}.json").read_bytes()))
+    needed: dict[str, Any] = {}
+    waiting = list(_references(whole))
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed[name] = shared[name]
+            waiting.extend(_references(shared[name]))
+    return {**whole, "$defs": dict(sorted(needed.items()))} if needed else whole
+
+
+def _localized(part: Any) -> Any:
+    """Return a schema whose references to the shared file lead into its own `$defs`."""
+    if isinstance(part, list):
+        return [_localized(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    return {key: value.removeprefix(f"{_SHARED}.json") if key == "$ref" else _localized(value)
+            for key, value in part.items()}
+
+
+def _references(part: Any) -> Iterator[str]:
+    """Yield the names of the definitions that a schema refers to."""
+    if isinstance(part, list):
+        for each in part:
+            yield from _references(each)
+    elif isinstance(part, dict):
+        for key, value in part.items():
+            if key == "$ref":
+                yield value.removeprefix(_LOCAL)
+            else:
+                yield from _references(value)
 
 
 def _write_all(directory: Path, version: str, known: tuple[str, ...]) -> None:

@@ -207,10 +207,7 @@ class Result:
             "evictions": [asdict(each) for each in self.evictions],
             "series": [{_IN_JSON.get(name, name): value for name, value in asdict(span).items()}
                        for span in self.series(points)],
-            "errors": [
-                {"plugin": each.plugin, "origin": each.origin, "point": each.point.value, "message": each.message}
-                for each in self.errors
-            ],
+            "errors": [each.to_json() for each in self.errors],
             "deschedulerErrors": list(self.descheduler_errors),
             "decisions": self.decisions,
             "seconds": round(self.seconds, 3),

@@ -201,10 +201,7 @@ class Result:
             **self._fragmentation_json(),
             "reasons": dict(self.reasons),
             "failedPods": [each.to_json() for each in self.failed_shapes],
-            "errors": [
-                {"plugin": each.plugin, "origin": each.origin, "point": each.point.value, "message": each.message}
-                for each in self.errors
-            ],
+            "errors": [each.to_json() for each in self.errors],
         }
 
     def _fragmentation_json(self) -> dict[str, Any]:

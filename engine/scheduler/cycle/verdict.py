@@ -46,6 +46,11 @@ class Failure:
     rule: str = ""
     """The rule whose expression failed; empty where it was the plugin as a whole."""
 
+    def to_json(self) -> dict[str, object]:
+        """Return plain data without the nodes, which differ between decisions."""
+        return {"plugin": self.plugin, "origin": self.origin, "point": self.point.value, "rule": self.rule,
+                "message": self.message}
+
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
@@ -334,10 +339,7 @@ class Verdict:
             result["scoresLeftOut"] = len(self.passed) - nodes
         result["weights"] = {step.plugin: step.weight for step in self.scores}
         result["errors"] = [
-            {"plugin": failure.plugin, "origin": failure.origin, "point": failure.point.value,
-             "rule": failure.rule, "message": failure.message, "count": len(failure.nodes),
-             "nodes": list(failure.nodes)}
-            for failure in self.errors()
+            failure.to_json() | {"count": len(failure.nodes), "nodes": list(failure.nodes)} for failure in self.errors()
         ]
         return result
 

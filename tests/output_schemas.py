@@ -1,0 +1,92 @@
+"""Holds what commands print with `--output json` against the schemas that `koord-policy schema --output-of` publishes."""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jsonschema
+import pytest
+
+from koordpolicy.engine import cli
+from koordpolicy.engine.cli.schema import of_output
+
+
+def read_output(command: str, text: str) -> Any:
+    """Return what a command printed as JSON, which must be as its schema says."""
+    data = json.loads(text)
+    faults = faults_of(command, data)
+    assert not faults, f"the output of `{command}` is not as its schema says:\n" + "\n".join(faults)
+    return data
+
+
+def faults_of(command: str, data: Any) -> list[str]:
+    """Return how an output does not hold, with the most telling alternative of each."""
+    return [_told(each) for each in _validator(command).iter_errors(data)]
+
+
+@functools.cache
+def _validator(command: str) -> jsonschema.Draft202012Validator:
+    schema = of_output(command)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def _told(error: jsonschema.ValidationError) -> str:
+    deepest = error
+    while deepest.context:
+        deepest = max(deepest.context, key=lambda each: (len(each.absolute_path), each.validator != "const"))
+    return f"{deepest.json_path}: {deepest.message[:500]}"
+
+
+class _Tee(io.TextIOBase):
+    """Writes through to another stream, and keeps what was written."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        self.kept: list[str] = []
+
+    def write(self, text: str) -> int:
+        self.kept.append(text)
+        return int(self.stream.write(text))
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+    def fileno(self) -> int:
+        return int(self.stream.fileno())
+
+    def isatty(self) -> bool:
+        return bool(self.stream.isatty())
+
+
+def command_of(arguments: Sequence[str]) -> str | None:
+    """Return the command of a command line whose output is JSON; None where it is not."""
+    pairs = [*zip(arguments, arguments[1:], strict=False)]
+    wanted = ("--output", "json") in pairs or ("-o", "json") in pairs or "--output=json" in arguments
+    return arguments[0] if wanted and arguments[0] in cli.COMMANDS else None
+
+
+@pytest.fixture(autouse=True)
+def _outputs_are_as_their_schemas_say(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Hold every JSON output of a command that runs in this process against its schema."""
+    before = cli.main
+
+    def main(argv: Sequence[str] | None = None, *more: Any, **options: Any) -> int:
+        command = command_of(sys.argv[1:] if argv is None else argv)
+        if command is None:
+            return before(argv, *more, **options)
+        tee = _Tee(sys.stdout)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(sys, "stdout", tee)
+            code = before(argv, *more, **options)
+        if tee.kept:
+            read_output(command, "".join(tee.kept))
+        return code
+
+    monkeypatch.setattr(cli, "main", main)
+    yield
