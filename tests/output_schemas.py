@@ -1,12 +1,13 @@
-"""Holds what commands print with `--output json` against the schemas that `koord-policy schema --output-of` publishes."""
+"""Holds what commands print with `--output json` against the schemas that `schema --output-of` publishes."""
 
 from __future__ import annotations
 
 import functools
 import io
+import itertools
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jsonschema
@@ -66,13 +67,13 @@ class _Tee(io.TextIOBase):
 
 def command_of(arguments: Sequence[str]) -> str | None:
     """Return the command of a command line whose output is JSON; None where it is not."""
-    pairs = [*zip(arguments, arguments[1:], strict=False)]
+    pairs = [*itertools.pairwise(arguments)]
     wanted = ("--output", "json") in pairs or ("-o", "json") in pairs or "--output=json" in arguments
     return arguments[0] if wanted and arguments[0] in cli.COMMANDS else None
 
 
 @pytest.fixture(autouse=True)
-def _outputs_are_as_their_schemas_say(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _outputs_are_as_their_schemas_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hold every JSON output of a command that runs in this process against its schema."""
     before = cli.main
 
@@ -89,4 +90,3 @@ def _outputs_are_as_their_schemas_say(monkeypatch: pytest.MonkeyPatch) -> Iterat
         return code
 
     monkeypatch.setattr(cli, "main", main)
-    yield

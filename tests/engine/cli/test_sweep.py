@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import signal
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from koordpolicy.engine.experiments.journal import Journal
+from tests.output_schemas import read_output
 
 from .conftest import Run
 
@@ -98,7 +98,7 @@ def test_a_sweep_that_is_killed_goes_on_and_never_counts_half_an_experiment(trac
     found = subprocess.run(
         command("seed=1..8", "--processes", "1", "--output", "json"), cwd=PROJECT, capture_output=True, check=True,
     )
-    data = json.loads(found.stdout)
+    data = read_output("sweep", found.stdout)
     assert data["finishedBefore"] >= 4
     assert len(data["experiments"]) == len(table(out)) == 8
 
