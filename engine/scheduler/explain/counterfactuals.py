@@ -80,7 +80,7 @@ def counterfactuals(
     """Return what would let a node take a pod that it refuses, smallest first, at most so many; empty if none is found.
 
     Without `node` only the pod is changed, until any node takes it. Of those found, the ones that only contain
-    more changes than another one are left out. Nothing is changed. Where the thread's deadline passes, those found before it
+    more changes than another one are left out. Nothing is changed. Where the deadline passes, those found before it
     are returned.
     """
     row = snapshot.index[node] if node else None
