@@ -142,3 +142,20 @@ def test_a_pod_is_read_from_a_body_of_its_own_and_from_a_question():
     for beside in ("{}", '{"Nodes":null}', '{"Pod":null,"NodeNames":[]}'):
         assert read_pod(beside.encode()) == json.loads(beside)
     assert read_pod(POD.encode()) == read_pod(f'{{"Pod":{POD},"NodeNames":["a"]}}'.encode()) == json.loads(POD)
+
+
+def test_nodes_are_counted_while_they_are_cut_out():
+    body = b'{"Pod":{},"Nodes":{"items":[' + b"{}," * 1_000_000 + b"{}]}}"
+    tracemalloc.start()
+    with pytest.raises(bodies.ExcessiveError, match="`Nodes` has more than the 20000 items that are read"):
+        bodies.read_envelope(body)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 * 1024 * 1024
+
+
+def test_nodes_with_much_in_them_are_read_as_others_are():
+    nodes = [{"metadata": {"name": f"n{number}"}, "status": {"images": [0] * 60}} for number in range(2_000)]
+    found = bodies.read_envelope(json.dumps({"Pod": {"a": 1}, "Nodes": {"items": nodes, "kind": "NodeList"}}).encode())
+    assert (found.pod, [(node.name, json.loads(bytes(node.raw))) for node in found.nodes]) == (
+        {"a": 1}, [(node["metadata"]["name"], node) for node in nodes])
