@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache, partial
 from typing import Any, Final
 
@@ -75,26 +75,27 @@ class NodeResourcesBalancedAllocation:
     def _requests(self, pod: PodInfo) -> tuple[int, ...]:
         return tuple(pod.requests[each.name] for each in self._resources)
 
-    def _scores(self, requests: Sequence[int], snapshot: Snapshot, rows: Rows) -> NDArray[np.int64]:
+    def _scores(self, requests: tuple[int, ...], snapshot: Snapshot, rows: Rows) -> NDArray[np.int64]:
         if not any(requests):
             return np.zeros(len(rows), np.int64)
         used, capacity, _ = allocations(snapshot, rows, self._resources, requests, Snapshot.requested)
         if not self._relative:
             return _balance(used, capacity)
-        # What counts with the pod counts without it too; both at once, as each step costs more than its amounts.
-        counted = [amount for each, amount in zip(self._resources, requests, strict=True) if counts(each, amount)]
-        after, before = _balance([each - _with_and_without(amount) for each, amount in zip(used, counted, strict=True)],
-                                 capacity)
-        found: NDArray[np.int64] = _HALF + (_HALF + after - before) // 2
+        # Both at once, as each step costs more than its amounts.
+        both = [each - less for each, less in zip(used, _with_and_without(self._resources, requests), strict=True)]
+        after, before = _balance(both, capacity)
+        found: NDArray[np.int64] = _HALF + ((_HALF + after - before) >> 1)  # in whole numbers
         return found
 
 
 @lru_cache(maxsize=1024)
-def _with_and_without(amount: int) -> NDArray[np.int64]:
-    """Return what to subtract from the amounts with a pod to get those with it and those without it, as two rows."""
-    found = np.array([[0], [amount]], np.int64)
-    found.flags.writeable = False
-    return found
+def _with_and_without(resources: tuple[Resource, ...], requests: tuple[int, ...]) -> tuple[NDArray[np.int64], ...]:
+    """Return what to subtract from amounts with a pod to get two rows, those with it and those without it.
+
+    What counts with the pod counts without it too.
+    """
+    counted = (amount for each, amount in zip(resources, requests, strict=True) if counts(each, amount))
+    return tuple(np.array([[0], [amount]], np.int64) for amount in counted)
 
 
 def _balance(used: list[NDArray[np.int64]], capacity: list[NDArray[np.int64]]) -> NDArray[np.int64]:
@@ -102,6 +103,9 @@ def _balance(used: list[NDArray[np.int64]], capacity: list[NDArray[np.int64]]) -
 
     What is used is one row of amounts or several, and what is returned has the same shape.
     """
+    if len(used) == 2 and len(capacity[0]) and np.minimum(*capacity).min() > 0:
+        shares = [np.minimum(wanted / size, 1.0) for wanted, size in zip(used, capacity, strict=True)]
+        return _score(np.abs((shares[0] - shares[1]) / 2))
     there = [each != 0 for each in capacity]
     shares = [np.minimum(wanted / np.maximum(size, 1), 1.0) for wanted, size in zip(used, capacity, strict=True)]
     if len(used) == 2:
@@ -110,6 +114,10 @@ def _balance(used: list[NDArray[np.int64]], capacity: list[NDArray[np.int64]]) -
         deviation = _deviation(np.array(shares), np.array([np.broadcast_to(each, used[0].shape) for each in there]))
     else:
         deviation = np.zeros(used[0].shape)
+    return _score(deviation)
+
+
+def _score(deviation: NDArray[np.float64]) -> NDArray[np.int64]:
     found: NDArray[np.int64] = ((1 - deviation) * HIGHEST_SCORE).astype(np.int64)
     return found
 

@@ -280,9 +280,8 @@ class PluginRunner:
 
     def score_nodes(self, rows: Rows) -> tuple[PodRejection | None, Sequence[Scored], NDArray[np.int64]]:
         """Run the scorers; return the pod's rejection or None, the scores, and the weighted totals in row order."""
-        totals = np.zeros(len(rows), np.int64)
         if not len(rows):
-            return None, (), totals
+            return None, (), np.zeros(0, np.int64)
         idle: set[str] = set()
         for active in self.profile.at[Point.PRE_SCORE]:
             answer = guarded(
@@ -292,14 +291,15 @@ class PluginRunner:
             if isinstance(answer, Skip):
                 idle.add(active.name)
             elif answer is not None:
-                return (active.name, Point.PRE_SCORE, answer), (), totals
+                return (active.name, Point.PRE_SCORE, answer), (), np.zeros(len(rows), np.int64)
         for active in self.profile.having(BeforeScore):
             refusal = self._run_transformer(active, Point.SCORE, "before_score", rows)
             if refusal is not None:
-                return refusal, (), totals
+                return refusal, (), np.zeros(len(rows), np.int64)
         found: dict[int, tuple[Active, Scores]] = {}
         kept: Group | None = None
         if not self._keeps(rows):
+            totals = np.zeros(len(rows), np.int64)
             others = list(enumerate(self.profile.without(Point.SCORE, frozenset(idle))))
         else:
             kept = self._of_cluster().answers(Point.SCORE, frozenset(idle), rows)

@@ -42,6 +42,9 @@ _FEWEST: Final = 16
 _MANY: Final = 4
 """Where more than one row in so many changed, all are asked about: that is not slower."""
 
+_CHEAP: Final = 256
+"""A function of arrays takes about the same time for so many rows as for one."""
+
 _BOOLEAN: Final = np.dtype(np.bool_)
 _INTEGER: Final = np.dtype(np.int64)
 _Booleans = NDArray[np.bool_]
@@ -242,7 +245,7 @@ class Group(_Lent):
         if len(asked) == len(rows):
             return _Divided(rows, NO_ROWS)
         others = rows[~inside]
-        return _Divided(asked, others, rows if len(others) <= len(asked) else None)
+        return _Divided(asked, others, rows if len(rows) <= _CHEAP or len(others) <= len(asked) else None)
 
     def stale_among(self, rows: Rows) -> Rows:
         """Return which of the rows have a total that is out of date."""
@@ -524,14 +527,14 @@ class Standing:
                 found = divided.get(id(changed))
                 if found is None:
                     found = divided[id(changed)] = group.divided(changed) if follows else _Divided(NO_ROWS, changed)
-                    group.stale[found.others] = True
+                    if len(found.others):
+                        group.stale[found.others] = True
             for number in part.numbers:
                 column, stamp_of[number] = columns[number], stamp
                 if column.epoch != epochs[number]:
                     column.stale[:] = True
                 elif column.stamp == part.stamp and found is not None:
-                    # A column that went through other epochs, for other groups, may be stale where nothing changed.
-                    if follows and epochs[number] is None:
+                    if follows:  # and no number of an epoch comes again
                         wanted[number] = found
                     else:
                         column.stale[changed] = True
@@ -544,8 +547,10 @@ class Standing:
             if known is not None:
                 self._score_changed(group, number, question, known, stamp_of[number])
             else:
-                marked = column.stale[stale]
-                of_column = stale if marked.all() else stale[marked]
+                of_column = stale
+                if question.answer is None or len(stale) > _CHEAP:
+                    marked = column.stale[stale]
+                    of_column = stale if marked.all() else stale[marked]
                 if len(of_column):
                     values, errors = self._asked(Point.SCORE, group, number, question, of_column)
                     column.write(of_column, values, errors, stamp_of[number])
