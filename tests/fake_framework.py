@@ -8,6 +8,7 @@ from typing import Any
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.scheduler.extensions.reservations import follow
 from koordpolicy.engine.testing import kit
+from koordpolicy.plugin import Deferred, Refusal, Skip
 
 _TABLE = {plugin.name: plugin for plugin in PLUGINS}
 
@@ -40,3 +41,8 @@ class FakeFramework(kit.FakeFramework):
         made = plugin.make(plugin.check_args(fields), self.handle(factory))
         self.plugins.append(made)
         return made
+
+
+def done(answer: Refusal | Skip | Deferred | None) -> Refusal | Skip | None:
+    """Return what a preBind, applyPatch or bind plugin answers once its input and output is done."""
+    return answer.call() if isinstance(answer, Deferred) else answer

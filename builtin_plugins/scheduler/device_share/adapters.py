@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from koordpolicy.engine.cluster.objects.metrics import NANOSECONDS, nanoseconds
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.kubernetes.times import rfc3339
 from koordpolicy.engine.kubernetes.vocabulary import GPU_CORE, GPU_MEMORY, GPU_MODEL_LABEL, GPU_VENDOR_LABEL
 from koordpolicy.plugin import Client
@@ -55,27 +56,41 @@ class Bound:
         return self.allocation.get(GPU_TYPE, ())
 
 
-def adapt(bound: Bound, client: Client) -> None:
-    """Write what the device plugins of the node want; lock the node where they need that.
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A node as it is, and as it is to be so that its device plugin finds the pod by its lock."""
+
+    node: Mapping[str, Any]
+    locked: Mapping[str, Any]
+
+    def set(self, client: Client) -> Refusal | None:
+        """Patch the node, or return why that failed; input and output alone."""
+        try:
+            client.patch(self.node, self.locked)
+        except OSError as error:
+            return Refusal("adaption", str(error), Code.ERROR)
+        return None
+
+
+def adapt(bound: Bound) -> Lock | None:
+    """Write what the device plugins of the node want; return the lock to set, where they need one.
 
     Raises:
         AdaptionError: the device plugin could not do it, or the node is locked.
-        OSError: the node could not be locked.
     """
     annotations = bound.item.setdefault("metadata", {}).setdefault("annotations", {})
     annotations[_BOUND_AT] = str(bound.now)
     if not bound.gpus:
-        return
+        return None
     annotations[_MINORS] = _minors(bound.gpus)
     if labels_of(bound.item).get(ISOLATION_LABEL) == _HAMI:
         bound.item["metadata"]["labels"][_HAMI_NODE_LABEL] = bound.node
     device = bound.snapshot.object("Device", bound.node) or {}
     vendor = _VENDORS.get(str(labels_of(device).get(GPU_VENDOR_LABEL)))
     if vendor is None:
-        return
+        return None
     annotations.update(vendor.annotations(bound, device))
-    if vendor.lock:
-        _lock(bound, vendor.lock, client)
+    return _lock(bound, vendor.lock) if vendor.lock else None
 
 
 def _huawei(bound: Bound, device: Mapping[str, Any]) -> Mapping[str, str]:
@@ -126,7 +141,7 @@ _VENDORS: Final[Mapping[str, _Vendor]] = {
 }
 
 
-def _lock(bound: Bound, lock: str, client: Client) -> None:
+def _lock(bound: Bound, lock: str) -> Lock:
     node = bound.snapshot.object("Node", bound.node)
     if node is None:
         raise AdaptionError(f"there is no node `{bound.node}` any more")
@@ -138,7 +153,7 @@ def _lock(bound: Bound, lock: str, client: Client) -> None:
     locked["metadata"].setdefault("annotations", {})[lock] = ",".join((
         rfc3339(bound.now), str(metadata.get("namespace") or ""), str(metadata.get("name") or ""),
     ))
-    client.patch(node, locked)
+    return Lock(node, locked)
 
 
 def _is_held(lock: str, bound: Bound) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -31,7 +32,7 @@ from koordpolicy.engine.scheduler.extensions.reservations import is_reserve_pod
 from koordpolicy.engine.scheduler.extensions.topology import affinities_of, affinity_of, mask_of, masks
 from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
 from koordpolicy.engine.scheduler.result_cache.kept import KeptRows
-from koordpolicy.plugin import SKIP, CycleState, Handle, Skip, TopologyHint
+from koordpolicy.plugin import SKIP, CycleState, Deferred, Handle, Skip, TopologyHint
 
 from ..allocation.annotations import annotations_of, is_hinted, labels_of, write_annotation
 from ..allocation.grants import Grants
@@ -225,22 +226,26 @@ class DeviceShare:
         """Forget what was reserved for a pod; another one that has its name by now keeps what it has."""
         self._granted.take_back(pod)
 
-    def pre_bind(self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str) -> Refusal | None:
+    def pre_bind(
+        self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str,
+    ) -> Refusal | Deferred | None:
         """Write down which devices the pod got."""
         found = state.get(Grant) or self._granted.of(pod)
         return self._write(draft, found, node) if isinstance(found, Grant) else None
 
-    def pre_bind_reservation(self, state: CycleState, reservation: dict[str, Any], node: str) -> Refusal | None:
+    def pre_bind_reservation(
+        self, state: CycleState, reservation: dict[str, Any], node: str,
+    ) -> Refusal | Deferred | None:
         """Write down which devices the Reservation got."""
         found = state.get(Grant)
         if not isinstance(found, Grant):
             return None
-        refusal = self._write(reservation, found, node)
-        if refusal is None and found.node == node and _RESIZE_GATE in self._handle.feature_gates:
+        answer = self._write(reservation, found, node)
+        if not isinstance(answer, Refusal) and found.node == node and _RESIZE_GATE in self._handle.feature_gates:
             write_annotation(reservation, RESIZE, {"resources": {
                 name: _quantity(name, amount) for name, amount in sorted(_summed(found.allocation).items())
             }})
-        return refusal
+        return answer
 
     def resize_pod(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> PodInfo | Refusal | None:
         """Let a pod that stands for a Reservation request all of the devices that it gets."""
@@ -503,7 +508,7 @@ class DeviceShare:
 
     # Writing and describing
 
-    def _write(self, item: dict[str, Any], grant: Grant, node: str) -> Refusal | None:
+    def _write(self, item: dict[str, Any], grant: Grant, node: str) -> Refusal | Deferred | None:
         if grant.node != node:
             return None
         snapshot = self._handle.snapshot()
@@ -517,9 +522,10 @@ class DeviceShare:
         })
         if GATE in self._handle.feature_gates:
             try:
-                adapt(Bound(item, grant.allocation, node, snapshot, self._handle.now()), self._handle.client)
-            except (AdaptionError, OSError) as error:
+                lock = adapt(Bound(item, grant.allocation, node, snapshot, self._handle.now()))
+            except AdaptionError as error:
                 return Refusal("adaption", str(error), Code.ERROR)
+            return None if lock is None else Deferred(partial(lock.set, self._handle.client))
         return None
 
     def _describe(self, name: str) -> Any:

@@ -15,6 +15,7 @@ class DefaultBinder:
     """Bind (kube-scheduler's plugin of that name)."""
 
     name = "DefaultBinder"
+    thread_safe = True
     check_args = staticmethod(no_args)
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this

@@ -19,6 +19,7 @@ class DefaultPreBind:
     """Makes the patch; its preBind does nothing. Without it nothing that others write into a draft is sent."""
 
     name = "DefaultPreBind"
+    thread_safe = True
     check_args = staticmethod(no_args)
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this

@@ -36,6 +36,7 @@ from koordpolicy.plugin import (
     SKIP,
     Changed,
     CycleState,
+    Deferred,
     Event,
     Handle,
     Nomination,
@@ -591,20 +592,27 @@ class Reservation:
 
     def pre_bind_reservation(
         self, state: CycleState, reservation: dict[str, Any], node: str,  # noqa: ARG002
-    ) -> Refusal | None:
+    ) -> Deferred | None:
         """Write into the pods that are taken over which reservation they use from now on."""
-        metadata = reservation["metadata"]
+        metadata, client = reservation["metadata"], self._handle.client
+        patches: list[tuple[Mapping[str, Any], dict[str, Any]]] = []
         for taken in state.get(Choice, Choice()).pods:
             item = json.loads(json.dumps(taken.object))
             uid = metadata.get("uid") or metadata["name"]
             write_annotation(item, RESERVATION_ALLOCATED_ANNOTATION, {"name": metadata["name"], "uid": uid})
+            patches.append((taken.object, item))
+
+        def patch() -> Refusal | None:
             try:
-                self._handle.client.patch(taken.object, item)
+                for original, modified in patches:
+                    client.patch(original, modified)
             except OSError as error:
                 return Refusal("pre-allocation", str(error), Code.ERROR)
-        return None
+            return None
 
-    def bind(self, state: CycleState, pod: PodInfo, node: str) -> Refusal | Skip | None:  # noqa: ARG002
+        return Deferred(patch) if patches else None
+
+    def bind(self, state: CycleState, pod: PodInfo, node: str) -> Refusal | Skip | Deferred:  # noqa: ARG002
         """Make the Reservation of a reserve pod available on its node; other pods are left to others."""
         if not is_reserve_pod(pod):
             return SKIP
@@ -614,11 +622,20 @@ class Reservation:
         if (item.get("status") or {}).get("phase") == "Failed":
             return Refusal("reservation", "reservation is not active", Code.ERROR)
         try:
-            self._handle.client.patch(item, available(item, node, self._handle.now()))
-        except (OSError, ValueError) as error:
+            modified = available(item, node, self._handle.now())
+        except ValueError as error:
             return Refusal("reservation", str(error), Code.ERROR)
-        self._handle.log.info("Successfully assigned %s to %s", item["metadata"]["name"], node)
-        return None
+        client, log = self._handle.client, self._handle.log
+
+        def patch() -> Refusal | None:
+            try:
+                client.patch(item, modified)
+            except (OSError, ValueError) as error:
+                return Refusal("reservation", str(error), Code.ERROR)
+            log.info("Successfully assigned %s to %s", item["metadata"]["name"], node)
+            return None
+
+        return Deferred(patch)
 
     # Failure
 

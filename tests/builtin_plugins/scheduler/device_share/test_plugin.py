@@ -14,7 +14,7 @@ from koordpolicy.engine.cluster.snapshot import NodeChange
 from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.scheduler.cycle.schedule_one import ReservedDevices
 from koordpolicy.plugin import SKIP, CycleState
-from tests.fake_framework import FakeFramework
+from tests.fake_framework import FakeFramework, done
 
 NAME = "DeviceShare"
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
@@ -657,7 +657,7 @@ def bound_to(
     assert plugin.pre_filter(state, asked, framework.snapshot()) is None
     assert plugin.reserve(state, asked, framework.snapshot(), 0) is None
     draft = json.loads(json.dumps(asked.object))
-    refusal = plugin.pre_bind(state, asked, draft, "n")
+    refusal = done(plugin.pre_bind(state, asked, draft, "n"))
     draft["metadata"]["annotations"].pop(ALLOCATED)
     return refusal, draft["metadata"], framework
 
@@ -701,7 +701,7 @@ def test_a_node_is_locked_for_device_plugins_that_tell_pods_apart_by_time(lock, 
     plugin, state, asked = framework.make(NAME), CycleState(), pod("p", gpu=50)
     plugin.pre_filter(state, asked, framework.snapshot())
     plugin.reserve(state, asked, framework.snapshot(), 0)
-    refusal = plugin.pre_bind(state, asked, {"metadata": {"name": "p", "namespace": "default"}}, "n")
+    refusal = done(plugin.pre_bind(state, asked, {"metadata": {"name": "p", "namespace": "default"}}, "n"))
     if message is None:
         (_, locked), = framework.client.patches
         assert (refusal, locked["metadata"]["annotations"]) == (None, {

@@ -23,7 +23,7 @@ from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
 from koordpolicy.plugin import SKIP, Changed, CycleState, OnlyNodes
 from koordpolicy.testing import FakeClock
-from tests.fake_framework import FakeFramework
+from tests.fake_framework import FakeFramework, done
 
 AFFINITY = "scheduling.koordinator.sh/reservation-affinity"
 ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
@@ -368,7 +368,7 @@ def test_a_running_pod_makes_way_for_the_reservation_that_takes_it_over():
     assert plugin.reserve(state, info, snapshot, 0) is None
     assert [name for name in ("a", "b") if plugin.cache.uses(framework.pod(f"default/{name}")) == "uid-pre"] == ["b"]
     draft = {"metadata": {"name": "pre", "uid": "uid-pre"}}
-    assert plugin.pre_bind_reservation(state, draft, "n") is None
+    assert done(plugin.pre_bind_reservation(state, draft, "n")) is None
     (_, written), = framework.client.patches
     assert json.loads(written["metadata"]["annotations"][ALLOCATED]) == {"name": "pre", "uid": "uid-pre"}
     plugin.unreserve(state, info, snapshot, 0)
