@@ -179,7 +179,7 @@ def test_a_file_of_100_mb_is_refused_without_being_read_whole(run: Run):
     code, out, _ = run("lint", ".")
     assert code == 3
     assert out.startswith(
-        "bad.yaml:1:1: error: `bad.yaml` is larger than 10485760 bytes\n 1 | \n   | ^ split it into several files\n"
+        "bad.yaml:1:1: error: `bad.yaml` is larger than 10485760 bytes\n 1 | \n   | ^ split it into several files\n",
     )
     assert OTHER in out
 

@@ -84,7 +84,7 @@ def kind_of(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
 
 
 def fields(
-    schema: Mapping[str, Any], path: str, definitions: Mapping[str, Any]
+    schema: Mapping[str, Any], path: str, definitions: Mapping[str, Any],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield every field below a schema with its path; items of lists stand under `[]`."""
     for name, part in schema.get("properties", {}).items():
@@ -204,7 +204,7 @@ def write_points() -> str:
             ([code(name), code(type_name(field.type)), field.doc] for name, field in each.fields.items()),
         )]
         if each.index is not None:
-            parts += [[f"Any other name in brackets: `x[\"nvidia.com/gpu\"]`, {code(type_name(each.index))}."]]
+            parts += [[f'Any other name in brackets: `x["nvidia.com/gpu"]`, {code(type_name(each.index))}.']]
     return page("Points", *parts)
 
 

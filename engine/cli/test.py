@@ -355,4 +355,3 @@ def _coverage_lines(reports: Sequence[Report]) -> Iterable[str]:
         if len(missed) > _MOST_SHOWN:
             yield f"    ... and {len(missed) - _MOST_SHOWN} more"
     yield f"  {'all':<{width}}  {percent(reports):6.1f} %"
-

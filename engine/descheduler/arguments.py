@@ -249,4 +249,3 @@ def field_path(path: tuple[str | int, ...]) -> str:
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
     return text
-

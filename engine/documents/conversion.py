@@ -602,4 +602,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
     return dict(value) if isinstance(value, Mapping) else value
-

@@ -167,7 +167,7 @@ def read_file(path: Path, *, name: str = "", limit: int = LARGEST_FILE) -> Sourc
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise PolicyError([
-            Problem(f"cannot read `{shown}`: {reason}", Source(shown, "").span(0), code="unreadable")
+            Problem(f"cannot read `{shown}`: {reason}", Source(shown, "").span(0), code="unreadable"),
         ]) from None
     return decode(shown, data, limit=limit)
 

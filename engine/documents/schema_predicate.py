@@ -162,7 +162,7 @@ def _one_of(value: Any, _: Mapping[str, Any]) -> Holds:
     groups = [each["required"] for each in value]
 
     def holds(data: Any) -> bool:
-        return data.__class__ is dict and sum([all(name in data for name in names) for names in groups]) == 1
+        return data.__class__ is dict and sum(all(name in data for name in names) for names in groups) == 1
 
     return holds
 

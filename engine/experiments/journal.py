@@ -23,6 +23,7 @@ from .axes import Point
 
 _LONGEST_LINE: Final = 16 * 1024 * 1024
 
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What an experiment came to: figures by name, and curves by name, each a list over a common x."""

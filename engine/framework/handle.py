@@ -36,8 +36,6 @@ class Closeable(Protocol):
         ...
 
 
-
-
 class Count(Protocol):
     """Adds to a counter of the framework's metrics; a name that does not exist yet begins at 0."""
 

@@ -53,7 +53,7 @@ class Lease:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
     ) -> None:
         self.release()
 

@@ -201,7 +201,7 @@ def _suffix(suffix: str, text: str) -> tuple[int, int, Format]:
     match = _EXPONENT.fullmatch(suffix)
     if match is None:
         raise ValueError(
-            f"`{text}` is not a quantity: unknown suffix `{suffix}`, use one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei"
+            f"`{text}` is not a quantity: unknown suffix `{suffix}`, use one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei",
         )
     exponent = int(match[1])
     if abs(exponent) > _LARGEST_EXPONENT:

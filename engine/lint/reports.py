@@ -213,13 +213,13 @@ def as_junit(report: Report) -> str:
             cases.append(f"{head}>\n      <failure type={quoteattr(level)} message={quoteattr(_xml_chars(each.text))}>"
                          f"{body}</failure>\n    </testcase>")
         if not entries:
-            cases.append(f"    <testcase classname={quoteattr(_xml_chars(file))} name=\"lint\"/>")
+            cases.append(f'    <testcase classname={quoteattr(_xml_chars(file))} name="lint"/>')
         total, failures = total + len(cases), failures + failed
         named = quoteattr(_xml_chars(file))
-        suite = f"  <testsuite name={named} tests=\"{len(cases)}\" failures=\"{failed}\" errors=\"0\">\n"
+        suite = f'  <testsuite name={named} tests="{len(cases)}" failures="{failed}" errors="0">\n'
         suites.append(suite + "\n".join(cases) + "\n  </testsuite>")
-    head = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-    return (f"{head}<testsuites name=\"koord-policy lint\" tests=\"{total}\" failures=\"{failures}\">\n"
+    head = '<?xml version="1.0" encoding="UTF-8"?>\n'
+    return (f'{head}<testsuites name="koord-policy lint" tests="{total}" failures="{failures}">\n'
             + "\n".join(suites) + "\n</testsuites>\n")
 
 

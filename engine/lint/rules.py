@@ -193,7 +193,7 @@ _RULES: Final = (
     Rule(
         "KP012", "unreachable", Severity.WARNING,
         "What is never evaluated is never wrong, and never right.",
-        _score("\"nodeInfo.pods >= 0 ? 100 : 0\""), _score("\"nodeInfo.pods > 0 ? 100 : 0\""),
+        _score('"nodeInfo.pods >= 0 ? 100 : 0"'), _score('"nodeInfo.pods > 0 ? 100 : 0"'),
         each=expressions.unreachable,
     ),
     Rule(
@@ -274,10 +274,10 @@ _RULES: Final = (
         " compared with a number of another unit, or added to one, decides nothing, or everything. The unit of each"
         " variable stands in [points](points.md); `--fix` writes the number that was meant where that is clear.",
         _scheduler("filter:\n- {name: small, expression: usage.cpu < 8}\n"
-                   "- {name: cool, expression: \"percent(usage.cpu, allocatable.cpu) < 0.6\"}\n"
+                   '- {name: cool, expression: "percent(usage.cpu, allocatable.cpu) < 0.6"}\n'
                    "- {name: free, expression: allocatable.memory - usage.cpu > requests.memory}"),
         _scheduler("filter:\n- {name: small, expression: usage.cpu < 8000}\n"
-                   "- {name: cool, expression: \"percent(usage.cpu, allocatable.cpu) < 60\"}\n"
+                   '- {name: cool, expression: "percent(usage.cpu, allocatable.cpu) < 60"}\n'
                    "- {name: free, expression: allocatable.memory - usage.memory > requests.memory}"),
         each=units.wrong_units, fixable=True,
     ),

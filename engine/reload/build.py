@@ -139,7 +139,7 @@ class Builder:
         return self._loaded.get((source.name, source.text), lambda: self._load((source,)))
 
     def _try(
-        self, documents: Sequence[Document]
+        self, documents: Sequence[Document],
     ) -> tuple[Sequence[Document], tuple[Plugin, ...], tuple[Problem, ...]]:
         problems = Problems()
         with Deadline(self._seconds):

@@ -356,7 +356,7 @@ class Reloader:
                      or (not watched.newest.hashes and bool(each.version.hashes)))}
 
     def _with_held(
-        self, files: _Files, held: Mapping[_Watched, Saved]
+        self, files: _Files, held: Mapping[_Watched, Saved],
     ) -> tuple[tuple[Plugin, ...], Mapping[_Watched, Saved]]:
         """Compile the files together with what is held, or without it where that does not run any more."""
         if held:
@@ -558,7 +558,7 @@ class Reloader:
         ]
 
     def _select(
-        self, files: _Files, units: Sequence[_Unit]
+        self, files: _Files, units: Sequence[_Unit],
     ) -> tuple[list[_Unit], list[tuple[_Unit, tuple[Problem, ...]]], tuple[Plugin, ...]]:
         """Find as many units as build together on top of `files`, the older ones first; the rest is refused."""
         accepted: list[_Unit] = []

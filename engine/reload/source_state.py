@@ -86,7 +86,7 @@ class Version:
 
     @classmethod
     def of(
-        cls, files: Mapping[str, Source], hashes: Mapping[str, str], broken: Mapping[str, Problem] | None = None
+        cls, files: Mapping[str, Source], hashes: Mapping[str, str], broken: Mapping[str, Problem] | None = None,
     ) -> Version:
         """Return a version with its digest computed."""
         digest = hashlib.sha256()

@@ -112,7 +112,7 @@ def _figure(chart: Chart, axes: _Axes, drawn: str) -> str:
                    for each in chart.series],
     }
     return (
-        f"<figure><figcaption>{escape(chart.title)}</figcaption><ul class=\"key\">{key}</ul>"
+        f'<figure><figcaption>{escape(chart.title)}</figcaption><ul class="key">{key}</ul>'
         f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" data-values="{escape(chart.name)}" '
         f'aria-label="{escape(f"{chart.title}: {chart.y_label}, by {chart.x_label}")}">'
         f'{grid}<line class="axis" x1="{_LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>{drawn}'

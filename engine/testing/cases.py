@@ -143,4 +143,3 @@ def _problem_text(expected: ProblemExpectation) -> str:
 def _told(problems: Iterable[Problem]) -> str:
     texts = [f"line {each.span.place[1]}: {each.message}" if each.span else each.message for each in problems]
     return "; ".join(texts) or "it is valid"
-

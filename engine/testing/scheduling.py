@@ -264,4 +264,3 @@ def _profile(asking: Asking) -> Profile:
         kept[key] = Profile.of(ProfileSpec(name, args=args), registry, Adoption({}, threading.Lock(), handle))
     profile: Profile = kept[key]
     return profile
-

@@ -238,4 +238,3 @@ def expressions() -> Iterator[Figure]:
         yield Figure(
             f"{name}: C++ / by row", theirs.least / ours.least, "times", EXPRESSION.get(name), more_is_better=True,
         )
-

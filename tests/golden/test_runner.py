@@ -61,7 +61,7 @@ def test_parts_of_a_file_are_run_apart_and_stand_in_their_order(tmp_path, monkey
         "def parts(path, *, full=False): return ['b', 'a', 'broken'] if full else ['b']\n"
         "def run_part(path, part, *, full=False):\n"
         "    yield Result('parted', part, True)\n"
-        "    if part == 'broken': raise KeyError(path.name)\n"
+        "    if part == 'broken': raise KeyError(path.name)\n",
     )
     (tmp_path / "parted.json").write_text("[]")
     suites = [Suite("parted", "parted.json", package="adapters"), Suite("unknown", "parted.json", package="adapters")]

@@ -231,9 +231,6 @@ def test_load_keeps_pods_off_alike_where_the_metrics_show_all_pods(cluster, thos
     )
 
 
-
-
-
 def test_no_twin_is_active_where_no_profile_asks_for_it():
     for name in ("default-scheduler", "koord-scheduler", "kube-scheduler", "packing", "spreading"):
         profile = Scheduler(Cluster(), LIVE, Settings((ProfileSpec(name),))).profiles[0]
@@ -246,8 +243,6 @@ def test_the_profile_that_asks_for_twins_gets_all_of_them():
     ).profiles[0]
     assert set(TWINS.values()) <= set(profile.plugins())
     assert not set(TWINS) & set(profile.plugins())
-
-
 
 
 def test_a_copy_under_the_built_ins_name_takes_its_place(tmp_path):

@@ -106,7 +106,7 @@ class Victim:
 
     def answers(self) -> bool:
         """Return whether a real question is answered."""
-        return self.post("/filter", b"{%b,\"NodeNames\":[\"n0\"]}" % _POD) == (
+        return self.post("/filter", b'{%b,"NodeNames":["n0"]}' % _POD) == (
             200, b'{"Nodes":null,"NodeNames":["n0"],"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}'[:80],
         )
 

@@ -22,7 +22,7 @@ def tool():
 @pytest.mark.parametrize("name", sorted(PUBLIC))
 def test_the_committed_interface_is_that_of_the_module(name: str, tool):
     assert (PROJECT / "docs" / "api" / f"{name}.txt").read_text(encoding="utf-8") == tool.listing(
-        importlib.import_module(name)
+        importlib.import_module(name),
     ), "the public interface changed: run tools/generate_public_interface.py, and say so in CHANGELOG.md"
 
 

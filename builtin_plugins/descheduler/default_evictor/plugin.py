@@ -215,7 +215,7 @@ class DefaultEvictor:
     def _by_args(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         selector = self._args.get("labelSelector") or {}
         if (selector.get("matchLabels") or selector.get("matchExpressions")) and not matches_labels(
-            selector, labels_of(pod)
+            selector, labels_of(pod),
         ):
             return _refuse("labelSelector", "the label selector does not take the pod")
         least, owners = self._args.get("minReplicas") or 0, owners_of(pod)

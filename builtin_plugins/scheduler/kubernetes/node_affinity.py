@@ -177,4 +177,3 @@ class NodeAffinity:
                 elif each.get("operator") in ("NotIn", "DoesNotExist") and may_vary(label_path(key)):
                     yield label_edit(node, key, ABSENT)
         yield without_selection_edit(pod, ("spec", "affinity", "nodeAffinity", REQUIRED), "required node affinity")
-

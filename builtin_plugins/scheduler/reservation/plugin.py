@@ -741,4 +741,3 @@ def _summary(info: ReservationInfo) -> dict[str, Any]:
         "owners": [dict(owner) for owner in info.owners], "allocatePolicy": info.policy,
         "assignedPods": sorted(info.consumers),
     }
-

@@ -160,7 +160,7 @@ class _Checker:
     # -- complaints ----------------------------------------------------------------------------------------------
 
     def complain(
-        self, message: str, node: Expr, *, end: int | None = None, help: str = "", code: str = "cel-type"  # noqa: A002
+        self, message: str, node: Expr, *, end: int | None = None, help: str = "", code: str = "cel-type",  # noqa: A002
     ) -> Type:
         """Take note of a fault at a node; return ERROR as its type (or, of a lenient checker, `dyn`)."""
         if self.lenient and code == "cel-type":
@@ -396,7 +396,7 @@ class _Checker:
         if found is None:
             hint = did_you_mean(name, definitions) or _listed("there are", sorted(definitions))
             return self.complain(
-                f"no variable `{operand.name}.{name}`", node, end=node.end, help=hint, code="cel-name"
+                f"no variable `{operand.name}.{name}`", node, end=node.end, help=hint, code="cel-name",
             )
         if node.test or node.optional:
             return self.complain(
@@ -442,7 +442,7 @@ class _Checker:
         if not hint and node.field in self.environment.variables:
             hint = f"`{node.field}` is a variable of its own"
         elif declared.index is not None:
-            quoted = f"any other name is written in quotes: `[\"{node.field}\"]`"
+            quoted = f'any other name is written in quotes: `["{node.field}"]`'
             hint = f"{hint} ({quoted})" if hint else quoted
         elif not hint:
             hint = _listed("it has", sorted(declared.fields)) if declared.fields else "it has no known fields"
@@ -948,7 +948,7 @@ def _less_specific(first: Type, second: Type) -> bool:
     if first.name == "type":
         return True
     return len(first.parameters) == len(second.parameters) and all(
-        map(_less_specific, first.parameters, second.parameters)
+        map(_less_specific, first.parameters, second.parameters),
     )
 
 

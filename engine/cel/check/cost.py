@@ -317,7 +317,7 @@ class _Estimator:
 
     def visit_call(self, node: Call, reference: CallReference | None) -> _Part:
         arguments = node.args if node.target is None or (reference and reference.qualified) else (
-            node.target, *node.args
+            node.target, *node.args,
         )  # fmt: skip
         parts = list(map(self.visit, arguments))  # no frame of a comprehension between two levels
         type_ = self.type_of(node)
@@ -363,7 +363,7 @@ class _Estimator:
         if node.function == "_+_":
             element = self.joined([self.element(each) for each in shapes], DYN) if type_.name == "list" else None
             return _Shape(
-                sum(each.low for each in shapes), sum(each.high for each in shapes), type_, None, None, element
+                sum(each.low for each in shapes), sum(each.high for each in shapes), type_, None, None, element,
             )
         largest = max(each.high for each in shapes)
         if node.function == "join":

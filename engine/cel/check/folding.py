@@ -15,7 +15,7 @@ from .call_cost import call_cost
 from .environment import Overload
 
 FOLDED: Final = frozenset(
-    ("int", "uint", "double", "string", "bytes", "bool", "timestamp", "duration", "type", "dyn")
+    ("int", "uint", "double", "string", "bytes", "bool", "timestamp", "duration", "type", "dyn"),
 )
 """Conversions: of constants they are computed before an expression runs, and what fails then is a fault of the
 expression, wherever it stands (Kubernetes' setting)."""

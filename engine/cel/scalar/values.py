@@ -492,7 +492,7 @@ _LAST_NS: Final = (date.max.toordinal() - _EPOCH_DAY + 1) * _DAY * _SECOND - 1
 
 _TIMESTAMP: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?"
-    r"(?:(Z)|([+-])([0-9]{2}):([0-9]{2}))"
+    r"(?:(Z)|([+-])([0-9]{2}):([0-9]{2}))",
 )
 _DURATION_PART: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
 _UNITS: Final = {

@@ -132,7 +132,7 @@ def unsigned(text: str) -> int:
     value = _natural(text[:-1])
     if value > UINT_MAX:
         raise LiteralError(
-            f"invalid uint literal: `{_shown(text)}` is out of range", help=f"a uint is between 0 and {UINT_MAX}"
+            f"invalid uint literal: `{_shown(text)}` is out of range", help=f"a uint is between 0 and {UINT_MAX}",
         )
     return value
 
@@ -247,7 +247,7 @@ def _pieces(text: str, body: str, *, octets: bool) -> list[str | bytes]:
             parts.append(bytes((code,)))
         elif code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
             raise LiteralError(
-                f"invalid unicode code point: `{match[0]}`", help="code points are 0 to 10FFFF without D800 to DFFF"
+                f"invalid unicode code point: `{match[0]}`", help="code points are 0 to 10FFFF without D800 to DFFF",
             )
         else:
             parts.append(chr(code))

@@ -132,7 +132,7 @@ class _Chain(NamedTuple):
 
 class _Parser:
     def __init__(
-        self, source: Source, macros: bool, escaped_identifiers: bool, limits: Limits, optional_syntax: bool
+        self, source: Source, macros: bool, escaped_identifiers: bool, limits: Limits, optional_syntax: bool,
     ) -> None:
         self.source = source
         self.macros = macros
@@ -475,7 +475,7 @@ class _Parser:
         following = self.tokens[self.index]
         if following.kind == "(" and not optional and kind == "ident":
             self.begin_call(
-                _Pending(_OPEN, "call", following.start, start, len(self.values) - 1, name=text, member=True)
+                _Pending(_OPEN, "call", following.start, start, len(self.values) - 1, name=text, member=True),
             )  # fmt: skip
             return
         operand = self.values.pop()
@@ -651,7 +651,7 @@ class _Parser:
             entries = tuple(
                 Entry(self.next_id(), colon, key.start, value.end, key, value, number in top.optional)
                 for number, (colon, key, value) in enumerate(
-                    zip(top.positions, values[::2], values[1::2], strict=True)
+                    zip(top.positions, values[::2], values[1::2], strict=True),
                 )
             )
             node = MapLiteral(self.next_id(), position, start, end, entries)
@@ -659,7 +659,7 @@ class _Parser:
             fields = tuple(
                 FieldInit(self.next_id(), colon, first, value.end, name, value, number in top.optional)
                 for number, (first, colon, name, value) in enumerate(
-                    zip(top.positions[::2], top.positions[1::2], top.names, values, strict=True)
+                    zip(top.positions[::2], top.positions[1::2], top.names, values, strict=True),
                 )
             )
             node = MessageLiteral(self.next_id(), position, start, end, top.name, fields)
@@ -704,7 +704,7 @@ class _Parser:
             else:
                 transform = args[1]
             return Comprehension(
-                self.next_id(), position, start, end, macro, target, variable, None, predicate, transform
+                self.next_id(), position, start, end, macro, target, variable, None, predicate, transform,
             )
         macro = _TWO_VARIABLES.get(key)
         if macro is not None:
@@ -721,13 +721,13 @@ class _Parser:
             else:
                 transform = args[2]
             return Comprehension(
-                self.next_id(), position, start, end, macro, target, variable, second, predicate, transform
+                self.next_id(), position, start, end, macro, target, variable, second, predicate, transform,
             )
         if name == "bind" and count == 3 and isinstance(target, Ident) and target.name == "cel" and not target.rooted:
             return Bind(self.next_id(), position, start, end, self.variable(args[0]), args[1], args[2])
         if self.optional_syntax and key in _OPTIONAL_MAP:
             return OptionalMap(
-                self.next_id(), position, start, end, target, self.variable(args[0]), args[1], name == "optFlatMap"
+                self.next_id(), position, start, end, target, self.variable(args[0]), args[1], name == "optFlatMap",
             )
         return None
 

@@ -136,7 +136,7 @@ def _uri(text: str) -> list[str]:
     try:
         URL.parse(text)
     except ValueError:
-        return ["parse \"" + text[:100] + '": invalid URI for request']
+        return ['parse "' + text[:100] + '": invalid URI for request']
     return []
 
 

@@ -13,7 +13,7 @@ from koordpolicy.engine.cel.scalar.values import EvaluationError
 
 _COST: Final = Cost(0, ((0, 0.1),))
 _VERSION: Final = re.compile(
-    r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?"
+    r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?",
 )
 _LARGEST: Final = 2**63 - 1
 

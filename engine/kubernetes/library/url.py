@@ -19,7 +19,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _HOST_CHARACTERS: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:\[\]<>\"%\u0080-\U0010ffff-]*")
 _PORT: Final = re.compile(r"(?::[0-9]*)?")
 _PATH_PLAIN: Final = frozenset(
-    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~$&+,/:;=@!'()*[]%"
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~$&+,/:;=@!'()*[]%",
 )
 _LONGEST: Final = 1_000_000
 

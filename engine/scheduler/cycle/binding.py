@@ -258,6 +258,7 @@ def _fault_of(pod: PodInfo, current: Mapping[str, Any] | None, profile: str) -> 
         return "pod is being deleted"
     return ""
 
+
 def _run_pre_bind_plugins(binding: BindingCycle, original: Mapping[str, Any], *, reserves: bool) -> _Steps:
     draft: dict[str, Any] = copy.deepcopy(dict(original))
     profile, state, pod, node = binding.profile, binding.state, binding.pod, binding.node

@@ -276,7 +276,6 @@ class SchedulingLoop:
             if guarded(self.failures, active, Point.POST_FILTER, active.ask.after_error, queued.pod, refusal) is True:
                 return
 
-
     def _hints_of(self, profile: Profile, verdict: Verdict) -> list[Hint]:
         """Return what may help the pod: what each plugin that refused it depends on."""
         plugins = {each.name: each for each in profile.made}

@@ -678,7 +678,7 @@ def _check_shape(values: NDArray[Any], wanted: type[np.generic], asked: int, siz
     if values.dtype != wanted or values.shape not in {(asked,), (size,)}:
         sizes = f"{size}" if asked == size else f"{asked} or {size}"
         raise TypeError(
-            f"the answer must be {sizes} values of {wanted.__name__}, not {values.dtype} of shape {values.shape}"
+            f"the answer must be {sizes} values of {wanted.__name__}, not {values.dtype} of shape {values.shape}",
         )
 
 

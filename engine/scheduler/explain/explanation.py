@@ -608,4 +608,3 @@ def _errors(verdict: Verdict, node: str = "") -> Iterator[Finding]:
     if any(each.message.startswith("no such key") for each in found):
         yield Finding("hint", "what may be missing is tested with `has(x.y)` or `'key' in x`, or read as "
                               "`x.?y.orValue(z)`")
-

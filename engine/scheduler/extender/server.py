@@ -1037,6 +1037,8 @@ _LATER: Final = {"Retry-After": "1"}
 
 def _later(reason: str) -> web.Response:
     return _refuse(503, reason, **_LATER)
+
+
 def _dumped(data: object) -> bytes:
     return json.dumps(data, default=str).encode()
 

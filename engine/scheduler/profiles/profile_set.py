@@ -145,4 +145,3 @@ class HotSwap:
 
     def _note_close_failure(self, key: tuple[str, Framework, str, str, str], error: BaseException) -> None:
         self.trouble += (f"the scheduler plugin `{key[2]}` failed to close: {describe(error)}",)
-

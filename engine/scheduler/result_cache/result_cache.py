@@ -660,7 +660,6 @@ class Standing:
             must_be_survived(error)
             raise _Failed(group.places[number]) from error
 
-
     def _said(
         self, point: Point, active: Active, answer: Callable[[Snapshot, Rows], NDArray[Any] | None], rows: Rows,
     ) -> NDArray[Any] | None:

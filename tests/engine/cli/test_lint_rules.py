@@ -113,7 +113,7 @@ def test_a_component_configuration_is_looked_at_beside_the_policies(run: Run, he
     write(here / "a.yaml", CLEAN)
     (here / "config.yaml").write_text(
         "kind: DeschedulerConfiguration\nprofiles:\n- {name: p, plugins: {balance: {enabled: [{name: a}, {name: "
-        "LowNodeLoad}]}}}\n"
+        "LowNodeLoad}]}}}\n",
     )
     done = run("lint", "a.yaml", "--config", "config.yaml")
     assert done.exit == 3

@@ -89,7 +89,7 @@ class Client:
 def running(server, *, ready=True, context=None):
     """Run a server in a thread of its own until the block ends; raise what ends it before, or then."""
     loop, stop, bound, loaded, urls, faults = (
-        asyncio.new_event_loop(), asyncio.Event(), threading.Event(), threading.Event(), [], []
+        asyncio.new_event_loop(), asyncio.Event(), threading.Event(), threading.Event(), [], [],
     )
 
     def tell(url):
@@ -145,13 +145,13 @@ def document(threshold=100, name="small-enough"):
         "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\n"
         f"metadata: {{name: {name}}}\nspec:\n"
         "  filter:\n"
-        f"  - {{name: cores, expression: allocatable.cpu <= {threshold}, messageExpression: \"string(allocatable.cpu) "
+        f'  - {{name: cores, expression: allocatable.cpu <= {threshold}, messageExpression: "string(allocatable.cpu) '
         f"+ 'm is too much'\"}}\n"
         "  score:\n"
         f"  - {{name: cores, expression: {threshold} > 5000 ? allocatable.cpu / 100 : 100 - allocatable.cpu / 100}}\n"
     ).replace(
-        "expression: " + str(threshold) + " >", f"expression: \"{threshold} >",
-    ).replace("allocatable.cpu / 100}\n", "allocatable.cpu / 100\"}\n")
+        "expression: " + str(threshold) + " >", f'expression: "{threshold} >',
+    ).replace("allocatable.cpu / 100}\n", 'allocatable.cpu / 100"}\n')
 
 
 @pytest.fixture
@@ -540,7 +540,7 @@ def test_health_is_answered_while_a_decision_is_made(policies, dump):
     class Slow:
         def __init__(self, extender):
             self.scheduler, self.cluster, self.close, self.review = (
-                extender.scheduler, extender.cluster, extender.close, extender.review
+                extender.scheduler, extender.cluster, extender.close, extender.review,
             )
             self.shadow, self.audits = extender.shadow, extender.audits
             self.pins, self.recent, self.asked = 0, (), extender

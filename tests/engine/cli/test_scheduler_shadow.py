@@ -104,7 +104,7 @@ def test_an_invalid_shadow_keeps_nobody_from_deciding(policies, tmp_path, dump, 
 def test_a_shadow_that_agrees_long_enough_is_promoted_and_in_force(shadowed, shadow, policies):
     (shadow / "policy.yaml").write_text(document(4001))
     (shadow / "second.yaml").write_text(
-        document(9000, name="second").replace("  score:\n", "").split("  - {name: cores, expression: \"9000")[0],
+        document(9000, name="second").replace("  score:\n", "").split('  - {name: cores, expression: "9000')[0],
     )
     found = shadowed.until(lambda status: status["shadow"]["policies"]["generation"] >= 2
                            and status["shadow"]["policies"]["healthy"])

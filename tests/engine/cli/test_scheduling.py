@@ -264,7 +264,7 @@ def test_a_node_that_nobody_measured_is_refused_with_the_error(run: Run, tmp_pat
     assert done.out.endswith(
         "\nerrors\n"
         "  error    keep-off-hot-nodes (below-watermark) at filter: no metric of the node, or an expired one on "
-        "silent\n"
+        "silent\n",
     )
 
 
@@ -337,7 +337,7 @@ def test_an_expression_that_fails_is_told_apart_from_one_that_says_no(run: Run, 
         "  - node hot had 60 cores more cpu (64 instead of 4 cores) and had the label zone=a\n"
         "\nerrors\n"
         "  error    zoned (zone) at filter: no such key: zone on cool, hot, small\n"
-        "  what may be missing is tested with `has(x.y)` or `'key' in x`, or read as `x.?y.orValue(z)`\n"
+        "  what may be missing is tested with `has(x.y)` or `'key' in x`, or read as `x.?y.orValue(z)`\n",
     )
     assert "  error    zoned (zone): no such key: zone\n" in run("explain", "web-4", *arguments, "--node", "hot").out
     out = run("scheduler", *arguments).out

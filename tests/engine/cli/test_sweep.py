@@ -80,6 +80,7 @@ def test_several_processes_come_to_what_one_process_comes_to(run: Run, trace: Pa
 def test_a_sweep_that_is_killed_goes_on_and_never_counts_half_an_experiment(trace: Path):
     out = trace / "r.csv"
     kept = trace / "r.csv.runs.jsonl"
+
     def command(seeds: str, *more: str) -> list[str]:
         return [
             sys.executable, "-m", "koordpolicy", "sweep", "policy=BestFit", seeds, "--trace", str(trace), "--out",

@@ -224,7 +224,7 @@ def test_match_conditions_narrow_and_their_errors_follow_the_failure_policy() ->
 def test_pre_filter_sees_the_pod_and_refuses_it_as_a_whole() -> None:
     asked = plugin(
         "  preEnqueue:\n  - {name: named, expression: pod.metadata.name != 'x'}\n"
-        "  preFilter:\n  - {name: small, expression: requests.cpu <= 2000, message: too big}\n"
+        "  preFilter:\n  - {name: small, expression: requests.cpu <= 2000, message: too big}\n",
     )
     snapshot = Cluster(node("a")).snapshot()
 
@@ -265,7 +265,7 @@ def test_every_item_and_every_ignored_rule_that_fails_at_a_node_is_told() -> Non
     asked = plugin(
         "  failurePolicy: Ignore\n  filter:\n  - {name: one, expression: usage.cpu > 0}\n"
         "  - {name: two, expression: metricAge < 5}\n"
-        "  score:\n  - {name: low, expression: '-5'}\n  - {name: high, expression: '500'}\n"
+        "  score:\n  - {name: low, expression: '-5'}\n  - {name: high, expression: '500'}\n",
     )
     unmeasured = {0: "no metric of the node, or an expired one"}
     answer = asked.filter(CycleState(), PodInfo.of(pod("p")), snapshot, rows)
@@ -468,7 +468,7 @@ def test_aggregates_of_the_largest_doubles_are_what_doubles_add_up_to(
 ) -> None:
     spec = (
         f"  aggregates:\n  - {{name: s, over: nodes, function: {function}, expression: '{expression}'}}\n"
-        f"  filter:\n  - {{name: x, expression: \"{holds}\"}}\n"
+        f'  filter:\n  - {{name: x, expression: "{holds}"}}\n'
     )
     assert filtered(plugin(spec), pod("p"), Cluster([*node("a"), *node("b")]).snapshot()) == {"a": "", "b": ""}
 

@@ -182,7 +182,7 @@ def test_aggregates_run_over_all_nodes_or_pods(cycle):
     text = drain(
         "aggregates:\n"
         "  - {name: mean, over: nodes, function: avg, expression: usage.cpu}\n"
-        "  - {name: largest, over: pods, function: max, groupBy: podInfo.namespace, expression: podUsage.cpu}\n"
+        "  - {name: largest, over: pods, function: max, groupBy: podInfo.namespace, expression: podUsage.cpu}\n",
     ).replace(
         "podUsage.cpu > 100", "podUsage.cpu == aggregates.largest[podInfo.namespace] && aggregates.mean == 4000.0",
     )

@@ -66,7 +66,7 @@ def test_durations_become_nanoseconds() -> None:
     found = document(
         "apiVersion: policy.koordinator.sh/v1alpha2\nkind: QoSPlugin\nmetadata: {name: q}\nspec:\n  interval: 1m30s\n"
         "  thresholds: [{name: t, expression: 'true', for: 1.5s}]\n"
-        "  actions: [{name: a, suppressCPU: {target: '1'}}]\n"
+        "  actions: [{name: a, suppressCPU: {target: '1'}}]\n",
     )
     assert isinstance(found.spec, QoSSpec)
     assert (found.spec.interval_ns, found.spec.window_ns) == (90_000_000_000, 10_000_000_000)
@@ -91,7 +91,7 @@ def test_durations_are_read_as_go_reads_them(text: str, nanoseconds: int | None)
 
 
 def test_the_digest_follows_the_meaning_and_not_the_writing() -> None:
-    same = HEAD + "spec:\n  weight: 1   # the default\n  filter: [{expression: \"true\", name: a}]\n"
+    same = HEAD + 'spec:\n  weight: 1   # the default\n  filter: [{expression: "true", name: a}]\n'
     assert document(ONE).digest == document(same).digest
     assert document(ONE).digest != document(ONE.replace("'true'", "'false'")).digest
 
@@ -208,7 +208,7 @@ def test_documents_inside_a_configmap_are_placed_in_the_manifest() -> None:
     ]
     assert render(loaded.problems[1:2]) == (
         "map.yaml:12:9: error: unknown field `expresion` in `spec.filter[0]`\n"
-        " 12 |         expresion: \"true\"\n"
+        ' 12 |         expresion: "true"\n'
         "    |         ^^^^^^^^^ did you mean `expression`?"
     )
 

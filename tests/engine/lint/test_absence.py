@@ -44,7 +44,7 @@ def document(expression: str) -> str:
         "- {name: nodes, over: nodes, groupBy: nodeInfo.zone, function: count, expression: 'true'}\n"
         "- {name: byZone, over: pods, groupBy: nodeInfo.zone, function: count, expression: 'true'}\n"
         "- {name: used, over: nodes, groupBy: nodeInfo.zone, function: sum, expression: usage.cpu}\n"
-        f"filter:\n- name: it\n  expression: >-\n    {expression}"
+        f"filter:\n- name: it\n  expression: >-\n    {expression}",
     )
 
 
@@ -172,7 +172,7 @@ def test_a_rule_before_it_and_a_condition_on_either_side_guard_a_read():
 
 def test_a_message_need_not_guard_what_it_shows():
     assert absent(scheduler_policy(
-        "filter:\n- {name: it, expression: nodeInfo.pods < 9, messageExpression: \"node.metadata.labels['pool']\"}"
+        "filter:\n- {name: it, expression: nodeInfo.pods < 9, messageExpression: \"node.metadata.labels['pool']\"}",
     )) == []
 
 
@@ -188,12 +188,12 @@ def test_it_is_said_what_happens_at_that_point_with_that_failure_policy(policy: 
 
 def test_it_is_said_what_happens_in_the_other_frameworks():
     read = "pod.metadata.labels['tier'] == 'a'"
-    assert outcome(descheduler_policy(f"type: Deschedule\ncriteria:\n- {{name: it, expression: \"{read}\"}}")) == [
+    assert outcome(descheduler_policy(f'type: Deschedule\ncriteria:\n- {{name: it, expression: "{read}"}}')) == [
         "the pod stays",
     ]
     threshold = scheduler_policy(
         "forEach: node\nthresholds:\n- {name: it, expression: \"node.metadata.labels['tier'] == 'a'\"}\n"
-        "actions:\n- {name: squeeze, when: thresholds.it, suppressCPU: {target: allocatable.cpu}}"
+        "actions:\n- {name: squeeze, when: thresholds.it, suppressCPU: {target: allocatable.cpu}}",
     ).replace("SchedulerPlugin", "QoSPlugin")
     assert outcome(threshold) == [
         "nothing is done; last values stay for at most `staleAfter`, then everything is recovered",

@@ -39,7 +39,7 @@ def test_a_key_that_is_nearly_one_of_kubernetes_is_found_wherever_it_stands(key:
     says = (f"Kubernetes knows no `{key}` among labels", f"did you mean `{known}`?")
     selector = scheduler_policy(
         f"match: {{nodes: {{labelSelector: {{matchLabels: {{{key}: a}}}}}}}}\n"
-        "filter:\n- {name: it, expression: nodeInfo.pods < 9}"
+        "filter:\n- {name: it, expression: nodeInfo.pods < 9}",
     )
     assert found("KP020", selector) == [(key, *says)]
     assert mended("KP020", selector) == selector.replace(key, known)
@@ -70,11 +70,12 @@ def test_misspelt_annotations_taints_resources_and_params_are_found():
         "https://a.b/c'}\n"
         "filter:\n"
         "- {name: a, expression: \"'cluster-autoscaler.kubernetes.io/safe-to-evct' in pod.metadata.annotations "
-        "|| nodeInfo.pods < 4\"}\n"
+        '|| nodeInfo.pods < 4"}\n'
         "- {name: b, expression: \"!node.spec.taints.exists(t, t.key == 'node.kubernetes.io/unreachabel')\"}\n"
         "- {name: c, expression: \"!node.spec.taints.exists(t, t.key in ['node.kubernetes.io/not-redy', 'mine'])\"}\n"
         "- {name: d, expression: \"usage['memroy'] < 2000000000 && requests['example.com/memroy'] < 4\"}\n"
-        "- {name: e, expression: \"params.key in node.metadata.labels && params.keys.size() > 0 && params.note != ''\"}"
+        '- {name: e, expression: "params.key in node.metadata.labels && params.keys.size() > 0 '
+        "&& params.note != ''\"}",
     ))] == [
         ("Kubernetes knows no `cluster-autoscaler.kubernetes.io/safe-to-evct` among annotations",
          "did you mean `cluster-autoscaler.kubernetes.io/safe-to-evict`?"),
@@ -164,7 +165,7 @@ def test_a_param_that_can_be_read_or_is_not_reached_is_not_found(params: str, ex
 def test_it_is_said_what_the_param_is_and_why_it_cannot_be_read():
     text = descheduler_policy(
         "type: Deschedule\nparams: {olderThan: 7 days}\ncriteria:\n"
-        "- {name: old, expression: now - timestamp(pod.metadata.creationTimestamp) > duration(params.olderThan)}"
+        "- {name: old, expression: now - timestamp(pod.metadata.creationTimestamp) > duration(params.olderThan)}",
     )
     ((place, message, _),) = found("KP009", text)
     assert (place, message.split(": ")[0]) == ("params.olderThan", "`params.olderThan` is '7 days'")
@@ -176,7 +177,7 @@ def test_it_is_said_what_the_param_is_and_why_it_cannot_be_read():
 def _suppressing(target: str) -> str:
     return scheduler_policy(
         "params: {percent: 100}\nvariables:\n- {name: free, expression: allocatable.cpu}\n"
-        f"forEach: node\nactions:\n- name: squeeze\n  when: 'true'\n  suppressCPU: {{target: '{target}'}}"
+        f"forEach: node\nactions:\n- name: squeeze\n  when: 'true'\n  suppressCPU: {{target: '{target}'}}",
     ).replace("SchedulerPlugin", "QoSPlugin")
 
 
@@ -228,7 +229,7 @@ def test_a_quotient_that_is_lost_is_found_on_either_side(expression: str, lost: 
 def test_a_quotient_of_a_percentage_loses_nothing_that_counts(expression: str):
     text = scheduler_policy(
         "variables:\n- {name: cpu, expression: usage.cpu * 100 / allocatable.cpu}\n"
-        f"filter:\n- name: it\n  expression: >-\n    {expression}"
+        f"filter:\n- name: it\n  expression: >-\n    {expression}",
     )
     assert found("KP016", text) == []
 
@@ -240,7 +241,7 @@ def test_variables_that_are_read_twice_by_the_next_one_are_looked_at_once():
         ("KP016", "variables.v23 / 3"),
     ]
     keys = "\n".join(
-        f"- {{name: v{n}, expression: \"node.metadata.labels[variables.v{n - 1} + variables.v{n - 1}]\"}}"
+        f'- {{name: v{n}, expression: "node.metadata.labels[variables.v{n - 1} + variables.v{n - 1}]"}}'
         for n in range(1, 24)
     )
     text = f"variables:\n- {{name: v0, expression: nodeInfo.zone}}\n{keys}\n"

@@ -71,14 +71,14 @@ def test_a_part_that_the_condition_before_it_settles_is_told():
 
 def test_loop_variables_of_the_same_name_are_not_taken_for_each_other():
     assert told(filtering(
-        "devices.all(d, d.free > 5 && devices.filter(e, e.free < 3).all(d2, d2.free < 3)) && nodeInfo.pods < 9"
+        "devices.all(d, d.free > 5 && devices.filter(e, e.free < 3).all(d2, d2.free < 3)) && nodeInfo.pods < 9",
     )) == []
     assert ("KP011", "d.free > 5 && d.free < 3") in told(filtering("devices.exists(d, d.free > 5 && d.free < 3)"))
 
 
 def test_params_are_unknown_for_profiles_change_them():
     assert told(scheduler_policy(
-        "params: {on: true, most: 0}\nfilter:\n- {name: it, expression: '!params.on || nodeInfo.pods >= params.most'}"
+        "params: {on: true, most: 0}\nfilter:\n- {name: it, expression: '!params.on || nodeInfo.pods >= params.most'}",
     )) == []
 
 
@@ -207,7 +207,7 @@ def definitions(first: str, step: str, levels: int = 28) -> str:
 ])  # fmt: skip
 def test_constants_that_grow_are_not_computed_to_the_end(first: str, step: str, text: str):
     expression = text.replace("Y", "variables.v27")
-    found = told(scheduler_policy(f"{definitions(first, step)}filter:\n- name: it\n  expression: \"{expression}\""))
+    found = told(scheduler_policy(f'{definitions(first, step)}filter:\n- name: it\n  expression: "{expression}"'))
     assert "KP013" in {rule for rule, _ in found} or "KP010" in {rule for rule, _ in found}
 
 

@@ -216,7 +216,7 @@ def test_what_people_write_on_purpose_is_not_found(expression: str):
     assert wrong(scheduler_policy(
         "params: {weight: 3, other: 7}\n"
         "aggregates:\n- {name: total, over: nodes, function: sum, expression: usage.cpu}\n"
-        f"filter:\n- name: it\n  expression: >-\n    {expression}"
+        f"filter:\n- name: it\n  expression: >-\n    {expression}",
     )) == []
 
 
@@ -268,7 +268,7 @@ def test_what_may_be_meant_in_two_ways_is_not_mended(expression: str):
 
 def test_a_param_is_taken_as_it_is_written_and_named_and_left_alone():
     text = scheduler_policy(
-        "params: {most: 0.6}\nfilter:\n- {name: it, expression: 'percent(usage.cpu, allocatable.cpu) < params.most'}"
+        "params: {most: 0.6}\nfilter:\n- {name: it, expression: 'percent(usage.cpu, allocatable.cpu) < params.most'}",
     )
     assert wrong(text) == [(
         "params.most", "a percentage is compared with 0.6: that is 0.6 of 100 (`params.most` is 0.6)",
@@ -286,10 +286,10 @@ def test_a_variable_an_aggregate_and_a_loop_variable_count_what_their_expression
         "- {name: all, over: nodes, function: sum, expression: allocatable.cpu}\n"
         "filter:\n"
         "- {name: a, expression: variables.twice < 0.6}\n"
-        "- {name: b, expression: \"aggregates.byZone[?nodeInfo.zone].orValue(0.0) > usage.cpu\"}\n"
+        '- {name: b, expression: "aggregates.byZone[?nodeInfo.zone].orValue(0.0) > usage.cpu"}\n'
         "- {name: c, expression: aggregates.used * 100 / aggregates.all < 0.5}\n"
         "- {name: d, expression: \"['cpu'].map(r, usage.cpu).exists(x, x > 4)\"}\n"
-        "- {name: e, expression: aggregates.used < 300000000}"
+        "- {name: e, expression: aggregates.used < 300000000}",
     )) == [
         ("0.6", "a percentage is compared with 0.6: that is 0.6 of 100", "did you mean 60?"),
         ("aggregates.byZone[?nodeInfo.zone].orValue(0.0) > usage.cpu", "bytes and milli-cores cannot be compared",
@@ -323,7 +323,7 @@ def test_a_score_that_is_a_fraction_of_one_is_found_but_for_one_that_is_normalis
 ])
 def test_what_a_target_yields_must_be_in_its_unit(target: str, message: str):
     text = scheduler_policy(
-        f"forEach: node\nactions:\n- name: squeeze\n  when: 'true'\n  suppressCPU: {{target: '{target}'}}"
+        f"forEach: node\nactions:\n- name: squeeze\n  when: 'true'\n  suppressCPU: {{target: '{target}'}}",
     ).replace("SchedulerPlugin", "QoSPlugin")
     assert [each[1] for each in wrong(text)] == ([message] if message else [])
 

@@ -300,7 +300,7 @@ def test_of_three_changed_sources_the_two_that_need_each_other_go_in_force(
 
 
 def test_of_two_sources_that_exclude_each_other_the_one_that_changed_first_goes_in_force(
-    tmp_path: Path, time: Time, live: Live
+    tmp_path: Path, time: Time, live: Live,
 ) -> None:
     def exclude(registry: Registry) -> None:
         if {(Framework.SCHEDULER, "x"), (Framework.SCHEDULER, "y")} <= registry.plugins.keys():

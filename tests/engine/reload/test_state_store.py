@@ -71,7 +71,7 @@ GOOD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("body", [
-    b"[" * 100_000, b'{"a":' * 50_000, b"nonsense", b"\xff\xfe", b"[]", b"null", b"5", b"", b"{\"x\": NaN", b"1" * 5000,
+    b"[" * 100_000, b'{"a":' * 50_000, b"nonsense", b"\xff\xfe", b"[]", b"null", b"5", b"", b'{"x": NaN', b"1" * 5000,
 ])
 def test_a_body_that_is_no_set_is_refused(tmp_path: Path, mount: Mount, body: bytes) -> None:
     store = Store(tmp_path)

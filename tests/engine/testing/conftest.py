@@ -61,7 +61,7 @@ def load(tmp_path: Path):
         text = textwrap.indent(textwrap.dedent(head) + "cases:\n" + textwrap.dedent(cases), "  ")
         path = tmp_path / f"{name}.test.yaml"
         path.write_text(
-            f"apiVersion: policy.koordinator.sh/v1alpha2\nkind: PolicyTest\nmetadata: {{name: {name}}}\nspec:\n{text}"
+            f"apiVersion: policy.koordinator.sh/v1alpha2\nkind: PolicyTest\nmetadata: {{name: {name}}}\nspec:\n{text}",
         )
         return load_suites([path], tuple(builtins()))
 

@@ -62,7 +62,7 @@ def test_every_fault_of_a_recording_is_told_with_its_place(tmp_path):
     path.write_text(
         "objects:\n- {kind: Node, metadata: {name: n}}\n- {kind: Pod, metadata: {name: p}, spec: {containers: []}}\n"
         "samples:\n- {time: 0s, node: x, usage: {cpu: 1}}\n- {time: 1s, node: n, usage: {cpu: 12Zi}}\n"
-        "- {time: 2s, node: n, use: {}}\nwhat: 1\n"
+        "- {time: 2s, node: n, use: {}}\nwhat: 1\n",
     )
     with pytest.raises(PolicyError) as caught:
         load(path)

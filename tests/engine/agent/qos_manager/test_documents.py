@@ -111,7 +111,7 @@ def test_a_document_about_pods_is_asked_for_each_of_them(registry, recording):
     text = EVICT.replace("interval: 1s", "interval: 1s\n  forEach: pod").replace(
         "usage.cpu > 4000", "podUsage.cpu > 1000",
     )
-    text = text.replace("      release: {resource: cpu, amount: \"usage.cpu - 4000\"}\n", "")
+    text = text.replace('      release: {resource: cpu, amount: "usage.cpu - 4000"}\n', "")
     pods = (pod("small", "BE"), pod("large", "BE"))
     rounds = list(replay(recording((0, 6000, {"small": 500, "large": 1500}), pods=pods), registry(text)))
     assert [each.subject for round_ in rounds for each in round_.adjustments] == ["d/large"]

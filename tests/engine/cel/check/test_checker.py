@@ -507,7 +507,7 @@ PARTS = st.sampled_from(
     [
         "node", "pod.x", "names", "usage.cpu", "limit", "1", "2u", "1.5", "'s'", "null", "[]", "{}", "maybe", "nod",
         "int", "node.ports", "optional.none()", "deep.er", "[1, 'a']",
-    ]
+    ],
 )  # fmt: skip
 
 

@@ -120,7 +120,7 @@ LOOPS = [
     grid=st.lists(st.lists(st.integers(0, 3), max_size=6), max_size=6),
 )
 def test_no_evaluation_costs_more_than_estimated(
-    expression: str, text: str, texts: list[str], labels: dict[str, str], grid: list[list[int]]
+    expression: str, text: str, texts: list[str], labels: dict[str, str], grid: list[list[int]],
 ):
     environment = PLAIN.with_variables(Variable("n_text", STRING))
     checked = analyze(expression, environment)

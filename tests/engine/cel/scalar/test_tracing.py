@@ -53,7 +53,7 @@ def test_every_node_that_was_evaluated_is_told_of_those_in_loops_in_each_turn():
     checked = compile("x > 1 && xs.exists(y, y == x) || x == 0", ENVIRONMENT).checked
     found = []
     observe(checked, {"x": 2, "xs": [1, 2]}, lambda owner, node, value: found.append(
-        (owner.source.text[node.start : node.end], value)
+        (owner.source.text[node.start : node.end], value),
     ))
     assert found == [
         ("x", 2), ("1", 1), ("x > 1", True), ("xs", [1, 2]),

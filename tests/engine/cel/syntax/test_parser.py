@@ -49,7 +49,7 @@ def nodes(root: Expr) -> list[Expr]:
 
 def test_a_tree_has_numbers_and_places():
     assert read("a.b + 1") == Call(
-        4, 4, 0, 7, "_+_", None, (Select(2, 1, 0, 3, Ident(1, 0, 0, 1, "a"), "b"), Literal(3, 6, 6, 7, 1))
+        4, 4, 0, 7, "_+_", None, (Select(2, 1, 0, 3, Ident(1, 0, 0, 1, "a"), "b"), Literal(3, 6, 6, 7, 1)),
     )
 
 
@@ -325,9 +325,9 @@ def test_ids_are_unique_and_count_from_one():
 WORDS = st.sampled_from(
     [
         "a", "b.c", "has(", "x.all(y,", "(", ")", "[", "]", "{", "}", ",", ":", "?", ".", "1", "1u", "-", "!", "&&",
-        "||", "==", "in", "'s'", "b'\\x00'", "r'", "\"", "if", "null", "`a`", "/", "//", "\n", " ", "1e9", ".5", "true",
+        "||", "==", "in", "'s'", "b'\\x00'", "r'", '"', "if", "null", "`a`", "/", "//", "\n", " ", "1e9", ".5", "true",
         "\\", "=", "T{", "\u2028",
-    ]
+    ],
 )  # fmt: skip
 
 

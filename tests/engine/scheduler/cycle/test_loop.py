@@ -506,6 +506,3 @@ def test_a_pod_that_is_being_deleted_or_was_handed_to_another_scheduler_is_not_b
         cluster.upsert({**waiting.object, **change})
         verdict = Scheduler(cluster, kit.live(plugin("Chain", Chain(), *_ALL)), Settings()).schedule(waiting)
         assert (verdict.node, verdict.refusal[2].message) == (None, message)
-
-
-

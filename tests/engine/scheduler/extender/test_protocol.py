@@ -95,7 +95,7 @@ def test_only_the_nodes_of_the_request_are_asked_about(kit):
 
 def test_unknown_nodes_fail_with_a_reason_and_the_others_are_answered(kit):
     extender = asking(kit, kit.plugin("S", kit.gives(a=1, b=2)))
-    why = {"x\"y": "koord-policy: node `x\"y` is not among the nodes that are known"}
+    why = {'x"y': 'koord-policy: node `x"y` is not among the nodes that are known'}
     assert ask(extender, Verb.FILTER, ["b", 'x"y', "a"]) == result(["b", "a"], failed=why)
     priorities = ask(extender, Verb.PRIORITIZE, ["b", 'x"y', "a"])
     assert sorted(priorities, key=lambda each: each["Host"]) == [
