@@ -515,37 +515,36 @@ class Standing:
         if not valid:
             group.stale[:] = True
         divided: dict[int, _Divided] = {}
-        wanted: list[_Divided | None] = [None] * len(columns)
-        """By column: the rows to score; None where its marks say so."""
-        stamp_of = [0] * len(columns)
+        due: list[tuple[int, int, _Divided | None]] = []
+        """Columns by number, with the stamp that they come up to, and what changed; None where their marks say so."""
         for part, stamp, changed in zip(group.parts, stamps, changes, strict=True):
-            if changed is None:
-                found = None
-            elif not len(changed):
-                found = _NOTHING
-            else:
+            if follows and stamp == part.stamp:
+                continue  # nor has an epoch of its columns changed: no number of one comes again
+            found = _NOTHING if changed is not None else None
+            if changed is not None and len(changed):
                 found = divided.get(id(changed))
                 if found is None:
                     found = divided[id(changed)] = group.divided(changed) if follows else _Divided(NO_ROWS, changed)
                     if len(found.others):
                         group.stale[found.others] = True
             for number in part.numbers:
-                column, stamp_of[number] = columns[number], stamp
+                column, known = columns[number], None
                 if column.epoch != epochs[number]:
                     column.stale[:] = True
                 elif column.stamp == part.stamp and found is not None:
-                    if follows:  # and no number of an epoch comes again
-                        wanted[number] = found
+                    if follows:
+                        known = found
                     else:
                         column.stale[changed] = True
                 elif column.stamp != stamp:
                     missed = self._changed_since(part, column.stamp)
                     column.stale[slice(None) if missed is None else missed] = True
+                due.append((number, stamp, known))
         stale = _union([each.asked for each in divided.values()]) if follows else group.stale_among(rows)
-        for number, (column, question) in enumerate(zip(columns, asks, strict=True)):
-            known = wanted[number]
+        for number, stamp, known in due:
+            column, question = columns[number], asks[number]
             if known is not None:
-                self._score_changed(group, number, question, known, stamp_of[number])
+                self._score_changed(group, number, question, known, stamp)
             else:
                 of_column = stale
                 if question.answer is None or len(stale) > _CHEAP:
@@ -553,9 +552,9 @@ class Standing:
                     of_column = stale if marked.all() else stale[marked]
                 if len(of_column):
                     values, errors = self._asked(Point.SCORE, group, number, question, of_column)
-                    column.write(of_column, values, errors, stamp_of[number])
+                    column.write(of_column, values, errors, stamp)
                     column.stale[of_column] = False
-            column.epoch, column.stamp = epochs[number], stamp_of[number]
+            column.epoch, column.stamp = epochs[number], stamp
         if len(stale):
             group.write(stale, _total(group, stale))
         # Last: where a plugin failed on the way, the group is not up to date.
