@@ -132,9 +132,10 @@ class BindingCycles:
         """Oldest first: all have the same timeout."""
         self._bound_late: list[BindingCycle] = []
 
-    def __len__(self) -> int:
-        """The number of cycles that have not ended."""
-        return len(self._in_flight)
+    @property
+    def in_flight(self) -> tuple[BindingCycle, ...]:
+        """The cycles that have not ended, oldest first."""
+        return tuple(self._in_flight)
 
     def next_time(self) -> int | None:
         """Return when the next cycle is given up; None where none goes on."""

@@ -222,7 +222,7 @@ class SchedulingLoop:
         while (queued := self._asked_next() or self.queue.pop()) is not None:
             if not (queued.pod.object.get("metadata") or {}).get("deletionTimestamp"):
                 return queued
-            self.queue.done(queued.pod.key)
+            self.queue.done(queued.pod)
         return None
 
     def _asked_next(self) -> QueuedPod | None:
@@ -254,13 +254,13 @@ class SchedulingLoop:
 
     def _conclude(self, queued: QueuedPod, verdict: Verdict) -> None:
         if verdict.node is not None:
-            self.queue.done(queued.pod.key)
+            self.queue.done(queued.pod)
             return
         profile = self._profile_of(queued.pod)
         try:
             self._handle_failure(profile, queued, verdict)
         finally:
-            self.queue.done(queued.pod.key)
+            self.queue.done(queued.pod)
 
     def _handle_failure(self, profile: Profile, queued: QueuedPod, verdict: Verdict) -> None:
         refusal = verdict.refusal[2] if verdict.refusal is not None else Refusal("", verdict.message())

@@ -324,6 +324,11 @@ class Scheduler:
         while (waiting := self.waiting.take()) is not None:
             self._bind(waiting.binding)
 
+    @property
+    def in_flight(self) -> tuple[BindingCycle, ...]:
+        """The binding cycles that wait for workers, oldest first."""
+        return self._bindings.in_flight
+
     def next_time(self) -> int | None:
         """Return when `process_bindings` has to be called though no worker has completed anything; None for never."""
         times = (self.waiting.next_time(), self._bindings.next_time())

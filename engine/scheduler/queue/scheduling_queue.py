@@ -239,8 +239,8 @@ class SchedulingQueue:
         self._timers: list[tuple[int, int, str]] = []
         self._unschedulable = _Waiting()
         self._gated = _Waiting()
-        self._early: dict[str, int] = {}
-        """Of pods that are being decided about, oldest first: how much had happened when that began."""
+        self._early: dict[tuple[str, str], int] = {}
+        """By key and UID of the pods that are being decided about or bound: how much had happened when that began."""
         self._events: deque[Event] = deque(maxlen=_MOST_EVENTS)
         self._happened = 0
         self._reconsidered: dict[str, None] = {}
@@ -334,19 +334,19 @@ class SchedulingQueue:
         """
         found = None if hints is None else tuple(dict.fromkeys(hints))
         now = self._clock()
-        if not found or self._helped_meanwhile(queued.pod, found):
-            self.done(queued.pod.key)
+        helped = not found or self._helped_meanwhile(queued.pod, found)
+        self.done(queued.pod)
+        if not found or helped:
             self._back_off(queued, now)
             return
-        self.done(queued.pod.key)
         timed = any(isinstance(hint, PathHint) and hint.timed for hint in found)
         entry = _Entry(queued, found, now, now + (self._longest_backoff if timed else self._longest_wait))
         self._unschedulable.add(entry)
         heapq.heappush(self._timers, (entry.until, next(self._numbers), queued.pod.key))
 
-    def done(self, key: str) -> None:
-        """Take note that a pod needs no other attempt."""
-        self._early.pop(key, None)
+    def done(self, pod: PodInfo) -> None:
+        """Take note that the attempt for a pod has ended; another pod of that name is none of its business."""
+        self._early.pop((pod.key, pod.uid), None)
         if not self._early:
             self._events.clear()
 
@@ -395,7 +395,7 @@ class SchedulingQueue:
         return None if entry is None else entry.queued
 
     def _begun(self, queued: QueuedPod) -> QueuedPod:
-        self._early[queued.pod.key] = self._happened
+        self._early[queued.pod.key, queued.pod.uid] = self._happened
         return replace(queued, attempts=queued.attempts + 1, first_attempt=queued.first_attempt or self._clock())
 
     def _activate(self, queued: QueuedPod) -> None:
@@ -411,7 +411,7 @@ class SchedulingQueue:
 
     def _helped_meanwhile(self, pod: PodInfo, hints: tuple[Hint, ...]) -> bool:
         """Whether something that happened since the attempt began may help; what is not known any more may."""
-        count = self._happened - self._early.get(pod.key, self._happened)
+        count = self._happened - self._early.get((pod.key, pod.uid), self._happened)
         if count > len(self._events):
             return True
         missed = itertools.islice(reversed(self._events), count)

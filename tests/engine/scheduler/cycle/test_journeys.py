@@ -12,6 +12,8 @@ from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.plugin import Nomination, Wait
 
+from .manual_executor import ManualExecutor
+
 SECOND = 1_000_000_000
 
 
@@ -28,6 +30,8 @@ def pod(name, uid, **spec):
 
 class Moody:
     """Says yes, no, later, or raises, at every point; takes down what pods hold."""
+
+    thread_safe = True
 
     def __init__(self, random, handle):
         self.random, self.handle, self.held, self.closed = random, handle, {}, False
@@ -83,8 +87,24 @@ class Moody:
 POINTS = (Point.PRE_ENQUEUE, Point.FILTER, Point.POST_FILTER, Point.RESERVE, Point.PERMIT, Point.BIND, Point.POST_BIND)
 
 
+class Api:
+    """An API server that takes everything, and says nothing of it."""
+
+    def bind(self, pod, node):
+        raise AssertionError("the plugin binds")
+
+    def patch(self, original, modified):
+        return modified
+
+    def evict(self, pod, reason):
+        """The pod is gone some time later, or never."""
+
+    preempt = evict
+
+
+@pytest.mark.parametrize("workers", [False, True])
 @pytest.mark.parametrize("seed", range(25))
-def test_no_pod_is_lost_or_doubled_whatever_happens(seed):
+def test_no_pod_is_lost_or_doubled_whatever_happens(seed, workers):
     random, time, made = Random(seed), [1000 * SECOND], []
 
     def moody(version):
@@ -95,9 +115,12 @@ def test_no_pod_is_lost_or_doubled_whatever_happens(seed):
         return Plugin("Moody", Framework.SCHEDULER, POINTS, make, "here", version)
 
     cluster, live = Cluster([node("a"), node("b")]), Live(Registry.of([moody("1")], generation=1))
-    loop = SchedulingLoop(cluster, live, clock=lambda: time[0])
+    executor = ManualExecutor() if workers else None
+    loop = SchedulingLoop(cluster, live, clock=lambda: time[0], executor=executor, client=Api() if workers else None)
     for step in range(80):
         name = f"p{random.randrange(6)}"
+        while workers and executor.jobs and random.random() < 0.5:
+            executor.finish(random.randrange(len(executor.jobs)))
         match random.randrange(9):
             case 0 | 1 | 2:
                 if cluster.pod(f"default/{name}") is None or random.random() < 0.2:
@@ -125,8 +148,14 @@ def test_no_pod_is_lost_or_doubled_whatever_happens(seed):
         pending = {each.key for each in cluster.pending}
         assert sorted(queued) == sorted(pending), (step, waiting)
         assert all((cluster.pod(key) and cluster.pod(key).node_name) for key in waiting)
-        held = {key for plugin in made for key, _ in plugin.held}
-        assert held == waiting
+        under_way = {(each.binding.pod.key, each.binding.pod.uid) for each in map(loop.scheduler.waiting.get, waiting)}
+        under_way |= {(each.pod.key, each.pod.uid) for each in loop.scheduler.in_flight}
+        assert {each for plugin in made for each in plugin.held} == under_way
         assert all(not plugin.closed for plugin in made if plugin.held)
         assert set(loop.gated) <= set(queued)
-        assert set(loop.queue._early) == waiting
+        assert set(loop.queue._early) == under_way
+    while workers and executor.jobs:
+        executor.finish()
+        loop.scheduler.process_bindings()
+    assert not loop.scheduler.in_flight
+    assert {key for plugin in made for key, _ in plugin.held} == set(loop.scheduler.waiting.keys())

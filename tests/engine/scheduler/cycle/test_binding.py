@@ -1,0 +1,445 @@
+"""Binding cycles on workers: slow, failing and hanging binders, and the pods that wait for permits meanwhile."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.framework.points import Code, Framework, Point, Refusal
+from koordpolicy.engine.framework.registry import Live, Plugin, Registry
+from koordpolicy.engine.scheduler.cycle.executor import WorkerExecutor
+from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
+from koordpolicy.plugin import SKIP, Deferred, Wait
+
+from .manual_executor import ManualExecutor
+
+SECOND = 1_000_000_000
+WAIT_S = 20
+"""How long a test waits for another thread before it fails."""
+
+
+def node(name, cpu="4"):
+    return {"kind": "Node", "metadata": {"name": name},
+            "status": {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "110"}}}
+
+
+def pod(name, uid="", cpu="1", **spec):
+    container = {"name": "main", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
+    return {"kind": "Pod", "metadata": {"name": name, "namespace": "shop", "uid": uid or f"uid-{name}"},
+            "spec": {"containers": [container], **spec}}
+
+
+def plugin(name, instance, *points):
+    return Plugin(name, Framework.SCHEDULER, points, lambda args, handle: instance, "here", name)
+
+
+class Fits:
+    """Refuses nodes whose cpu is taken."""
+
+    def filter_node(self, state, pod, snapshot, row):
+        at = snapshot.row(row)
+        fits = at.requested["cpu"] + pod.requests["cpu"] <= at.allocatable["cpu"]
+        return None if fits else Refusal("cpu", "Insufficient cpu")
+
+
+class Api:
+    """An API server; `hold` makes each bind wait until it is released, `fail` has errors by pod."""
+
+    def __init__(self, hold=False):
+        self.bound, self.patched, self.threads, self.fail = [], [], set(), {}
+        self.entered, self.gate = threading.Semaphore(0), threading.Event()
+        if not hold:
+            self.gate.set()
+
+    def bind(self, pod, node):
+        self.threads.add(threading.current_thread().name.partition("-")[0])
+        self.entered.release()
+        assert self.gate.wait(WAIT_S)
+        if pod.name in self.fail:
+            raise self.fail[pod.name]
+        self.bound.append((pod.name, node))
+
+    def patch(self, original, modified):
+        self.patched.append(modified["metadata"]["name"])
+        return modified
+
+    def evict(self, pod, reason):
+        raise NotImplementedError
+
+    preempt = evict
+
+
+class World:
+    """A scheduling loop over two nodes, with workers, a clock and what it reported later."""
+
+    def __init__(self, *plugins, executor, client=None, nodes=("a", "b"), settings=None, cpu="4"):
+        self.now, self.reported = 0, []
+        self.cluster = Cluster(node(name, cpu) for name in nodes)
+        self.api = client or Api()
+        self.executor = executor
+        self.live = Live(Registry.of([plugin("Fits", Fits(), Point.FILTER), *plugins], generation=1))
+        self.loop = SchedulingLoop(
+            self.cluster, self.live, settings, clock=lambda: self.now, client=self.api, executor=executor,
+            concluded=lambda verdict: self.reported.append((verdict.pod.name, verdict.node)),
+        )
+
+    def add(self, *names, **rest):
+        for name in names:
+            self.cluster.upsert(pod(name, **rest))
+
+    def schedule(self):
+        """Schedule all pods that are to be tried now; return name, node and whether they are being bound."""
+        return [(each.pod.name, each.node, each.binding) for each in self.loop.schedule_all()]
+
+    def requested(self):
+        return self.cluster.snapshot(self.now).requested("cpu").tolist()
+
+
+@pytest.fixture
+def signal():
+    return threading.Semaphore(0)
+
+
+@pytest.fixture
+def workers(signal):
+    executor = WorkerExecutor(2, wake=signal.release)
+    yield executor
+    executor.close()
+
+
+def wait_for(semaphore, count=1):
+    for _ in range(count):
+        assert semaphore.acquire(timeout=WAIT_S)
+
+
+# A slow binder
+
+
+def test_a_slow_binder_does_not_hold_up_decisions_about_other_pods(workers, signal):
+    world = World(executor=workers, client=Api(hold=True))
+    world.add("one", "two")
+    assert world.schedule() == [("one", "a", True), ("two", "a", True)]
+    assert (world.api.bound, world.reported, world.requested()) == ([], [], [2000, 0])
+    world.api.gate.set()
+    wait_for(signal, 2)
+    assert world.schedule() == []
+    assert sorted(world.reported) == [("one", "a"), ("two", "a")]
+    assert (sorted(world.api.bound), world.api.threads) == ([("one", "a"), ("two", "a")], {"bind"})
+    assert (world.requested(), len(world.loop.queue)) == ([2000, 0], 0)
+
+
+def test_results_come_in_the_order_of_completion():
+    world = World(executor=ManualExecutor())
+    world.add("one", "two", "three")
+    assert [name for name, *_ in world.schedule()] == ["one", "two", "three"]
+    world.executor.finish(2)
+    world.executor.finish(0)
+    assert (world.schedule(), world.reported) == ([], [("three", "a"), ("one", "a")])
+    world.executor.finish()
+    assert (world.schedule(), world.reported[2:]) == ([], [("two", "a")])
+
+
+# A failing binder
+
+
+def test_a_failing_binder_forgets_the_pod_which_is_tried_again_after_its_backoff(workers, signal):
+    world = World(executor=workers)
+    world.api.fail["one"] = OSError("503: etcd is gone")
+    world.add("one")
+    assert world.schedule() == [("one", "a", True)]
+    wait_for(signal)
+    assert (world.schedule(), world.reported, world.requested()) == ([], [("one", None)], [0, 0])
+    assert world.loop.queue.counts()["backoff"] == 1
+    del world.api.fail["one"]
+    world.now += SECOND
+    assert world.schedule() == [("one", "a", True)]
+    wait_for(signal)
+    assert (world.schedule(), world.reported[1:], world.api.bound) == ([], [("one", "a")], [("one", "a")])
+
+
+def test_a_bind_plugin_that_fails_on_a_worker_is_named():
+    class Fails:
+        thread_safe = True
+
+        def bind(self, state, pod, node):
+            raise RuntimeError("no route to host")
+
+    executor = ManualExecutor()
+    scheduler = Scheduler(
+        Cluster([node("a")]), Live(Registry.of([plugin("Fails", Fails(), Point.BIND)], generation=1)),
+        client=Api(), executor=executor, concluded=(reported := []).append,
+    )
+    scheduler.cluster.upsert(pod("one"))
+    assert scheduler.schedule(scheduler.cluster.pending[0]).binding
+    executor.finish()
+    scheduler.process_bindings()
+    verdict, = reported
+    assert (verdict.node, verdict.refusal[:2], verdict.refusal[2].message) == (
+        None, ("Fails", Point.BIND), "RuntimeError: no route to host")
+    assert [(each.plugin, each.point, each.message) for each in verdict.failures] == [
+        ("Fails", Point.BIND, "RuntimeError: no route to host")]
+
+
+class Reserves:
+    """Writes down what is reserved and taken back, and refuses at a point if it is told to."""
+
+    def __init__(self, name, log, refuses=None):
+        self.name, self.log, self.refuses = name, log, refuses
+
+    def reserve(self, state, pod, snapshot, row):
+        self.log.append(f"{self.name} reserves {pod.name}")
+
+    def unreserve(self, state, pod, snapshot, row):
+        self.log.append(f"{self.name} unreserves {pod.name} in {threading.current_thread().name}")
+
+    def forget_pod(self, pod):
+        self.log.append(f"{self.name} forgets {pod.name}")
+
+
+def test_what_was_reserved_is_taken_back_in_reverse_order_in_the_thread_that_decides(workers, signal):
+    log = []
+    world = World(plugin("1", Reserves("1", log), Point.RESERVE), plugin("2", Reserves("2", log), Point.RESERVE),
+                  executor=workers)
+    world.api.fail["one"] = OSError("409")
+    world.add("one")
+    world.schedule()
+    wait_for(signal)
+    world.schedule()
+    here = threading.current_thread().name
+    assert log == ["1 reserves one", "2 reserves one", f"2 unreserves one in {here}", f"1 unreserves one in {here}",
+                   "1 forgets one", "2 forgets one"]
+
+
+# A hanging binder
+
+
+def test_a_hanging_binder_is_given_up_and_the_pod_is_tried_again(workers, signal, caplog):
+    world = World(executor=workers, client=Api(hold=True), nodes=("a",), cpu="1")
+    world.add("one")
+    assert world.schedule() == [("one", "a", True)]
+    wait_for(world.api.entered)
+    assert world.loop.next_time() == 60 * SECOND
+    world.now = 60 * SECOND - 1
+    assert (world.schedule(), world.reported) == ([], [])
+    world.now += 1
+    assert (world.schedule(), world.reported, world.requested()) == ([], [("one", None)], [0])
+    assert [record.getMessage() for record in caplog.records] == [
+        "shop/one: binding the pod to `a` takes longer than 60 s; it is tried again"]
+    world.now += SECOND
+    assert world.schedule() == [("one", "a", True)]
+    wait_for(world.api.entered)  # another worker took the place of the one that hangs
+    world.api.gate.set()
+    wait_for(signal, 2)
+    assert (world.schedule(), world.reported[1:], workers.hanging) == ([], [("one", "a")], 0)
+
+
+def test_a_bind_that_succeeds_after_it_was_given_up_is_taken_over():
+    world = World(executor=ManualExecutor(), settings=Settings(binding_timeout=5 * SECOND))
+    world.add("one")
+    assert world.schedule() == [("one", "a", True)]
+    world.now = 5 * SECOND
+    assert (world.schedule(), world.reported) == ([], [("one", None)])
+    world.executor.finish()
+    assert (world.schedule(), world.requested()) == ([], [1000, 0])
+    assert (world.cluster.object("Pod", "shop/one")["spec"]["nodeName"], len(world.loop.queue)) == ("a", 0)
+
+
+def test_a_late_success_wins_over_the_next_attempt():
+    world = World(executor=ManualExecutor(), settings=Settings(binding_timeout=5 * SECOND), cpu="1")
+    world.add("one")
+    world.schedule()
+    world.now = 5 * SECOND
+    world.schedule()
+    world.add("two")
+    assert world.schedule() == [("two", "a", True)]
+    world.now += SECOND
+    assert world.schedule() == [("one", "b", True)]
+    first, two, second = world.executor.jobs
+    world.executor.finish(world.executor.jobs.index(first))  # the first attempt has bound the pod to a after all
+    world.schedule()
+    world.api.fail["one"] = OSError("409: pod one is already assigned to node a")
+    world.executor.finish(world.executor.jobs.index(second))
+    assert (world.schedule(), world.executor.jobs) == ([], [two])
+    assert world.reported == [("one", None), ("one", None)]
+    assert (world.cluster.pod("shop/one").node_name, len(world.loop.queue)) == ("a", 0)
+    assert world.requested() == [2000, 0]
+
+
+@pytest.mark.parametrize("change", ["deleted", "made anew", "confirmed"])
+def test_a_late_success_of_a_pod_that_is_gone_changes_nothing(change):
+    world = World(executor=ManualExecutor(), settings=Settings(binding_timeout=5 * SECOND))
+    world.add("one")
+    world.schedule()
+    world.now = 5 * SECOND
+    world.schedule()
+    match change:
+        case "deleted":
+            world.cluster.delete("Pod", "shop/one")
+        case "made anew":
+            world.cluster.upsert(pod("one", uid="another"))
+        case _:
+            world.cluster.upsert(pod("one", nodeName="b"))
+    before = world.cluster.object("Pod", "shop/one")
+    world.executor.finish()
+    world.loop.scheduler.process_bindings()
+    assert world.cluster.object("Pod", "shop/one") == before
+
+
+def test_plugins_are_closed_only_when_a_job_that_was_given_up_has_ended():
+    closed = []
+
+    class Binds:
+        thread_safe = True
+
+        def bind(self, state, pod, node):
+            assert not closed
+
+        def close(self):
+            closed.append(True)
+
+    world = World(plugin("Binds", Binds(), Point.BIND), executor=ManualExecutor())
+    world.add("one")
+    world.schedule()
+    world.live.replace(lambda: [plugin("Fits", Fits(), Point.FILTER)])
+    world.schedule()
+    world.now = 60 * SECOND
+    assert (world.schedule(), world.reported, closed) == ([], [("one", None)], [])
+    world.executor.finish()
+    world.schedule()
+    assert closed == [True]
+
+
+# Permits
+
+
+class Holds:
+    """Lets pods wait until somebody allows them."""
+
+    name = "Holds"
+
+    def __init__(self, *names):
+        self.names = names
+
+    def permit(self, state, pod, snapshot, row):
+        return Wait(30 * SECOND) if pod.name in self.names else None
+
+
+def test_a_pod_that_waits_for_a_permit_holds_up_nobody(workers, signal):
+    world = World(plugin("Holds", Holds("held"), Point.PERMIT), executor=workers)
+    world.add("held", "free")
+    assert world.schedule() == [("held", "a", False), ("free", "a", True)]
+    wait_for(signal)
+    assert (world.schedule(), world.reported, world.api.bound) == ([], [("free", "a")], [("free", "a")])
+    world.loop.scheduler.waiting.allow("shop/held", "Holds")
+    world.schedule()
+    wait_for(signal)
+    assert (world.schedule(), world.reported[1:]) == ([], [("held", "a")])
+
+
+def test_time_that_a_pod_waited_for_a_permit_does_not_count_as_binding():
+    world = World(plugin("Holds", Holds("held"), Point.PERMIT), executor=ManualExecutor(),
+                  settings=Settings(binding_timeout=20 * SECOND))
+    world.add("held")
+    world.schedule()
+    world.now = 25 * SECOND
+    world.loop.scheduler.waiting.allow("shop/held", "Holds")
+    world.schedule()
+    assert world.loop.next_time() == 45 * SECOND
+    world.executor.finish()
+    assert (world.schedule(), world.reported) == ([], [("held", "a")])
+
+
+# What runs where
+
+
+class Threads:
+    """Writes down in which thread each point runs."""
+
+    def __init__(self, log):
+        self.log = log
+
+    def note(self, what):
+        self.log.append((what, threading.current_thread().name.partition("-")[0]))
+
+    def pre_bind(self, state, pod, draft, node):
+        self.note("pre_bind")
+        draft["metadata"]["annotations"] = {"node": node}
+
+    def apply_patch(self, state, original, modified):
+        self.note(f"apply_patch {modified['metadata']['annotations']}")
+
+    def bind(self, state, pod, node):
+        self.note("bind")
+
+    def post_bind(self, state, pod, node):
+        self.note("post_bind")
+
+
+class ThreadSafe(Threads):
+    thread_safe = True
+
+
+class Defers(Threads):
+    def pre_bind(self, state, pod, draft, node):
+        super().pre_bind(state, pod, draft, node)
+        return Deferred(lambda: self.note("deferred pre_bind"))
+
+    def bind(self, state, pod, node):
+        return Deferred(lambda: self.note("deferred bind") or SKIP)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [
+    (Threads, [("pre_bind", "here"), ("apply_patch {'node': 'a'}", "here"), ("bind", "here"), ("post_bind", "here")]),
+    (ThreadSafe, [("pre_bind", "bind"), ("apply_patch {'node': 'a'}", "bind"), ("bind", "bind"),
+                  ("post_bind", "here")]),
+    (Defers, [("pre_bind", "here"), ("deferred pre_bind", "bind"), ("apply_patch {'node': 'a'}", "here"),
+              ("deferred bind", "bind"), ("post_bind", "here")]),
+])
+def test_plugin_code_runs_where_decisions_are_made_unless_it_is_thread_safe_or_deferred(
+    kind, expected, workers, signal, monkeypatch,
+):
+    monkeypatch.setattr(threading.current_thread(), "name", "here")
+    log = []
+    points = (Point.PRE_BIND, Point.BIND, Point.POST_BIND)
+    world = World(plugin("P", kind(log), *points), executor=workers)
+    world.add("one")
+    world.schedule()
+    while not log or log[-1][0] != "post_bind":
+        wait_for(signal)
+        world.schedule()
+    assert log == expected
+
+
+def test_a_pod_that_is_made_anew_while_the_one_before_is_bound_is_scheduled_by_itself():
+    world = World(executor=ManualExecutor())
+    world.add("one", uid="first")
+    world.schedule()
+    world.cluster.delete("Pod", "shop/one")
+    world.add("one", uid="second")
+    assert world.schedule() == [("one", "a", True)]
+    world.api.fail["one"] = OSError("404: pod one with UID first not found")
+    world.executor.finish(0)
+    assert (world.schedule(), world.reported, world.requested()) == ([], [("one", None)], [1000, 0])
+    del world.api.fail["one"]
+    world.executor.finish(0)
+    assert (world.schedule(), world.reported[1:], world.requested()) == ([], [("one", "a")], [1000, 0])
+
+
+def test_workers_need_a_client(workers):
+    with pytest.raises(ValueError, match="workers cannot write into the scheduler's own cluster: a client is needed"):
+        Scheduler(Cluster([node("a")]), Live(Registry.of([], generation=1)), executor=workers)
+
+
+def test_a_deferred_answer_without_a_function_is_the_plugins_failure():
+    class Odd:
+        def bind(self, state, pod, node):
+            return Deferred("later")
+
+    world = World(plugin("Odd", Odd(), Point.BIND), executor=ManualExecutor())
+    world.add("one")
+    verdict = world.loop.schedule_one()
+    assert (verdict.node, verdict.refusal[0], verdict.refusal[2].code) == (None, "Odd", Code.ERROR)
+    assert "the answer must be what the protocol of `bind` says" in verdict.refusal[2].message
