@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from koordpolicy.engine.cel.check.analysis import is_pure, split_reads
 from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.check.cost import estimate
 from koordpolicy.engine.cel.check.environment import Scope
@@ -22,7 +23,7 @@ from koordpolicy.engine.cel.scalar.tracing import explain
 from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp
 from koordpolicy.engine.cel.vector.encoding import key_of, value_at
 from koordpolicy.engine.cel.vector.frame import Frame, Rows
-from koordpolicy.engine.cel.vector.plan import BoundPlan, Known, evaluate, is_pure, plan_of, split
+from koordpolicy.engine.cel.vector.plan import BoundPlan, Known, evaluate, plan_of
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.pod_variables import is_of_shape, pod_facts, pod_values
@@ -270,7 +271,8 @@ class DocumentScheduler:
         else:
             rules += compiled.score
         programs = tuple(each.program for each in rules)
-        reads = frozenset[Path]().union(*(split(program.checked, program.checked.reads)[1] for program in programs))
+        found = (split_reads(program.checked, program.checked.reads)[1] for program in programs)
+        reads = frozenset[Path]().union(*found)
         of_pod = {path for path in reads if path[0] != "params"}
         if any(path[0] not in _OF_THE_POD for path in of_pod) or not all(is_pure(each.checked) for each in programs):
             return None

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from ..check.analysis import sub_expression
 from ..check.checked_ast import Checked, DefinitionReference, Path, path_of, reads_of
 from ..check.environment import Scope
 from ..check.types import BOOL
 from ..scalar.interpreter import Exact
 from ..scalar.values import INT64_MAX, EvaluationError
 from ..syntax.ast import Call, Expr, Literal, Select, children
-from ..vector.plan import below
 
 Units: TypeAlias = Callable[[Path], str]
 """Returns the unit of what stands at a path, empty where it has none."""
@@ -89,7 +89,7 @@ def value_of(owner: Checked, node: Expr, bindings: Bindings) -> object:
     kept = _evaluators(owner)
     evaluator = kept.get(node.id)
     if evaluator is None:
-        evaluator = kept[node.id] = Exact(below(owner, node))
+        evaluator = kept[node.id] = Exact(sub_expression(owner, node))
     try:
         return evaluator.evaluate(_Read(bindings), owner.environment.limits.cost)[0]
     except EvaluationError as error:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ..check.analysis import is_pure, split_reads, sub_expression
 from ..check.checked_ast import Checked, DefinitionReference, Path, reads_of
 from ..check.cost import Estimate, estimate
 from ..check.environment import Scope
 from ..scalar.program import Program
 from ..syntax.ast import Expr, Literal
-from ..vector.plan import ColumnPlan, Strategy, below, is_pure, split
+from ..vector.plan import ColumnPlan, Strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class _Recorded(ColumnPlan):
 
 def _planned(checked: Checked, node: Expr, strategy: Strategy, depth: int) -> PlannedPart:
     text = " ".join(checked.source.text[node.start : node.end].split())
-    rows, decision = split(checked, reads_of(checked, node))
+    rows, decision = split_reads(checked, reads_of(checked, node))
     if strategy is Strategy.DECISION and checked.scopes[node.id] is Scope.CONSTANT:
         strategy = Strategy.CONSTANT
     if isinstance(checked.references.get(node.id), DefinitionReference) and strategy is not Strategy.VARIABLE:
@@ -77,7 +78,7 @@ def _planned(checked: Checked, node: Expr, strategy: Strategy, depth: int) -> Pl
     row_texts, decision_texts = _texts(rows), _texts(decision)
     return PlannedPart(
         depth, text, strategy, row_texts, decision_texts, _kept(strategy, depth, row_texts, decision_texts),
-        estimate(below(checked, node)),
+        estimate(sub_expression(checked, node)),
     )
 
 

@@ -18,21 +18,21 @@ import contextlib
 import enum
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..check.checked_ast import CallReference, Checked, DefinitionReference, Path, VariableReference, reads_of
+from ..check.analysis import column_path, is_pure, outermost, split_reads, sub_expression
+from ..check.checked_ast import CallReference, Checked, DefinitionReference, Path, reads_of
 from ..check.environment import Scope, Variable
+from ..check.substitution import looks_up, with_text
 from ..check.types import BOOL, DOUBLE, DYN, INT
-from ..explain.substitution import looks_up, with_text
 from ..scalar.budget import Budget, ExhaustedError, exhausted
 from ..scalar.program import Program
 from ..scalar.values import EvaluationError
-from ..syntax.ast import Call, Comprehension, Expr, ListLiteral, Literal, Macro, Select, children
+from ..syntax.ast import Call, Comprehension, Expr, ListLiteral, Literal, Macro
 from .codegen import CannotFuse, Fused, Term, Writing
 from .encoding import Absent, is_number, key_of, value_at
 from .frame import Column, Frame, Numbers, Rows
@@ -465,7 +465,7 @@ class ScalarFallback:
     def program(self) -> Program:
         """The part as an expression of its own."""
         if self._program is None:
-            self._program = Program.of(below(self._checked, self._node))
+            self._program = Program.of(sub_expression(self._checked, self._node))
         return self._program
 
     def _prepare(self) -> Callable[..., object]:
@@ -878,7 +878,7 @@ class DistinctOperator:
     def __init__(self, checked: Checked, node: Expr) -> None:
         self._fallback = ScalarFallback(checked, node)
         self._kind = _KINDS.get(checked.types[node.id], "O")
-        rows, decision = split(checked, reads_of(checked, node))
+        rows, decision = split_reads(checked, reads_of(checked, node))
         self._paths = tuple(sorted(rows))
         self._paths_set = rows
         self._decision = decision
@@ -1043,54 +1043,6 @@ def _columnar(part: Operator) -> bool:
     return not isinstance(part.part if isinstance(part, GuardOperator) else part, DistinctOperator)
 
 
-def below(checked: Checked, node: Expr) -> Checked:
-    """Return a part of an expression as one of its own."""
-    if node is checked.root:
-        return checked
-    inside: set[int] = set()
-    rest = [node]
-    while rest:
-        each = rest.pop()
-        inside.add(each.id)
-        rest.extend(children(each))
-    references = {number: reference for number, reference in checked.references.items() if number in inside}
-    return replace(
-        checked, root=node, references=references, reads=reads_of(checked, node), scope=checked.scopes[node.id],
-    )
-
-
-def split(checked: Checked, reads: frozenset[Path]) -> tuple[frozenset[Path], tuple[Path, ...]]:
-    """Return the paths below ROW variables, and all others, sorted."""
-    declared = checked.environment.variables
-    rows = frozenset(path for path in reads if declared[path[0]].scope is Scope.ROW)
-    return _outermost(rows), tuple(sorted(reads - rows))
-
-
-def _outermost(paths: frozenset[Path]) -> frozenset[Path]:
-    """Leave out the paths that stand below another one."""
-    return frozenset(path for path in paths if not any(path[:end] in paths for end in range(1, len(path))))
-
-
-def _exact_path(checked: Checked, node: Expr) -> Path | None:
-    """Return the path that a chain of fields and constant text keys stands for, None for any other node."""
-    steps: list[str] = []
-    while True:
-        reference = checked.references.get(node.id)
-        if isinstance(reference, VariableReference):
-            return reference.name, *reversed(steps)
-        if isinstance(node, Select) and reference is None and not node.test and not node.optional:
-            steps.append(node.field)
-            node = node.operand
-        elif (
-            isinstance(node, Call) and node.function == "_[_]" and isinstance(node.args[1], Literal)
-            and isinstance(node.args[1].value, str)
-        ):
-            steps.append(node.args[1].value)
-            node = node.args[0]
-        else:
-            return None
-
-
 # --- plans -----------------------------------------------------------------------------------------------------------
 
 
@@ -1187,7 +1139,7 @@ class ColumnPlan:
         self._checked = checked
         self._parts = 0
         self._fallback = ScalarFallback(checked, checked.root)
-        self._row_paths, self._decision = split(checked, checked.reads)
+        self._row_paths, self._decision = split_reads(checked, checked.reads)
         self._declared = checked.environment.variables
         self._pure: bool | None = None
         self._whole: DistinctOperator | None = None
@@ -1226,7 +1178,7 @@ class ColumnPlan:
 
     def reads(self, frame: Frame) -> frozenset[Path]:
         """Return the ROW paths that the answers hang on, as the decision's own values are: not all that it names."""
-        return _outermost(self.part.reads(VectorContext(frame)))
+        return outermost(self.part.reads(VectorContext(frame)))
 
     def bind(self, frame: Frame) -> BoundPlan | None:
         """Return what answers in every frame with this one's CONSTANT and DECISION variables, where it takes no more.
@@ -1492,7 +1444,7 @@ class ColumnPlan:
             plan = plan_of(checked.definition(reference.name))
             self.numeric = self.numeric and plan.numeric
             return VariableOperator(plan, node.position)
-        path = _exact_path(checked, node)
+        path = column_path(checked, node)
         if path is not None:
             kind = _KINDS.get(checked.types[node.id], "b")
             return self._distinct(node) if kind == "b" else ColumnOperator(checked, node, path, kind)
@@ -1588,22 +1540,6 @@ def _constant_ints(node: Expr) -> tuple[int, ...] | None:
     if len(numbers) != len(node.elements) or not all(number.__class__ is int for number in numbers):
         return None
     return tuple(numbers)  # type: ignore[arg-type]
-
-
-def is_pure(checked: Checked) -> bool:
-    """Whether equal inputs give equal answers: no function that says otherwise is called."""
-    rest, seen = [checked], {id(checked)}
-    while rest:
-        each = rest.pop()
-        for reference in each.references.values():
-            if isinstance(reference, CallReference) and not all(overload.pure for overload in reference.overloads):
-                return False
-            if isinstance(reference, DefinitionReference):
-                definition = each.definition(reference.name)
-                if id(definition) not in seen:  # variables are read by several others
-                    seen.add(id(definition))
-                    rest.append(definition)
-    return True
 
 
 def _dtype(checked: Checked) -> Any:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..check.checked_ast import Checked, LocalReference, Reference, path_of, reads_of
-from ..check.environment import Scope
-from ..check.types import STRING, Type
 from ..syntax.ast import Call, Comprehension, Expr, Ident, Literal, Select, children
+from .checked_ast import Checked, LocalReference, Reference, path_of, reads_of
+from .environment import Scope
+from .types import STRING, Type
 
 
 def looks_up(checked: Checked, loop: Comprehension) -> bool:
