@@ -21,9 +21,10 @@ from koordpolicy.engine.cel.check.environment import Scope
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.tracing import explain
 from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp
+from koordpolicy.engine.cel.vector.bound_plan import BoundPlan, Known
 from koordpolicy.engine.cel.vector.encoding import key_of, value_at
 from koordpolicy.engine.cel.vector.frame import Frame, Rows
-from koordpolicy.engine.cel.vector.plan import BoundPlan, Known, evaluate, plan_of
+from koordpolicy.engine.cel.vector.plan import evaluate, plan_of
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.pod_variables import is_of_shape, pod_facts, pod_values

@@ -27,7 +27,8 @@ from koordpolicy.engine.cel.library import STANDARD, table
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.syntax.parser import parse
-from koordpolicy.engine.cel.vector.plan import ColumnPlan, RowFrame, evaluate
+from koordpolicy.engine.cel.vector.plan import ColumnPlan, evaluate
+from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load

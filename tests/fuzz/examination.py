@@ -19,7 +19,8 @@ from koordpolicy.engine.cel.library import BINDINGS, ENCODERS, LISTS, MATH, OPTI
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.values import BoolKey, EvaluationError, Optional, is_map, type_of_value
 from koordpolicy.engine.cel.syntax.parser import parse
-from koordpolicy.engine.cel.vector.plan import RowFrame, evaluate
+from koordpolicy.engine.cel.vector.plan import evaluate
+from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.framework.points import Slot, environment
 from koordpolicy.engine.source import PolicyError, Source
 

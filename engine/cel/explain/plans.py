@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..check.analysis import is_pure, split_reads, sub_expression
@@ -11,7 +11,9 @@ from ..check.cost import Estimate, estimate
 from ..check.environment import Scope
 from ..scalar.program import Program
 from ..syntax.ast import Expr, Literal
-from ..vector.plan import ColumnPlan, Strategy
+from ..vector.operators.base import Operator, Strategy
+from ..vector.plan import plan_of
+from ..vector.planner import Planner
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ def describe(program: Program) -> tuple[PlannedPart, ...]:
         # Nothing can be kept, and nothing be asked once for several rows.
         return (_planned(checked, checked.root, Strategy.ROW, 0),)
     return tuple(
-        _planned(checked, node, strategy, depth) for depth, node, strategy in _Recorded(checked).parts
+        _planned(checked, node, strategy, depth) for depth, node, strategy in _Recorder(checked).parts
         if not isinstance(node, Literal)
     )
 
@@ -48,24 +50,22 @@ def shown(path: Path) -> str:
     return path[0] + "".join(f".{step}" if step.isidentifier() else f'["{step}"]' for step in path[1:])
 
 
-class _Recorded(ColumnPlan):
-    """A plan that notes what it makes of which node."""
-
-    __slots__ = ("_depth", "parts")
+class _Recorder:
+    """Plans an expression and records the strategy of each node."""
 
     def __init__(self, checked: Checked) -> None:
         self._depth = 0
         self.parts: list[tuple[int, Expr, Strategy]] = []
-        super().__init__(checked)
+        Planner(checked, plan_of, self._record)
 
-    def _split_up(self, node: Expr):  # type: ignore[no-untyped-def]  # noqa: ANN202 - as the plan has it
+    def _record(self, node: Expr, plan: Callable[[], Operator]) -> Operator:
         place = len(self.parts)
         self.parts.append((self._depth, node, Strategy.ROW))
         self._depth += 1
-        part = super()._split_up(node)
+        operator = plan()
         self._depth -= 1
-        self.parts[place] = (self._depth, node, part.strategy)
-        return part
+        self.parts[place] = (self._depth, node, operator.strategy)
+        return operator
 
 
 def _planned(checked: Checked, node: Expr, strategy: Strategy, depth: int) -> PlannedPart:

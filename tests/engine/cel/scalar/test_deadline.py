@@ -14,7 +14,8 @@ from koordpolicy.engine.cel.scalar.deadline import DEADLINE, Deadline
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.scalar.values import EvaluationError
-from koordpolicy.engine.cel.vector.plan import RowFrame, evaluate
+from koordpolicy.engine.cel.vector.plan import evaluate
+from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.kubernetes.library import FUNCTIONS
 from koordpolicy.engine.source import PolicyError, Source
 

@@ -19,7 +19,8 @@ from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.scalar.traversal import MOST, comparison, deep_size, everything, levels, nothing
 from koordpolicy.engine.cel.scalar.values import NONE, EvaluationError, Optional, equal, text_of
 from koordpolicy.engine.cel.syntax.parser import parse
-from koordpolicy.engine.cel.vector.plan import RowFrame, evaluate
+from koordpolicy.engine.cel.vector.plan import evaluate
+from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.framework.points import Slot, environment
 from koordpolicy.engine.kubernetes.library import FUNCTIONS, KOORDINATOR
 from koordpolicy.engine.source import Source

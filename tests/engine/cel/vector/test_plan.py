@@ -11,7 +11,8 @@ from koordpolicy.engine.cel.check.types import BOOL, DOUBLE, DYN, INT, STRING, F
 from koordpolicy.engine.cel.library import MATH, STANDARD, table
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.scalar.values import EvaluationError
-from koordpolicy.engine.cel.vector.plan import RowFrame, evaluate, plan_of
+from koordpolicy.engine.cel.vector.plan import evaluate, plan_of
+from koordpolicy.engine.cel.vector.row_frame import RowFrame
 
 ROW_TYPE = ObjectType("test.Row", {
     "a": Field(INT), "b": Field(INT), "x": Field(DOUBLE), "y": Field(DOUBLE), "f": Field(BOOL), "s": Field(STRING),

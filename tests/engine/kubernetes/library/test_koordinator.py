@@ -9,7 +9,8 @@ from koordpolicy.engine.cel.check.environment import Environment, Function, Scop
 from koordpolicy.engine.cel.check.types import INT
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.scalar.values import EvaluationError
-from koordpolicy.engine.cel.vector.plan import RowFrame, evaluate
+from koordpolicy.engine.cel.vector.plan import evaluate
+from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.framework.points import Slot, environment
 from koordpolicy.engine.kubernetes.library import FUNCTIONS, KOORDINATOR
 from koordpolicy.engine.source import PolicyError

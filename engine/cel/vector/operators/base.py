@@ -1,0 +1,61 @@
+"""The interface of operators: parts of an expression that are evaluated for all rows at once."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import ClassVar, Final, Protocol
+
+from ...check.checked_ast import Path
+from ..codegen import Term, Writing
+from ..context import VectorContext
+from ..vectors import Operand
+
+
+class Strategy(enum.Enum):
+    """How a part of an expression is answered for all rows."""
+
+    CONSTANT = "constant"
+    DECISION = "once per decision"
+    NUMBERS = "numeric column"
+    COLUMN = "by column"
+    DISTINCT = "once per distinct input"
+    VARIABLE = "variable"
+    ROW = "row by row"
+
+
+class Rank(enum.IntEnum):
+    """What an operator costs beside others: of a chain of `&&` or `||`, the cheaper ones run first."""
+
+    CONSTANT = 0
+    DECISION = 1
+    """One evaluation per decision; its value is known without looking at a row."""
+    COLUMN = 2
+    DISTINCT = 3
+
+
+class Operator(Protocol):
+    """A part of an expression that answers for all rows at once."""
+
+    strategy: ClassVar[Strategy]
+    rank: ClassVar[Rank]
+
+    def run(self, context: VectorContext, /) -> Operand:
+        """Return one value for all rows, a vector, or `UNKNOWN`; raise `NotColumnar`."""
+        ...
+
+    def fuse(self, writing: Writing, /) -> Term:
+        """Write the part down where nothing can fail; raise `CannotFuse` (see `codegen`)."""
+        ...
+
+    def reads(self, context: VectorContext, /) -> frozenset[Path]:
+        """Return the ROW paths that the values hang on, as the decision's own values are."""
+        ...
+
+
+NO_PATHS: Final[frozenset[Path]] = frozenset()
+
+
+def union_of_reads(operators: Iterable[Operator], context: VectorContext) -> frozenset[Path]:
+    """Return what several operators read together."""
+    return NO_PATHS.union(*(each.reads(context) for each in operators))

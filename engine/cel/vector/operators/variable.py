@@ -1,0 +1,80 @@
+"""`variables.x`."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, Protocol
+
+from ...check.checked_ast import Path
+from ...scalar.values import EvaluationError
+from ..bound_plan import BoundPlan
+from ..codegen import Term, Writing
+from ..context import VectorContext
+from ..frame import Frame
+from ..vectors import Failure, Operand, Vector
+from .base import Operator, Rank, Strategy
+
+_READS: Final = "reads"
+
+
+class VariablePlan(Protocol):
+    """The plan of a variable, as expressions use it that read the variable."""
+
+    kind: str
+    numeric: bool
+    operator: Operator
+
+    def operand(self, context: VectorContext, /) -> Operand:
+        """Return what the variable is in all rows."""
+        ...
+
+    def is_fused(self) -> bool:
+        """Whether there is one function for the whole variable."""
+        ...
+
+    def bind(self, frame: Frame, /) -> BoundPlan | None:
+        """Return what computes it in every frame with this one's CONSTANT and DECISION variables."""
+        ...
+
+
+class VariableOperator:
+    """`variables.x`: evaluated once per decision, whoever reads it."""
+
+    __slots__ = ("_plan", "_position")
+    strategy: ClassVar[Strategy] = Strategy.VARIABLE
+    rank: ClassVar[Rank] = Rank.COLUMN
+
+    def __init__(self, plan: VariablePlan, position: int) -> None:
+        self._plan = plan
+        self._position = position
+
+    def run(self, context: VectorContext) -> Operand:
+        operands = context.operands
+        operand = operands.get(self._plan)
+        if operand is None:
+            operand = operands[self._plan] = self._plan.operand(context)
+        # The place of a definition's own fault lies in another text: here it is that of the name.
+        if isinstance(operand, Failure):
+            return Failure(self._here(operand.error), operand.rows)
+        if isinstance(operand, Vector) and operand.error is not None:
+            return operand.failing(self._here(operand.error), operand.failed)
+        return operand  # type: ignore[return-value]
+
+    def bind(self, frame: Frame) -> BoundPlan | None:
+        """Return the variable, as `ColumnPlan.bind` does."""
+        return self._plan.bind(frame)
+
+    def fuse(self, writing: Writing) -> Term:
+        # Ints are given with the bounds of what is there, which are narrower than those that follow from the text.
+        if self._plan.kind == "f" and self._plan.is_fused():
+            return writing.definition(self._plan.operator)
+        return writing.input(self, self._plan.kind, is_array=True)
+
+    def reads(self, context: VectorContext) -> frozenset[Path]:
+        memo, key = context.memo, (_READS, self._plan)
+        found = memo.get(key)
+        if found is None:
+            found = memo[key] = self._plan.operator.reads(context)
+        return found  # type: ignore[return-value]
+
+    def _here(self, error: EvaluationError) -> EvaluationError:
+        return EvaluationError(error.message, offset=self._position, reason=error.reason)

@@ -1,0 +1,95 @@
+"""Columns and results per distinct input, kept between the decisions over the same rows; bounded in bytes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Final
+
+from ..check.checked_ast import Path
+from .dictionary import DistinctResults, EncodedRows
+from .encoding import key_of
+from .frame import Column, Frame, Rows
+from .vectors import Mask
+
+KEPT_BYTES: Final = 64 * 1024 * 1024
+"""How much the results kept for one cluster may take, in all."""
+
+
+class CachedColumn:
+    """A column that was computed, and the stamp of what it was computed from."""
+
+    __slots__ = ("column", "holds", "stamp")
+
+    def __init__(self, column: Column, stamp: int, holds: Mask | None) -> None:
+        """`holds` says for which rows the column does; None: for all."""
+        self.column = column
+        self.stamp = stamp
+        self.holds = holds
+
+    def answers(self, rows: Rows | None) -> bool:
+        """Whether the column holds for these rows; None: for all."""
+        return self.holds is None or (rows is not None and bool(self.holds[rows].all()))
+
+
+class ColumnCache:
+    """What was computed before, the least recently used going first; bounded in bytes."""
+
+    __slots__ = ("_bytes", "_constants", "_entries", "_limit", "_sizes", "inputs", "seen")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._bytes = 0
+        self._entries: OrderedDict[Hashable, CachedColumn | DistinctResults] = OrderedDict()
+        self._sizes: dict[Hashable, int] = {}
+        self._constants: dict[Path, tuple[object, Hashable]] = {}
+        self.inputs: dict[tuple[Path, ...], EncodedRows] = {}
+        self.seen: set[int] = set()
+        """Hashes of keys that were asked for once: what never comes again is not worth keeping."""
+
+    def get(self, key: Hashable) -> CachedColumn | DistinctResults | None:
+        """Return what is kept under a key."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            self._entries.move_to_end(key)
+        return entry
+
+    def put(self, key: Hashable, entry: CachedColumn | DistinctResults, size: int) -> None:
+        """Keep something of about so many bytes."""
+        self._bytes += size - self._sizes.get(key, 0)
+        self._sizes[key] = size
+        self._entries[key] = entry
+        self._entries.move_to_end(key)
+        while self._bytes > self._limit and len(self._entries) > 1:
+            oldest, _ = self._entries.popitem(last=False)
+            self._bytes -= self._sizes.pop(oldest)
+
+    def constant_key(self, path: Path, value: object) -> Hashable:
+        """Return the key of a CONSTANT value, which mostly is the object that it was before: a long list, say."""
+        known = self._constants.get(path)
+        if known is None or known[0] is not value:
+            known = self._constants[path] = value, key_of(value)
+        return known[1]
+
+    def seen_before(self, key: Hashable) -> bool:
+        """Whether the key was asked for before; the next time it was."""
+        number = hash(key)
+        if number in self.seen:
+            return True
+        if len(self.seen) > 10_000:
+            self.seen.clear()
+        self.seen.add(number)
+        return False
+
+    def encoded(self, frame: Frame, paths: tuple[Path, ...], path_set: frozenset[Path]) -> EncodedRows:
+        """Return the rows of a frame encoded by these paths, refreshed for those that changed."""
+        known = self.inputs.get(paths)
+        stamp = frame.stamp(path_set)
+        if known is not None:
+            if known.stamp == stamp:
+                return known
+            rows = frame.changed(path_set, known.stamp)
+            if rows is not None and known.refresh(frame, stamp, rows):
+                return known
+        fresh = self.inputs[paths] = EncodedRows(frame, paths, stamp)
+        return fresh
