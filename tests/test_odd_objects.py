@@ -25,13 +25,13 @@ from koordpolicy.engine.cli.composition import registry_of
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.cluster.sources.listing import Listing, apply
 from koordpolicy.engine.descheduler import config
-from koordpolicy.engine.descheduler.documents import Memory
+from koordpolicy.engine.descheduler.documents import SourceStreaks
 from koordpolicy.engine.descheduler.framework import build_profiles, run_cycle
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.explain.explanation import explain_decision, explain_pod
-from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 
 ROOT = Path(__file__).parents[1]
 NOW = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
@@ -354,7 +354,7 @@ GOOD = [
 ]
 KNOWN = {plugin.name for plugin in PLUGINS}
 PROFILE = ProfileSpec(name="koord-scheduler", enabled=tuple(
-    Choice(name, weight, points=frozenset((point,)))
+    PluginChoice(name, weight, points=frozenset((point,)))
     for point, plugins in KOORDINATOR_PLUGINS.items() for name, weight in plugins if name in KNOWN
 ))
 LEAVES = st.one_of(
@@ -436,7 +436,7 @@ def decide(objects: list[Any], registries) -> tuple[dict[str, Any], list[str], l
     snapshot = cluster.snapshot(NOW)
     configuration = config.load(ROOT / "examples" / "10-descheduler" / "config.yaml")
     profiles = build_profiles(
-        configuration.profiles, descheduling, dry_run=True, snapshot=lambda: snapshot, memory=Memory(),
+        configuration.profiles, descheduling, dry_run=True, snapshot=lambda: snapshot, memory=SourceStreaks(),
     )
     result = run_cycle(profiles, snapshot, limits=configuration.limits)
     failures += [str(failure) for failure in result.failures if not failure.message.startswith("would stay")] + (

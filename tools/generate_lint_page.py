@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from koordpolicy.engine.lint import RULES, Rule
+from koordpolicy.engine.lint import RULES, LintRule
 
 _HEAD: Final = """\
 # Lint
@@ -90,7 +90,7 @@ def page(example: str = "07-lint-in-ci") -> str:
     return _HEAD.replace("{EXAMPLE}", example) + "".join(rows) + "".join(map(_section, RULES.values()))
 
 
-def _section(rule: Rule) -> str:
+def _section(rule: LintRule) -> str:
     return (
         f"\n### {rule.id} {rule.name}\n\n{_folded(rule.why)}\n\nAvoid:\n\n```yaml\n{rule.avoid.rstrip()}\n```\n\n"
         f"Prefer:\n\n```yaml\n{rule.prefer.rstrip()}\n```\n"

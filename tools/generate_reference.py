@@ -153,7 +153,7 @@ def type_name(type_: Type) -> str:
     return f"{name}({', '.join(map(type_name, type_.parameters))})" if type_.parameters else name
 
 
-def seen_rows(seen: Iterable[points.Seen]) -> Iterator[list[str]]:
+def seen_rows(seen: Iterable[points.VisibleVariable]) -> Iterator[list[str]]:
     """Yield the rows of variables."""
     for each in seen:
         yield [code(each.name), code(type_name(each.type)), each.unit, each.doc]
@@ -184,7 +184,7 @@ def write_points() -> str:
           spec.on_fail, spec.on_ignore] for slot, spec in points.SLOTS.items()),
     )]
     parts += [["## Variables"]]
-    groups: dict[tuple[points.Seen, ...], list[str]] = {}
+    groups: dict[tuple[points.VisibleVariable, ...], list[str]] = {}
     for slot, spec in points.SLOTS.items():
         if spec.by_subject:
             continue

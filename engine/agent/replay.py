@@ -24,8 +24,15 @@ from koordpolicy.engine.framework.qos import Adjustment
 from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.source import PolicyError, Problem, did_you_mean
 
-from .metric_cache.metrics import RecordedReadings, Recording, load
-from .qos_manager.documents import DocumentStrategy, Memory, Report, RoundError, ThresholdState, recover_applied
+from .metric_cache.metrics import MetricsRecording, RecordedReadings, load
+from .qos_manager.documents import (
+    DocumentStrategy,
+    RoundError,
+    RoundReport,
+    StrategyState,
+    ThresholdState,
+    recover_applied,
+)
 
 GATES: Final[Mapping[str, bool]] = {
     "BECPUSuppress": True, "BECPUManager": False, "BECPUEvict": False, "CPUAllocatableEvict": False, "CPUEvict": False,
@@ -36,7 +43,7 @@ GATES: Final[Mapping[str, bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class ReplayedRound:
     """One round of one plugin on one node at `time` (ns since the epoch), `elapsed` ns after the recording began.
 
     `enforced` is false where the document is only watched: then its adjustments were not made.
@@ -86,7 +93,7 @@ def _adjustment(each: Adjustment) -> dict[str, object]:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningStrategy:
     """A strategy in force; `gate` is the feature gate that it hangs on."""
 
     name: str
@@ -104,15 +111,15 @@ class Manager:
     """Feature gates that differ from their defaults."""
     enable: frozenset[str] = frozenset()
     """Plugins that are to run although they are not active by themselves."""
-    memory: Memory = field(default_factory=Memory)
+    memory: StrategyState = field(default_factory=StrategyState)
     snapshot: Callable[[], Snapshot] = lambda: Cluster().snapshot()
     """The nodes and pods as they are, for the plugins' handle."""
     now: int = 0
     """The moment of the latest round, in nanoseconds since the epoch."""
     idle: Mapping[str, str] = field(default_factory=dict)
     """Plugins that do not run, and why not."""
-    _running: dict[str, Running] = field(default_factory=dict)
-    _leaving: list[Running] = field(default_factory=list)
+    _running: dict[str, RunningStrategy] = field(default_factory=dict)
+    _leaving: list[RunningStrategy] = field(default_factory=list)
 
     def use(self, registry: Registry) -> None:
         """Put a registry's plugins in force.
@@ -126,7 +133,7 @@ class Manager:
         """
         plugins = registry.of_framework(Framework.QOS)
         problems = list(self._unknown(plugins))
-        running: dict[str, Running] = {}
+        running: dict[str, RunningStrategy] = {}
         gates = {*GATES, *(plugin.name for plugin in plugins)}
         idle: dict[str, str] = {}
         for plugin in plugins:
@@ -159,16 +166,16 @@ class Manager:
         self._leaving += [old for name, old in self._running.items() if running.get(name) is not old]
         self._running, self.idle = running, idle
 
-    def _make(self, plugin: Plugin) -> Running:
+    def _make(self, plugin: Plugin) -> RunningStrategy:
         args: Mapping[str, Any] = plugin.check_args({}) if plugin.check_args is not None else {}
         # koordlet has no profiles.
         log = logging.getLogger(f"koordpolicy.qos.{plugin.name}")
         made = plugin.make(args, Handle("", self.snapshot, lambda: self.now, log))
         gate = made.spec.feature_gate if isinstance(made, CompiledQoS) else plugin.name
         # What is only watched has no effects, and must not be remembered as if it had.
-        memory = self.memory if plugin.enforcement is Enforcement.ENFORCE else Memory()
+        memory = self.memory if plugin.enforcement is Enforcement.ENFORCE else StrategyState()
         strategy: Any = DocumentStrategy(made, memory) if isinstance(made, CompiledQoS) else made
-        return Running(plugin.name, strategy, plugin.enforcement, plugin.digest, gate)
+        return RunningStrategy(plugin.name, strategy, plugin.enforcement, plugin.digest, gate)
 
     def _unknown(self, plugins: Iterable[Plugin]) -> Iterator[Problem]:
         names = [plugin.name for plugin in plugins]
@@ -176,7 +183,7 @@ class Manager:
             yield Problem(f"there is no QoS plugin `{name}`", help=did_you_mean(name, names), code="unknown-plugin")
 
     @property
-    def running(self) -> Mapping[str, Running]:
+    def running(self) -> Mapping[str, RunningStrategy]:
         """The strategies in force, by name."""
         return self._running
 
@@ -185,7 +192,7 @@ class Manager:
         """The strategies in force with their intervals in nanoseconds."""
         return {name: running.strategy.interval for name, running in self._running.items()}
 
-    def run(self, name: str, readings: RecordedReadings) -> tuple[Report, bool]:
+    def run(self, name: str, readings: RecordedReadings) -> tuple[RoundReport, bool]:
         """Run one round of a strategy; return what it came to and whether it is enforced."""
         running, self.now = self._running[name], readings.now
         return _ask(running, readings), running.enforcement is Enforcement.ENFORCE
@@ -245,16 +252,16 @@ class Writers:
         return tuple(found)
 
 
-def _ask(running: Running, readings: RecordedReadings) -> Report:
+def _ask(running: RunningStrategy, readings: RecordedReadings) -> RoundReport:
     try:
         if isinstance(running.strategy, DocumentStrategy):
             return running.strategy.run(readings)
-        return Report(tuple(running.strategy.adjust(readings)))
+        return RoundReport(tuple(running.strategy.adjust(readings)))
     except EvaluationError as error:
-        return Report(errors=(RoundError("", _name(readings), error.message, error.reason),))
+        return RoundReport(errors=(RoundError("", _name(readings), error.message, error.reason),))
     except BaseException as error:  # one strategy's fault must not stop the others; nothing is done
         must_be_survived(error)
-        return Report(errors=(RoundError("", _name(readings), f"{type(error).__name__}: {error}"),))
+        return RoundReport(errors=(RoundError("", _name(readings), f"{type(error).__name__}: {error}"),))
 
 
 def _name(readings: RecordedReadings) -> str:
@@ -262,9 +269,13 @@ def _name(readings: RecordedReadings) -> str:
 
 
 def replay(
-    file: Path | Recording, registry: Registry, *, gates: Mapping[str, bool] | None = None, enable: Iterable[str] = (),
+    file: Path | MetricsRecording,
+    registry: Registry,
+    *,
+    gates: Mapping[str, bool] | None = None,
+    enable: Iterable[str] = (),
     changes: Mapping[int, Registry] | None = None,
-) -> Iterator[Round]:
+) -> Iterator[ReplayedRound]:
     """Yield every round over a recording, in order of time, then of node, then of plugin.
 
     `changes` puts other registries in force, by ns after the recording's start.
@@ -272,30 +283,32 @@ def replay(
     Raises:
         PolicyError: the file cannot be read, or a plugin cannot be put in force.
     """
-    recording = file if isinstance(file, Recording) else load(file)
+    recording = file if isinstance(file, MetricsRecording) else load(file)
     manager = Manager(gates or {}, frozenset(enable), snapshot=lambda: recording.snapshot, now=recording.start)
     manager.use(registry)
     return _rounds(recording, manager, sorted((changes or {}).items(), key=lambda each: each[0]))
 
 
-def rounds(recording: Recording, manager: Manager) -> Iterator[Round]:
+def rounds(recording: MetricsRecording, manager: Manager) -> Iterator[ReplayedRound]:
     """Yield the rounds of `replay` for strategies that are in force already."""
     return _rounds(recording, manager, [])
 
 
-def _rounds(recording: Recording, manager: Manager, changes: list[tuple[int, Registry]]) -> Iterator[Round]:
+def _rounds(
+    recording: MetricsRecording, manager: Manager, changes: list[tuple[int, Registry]],
+) -> Iterator[ReplayedRound]:
     files = {node: dict(recording.files.get(node, {})) for node in sorted(recording.nodes)}
     due = [(recording.start, node, name) for node in files for name in sorted(manager.intervals)]
     heapq.heapify(due)
     writers = Writers()
 
-    def applied(time: int, node: str, name: str, report: Report, *, enforced: bool = True) -> Round:
+    def applied(time: int, node: str, name: str, report: RoundReport, *, enforced: bool = True) -> ReplayedRound:
         errors = report.errors
         if enforced:
             errors += writers.note(node, name, report.adjustments, manager.intervals)
             for adjustment in report.adjustments:
                 files[node].update(adjustment.writes)
-        return Round(
+        return ReplayedRound(
             time, time - recording.start, node, name, report.adjustments, report.thresholds, errors, enforced,
         )
 
@@ -307,7 +320,7 @@ def _rounds(recording: Recording, manager: Manager, changes: list[tuple[int, Reg
             for node, of_node in files.items():
                 readings = RecordedReadings(recording, node, time, of_node)
                 for name, found in manager.recover_leaving(readings):
-                    yield applied(time, node, name, Report(found))
+                    yield applied(time, node, name, RoundReport(found))
             manager.left()
             known = {(node, name) for _, node, name in due}
             for node in files:

@@ -11,7 +11,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from koordpolicy.engine.comparison.audit import FEW_PERCENT, Audit, Coverage, Finding, Level, audit
+from koordpolicy.engine.comparison.audit import FEW_PERCENT, Audit, AuditFinding, PolicyCoverage, Severity, audit
 
 from .composition import (
     add_choice,
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 
 
 def _show(found: Audit) -> None:
-    for level, title in ((Level.WARNING, "warnings"), (Level.NOTE, "notes: they may be meant so")):
+    for level, title in ((Severity.WARNING, "warnings"), (Severity.NOTE, "notes: they may be meant so")):
         findings = [each for each in found.findings if each.level is level]
         if findings:
             heading(title)
@@ -106,12 +106,12 @@ def _show(found: Audit) -> None:
           f"about {len(found.policies)} policies over {found.nodes:,} nodes and {found.pods:,} pods")
 
 
-def _finding_row(each: Finding) -> list[str]:
+def _finding_row(each: AuditFinding) -> list[str]:
     examples = f" (such as {', '.join(each.examples)})" if each.examples else ""
     return [each.policy or "-", each.rule, each.what.value, each.message + examples]
 
 
-def _coverage_row(each: Coverage, found: Audit) -> Sequence[Any]:
+def _coverage_row(each: PolicyCoverage, found: Audit) -> Sequence[Any]:
     mark = "" if each.enforcement.value == "Enforce" else f" [{each.enforcement.value.lower()} only]"
     rules = ", ".join(f"{use.name} {use.asked:,} {use.refused:,} {use.failed:,}" for use in each.rules)
     pods = "not active" if not each.active else f"{each.pods:,} of {found.pods:,}"

@@ -28,10 +28,10 @@ from .terminal import warn
 if TYPE_CHECKING:
     from koordpolicy.engine.cel.check.environment import Function
     from koordpolicy.engine.cluster.objects.pods import PodInfo
-    from koordpolicy.engine.descheduler.config import Configuration as DeschedulerConfiguration
+    from koordpolicy.engine.descheduler.config import DeschedulerConfiguration
     from koordpolicy.engine.framework.registry import Plugin
     from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
-    from koordpolicy.engine.scheduler.profiles.profile import Choice
+    from koordpolicy.engine.scheduler.profiles.profile import PluginChoice
 
     from . import Builtins
 
@@ -89,13 +89,13 @@ def add_enable(parser: argparse.ArgumentParser) -> None:
                              "one that does; may be repeated")
 
 
-def choice_of(text: str) -> Choice:
+def choice_of(text: str) -> PluginChoice:
     """Return the plugin that `--enable` names, with its arguments (YAML in flow style, so JSON too).
 
     Raises:
         Stop: it names none.
     """
-    from koordpolicy.engine.scheduler.profiles.profile import Choice  # noqa: PLC0415 - not every command schedules
+    from koordpolicy.engine.scheduler.profiles.profile import PluginChoice  # noqa: PLC0415 - not every command schedules
 
     name, _, written = text.partition("=")
     args: Any = {}
@@ -108,7 +108,7 @@ def choice_of(text: str) -> Choice:
             args = None
     if not name or not isinstance(args, dict):
         raise Stop(f"`--enable {text}` is no plugin with arguments: write PLUGIN or PLUGIN={{name: value}}")
-    return Choice(name, args=args)
+    return PluginChoice(name, args=args)
 
 
 def add_kubernetes(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from koordpolicy.engine.descheduler.documents import Memory
+from koordpolicy.engine.descheduler.documents import SourceStreaks
 from koordpolicy.engine.descheduler.framework import CycleResult, build_profiles, run_cycle
 from koordpolicy.engine.framework.points import Framework
 
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     cluster = cluster_of(options.cluster)
     snapshot = cluster.snapshot(moment_of(options.now, options.cluster, cluster))
     profiles = build_profiles(
-        configuration.profiles, registry, dry_run=True, snapshot=lambda: snapshot, memory=Memory(),
+        configuration.profiles, registry, dry_run=True, snapshot=lambda: snapshot, memory=SourceStreaks(),
     )
     if not any(profile.deschedule or profile.balance for profile in profiles):
         warn("no plugin is active: name documents with `--policies`, or plugins in a `--config`")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from koordpolicy.engine.cel.scalar.values import Timestamp
 from koordpolicy.engine.cluster.kinds import Objects
-from koordpolicy.engine.comparison.difference import BUDGETS, Budget, difference, spend
+from koordpolicy.engine.comparison.difference import BUDGETS, ChangeBudget, difference, spend
 from koordpolicy.engine.comparison.outcome import HOT_PERCENT, outcome
 from koordpolicy.engine.documents import Documents
 from koordpolicy.engine.framework.points import Framework
@@ -100,9 +100,9 @@ def _percent(text: str) -> int:
     return value
 
 
-def _budget(text: str) -> Budget:
+def _budget(text: str) -> ChangeBudget:
     try:
-        return Budget.parse(text)
+        return ChangeBudget.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

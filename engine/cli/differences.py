@@ -14,8 +14,8 @@ from .terminal import heading, table, write
 from .verdicts import names
 
 if TYPE_CHECKING:
-    from koordpolicy.engine.comparison.difference import Difference, Eligibility, Held, Spent, Stranded
-    from koordpolicy.engine.comparison.outcome import Cause, Eviction, Misfit, Summary
+    from koordpolicy.engine.comparison.difference import BoundChange, BudgetSpent, Difference, Eligibility, Stranded
+    from koordpolicy.engine.comparison.outcome import Cause, Misfit, OutcomeSummary, PredictedEviction
 
 _MARKED: Final = re.compile(r"([\\`*_{}\[\]<>|#~@&])")
 _LONGEST: Final = 200
@@ -32,7 +32,7 @@ class Section:
     hidden: int = 0
 
 
-def show(found: Difference, spent: Sequence[Spent], top: int) -> None:
+def show(found: Difference, spent: Sequence[BudgetSpent], top: int) -> None:
     """Print a difference for the terminal; of each list the first `top`."""
     table(_SUMMARY, summary_rows(found))
     if found.nothing:
@@ -47,7 +47,7 @@ def show(found: Difference, spent: Sequence[Spent], top: int) -> None:
         table(_BUDGETS, list(map(_budget_row, spent)))
 
 
-def markdown(found: Difference, spent: Sequence[Spent], top: int, about: str) -> str:
+def markdown(found: Difference, spent: Sequence[BudgetSpent], top: int, about: str) -> str:
     """Return a difference as Markdown (as GitHub and GitLab read it); of each list the first `top`.
 
     Whatever the cluster and the policies say is text in it, and never markup. `about` says what was compared.
@@ -74,7 +74,7 @@ _SUMMARY: Final = ("", "old", "new", "change")
 _BUDGETS: Final = ("budget", "of", "at most", "now", "")
 
 
-def _budget_row(each: Spent) -> list[object]:
+def _budget_row(each: BudgetSpent) -> list[object]:
     return [each.name, each.whole, str(each.budget), each.count, "holds" if each.within else "EXCEEDED"]
 
 
@@ -85,7 +85,7 @@ def summary_rows(found: Difference) -> list[list[object]]:
             if old is not None or new is not None]
 
 
-def _numbers(of: Summary) -> dict[str, float | None]:
+def _numbers(of: OutcomeSummary) -> dict[str, float | None]:
     spreads = {f"spread of {what} {name} (% points)": each.deviation if (each := of_kind.get(name)) else None
                for what, of_kind in (("requested", of.requested), ("used", of.usage)) for name in _SPREADS[what]}
     return {
@@ -186,13 +186,13 @@ def _misfits(title: str, found: Sequence[Misfit], top: int) -> Iterator[Section]
     ], top)
 
 
-def _evicted(title: str, found: Sequence[Eviction], top: int) -> Iterator[Section]:
+def _evicted(title: str, found: Sequence[PredictedEviction], top: int) -> Iterator[Section]:
     yield from _section(title, ("pod", "node", "by", "rule", "reason"), [
         (each.pod, each.node, each.plugin, each.rule, each.reason) for each in found
     ], top)
 
 
-def _held(title: str, found: Sequence[Held], top: int) -> Iterator[Section]:
+def _held(title: str, found: Sequence[BoundChange], top: int) -> Iterator[Section]:
     rows: list[tuple[object, ...]] = []
     for each in found:
         by = each.new or each.old
@@ -204,7 +204,7 @@ def _held(title: str, found: Sequence[Held], top: int) -> Iterator[Section]:
     yield from _section(f"{title}: {len({each.node for each in found}):,}", headers, rows, top)
 
 
-def _bound(held: Held, *, new: bool) -> str:
+def _bound(held: BoundChange, *, new: bool) -> str:
     of = held.new if new else held.old
     if of is None:
         return "-"

@@ -26,7 +26,7 @@ _SHORTEST_HASH: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EndpointAnswer:
     """What one server answered; `error` says why it did not, or what it refused."""
 
     endpoint: str
@@ -49,7 +49,7 @@ class Caller:
     context: ssl.SSLContext | None = None
     seconds: float = 10.0
 
-    def ask(self, endpoint: str, path: str, body: object = None) -> Answer:
+    def ask(self, endpoint: str, path: str, body: object = None) -> EndpointAnswer:
         """Ask one server: with a body as POST, else as GET. Never raises for what the server or the network does."""
         import http.client  # noqa: PLC0415 - 15 ms that only commands with servers pay
 
@@ -67,20 +67,20 @@ class Caller:
             response = connection.getresponse()
             data = dict(json.loads(response.read(_LARGEST)))
         except TimeoutError:
-            return Answer(endpoint, error=f"no answer within {self.seconds:g} s")
+            return EndpointAnswer(endpoint, error=f"no answer within {self.seconds:g} s")
         except OSError as fault:
-            return Answer(endpoint, error=f"cannot be reached: {(fault.strerror or str(fault)).lower()}")
+            return EndpointAnswer(endpoint, error=f"cannot be reached: {(fault.strerror or str(fault)).lower()}")
         except (http.client.HTTPException, ValueError, TypeError):
-            return Answer(endpoint, error="what answers there is no koord-policy")
+            return EndpointAnswer(endpoint, error="what answers there is no koord-policy")
         finally:
             connection.close()
         why = "" if response.status == 200 else str(data.get("error", f"answered {response.status}"))
         if response.status == 401:
             wants = "it has another token" if self.token else "it wants a token"
             why = f"{wants}: name the file with the one of `--admin-token-file` by `--token-file`"
-        return Answer(endpoint, response.status, data, why)
+        return EndpointAnswer(endpoint, response.status, data, why)
 
-    def ask_all(self, endpoints: Sequence[str], path: str, body: object = None) -> list[Answer]:
+    def ask_all(self, endpoints: Sequence[str], path: str, body: object = None) -> list[EndpointAnswer]:
         """Ask several servers at the same time; the answers come in the order of the servers."""
         from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - as above
 

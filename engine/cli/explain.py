@@ -149,8 +149,8 @@ def _only(options: argparse.Namespace, what: str, own: frozenset[str]) -> None:
 
 def _explain_eviction(options: argparse.Namespace, builtins: Builtins) -> int:
     # Who asks about scheduling does not wait for these.
-    from koordpolicy.engine.descheduler.documents import Memory  # noqa: PLC0415
-    from koordpolicy.engine.descheduler.explanation import Question, explain_eviction  # noqa: PLC0415
+    from koordpolicy.engine.descheduler.documents import SourceStreaks  # noqa: PLC0415
+    from koordpolicy.engine.descheduler.explanation import ExplainEvictionRequest, explain_eviction  # noqa: PLC0415
     from koordpolicy.engine.descheduler.framework import build_profiles, lacks_of  # noqa: PLC0415
 
     configuration = descheduler_configuration(options.config, "--config")
@@ -159,10 +159,10 @@ def _explain_eviction(options: argparse.Namespace, builtins: Builtins) -> int:
     pod = pod_of(cluster, options.pod)
     snapshot = cluster.snapshot(moment_of(options.now, options.cluster, cluster))
     profiles = build_profiles(
-        configuration.profiles, registry, dry_run=True, snapshot=lambda: snapshot, memory=Memory(),
+        configuration.profiles, registry, dry_run=True, snapshot=lambda: snapshot, memory=SourceStreaks(),
     )
     lacks = warn_of_lacks(lack for profile in profiles for lack in lacks_of(profile, cluster))
-    evicted, finding = explain_eviction(Question(
+    evicted, finding = explain_eviction(ExplainEvictionRequest(
         pod, profiles, snapshot, configuration.limits, configuration.node_selector, options.cycles or 1,
     ))
     _tell(options, {"pod": pod.key, "evicted": evicted, **lacks}, finding)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from koordpolicy.engine.cluster.sources.listing import Listed, Listing
     from koordpolicy.engine.framework.registry import Plugin
     from koordpolicy.engine.reload.vet import Vetter
-    from koordpolicy.engine.scheduler.extender.admin import Token
+    from koordpolicy.engine.scheduler.extender.admin import AdminToken
     from koordpolicy.engine.scheduler.extender.server import Loaded, Server
 
     from . import Builtins
@@ -410,13 +410,13 @@ def _enabled(plugins: tuple[Plugin, ...], names: tuple[str, ...] | list[str]) ->
     )
 
 
-def _token(path: Path | None) -> Token | None:
-    from koordpolicy.engine.scheduler.extender.admin import Token  # noqa: PLC0415
+def _token(path: Path | None) -> AdminToken | None:
+    from koordpolicy.engine.scheduler.extender.admin import AdminToken  # noqa: PLC0415
 
     if path is None:
         return None
     try:
-        return Token(path)
+        return AdminToken(path)
     except ValueError as error:
         raise Stop(f"`--admin-token-file`: {error}") from None
 

@@ -21,7 +21,7 @@ from koordpolicy import __version__
 from koordpolicy.engine.compile import Compiled, compile_documents
 from koordpolicy.engine.documents import (
     Documents,
-    Node,
+    YamlNode,
     configurations_in,
     decode,
     files_of,
@@ -33,12 +33,12 @@ from koordpolicy.engine.documents import (
 from koordpolicy.engine.framework.discovery import discover_beside
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Plugin, Registry
-from koordpolicy.engine.lint import RULES, Configuration, Whole, check, strict, subjects
+from koordpolicy.engine.lint import RULES, LintConfiguration, Whole, check, strict, subjects
 from koordpolicy.engine.lint.configuration import FILE, nearest
 from koordpolicy.engine.lint.configuration import load as load_settings
 from koordpolicy.engine.lint.edits import apply
-from koordpolicy.engine.lint.findings import Finding
-from koordpolicy.engine.lint.reports import FORMATS, Entry, Report, of_rules, ordered
+from koordpolicy.engine.lint.findings import LintFinding
+from koordpolicy.engine.lint.reports import FORMATS, LintReport, ReportEntry, of_rules, ordered
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, Source, Span
 
 from .durations import seconds
@@ -102,7 +102,7 @@ class _Files:
 
     loaded: Documents
     sources: tuple[Source, ...]
-    configurations: tuple[Node, ...]
+    configurations: tuple[YamlNode, ...]
     names: tuple[str, ...]
 
 
@@ -121,7 +121,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     settings = _settings(options.settings)
     limit = TimeLimit(options.timeout, "--timeout")
 
-    def look() -> tuple[_Files, list[Entry], tuple[Finding, ...]]:
+    def look() -> tuple[_Files, list[ReportEntry], tuple[LintFinding, ...]]:
         with limit.holds("linting"):  # and not while a file is written
             return _looked(options, builtins, settings, limit)
 
@@ -137,22 +137,22 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
             warn(f"mended {mended} finding{'' if mended == 1 else 's'}")
     if changed is not None:
         entries = [each for each in entries if _touches(each.problem.span, each.related, changed)]
-    report = Report(ordered(entries), files.names, files.loaded.read, __version__)
+    report = LintReport(ordered(entries), files.names, files.loaded.read, __version__)
     write_report(FORMATS[options.output](report))
     return Exit.INVALID if report.count(Severity.ERROR) else Exit.OK
 
 
-def _settings(path: Path | None) -> Configuration:
+def _settings(path: Path | None) -> LintConfiguration:
     if path is None:
         path = nearest(Path.cwd())
     elif not path.is_file():
         raise Stop(f"there is no file `{path}`")
-    return load_settings(path) if path is not None else Configuration()
+    return load_settings(path) if path is not None else LintConfiguration()
 
 
 def _looked(
-    options: argparse.Namespace, builtins: Builtins, settings: Configuration, limit: TimeLimit,
-) -> tuple[_Files, list[Entry], tuple[Finding, ...]]:
+    options: argparse.Namespace, builtins: Builtins, settings: LintConfiguration, limit: TimeLimit,
+) -> tuple[_Files, list[ReportEntry], tuple[LintFinding, ...]]:
     """Read and check everything once."""
     files = _load(options, limit)
     problems, whole = _compile(files, builtins)
@@ -162,8 +162,8 @@ def _looked(
         findings = strict(findings)
         problems = [replace(each, severity=Severity.ERROR) if each.severity is Severity.WARNING else each
                     for each in problems]
-    entries = [Entry(each) for each in problems]
-    entries.extend(Entry(each.problem, each.found.related, each.found.fix is not None) for each in findings)
+    entries = [ReportEntry(each) for each in problems]
+    entries.extend(ReportEntry(each.problem, each.found.related, each.found.fix is not None) for each in findings)
     return files, entries, findings
 
 
@@ -174,12 +174,12 @@ def _touches(span: Span | None, related: Sequence[Span], changed: frozenset[Path
     return any(name.startswith("<") or Path(name).resolve() in changed for name in names)
 
 
-def _of_changed(findings: Sequence[Finding], changed: frozenset[Path] | None) -> list[Finding]:
+def _of_changed(findings: Sequence[LintFinding], changed: frozenset[Path] | None) -> list[LintFinding]:
     return [each for each in findings
             if changed is None or _touches(each.found.span, (), changed)]
 
 
-def _mend(findings: Sequence[Finding]) -> bool:
+def _mend(findings: Sequence[LintFinding]) -> bool:
     """Write the files anew that can be mended; returns whether there were any."""
     edits = [edit for each in findings if each.found.fix is not None and (edit := each.found.fix()) is not None]
     edits = [each for each in edits if Path(each.source.name).is_file()]
@@ -244,7 +244,7 @@ def _load(options: argparse.Namespace, limit: TimeLimit) -> _Files:
     return _Files(loaded, tuple(sources), configurations, names)
 
 
-def _configuration(path: Path, problems: list[Problem], sources: list[Source]) -> tuple[Node, ...]:
+def _configuration(path: Path, problems: list[Problem], sources: list[Source]) -> tuple[YamlNode, ...]:
     if not path.is_file():
         raise Stop(f"there is no file `{path}`")
     found = Problems()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .composition import count
 from .durations import seconds
-from .endpoints import Answer, add_endpoints, caller_of, endpoints_of, hash_of, share
+from .endpoints import EndpointAnswer, add_endpoints, caller_of, endpoints_of, hash_of, share
 from .exits import Exit, Stop
 from .status import describe
 from .terminal import add_output, write, write_json
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     return Exit.EXCEEDED if answer.data.get("code") in _UNSURE else Exit.IMPOSSIBLE
 
 
-def _show(answer: Answer, commands: list[str]) -> None:
+def _show(answer: EndpointAnswer, commands: list[str]) -> None:
     if answer.ok:
         write(f"{answer.data['hash']} is in force, as generation {answer.data['generation']}: written to "
               f"`{answer.data['path']}`")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from koordpolicy.engine.agent.metric_cache.metrics import load
-from koordpolicy.engine.agent.replay import Round, replay
+from koordpolicy.engine.agent.replay import ReplayedRound, replay
 from koordpolicy.engine.cluster.kinds import lacking
 from koordpolicy.engine.documents import format_duration
 from koordpolicy.engine.framework.points import Framework
@@ -90,7 +90,7 @@ def read_gates(text: str) -> Iterator[tuple[str, bool]]:
         yield name, value == "true"
 
 
-def _rows(each: Round) -> Iterator[Sequence[str]]:
+def _rows(each: ReplayedRound) -> Iterator[Sequence[str]]:
     head = [format_duration(each.elapsed), each.node, each.plugin]
     mark = "" if each.enforced else "would: "
     for adjustment in each.adjustments:

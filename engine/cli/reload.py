@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from .durations import seconds
-from .endpoints import Answer, add_endpoints, caller_of, endpoints_of, hash_of, moment, short
+from .endpoints import EndpointAnswer, add_endpoints, caller_of, endpoints_of, hash_of, moment, short
 from .exits import Exit, Stop
 from .hash import hash_path
 from .terminal import add_output, write, write_json
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
         raise Stop("wait for what? name a hash with `--wait`, or a directory with `--wait-for`")
     endpoints, caller = endpoints_of(options), caller_of(options)
     end = time.monotonic() + options.timeout
-    pending, done = list(endpoints), dict[str, Answer]()
+    pending, done = list(endpoints), dict[str, EndpointAnswer]()
     while True:
         for answer in caller.ask_all(pending, "/status"):
             done[answer.endpoint] = answer
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     return Exit.EXCEEDED if late else Exit.OK
 
 
-def why_not(answer: Answer, wanted: Sequence[str]) -> str:
+def why_not(answer: EndpointAnswer, wanted: Sequence[str]) -> str:
     """Return why a server does not run all of these hashes; empty where it does."""
     if not answer.ok:
         return answer.error

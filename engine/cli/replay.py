@@ -23,7 +23,7 @@ from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.cluster.sources import trace as traces
 from koordpolicy.engine.documents.specs import parse_duration
 from koordpolicy.engine.framework.points import Framework
-from koordpolicy.engine.recorded.figures import COLUMNS, SECOND, Result, Span, Waits
+from koordpolicy.engine.recorded.figures import COLUMNS, SECOND, RecordingResult, TimeSpan, Waits
 from koordpolicy.engine.recorded.replay import Descheduling, Leave, replay, stretched, thinned
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.cycle.tie_break import TIE_BREAKS
@@ -184,7 +184,7 @@ def _run_of(options: argparse.Namespace, nodes: int) -> dict[str, object]:
             "leave": options.leave, "tieBreak": options.tie_break, "seed": options.seed}
 
 
-def _write_report(options: argparse.Namespace, result: Result, nodes: int) -> None:
+def _write_report(options: argparse.Namespace, result: RecordingResult, nodes: int) -> None:
     from koordpolicy.engine.reports.recording import recording_page  # noqa: PLC0415 - not every run writes one
 
     by = [*map(str, options.policies), *options.enable]
@@ -194,7 +194,7 @@ def _write_report(options: argparse.Namespace, result: Result, nodes: int) -> No
     write_file(options.report, recording_page(title, about, result, options.points, _time))
 
 
-def _write_series(path: Path, spans: Iterable[Span]) -> None:
+def _write_series(path: Path, spans: Iterable[TimeSpan]) -> None:
     file = io.StringIO()
     lines = csv.writer(file, lineterminator="\n")
     lines.writerow(COLUMNS)
@@ -205,7 +205,7 @@ def _write_series(path: Path, spans: Iterable[Span]) -> None:
 # As text
 
 
-def _show(result: Result, spans: Sequence[Span], nodes: int) -> None:
+def _show(result: RecordingResult, spans: Sequence[TimeSpan], nodes: int) -> None:
     heading("waiting, from creation to the first node")
     table(["", "pods", "mean", "p50", "p90", "p95", "p99", "most"], [
         _waits("ran", result.waits),
@@ -249,7 +249,7 @@ def _waits(name: str, waits: Waits) -> list[object]:
     return [name, pods, *map(_time, seconds)]
 
 
-def _mean(spans: Sequence[Span], name: str) -> float:
+def _mean(spans: Sequence[TimeSpan], name: str) -> float:
     length = sum(span.end - span.start for span in spans)
     return sum(getattr(span, name) * (span.end - span.start) for span in spans) / length if length else 0.0
 

@@ -24,10 +24,10 @@ from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.cycle.tie_break import TIE_BREAKS
 from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
-from koordpolicy.engine.scheduler.observe.profiling import Measured, Meter
+from koordpolicy.engine.scheduler.observe.profiling import DecisionMeter, Measurements
 from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
 from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
-from koordpolicy.engine.scheduler.simulate import Failed, Result, simulate
+from koordpolicy.engine.scheduler.simulate import SimulationResult, UnplacedPods, simulate
 
 from .composition import (
     add_policies,
@@ -121,7 +121,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     settings = Settings((profile,), tie_break=options.tie_break, seed=options.seed)
     lacks = warn_of_lacks(scheduling_lacks(settings, live.registry, Cluster(kinds=traces.KINDS)))
     # Processor time: what else runs on the machine is no fault of a plugin.
-    meter = Meter(time.thread_time) if options.report is not None else None
+    meter = DecisionMeter(time.thread_time) if options.report is not None else None
     with progress("replaying", len(workload.pods)) as done:
         result = simulate(workload, live, settings, clock=time.perf_counter, progress=done,
                           typical=typical if options.fragmentation else (), meter=meter)
@@ -138,7 +138,9 @@ def _folder(trace: Path) -> Path:
     return trace if trace.is_dir() else trace.parent
 
 
-def _write_report(options: argparse.Namespace, workload: traces.Workload, result: Result, measured: Measured) -> None:
+def _write_report(
+    options: argparse.Namespace, workload: traces.Workload, result: SimulationResult, measured: Measurements,
+) -> None:
     from koordpolicy.engine.reports.simulation import Replayed, simulation_page  # noqa: PLC0415 - as above
 
     by = [*map(str, options.policies), *options.enable]
@@ -148,12 +150,12 @@ def _write_report(options: argparse.Namespace, workload: traces.Workload, result
     write_file(options.report, simulation_page(Replayed(title, about, workload, result, measured)))
 
 
-def _json(result: Result, options: argparse.Namespace) -> dict[str, Any]:
+def _json(result: SimulationResult, options: argparse.Namespace) -> dict[str, Any]:
     run_of = {"trace": str(options.trace), "seed": options.seed, "tune": options.tune, "tieBreak": options.tie_break}
     return {**result.to_json(), "run": run_of}
 
 
-def _show(result: Result, nodes: int) -> None:
+def _show(result: SimulationResult, nodes: int) -> None:
     heading("allocation in percent of the cluster, by arrived load")
     rows: list[list[object]] = [
         [f"{percent}%", each.cpu, each.memory, each.gpu] for percent, each in result.allocations().items()
@@ -184,7 +186,7 @@ def _show(result: Result, nodes: int) -> None:
           f"{result.pods_per_second:,.0f} pods/s ({result.seconds:.2f} s)")
 
 
-def _shape(failed: Failed) -> list[object]:
+def _shape(failed: UnplacedPods) -> list[object]:
     gpu = f"{failed.gpus} x {failed.gpu_milli / 1000:g}" if failed.gpus else "-"
     cpu = shown(failed.cpu_milli, "milli-cores").partition(" ")[0]
     return [failed.count, cpu, shown(failed.memory_mib << 20, "bytes"), gpu,

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from .endpoints import Answer, add_endpoints, caller_of, endpoints_of, moment, short
+from .endpoints import EndpointAnswer, add_endpoints, caller_of, endpoints_of, moment, short
 from .exits import Exit
 from .terminal import add_output, heading, table, write, write_json
 
@@ -48,14 +48,14 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     return Exit.OK if all(healthy(each) for each in answers) else Exit.EXCEEDED
 
 
-def healthy(answer: Answer) -> bool:
+def healthy(answer: EndpointAnswer) -> bool:
     """Return whether a server answers, decides, runs what its directories hold, and knows the cluster as it is."""
     cluster, policies = answer.data.get("cluster") or {}, answer.data.get("policies") or {}
     return (answer.ok and bool(answer.data.get("ready")) and bool(policies.get("healthy"))
             and not cluster.get("stale"))
 
 
-def _show(answer: Answer, *, expressions: bool, history: bool) -> None:
+def _show(answer: EndpointAnswer, *, expressions: bool, history: bool) -> None:
     heading(answer.endpoint)
     if not answer.ok or "policies" not in answer.data:
         write(answer.error or "policies and cluster are not loaded yet")

@@ -25,10 +25,10 @@ from .terminal import progress, warn, write, write_file, write_json, write_repor
 if TYPE_CHECKING:
     from koordpolicy.engine.cel.check.environment import Function
     from koordpolicy.engine.documents import Case
-    from koordpolicy.engine.testing.coverage import Coverage, Report
-    from koordpolicy.engine.testing.mutation import Outcome
+    from koordpolicy.engine.testing.coverage import CoverageReport, ExpressionCoverage
+    from koordpolicy.engine.testing.mutation import MutationOutcome
     from koordpolicy.engine.testing.results import CaseResult
-    from koordpolicy.engine.testing.suites import Loaded, Suite
+    from koordpolicy.engine.testing.suites import LoadedSuites, Suite
 
     from . import Builtins
 
@@ -138,12 +138,12 @@ def _run_and_tell(options: argparse.Namespace, builtins: Builtins) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
+class _RunOutcome:
     """What a run came to."""
 
     results: tuple[CaseResult, ...]
-    reports: tuple[Report, ...] | None
-    mutation: Outcome | None
+    reports: tuple[CoverageReport, ...] | None
+    mutation: MutationOutcome | None
     complaints: tuple[str, ...]
     """Why it failed, besides failing cases."""
 
@@ -200,16 +200,16 @@ def _chosen(suites: Iterable[Suite], pattern: re.Pattern[str] | None) -> list[tu
     return chosen
 
 
-def _coverage(options: argparse.Namespace) -> Coverage | None:
+def _coverage(options: argparse.Namespace) -> ExpressionCoverage | None:
     if options.coverage is None and options.min_coverage is None:
         return None
-    from koordpolicy.engine.testing.coverage import Coverage  # noqa: PLC0415
+    from koordpolicy.engine.testing.coverage import ExpressionCoverage  # noqa: PLC0415
 
-    return Coverage()
+    return ExpressionCoverage()
 
 
 def _results(
-    chosen: Sequence[tuple[Suite, Case]], coverage: Coverage | None, *, explains: bool,
+    chosen: Sequence[tuple[Suite, Case]], coverage: ExpressionCoverage | None, *, explains: bool,
 ) -> tuple[CaseResult, ...]:
     from koordpolicy.engine.testing.cases import run_case  # noqa: PLC0415
 
@@ -222,9 +222,12 @@ def _results(
 
 
 def _judged(
-    options: argparse.Namespace, loaded: Loaded, results: tuple[CaseResult, ...], coverage: Coverage | None,
+    options: argparse.Namespace,
+    loaded: LoadedSuites,
+    results: tuple[CaseResult, ...],
+    coverage: ExpressionCoverage | None,
     functions: tuple[Function, ...],
-) -> _Outcome:
+) -> _RunOutcome:
     complaints: list[str] = []
     if options.require_tests:
         complaints += [f"no suite is about `{each.name}` ({each.origin})" for each in loaded.untested]
@@ -250,17 +253,17 @@ def _judged(
             complaints.append(f"{len(mutation.survivors)} of {len(mutation.fates)} mutants were noticed by no case")
         complaints += [f"`{suite}` justifies the mutant `{each.at}` {each.change}, which does not survive"
                        for suite, each in mutation.stale]
-    return _Outcome(results, reports, mutation, tuple(complaints))
+    return _RunOutcome(results, reports, mutation, tuple(complaints))
 
 
-def _mutated(suites: Sequence[Suite]) -> Outcome:
+def _mutated(suites: Sequence[Suite]) -> MutationOutcome:
     from koordpolicy.engine.testing.mutation import mutate  # noqa: PLC0415
 
     with progress("mutating", 1000) as done:
         return mutate(suites, lambda number, total: done(1000 * number // total))
 
 
-def _json(outcome: _Outcome, seconds: float) -> dict[str, Any]:
+def _json(outcome: _RunOutcome, seconds: float) -> dict[str, Any]:
     failing = sum(not each.passed for each in outcome.results)
     data: dict[str, Any] = {
         "cases": len(outcome.results), "failed": failing, "seconds": round(seconds, 3),
@@ -275,7 +278,7 @@ def _json(outcome: _Outcome, seconds: float) -> dict[str, Any]:
     return data
 
 
-def _show(outcome: _Outcome, seconds: float, *, verbose: bool) -> None:
+def _show(outcome: _RunOutcome, seconds: float, *, verbose: bool) -> None:
     from koordpolicy.engine.testing.results import lines_of  # noqa: PLC0415
 
     suites: dict[str, list[CaseResult]] = {}
@@ -303,7 +306,7 @@ def _show(outcome: _Outcome, seconds: float, *, verbose: bool) -> None:
         write(f"FAIL  {complaint}")
 
 
-def _show_mutants(mutation: Outcome) -> None:
+def _show_mutants(mutation: MutationOutcome) -> None:
     for fate in mutation.survivors:
         mutant = fate.mutant
         write(f"survives  {mutant.place}: {mutant.original.name} at {mutant.at}: {mutant.change}")
@@ -312,7 +315,7 @@ def _show_mutants(mutation: Outcome) -> None:
     write(f"{len(mutation.fates)} mutants: {killed} noticed, {justified} justified, {len(mutation.survivors)} survive")
 
 
-def _write_coverage(options: argparse.Namespace, outcome: _Outcome) -> None:
+def _write_coverage(options: argparse.Namespace, outcome: _RunOutcome) -> None:
     reports, kind, file = outcome.reports, options.coverage, options.coverage_out
     if reports is None or kind is None:
         return
@@ -339,7 +342,7 @@ def _write_coverage(options: argparse.Namespace, outcome: _Outcome) -> None:
         write(text.rstrip())
 
 
-def _coverage_lines(reports: Sequence[Report]) -> Iterable[str]:
+def _coverage_lines(reports: Sequence[CoverageReport]) -> Iterable[str]:
     from koordpolicy.engine.testing.coverage import EVALUATED, percent  # noqa: PLC0415
 
     yield ""

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy.engine.documents import Document
-from koordpolicy.engine.lint.subject import Subject
+from koordpolicy.engine.lint.subject import LintSubject
 from koordpolicy.engine.source import Source, Span
 
 from .exits import Exit, Stop
@@ -88,7 +88,7 @@ def _name_of(value: Any) -> str:
             return value.source.name
         case Document():
             return value.span.source.name
-        case Subject():
+        case LintSubject():
             return value.document.span.source.name
         case _:
             return ""

@@ -10,7 +10,7 @@ from koordpolicy.engine.framework.points import Code, Refusal
 from .terminal import heading, write
 
 if TYPE_CHECKING:
-    from koordpolicy.engine.scheduler.cycle.verdict import Refused, Verdict
+    from koordpolicy.engine.scheduler.cycle.verdict import RefusedNodes, Verdict
 
 _NAMES_SHOWN = 3
 _ERRORS_SHOWN = 20
@@ -24,7 +24,7 @@ def names(nodes: Sequence[str], shown: int = _NAMES_SHOWN, *, all_of: int = 0) -
     return ", ".join(nodes[:shown]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
-def reason_of(refusal: Refused | Refusal) -> str:
+def reason_of(refusal: RefusedNodes | Refusal) -> str:
     """Return why something was refused; an expression that failed is told apart from one that said no."""
     text = refusal.message if isinstance(refusal, Refusal) else refusal.reason
     return f"{refusal.code.value}: {text}" if refusal.code is Code.ERROR else text

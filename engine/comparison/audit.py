@@ -32,8 +32,8 @@ from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
 from koordpolicy.engine.scheduler.profiles.profile import Profile
 from koordpolicy.engine.testing.instruments import compiled_of, programs_of
 
-from .outcome import Fault, Outcome, Scorer, outcome
-from .shapes import Reading, shapes_of
+from .outcome import FailureCount, Outcome, Scorer, outcome
+from .shapes import FieldReads, shapes_of
 
 FEW_PERCENT: Final = 1.0
 _MEASURED: Final = frozenset(("usage", "estimated", "metricAge", "nodeMetric", "podUsage"))
@@ -42,7 +42,7 @@ _EXAMPLES: Final = 3
 _Progress = Callable[[float], None]
 
 
-class Level(enum.Enum):
+class Severity(enum.Enum):
     """How much a finding weighs."""
 
     WARNING = "warning"
@@ -69,10 +69,10 @@ class What(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AuditFinding:
     """Something about one policy (or, without one, about the cluster), with some of the pods or nodes concerned."""
 
-    level: Level
+    level: Severity
     what: What
     message: str
     policy: str = ""
@@ -116,7 +116,7 @@ class RuleUse:
 
 
 @dataclass(slots=True)
-class Coverage:
+class PolicyCoverage:
     """How much of the cluster one policy is about."""
 
     policy: str
@@ -147,15 +147,15 @@ class Coverage:
 class Audit:
     """What was found, warnings first, and what each policy is about, by framework and name."""
 
-    findings: tuple[Finding, ...]
-    policies: tuple[Coverage, ...]
+    findings: tuple[AuditFinding, ...]
+    policies: tuple[PolicyCoverage, ...]
     pods: int
     nodes: int
 
     @property
     def warnings(self) -> int:
         """The number of warnings."""
-        return sum(each.level is Level.WARNING for each in self.findings)
+        return sum(each.level is Severity.WARNING for each in self.findings)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -165,7 +165,7 @@ class Audit:
 
 def audit(
     registry: Registry, cluster: Cluster, *, now: int, settings: Settings | None = None,
-    descheduler: descheduling.Configuration | None = None, gates: Mapping[str, bool] | None = None,
+    descheduler: descheduling.DeschedulerConfiguration | None = None, gates: Mapping[str, bool] | None = None,
     few_percent: float = FEW_PERCENT, progress: _Progress = lambda _: None,
 ) -> Audit:
     """Return what the documents of a registry do and do not do in a cluster at `now` (ns since the epoch).
@@ -190,7 +190,7 @@ def audit(
     auditor.look_at_qos()
     auditor.look_at_descheduling((descheduler or descheduling.default()).profiles)
     auditor.look_at_metrics()
-    order = [Level.WARNING, Level.NOTE]
+    order = [Severity.WARNING, Severity.NOTE]
     findings = sorted(auditor.findings, key=lambda each: (order.index(each.level), each.framework, each.policy))
     policies = sorted(auditor.coverages, key=lambda each: (each.framework, each.policy))
     progress(1.0)
@@ -206,14 +206,14 @@ class _Auditor:
         self._pods = pods
         self._found = found
         self._few = few_percent / 100
-        self.findings: list[Finding] = []
-        self.coverages: list[Coverage] = []
+        self.findings: list[AuditFinding] = []
+        self.coverages: list[PolicyCoverage] = []
 
     def _documents(self, framework: Framework) -> Iterator[Plugin]:
         return (plugin for plugin in self._registry.of_framework(framework) if plugin.source)
 
-    def _cover(self, plugin: Plugin, match: NodeMatch | None) -> Coverage:
-        coverage = Coverage(plugin.name, plugin.framework.value, plugin.enforcement, plugin.origin)
+    def _cover(self, plugin: Plugin, match: NodeMatch | None) -> PolicyCoverage:
+        coverage = PolicyCoverage(plugin.name, plugin.framework.value, plugin.enforcement, plugin.origin)
         coverage.nodes = self._snapshot.size if match is None else sum(
             match.accepts(name, self._snapshot.node(row)["metadata"].get("labels") or {})
             for row, name in enumerate(self._snapshot.names)
@@ -222,22 +222,35 @@ class _Auditor:
         return coverage
 
     def _warn(
-        self, coverage: Coverage, what: What, message: str, *, rule: str = "", examples: Iterable[str] = (),
+        self, coverage: PolicyCoverage, what: What, message: str, *, rule: str = "", examples: Iterable[str] = (),
     ) -> None:
-        level = Level.WARNING
+        level = Severity.WARNING
         if coverage.enforcement is not Enforcement.ENFORCE and what in _HARMLESS_WATCHED:
-            level, message = Level.NOTE, f"{message} (it is only watched: {coverage.enforcement.value})"
+            level, message = Severity.NOTE, f"{message} (it is only watched: {coverage.enforcement.value})"
         self._add(coverage, level, what, (message, rule, tuple(examples)))
 
-    def _note(self, coverage: Coverage, what: What, message: str, *, rule: str = "") -> None:
-        self._add(coverage, Level.NOTE, what, (message, rule, ()))
+    def _note(self, coverage: PolicyCoverage, what: What, message: str, *, rule: str = "") -> None:
+        self._add(coverage, Severity.NOTE, what, (message, rule, ()))
 
-    def _add(self, coverage: Coverage, level: Level, what: What, told: tuple[str, str, tuple[str, ...]]) -> None:
+    def _add(
+        self, coverage: PolicyCoverage, level: Severity, what: What, told: tuple[str, str, tuple[str, ...]],
+    ) -> None:
         message, rule, examples = told
-        self.findings.append(Finding(level, what, message, coverage.policy, coverage.framework, rule, coverage.origin,
-                                     examples[:_EXAMPLES], len(examples[_EXAMPLES:])))
+        self.findings.append(
+            AuditFinding(
+                level,
+                what,
+                message,
+                coverage.policy,
+                coverage.framework,
+                rule,
+                coverage.origin,
+                examples[:_EXAMPLES],
+                len(examples[_EXAMPLES:]),
+            ),
+        )
 
-    def _tell_matches(self, coverage: Coverage, *, pods: bool = True) -> bool:
+    def _tell_matches(self, coverage: PolicyCoverage, *, pods: bool = True) -> bool:
         """Tell where `match` takes nothing or little; return whether it takes anything."""
         if not coverage.nodes:
             self._warn(coverage, What.MATCHES_NOTHING, "`match.nodes` takes none of "
@@ -266,7 +279,7 @@ class _Auditor:
             assert isinstance(spec, SchedulerSpec)
             subjects[plugin.name] = _Subject(self._cover(plugin, spec.match.nodes), compiled)
         instances = {profile.name: _instances(profile) for profile in scheduler.profiles}
-        groups = shapes_of(self._pods, Reading.of(scheduler.profiles))
+        groups = shapes_of(self._pods, FieldReads.of(scheduler.profiles))
         rows = np.arange(self._snapshot.size, dtype=np.intp)
         asked: set[str] = set()
         for number, group in enumerate(groups, start=1):
@@ -280,7 +293,7 @@ class _Auditor:
             plugin = self._registry.plugins[Framework.SCHEDULER, scorer.plugin]
             # Those that are at work by themselves were chosen by nobody.
             if not plugin.source and not plugin.enabled and scorer.shapes and scorer.constant == scorer.shapes:
-                self.findings.append(Finding(Level.WARNING, What.CONSTANT_SCORE, _constant(scorer), plugin.name,
+                self.findings.append(AuditFinding(Severity.WARNING, What.CONSTANT_SCORE, _constant(scorer), plugin.name,
                                              plugin.framework.value, origin=plugin.origin))
         for name, subject in subjects.items():
             at_work = {profile for profile, of in instances.items() if name in of}
@@ -305,7 +318,7 @@ class _Auditor:
                 self._warn(coverage, What.CONSTANT_SCORE, _constant(scorer))
         self._tell_faults(coverage, {use.name for use in coverage.rules if use.failed})
 
-    def _tell_rule(self, coverage: Coverage, use: RuleUse) -> None:
+    def _tell_rule(self, coverage: PolicyCoverage, use: RuleUse) -> None:
         if use.failed:
             share = "always" if use.failed == use.asked else f"{use.failed:,} of {use.asked:,} times"
             self._warn(coverage, What.FAILS, f"it fails {share}: {use.error}", rule=use.name)
@@ -321,8 +334,8 @@ class _Auditor:
             self._note(coverage, What.REFUSES_NOTHING, f"it refuses none of {use.asked:,} pairs of a pod and a "
                        "node", rule=use.name)
 
-    def _tell_faults(self, coverage: Coverage, told: set[str]) -> None:
-        rules: dict[str, list[Fault]] = {}
+    def _tell_faults(self, coverage: PolicyCoverage, told: set[str]) -> None:
+        rules: dict[str, list[FailureCount]] = {}
         for fault in self._found.faults:
             if fault.plugin == coverage.policy and fault.rule not in told:
                 rules.setdefault(fault.rule, []).append(fault)
@@ -394,7 +407,7 @@ class _Auditor:
                 self._tell_moves(coverage, compiled, roles)
             self._tell_faults(coverage, set())
 
-    def _tell_vetoes(self, coverage: Coverage, plugin: DocumentPlugin, pods: list[PodInfo]) -> None:
+    def _tell_vetoes(self, coverage: PolicyCoverage, plugin: DocumentPlugin, pods: list[PodInfo]) -> None:
         vetoes: dict[str, list[str]] = {}
         for pod in pods:
             refusal = plugin.eviction_filter(pod, self._snapshot)
@@ -409,7 +422,7 @@ class _Auditor:
             self._warn(coverage, What.REFUSES_EVERYTHING, f"it keeps all {counted(count, 'pod')} that it is "
                        "about from being evicted", rule=rule, examples=keys)
 
-    def _tell_moves(self, coverage: Coverage, compiled: CompiledDescheduler, roles: set[str]) -> None:
+    def _tell_moves(self, coverage: PolicyCoverage, compiled: CompiledDescheduler, roles: set[str]) -> None:
         if self._found.cycle.error:
             self._note(coverage, What.NEVER_ACTS, f"the cycle ended early: {self._found.cycle.error}")
             return
@@ -450,15 +463,15 @@ class _Auditor:
         reading = f"; read by {', '.join(f'`{name}`' for name in readers)}" if readers else ""
         if expired:
             age = max(expired)[0]
-            self.findings.append(Finding(
-                Level.WARNING, What.EXPIRED_METRICS,
+            self.findings.append(AuditFinding(
+                Severity.WARNING, What.EXPIRED_METRICS,
                 f"the metric of {counted(len(expired), 'node')} of {snapshot.size:,} is expired, the oldest of {age:,} "
                 f"s{reading}", examples=tuple(name for _, name in expired[:_EXAMPLES]),
                 others=len(expired[_EXAMPLES:]),
             ))
         if never and readers:
-            self.findings.append(Finding(
-                Level.WARNING if len(never) == snapshot.size else Level.NOTE, What.NO_METRICS,
+            self.findings.append(AuditFinding(
+                Severity.WARNING if len(never) == snapshot.size else Severity.NOTE, What.NO_METRICS,
                 f"{counted(len(never), 'node')} of {snapshot.size:,} {'was' if len(never) == 1 else 'were'} never "
                 f"measured{reading}",
                 examples=tuple(never[:_EXAMPLES]), others=len(never[_EXAMPLES:]),
@@ -473,7 +486,7 @@ _HARMLESS_WATCHED: Final = frozenset((What.REFUSES_EVERYTHING, What.STRANDS_PODS
 class _Subject:
     """A SchedulerPlugin document, and each of its rules as a document of its own."""
 
-    coverage: Coverage
+    coverage: PolicyCoverage
     compiled: CompiledScheduler
     _alone: dict[tuple[int, str, str], DocumentScheduler] = field(default_factory=dict)
     _uses: dict[tuple[str, str], RuleUse] = field(default_factory=dict)

@@ -16,9 +16,9 @@ import numpy as np
 
 from koordpolicy.engine.explanation import plain
 
-from .outcome import ELIGIBLE, Cause, Eviction, Fault, Misfit, Outcome, Scorer, Shape, Suppression
+from .outcome import ELIGIBLE, Cause, FailureCount, Misfit, Outcome, PodShape, PredictedEviction, Scorer, Suppression
 
-_OfPod = TypeVar("_OfPod", Misfit, Eviction)
+_OfPod = TypeVar("_OfPod", Misfit, PredictedEviction)
 _BUDGET: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(%?)")
 
 
@@ -61,7 +61,7 @@ class Eligibility:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class BoundChange:
     """What is bounded on a node otherwise than before; None where it is not bounded at all."""
 
     node: str
@@ -91,7 +91,7 @@ class Rescored:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedRefusals:
     """What plugins that are only watched would refuse: pairs of a pod and a node, before and now."""
 
     cause: Cause
@@ -108,9 +108,9 @@ class Changes:
     refused: tuple[Eligibility, ...] = ()
     """Nodes refused to pods, most pairs first."""
     misfits: tuple[Misfit, ...] = ()
-    evicted: tuple[Eviction, ...] = ()
-    suppressed: tuple[Held, ...] = ()
-    faults: tuple[Fault, ...] = ()
+    evicted: tuple[PredictedEviction, ...] = ()
+    suppressed: tuple[BoundChange, ...] = ()
+    faults: tuple[FailureCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +124,13 @@ class Difference:
     """What is so under the new policies only."""
     gone: Changes
     """What was so under the old ones only."""
-    bounds: tuple[Held, ...]
+    bounds: tuple[BoundChange, ...]
     """What is held back under both, further or less far."""
     ranked: tuple[Ranked, ...]
     """Kinds of pods with another best node, largest first."""
     rescored: tuple[Rescored, ...]
     """Scoring plugins that say or weigh otherwise."""
-    watched: tuple[Watched, ...]
+    watched: tuple[WatchedRefusals, ...]
     """What is only watched and would refuse more or less than before, most first."""
     totals_changed: int
     """Pairs of a kind of pod and a node that is open to it under both, whose weighted total is another one."""
@@ -215,12 +215,12 @@ def difference(old: Outcome, new: Outcome) -> Difference:
     )
 
 
-def _pairs(old: Outcome, new: Outcome) -> list[tuple[Shape, Shape, tuple[str, ...]]]:
+def _pairs(old: Outcome, new: Outcome) -> list[tuple[PodShape, PodShape, tuple[str, ...]]]:
     """Return the kinds of pods under both with the pods that they share: what each set tells apart may differ."""
     if old.shapes is new.shapes:
         return []  # taken over: nothing can be otherwise
     of_pod = {pod: number for number, shape in enumerate(new.shapes) for pod in shape.pods}
-    found: list[tuple[Shape, Shape, tuple[str, ...]]] = []
+    found: list[tuple[PodShape, PodShape, tuple[str, ...]]] = []
     for before in old.shapes:
         shared: dict[int, list[str]] = {}
         for pod in before.pods:
@@ -236,7 +236,7 @@ class _Refusals:
         self._refusing = refusing
         self._found: dict[int, tuple[list[str], set[int], int]] = {}
 
-    def add(self, shape: Shape, pods: Sequence[str], refused: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
+    def add(self, shape: PodShape, pods: Sequence[str], refused: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
         if not refused.any():
             return
         rows = np.flatnonzero(refused)
@@ -258,7 +258,7 @@ class _Refusals:
 
 
 def _placements(
-    old: Outcome, new: Outcome, pairs: Iterable[tuple[Shape, Shape, tuple[str, ...]]],
+    old: Outcome, new: Outcome, pairs: Iterable[tuple[PodShape, PodShape, tuple[str, ...]]],
 ) -> tuple[tuple[Stranded, ...], tuple[Stranded, ...], tuple[Moved, ...]]:
     """Return the pods that wait now, those that do not any more, and those that go elsewhere."""
     rows = {name: row for row, name in enumerate(new.nodes)}
@@ -286,22 +286,24 @@ def _only(of: Iterable[_OfPod], other: Iterable[_OfPod]) -> tuple[_OfPod, ...]:
                         key=lambda each: each.pod))
 
 
-def _only_faults(of: Iterable[Fault], other: Iterable[Fault]) -> tuple[Fault, ...]:
+def _only_faults(of: Iterable[FailureCount], other: Iterable[FailureCount]) -> tuple[FailureCount, ...]:
     known = {_identity(each) for each in other}
     return tuple(sorted((each for each in of if _identity(each) not in known), key=_identity))
 
 
-def _identity(fault: Fault) -> tuple[str, str, str, str]:
+def _identity(fault: FailureCount) -> tuple[str, str, str, str]:
     return fault.plugin, fault.point, fault.rule, fault.message
 
 
-def _bounds(old: Outcome, new: Outcome) -> tuple[tuple[Held, ...], tuple[Held, ...], tuple[Held, ...]]:
+def _bounds(
+    old: Outcome, new: Outcome,
+) -> tuple[tuple[BoundChange, ...], tuple[BoundChange, ...], tuple[BoundChange, ...]]:
     """Return what is held back now only, before only, and under both to another extent."""
     before, after = _tightest(old), _tightest(new)
     held, freed, bounds = [], [], []
     for key in sorted(before.keys() | after.keys()):
         one, other = before.get(key), after.get(key)
-        each = Held(*key, one, other)
+        each = BoundChange(*key, one, other)
         if one is None:
             held.append(each)
         elif other is None:
@@ -334,10 +336,10 @@ def _rescored(old: Outcome, new: Outcome) -> tuple[Rescored, ...]:
     )
 
 
-def _watched(old: Outcome, new: Outcome) -> tuple[Watched, ...]:
+def _watched(old: Outcome, new: Outcome) -> tuple[WatchedRefusals, ...]:
     before, after = _watched_pairs(old), _watched_pairs(new)
     causes = dict.fromkeys((*before, *after))
-    found = [Watched(cause, before.get(cause, 0), after.get(cause, 0)) for cause in causes]
+    found = [WatchedRefusals(cause, before.get(cause, 0), after.get(cause, 0)) for cause in causes]
     return tuple(sorted((each for each in found if each.old != each.new), key=lambda each: -each.new))
 
 
@@ -376,7 +378,7 @@ def _changes_json(changes: Changes) -> dict[str, Any]:
     }
 
 
-def _held_json(held: Held) -> dict[str, Any]:
+def _held_json(held: BoundChange) -> dict[str, Any]:
     result: dict[str, Any] = {"node": held.node, "subject": held.subject, "kind": held.kind}
     for name, each in (("old", held.old), ("new", held.new)):
         result[name] = None if each is None else {
@@ -397,14 +399,14 @@ def _scorer_json(scorer: Scorer | None) -> dict[str, Any] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class ChangeBudget:
     """How much may change: a number, or percent of a whole."""
 
     amount: float
     percent: bool
 
     @classmethod
-    def parse(cls, text: str) -> Budget:
+    def parse(cls, text: str) -> ChangeBudget:
         """Read `5` or `0.5%`.
 
         Raises:
@@ -427,12 +429,12 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class BudgetSpent:
     """A budget and what was spent of it."""
 
     name: str
     """What is counted, as people say it."""
-    budget: Budget
+    budget: ChangeBudget
     count: int
     whole: int
 
@@ -462,10 +464,10 @@ _COUNTED: Final = {
 }
 
 
-def spend(found: Difference, budgets: Mapping[str, Budget]) -> tuple[Spent, ...]:
+def spend(found: Difference, budgets: Mapping[str, ChangeBudget]) -> tuple[BudgetSpent, ...]:
     """Return what a difference takes of budgets, by the names of `BUDGETS`; what went back is not set off."""
     counts = found.counts
     return tuple(
-        Spent(BUDGETS[name][0], budget, counts[_COUNTED[name]], getattr(found.new.summary, BUDGETS[name][1]))
+        BudgetSpent(BUDGETS[name][0], budget, counts[_COUNTED[name]], getattr(found.new.summary, BUDGETS[name][1]))
         for name, budget in budgets.items()
     )

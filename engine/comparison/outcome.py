@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange, Snapshot
 from koordpolicy.engine.descheduler import config as descheduling
-from koordpolicy.engine.descheduler.documents import Memory
+from koordpolicy.engine.descheduler.documents import SourceStreaks
 from koordpolicy.engine.descheduler.framework import CycleResult, build_profiles, run_cycle
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Enforcement, Framework
 from koordpolicy.engine.framework.registry import Live, Registry
@@ -28,7 +28,7 @@ from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings,
 from koordpolicy.engine.scheduler.cycle.verdict import Filtered, Verdict, in_fixed_words
 
 from .qos_round import NodeRound, qos_rounds
-from .shapes import Reading, shapes_of
+from .shapes import FieldReads, shapes_of
 
 HOT_PERCENT: Final = 65
 """From which share of its allocatable cpu on a node counts as hot, unless told otherwise (Koordinator's default
@@ -81,7 +81,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shape:
+class PodShape:
     """Pods that the policies cannot tell apart, and what is said of them on every node of the cluster as it is.
 
     Where the pods run already, the node of each is asked about without it, as if it were to be placed there anew; its
@@ -118,7 +118,7 @@ class Misfit:
 
 
 @dataclass(frozen=True, slots=True)
-class Eviction:
+class PredictedEviction:
     """A pod that would be evicted: by which framework (`descheduler`, `qos`, or `scheduler` where a pod of higher
     priority takes its place), plugin and rule, and why.
     """
@@ -167,7 +167,7 @@ class QoSUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class FailureCount:
     """Something that failed in a plugin or an expression, with how often, and the first pod or node that it befell."""
 
     plugin: str
@@ -204,7 +204,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class OutcomeSummary:
     """The outcome in numbers."""
 
     nodes: int
@@ -256,23 +256,23 @@ class Outcome:
     """Names, sorted: the rows of all arrays."""
     placements: Mapping[str, Placement]
     """By pod, in the order of the decisions."""
-    shapes: tuple[Shape, ...]
+    shapes: tuple[PodShape, ...]
     causes: tuple[Cause, ...]
     misfits: tuple[Misfit, ...]
-    evictions: tuple[Eviction, ...]
+    evictions: tuple[PredictedEviction, ...]
     suppressions: tuple[Suppression, ...]
     scorers: tuple[Scorer, ...]
-    faults: tuple[Fault, ...]
+    faults: tuple[FailureCount, ...]
     cycle: CycleResult
     """The descheduler's dry cycle."""
     qos: Mapping[str, QoSUse]
     """By QoS plugin that is in force."""
-    summary: Summary
+    summary: OutcomeSummary
 
 
 def outcome(
     registry: Registry, cluster: Cluster, pods: Sequence[PodInfo] | None = None, *, now: int,
-    settings: Settings | None = None, descheduler: descheduling.Configuration | None = None, cycles: int = 1,
+    settings: Settings | None = None, descheduler: descheduling.DeschedulerConfiguration | None = None, cycles: int = 1,
     gates: Mapping[str, bool] | None = None, hot_percent: int = HOT_PERCENT,
     before: Outcome | None = None, progress: _Progress = lambda _: None,
 ) -> Outcome:
@@ -335,7 +335,7 @@ def outcome(
             placements = dict(before.placements)
             preempted = tuple(each for each in before.evictions if each.framework == Framework.SCHEDULER.value)
         else:
-            look = _Look(scheduler, snapshot, Reading.of(scheduler.profiles), faults)
+            look = _Look(scheduler, snapshot, FieldReads.of(scheduler.profiles), faults)
             shapes, misfits = look.at(pods, _part(progress, _ROUNDS, _SHAPES))
             causes, scorers = tuple(look.causes.found), look.scorers()
             _place(pods, scheduler, placements, faults, _part(progress, _SHAPES, 1.0))
@@ -346,7 +346,7 @@ def outcome(
     finally:
         scheduler.close()
     placed = sum(each.node is not None for each in placements.values())
-    summary = Summary(
+    summary = OutcomeSummary(
         nodes=snapshot.size, running=sum(len(row.pods) for row in cluster.rows), asked=len(placements), placed=placed,
         pending=len(placements) - placed, misfits=len(misfits), evictions=len({each.pod for each in evictions}),
         suppressed=len({each.node for each in suppressions if each.felt}), hot=hot, measured=measured,
@@ -366,7 +366,7 @@ class _Onlooker:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self.evictions: list[Eviction] = []
+        self.evictions: list[PredictedEviction] = []
 
     def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> None:
         """Leave the object as it is."""
@@ -377,7 +377,7 @@ class _Onlooker:
     def evict(self, pod: PodInfo, reason: str) -> None:
         """Remember the pod, which stays."""
         node = known.node_name if (known := self._cluster.pod(pod.key)) is not None else pod.node_name
-        self.evictions.append(Eviction(pod.key, node, Framework.SCHEDULER.value, _PREEMPTION, "", reason))
+        self.evictions.append(PredictedEviction(pod.key, node, Framework.SCHEDULER.value, _PREEMPTION, "", reason))
 
     def preempt(self, pod: PodInfo, reason: str) -> None:
         """Remember the pod, which stays."""
@@ -437,7 +437,7 @@ class _Faults:
             subject = f"{verdict.pod.key} on {each.nodes[0]}" if each.nodes else verdict.pod.key
             self.add((each.plugin, each.point.value, each.rule, each.message), subject, max(1, len(each.nodes)))
 
-    def take_over(self, faults: Iterable[Fault], frameworks: Collection[Framework]) -> None:
+    def take_over(self, faults: Iterable[FailureCount], frameworks: Collection[Framework]) -> None:
         """Take over what failed in the plugins of these frameworks."""
         for each in faults:
             if _framework_of(each.point) in frameworks:
@@ -451,8 +451,8 @@ class _Faults:
         if cycle.error and not failures:
             self.add(("", Framework.DESCHEDULER.value, "", cycle.error), "the whole cycle")
 
-    def told(self) -> tuple[Fault, ...]:
-        return tuple(Fault(*key, *rest) for key, rest in self.found.items())
+    def told(self) -> tuple[FailureCount, ...]:
+        return tuple(FailureCount(*key, *rest) for key, rest in self.found.items())
 
 
 def _framework_of(point: str) -> Framework:
@@ -501,17 +501,17 @@ class _Look:
 
     scheduler: Scheduler
     snapshot: Snapshot
-    reading: Reading
+    reading: FieldReads
     faults: _Faults
     causes: Causes = field(default_factory=Causes)
     _said: dict[str, _Said] = field(default_factory=dict)
     _columns: dict[bytes, NDArray[Any]] = field(default_factory=dict)
 
-    def at(self, pods: Sequence[PodInfo], progress: _Progress) -> tuple[tuple[Shape, ...], tuple[Misfit, ...]]:
+    def at(self, pods: Sequence[PodInfo], progress: _Progress) -> tuple[tuple[PodShape, ...], tuple[Misfit, ...]]:
         """Return the kinds of pods that wait and that run, and the running ones whose node would refuse them."""
         running = [pod for row in range(self.snapshot.size) for pod in self.snapshot.pods(row)]
         groups = shapes_of((*pods, *running), self.reading)
-        shapes: list[Shape] = []
+        shapes: list[PodShape] = []
         misfits: list[Misfit] = []
         for number, group in enumerate(groups, start=1):
             shape = self._shape(group)
@@ -521,7 +521,7 @@ class _Look:
             progress(number / len(groups))
         return tuple(shapes), tuple(misfits)
 
-    def _shape(self, group: tuple[PodInfo, ...]) -> Shape:
+    def _shape(self, group: tuple[PodInfo, ...]) -> PodShape:
         first, pod = group[0], group[0].unbound()
         profile = self.scheduler.profile_of(pod)
         verdict = filter_nodes(profile, pod, self.snapshot)
@@ -547,7 +547,7 @@ class _Look:
                     watched[cause] = watched.get(cause, 0) + len(rows)
         refused_by, totals = self._shared(refused_by), self._shared(totals)
         keys = tuple(pod.key for pod in group)
-        return Shape(first.key, keys, profile.name, bool(first.node_name), refused_by, totals, best, watched)
+        return PodShape(first.key, keys, profile.name, bool(first.node_name), refused_by, totals, best, watched)
 
     def _shared(self, column: NDArray[Any]) -> NDArray[Any]:
         """Return the column that was kept first of those with this content.
@@ -597,7 +597,7 @@ class _Look:
             rule = step.answer.explain(int(rows[0])).rule
             yield self.causes.number(Cause(step.plugin, rule, reason)), rows
 
-    def _misfits(self, group: tuple[PodInfo, ...], shape: Shape) -> Iterable[Misfit]:
+    def _misfits(self, group: tuple[PodInfo, ...], shape: PodShape) -> Iterable[Misfit]:
         for pod in group:
             number = int(shape.refused_by[self.snapshot.index[pod.node_name]])
             if number != ELIGIBLE:
@@ -634,7 +634,7 @@ def _placed(verdict: Verdict, faults: _Faults) -> Placement:
 # Evictions
 
 
-class _Settled(Memory):
+class _Settled(SourceStreaks):
     """Remembers that every source has been one for as long as anybody may ask."""
 
     def observe(self, profile: str, item: str, node: str, *, source: bool, now: int, timeout: int) -> int:  # noqa: ARG002
@@ -643,7 +643,7 @@ class _Settled(Memory):
 
 
 def _cycle(
-    registry: Registry, snapshot: Snapshot, configuration: descheduling.Configuration | None, cycles: int,
+    registry: Registry, snapshot: Snapshot, configuration: descheduling.DeschedulerConfiguration | None, cycles: int,
 ) -> CycleResult:
     result = CycleResult(registry.generation, dry_run=True, nodes=snapshot.size)
     if not registry.of_framework(Framework.DESCHEDULER):
@@ -660,9 +660,11 @@ def _cycle(
     return result
 
 
-def _of_cycle(cycle: CycleResult) -> tuple[Eviction, ...]:
-    return tuple(Eviction(each.pod, each.node, Framework.DESCHEDULER.value, each.plugin, each.rule, each.reason)
-                 for each in cycle.evicted)
+def _of_cycle(cycle: CycleResult) -> tuple[PredictedEviction, ...]:
+    return tuple(
+        PredictedEviction(each.pod, each.node, Framework.DESCHEDULER.value, each.plugin, each.rule, each.reason)
+        for each in cycle.evicted
+    )
 
 
 # Quality of service
@@ -670,9 +672,9 @@ def _of_cycle(cycle: CycleResult) -> tuple[Eviction, ...]:
 
 def _of_rounds(
     rounds: Iterable[NodeRound], snapshot: Snapshot, faults: _Faults,
-) -> tuple[list[Eviction], tuple[Suppression, ...], dict[str, QoSUse]]:
+) -> tuple[list[PredictedEviction], tuple[Suppression, ...], dict[str, QoSUse]]:
     use: dict[str, QoSUse] = {}
-    evictions: dict[str, Eviction] = {}
+    evictions: dict[str, PredictedEviction] = {}
     found: dict[tuple[str, str, str, str], Suppression] = {}
     for each in rounds:
         of = use.setdefault(each.plugin, QoSUse())
@@ -686,7 +688,7 @@ def _of_rounds(
             continue
         for adjustment in each.report.adjustments:
             if adjustment.kind == "evict":
-                evictions.setdefault(adjustment.subject, Eviction(
+                evictions.setdefault(adjustment.subject, PredictedEviction(
                     adjustment.subject, each.node, Framework.QOS.value, each.plugin, adjustment.item, adjustment.reason,
                 ))
             elif not adjustment.recovers:
@@ -703,7 +705,7 @@ def _of_rounds(
 
 
 def _loads(
-    snapshot: Snapshot, evictions: Iterable[Eviction], hot_percent: int,
+    snapshot: Snapshot, evictions: Iterable[PredictedEviction], hot_percent: int,
 ) -> tuple[int, int, dict[str, Spread], dict[str, Spread]]:
     """Return how many nodes are hot and how many measured, and how requests and use are spread."""
     gone: dict[str, list[str]] = {}

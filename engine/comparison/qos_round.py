@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from koordpolicy.engine.agent.metric_cache.metrics import RecordedReadings, Recording, Series
-from koordpolicy.engine.agent.qos_manager.documents import Report
+from koordpolicy.engine.agent.metric_cache.metrics import MetricSeries, MetricsRecording, RecordedReadings
+from koordpolicy.engine.agent.qos_manager.documents import RoundReport
 from koordpolicy.engine.agent.qos_manager.suppression import (
     CPUSET_FILE,
     QUOTA_FILE,
@@ -43,11 +43,11 @@ class NodeRound:
 
     node: str
     plugin: str
-    report: Report
+    report: RoundReport
     enforced: bool
 
 
-class _SnapshotRecording(Recording):
+class _SnapshotRecording(MetricsRecording):
     """What a snapshot's NodeMetrics say, as a recording of two equal moments, `span` nanoseconds apart."""
 
     def __init__(self, snapshot: Snapshot, span: int) -> None:
@@ -77,7 +77,7 @@ class _SnapshotRecording(Recording):
 
     def _add(self, node: str, what: str, name: str, usage: Mapping[str, Any]) -> None:
         self.series[node, what, name] = {
-            resource: Series(self.times, [amount] * len(self.times))
+            resource: MetricSeries(self.times, [amount] * len(self.times))
             for resource, amount in usage.items() if isinstance(amount, int)
         }
 

@@ -53,7 +53,7 @@ _WITHOUT_REFERENCES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FieldReads:
     """What the scheduler's plugins of a registry look at: which paths of a pod, and more than one node at a time?"""
 
     paths: frozenset[Path]
@@ -75,7 +75,7 @@ class Reading:
         return all(_skips(plugin, pod, snapshot) for plugin in self.spreads)
 
     @classmethod
-    def of(cls, profiles: Iterable[Profile]) -> Reading:
+    def of(cls, profiles: Iterable[Profile]) -> FieldReads:
         """Return what the plugins of profiles look at."""
         profiles = tuple(profiles)
         checks = {each.name: each.plugin for of in profiles for each in (*of.pre_filters, *of.filters)}
@@ -114,7 +114,7 @@ def _skips(plugin: Any, pod: PodInfo, snapshot: Snapshot) -> bool:
         return False
 
 
-def shapes_of(pods: Iterable[PodInfo], reading: Reading) -> list[tuple[PodInfo, ...]]:
+def shapes_of(pods: Iterable[PodInfo], reading: FieldReads) -> list[tuple[PodInfo, ...]]:
     """Return the pods in groups of those that the plugins cannot tell apart, in the order of their first members.
 
     A pod that is on a node and one that waits are never in one group.

@@ -9,7 +9,7 @@ from typing import Final
 from koordpolicy.engine.cel.check.checked_ast import Checked, Path
 from koordpolicy.engine.cel.check.checker import check
 from koordpolicy.engine.cel.check.cost import check_cost
-from koordpolicy.engine.cel.check.environment import Environment, Function, Limits, Variable
+from koordpolicy.engine.cel.check.environment import Environment, ExpressionLimits, Function, Variable
 from koordpolicy.engine.cel.check.types import BOOL, DOUBLE, DYN, INT, STRING, Type, map_of
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.syntax.ast import Expr, Ident, Select, children
@@ -187,7 +187,7 @@ class Expressions:
             else:
                 highest = max(highest, level)
                 pending.extend((each, level + 1) for each in children(node))
-        most = Limits().depth
+        most = ExpressionLimits().depth
         if highest <= most:
             return highest
         self.problems.add(

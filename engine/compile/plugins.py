@@ -16,7 +16,7 @@ from koordpolicy.engine.documents import (
     DeschedulerType,
     Document,
     Documents,
-    Evict,
+    EvictAction,
     Kind,
     Over,
     PodMatch,
@@ -214,7 +214,7 @@ def _compile_qos(
     assert isinstance(spec, QoSSpec)
     given = gather(document, shared, problems)
     names = tuple(each.name for each in spec.thresholds)
-    evicting = any(isinstance(each.effect, Evict) for each in spec.actions)
+    evicting = any(isinstance(each.effect, EvictAction) for each in spec.actions)
     slots = (Slot.THRESHOLD, *_slots((Slot.QOS_CRITERIA, evicting)))
     expressions = Expressions(
         spec, type_of(*given), slots, problems, subject=spec.for_each.value, thresholds=names,
@@ -263,7 +263,7 @@ def _effect(effect: object, spec: QoSSpec, expressions: Expressions) -> EffectPr
                 help="write `forEach: node`", code="invalid-value",
             )
         return None if target is None else SuppressCPUProgram(target, effect.policy)
-    if isinstance(effect, Evict):
+    if isinstance(effect, EvictAction):
         release = effect.release
         amount = expressions.program(release.amount, Slot.RELEASE) if release is not None else None
         return EvictProgram(

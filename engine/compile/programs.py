@@ -19,11 +19,11 @@ from koordpolicy.engine.documents import (
     AggregateFunction,
     DeschedulerSpec,
     Document,
+    EvictionRelease,
     Expression,
     Otherwise,
     Over,
     QoSSpec,
-    Release,
     SchedulerSpec,
     ScoreItem,
     SortOrder,
@@ -116,7 +116,7 @@ class EvictProgram:
 
     criteria: tuple[Rule, ...]
     sort: tuple[SortProgram, ...]
-    release: Release | None
+    release: EvictionRelease | None
     amount: Program | None
     """Yields how much must be freed (int or double), per subject."""
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from koordpolicy.engine.documents import configuration_in, parse_duration
-from koordpolicy.engine.documents.nodes import Node, read_file, to_plain
+from koordpolicy.engine.documents.nodes import YamlNode, read_file, to_plain
 from koordpolicy.engine.documents.nodes import read as read_nodes
 from koordpolicy.engine.documents.validation import validate, validate_plain
 from koordpolicy.engine.kubernetes.selectors import check_selector
 from koordpolicy.engine.source import PolicyError, Problem, Source, Span
 
 from .arguments import DEFAULT_POOL, KINDS, Fault, field_path
-from .framework import Limits, ProfileSpec
+from .framework import DeschedulerProfileSpec, EvictionLimits
 from .ignored_fields import warnings_of
 
 API_VERSION: Final = "descheduler/v1alpha2"
@@ -43,7 +43,7 @@ _JSON: Final = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
+class DeschedulerConfiguration:
     """A valid configuration.
 
     `interval` is in nanoseconds, 0 runs one cycle; `plain` is the whole internal form; `warnings` say which fields of
@@ -53,18 +53,18 @@ class Configuration:
     interval: int
     dry_run: bool
     node_selector: Mapping[str, Any] | None
-    limits: Limits
-    profiles: tuple[ProfileSpec, ...]
+    limits: EvictionLimits
+    profiles: tuple[DeschedulerProfileSpec, ...]
     plain: Mapping[str, Any] = field(default_factory=dict, repr=False)
     warnings: tuple[Problem, ...] = ()
 
 
-def default() -> Configuration:
+def default() -> DeschedulerConfiguration:
     """Return the configuration that is in force where no file is given."""
     return read_plain({})
 
 
-def load(path: Path) -> Configuration:
+def load(path: Path) -> DeschedulerConfiguration:
     """Read a configuration file.
 
     Raises:
@@ -73,7 +73,7 @@ def load(path: Path) -> Configuration:
     return read(read_file(path))
 
 
-def read(source: Source) -> Configuration:
+def read(source: Source) -> DeschedulerConfiguration:
     """Read a configuration; raises `PolicyError` with everything that is wrong with it, each with its place."""
     source = configuration_in(source, KIND)
     documents = read_nodes(source)
@@ -89,7 +89,7 @@ def read(source: Source) -> Configuration:
     return _complete(to_plain(node), node)
 
 
-def read_plain(content: Mapping[str, Any]) -> Configuration:
+def read_plain(content: Mapping[str, Any]) -> DeschedulerConfiguration:
     """Read the fields of a configuration given as plain data that holds against the v1alpha2 schema."""
     return _complete({"apiVersion": API_VERSION, "kind": KIND, **copy.deepcopy(dict(content))}, None)
 
@@ -97,7 +97,7 @@ def read_plain(content: Mapping[str, Any]) -> Configuration:
 # Decoding
 
 
-def _decode(node: Node) -> Iterator[Problem]:
+def _decode(node: YamlNode) -> Iterator[Problem]:
     version, kind = node.at("apiVersion"), node.at("kind")
     if not node.fields or version is None or kind is None:
         yield Problem(
@@ -321,7 +321,7 @@ def _check_address(address: str) -> str:
 # Putting it together
 
 
-def _complete(content: dict[str, Any], node: Node | None) -> Configuration:
+def _complete(content: dict[str, Any], node: YamlNode | None) -> DeschedulerConfiguration:
     given = _default(content)
     try:
         internal = _convert(given)
@@ -346,21 +346,23 @@ def _complete(content: dict[str, Any], node: Node | None) -> Configuration:
         ]
     if problems:
         raise PolicyError(problems)
-    return Configuration(
+    return DeschedulerConfiguration(
         interval=internal["deschedulingInterval"],
         dry_run=internal["dryRun"],
         node_selector=internal.get("nodeSelector"),
-        limits=Limits(*(internal.get(f"maxNoOfPodsToEvict{each}") for each in ("PerNode", "PerNamespace", "Total"))),
+        limits=EvictionLimits(
+            *(internal.get(f"maxNoOfPodsToEvict{each}") for each in ("PerNode", "PerNamespace", "Total")),
+        ),
         profiles=tuple(_profile(each) for each in internal["profiles"]),
         plain=internal,
         warnings=tuple(warnings_of(node)) if node is not None else (),
     )
 
 
-def _profile(profile: Mapping[str, Any]) -> ProfileSpec:
+def _profile(profile: Mapping[str, Any]) -> DeschedulerProfileSpec:
     plugins = profile["plugins"]
     deschedule, balance, evict, filters = (tuple(plugins[point]) for point in _POINTS)
-    return ProfileSpec(
+    return DeschedulerProfileSpec(
         name=profile["name"], node_selector=profile.get("nodeSelector"), deschedule=deschedule, balance=balance,
         evict=evict, filter=filters,
         disabled=frozenset(plugins["disabled"]), args=profile["pluginConfig"],
@@ -368,7 +370,7 @@ def _profile(profile: Mapping[str, Any]) -> ProfileSpec:
     )
 
 
-def _place(node: Node | None, path: Sequence[str | int]) -> Span | None:
+def _place(node: YamlNode | None, path: Sequence[str | int]) -> Span | None:
     """Return the place of a field, or of the nearest one around it that the file has."""
     if node is None:
         return None

@@ -42,7 +42,7 @@ _OF_NODE: Final = frozenset((
 ))
 
 
-class Bindings(Mapping[str, object]):
+class RowBindings(Mapping[str, object]):
     """The variables of one row: `values`, and those called `names`, each worked out by `read` when it is first read."""
 
     __slots__ = ("_names", "_read", "_values")
@@ -99,7 +99,7 @@ class _Seen:
     last: int = 0
 
 
-class Memory:
+class SourceStreaks:
     """In how many cycles in a row a node was a source, by profile, document and item; outlives generations.
 
     Profiles count apart: they look at a node with other params, or do not look at it at all.
@@ -122,11 +122,11 @@ class Memory:
 class DocumentPlugin:
     """A compiled document at its point: Deschedule, Balance or EvictionFilter."""
 
-    def __init__(self, compiled: CompiledDescheduler, memory: Memory | None = None, profile: str = "") -> None:
+    def __init__(self, compiled: CompiledDescheduler, memory: SourceStreaks | None = None, profile: str = "") -> None:
         """`profile` tells what it remembers from what the same document remembers in another profile."""
         self._profile = profile
         self._compiled = compiled
-        self._memory = memory or Memory()
+        self._memory = memory or SourceStreaks()
         self._latest: tuple[Snapshot, DocumentCycle] | None = None
 
     @property
@@ -255,14 +255,14 @@ class DocumentCycle:
 
     # What expressions see
 
-    def of_node(self, state: NodeState) -> Bindings:
+    def of_node(self, state: NodeState) -> RowBindings:
         """Return the variables of a node."""
-        return Bindings(dict(self._values), _OF_NODE, functools.partial(self._node_value, state))
+        return RowBindings(dict(self._values), _OF_NODE, functools.partial(self._node_value, state))
 
-    def of_pod(self, state: NodeState, pod: PodInfo) -> Bindings:
+    def of_pod(self, state: NodeState, pod: PodInfo) -> RowBindings:
         """Return the variables of a pod and its node."""
         values = {**self._values, **pod_values(pod), "podUsage": self.pod_usage(state, pod)}
-        return Bindings(values, _OF_NODE, functools.partial(self._node_value, state))
+        return RowBindings(values, _OF_NODE, functools.partial(self._node_value, state))
 
     def _aggregates(self) -> Facts:
         """Return the facts of the whole; worked out when one is first read, once per cycle."""
@@ -270,7 +270,7 @@ class DocumentCycle:
             self._facts = summarize_rows(self.compiled.aggregates, self._rows_of)
         return self._facts
 
-    def _rows_of(self, aggregate: AggregateProgram) -> Iterator[Bindings]:
+    def _rows_of(self, aggregate: AggregateProgram) -> Iterator[RowBindings]:
         for row in self.rows:
             state = NodeState(row, self.snapshot.names[row])
             if not self.is_meant(state):

@@ -26,24 +26,32 @@ from koordpolicy.engine.framework.explain import ExplainsNode
 from koordpolicy.engine.framework.points import Enforcement
 
 from .documents import DocumentCycle, DocumentPlugin, NodeState
-from .framework import CycleResult, Limits, Profile, Running, ready_rows, run_cycle, select_rows
+from .framework import (
+    CycleResult,
+    DeschedulerProfile,
+    EvictionLimits,
+    RunningPlugin,
+    ready_rows,
+    run_cycle,
+    select_rows,
+)
 
 _WIDTH: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ExplainEvictionRequest:
     """What is asked: why a pod is still there, of these profiles over this snapshot, in the last of so many cycles."""
 
     pod: PodInfo
-    profiles: Sequence[Profile]
+    profiles: Sequence[DeschedulerProfile]
     snapshot: Snapshot
-    limits: Limits = Limits()  # noqa: RUF009 - frozen
+    limits: EvictionLimits = EvictionLimits()  # noqa: RUF009 - frozen
     node_selector: Mapping[str, Any] | None = None
     cycles: int = 1
 
 
-def explain_eviction(question: Question) -> tuple[bool, Finding]:
+def explain_eviction(question: ExplainEvictionRequest) -> tuple[bool, Finding]:
     """Return whether the pod would be evicted, and what each plugin of each profile made of it."""
     pod, snapshot = question.pod, question.snapshot
     result = CycleResult(0, dry_run=True, nodes=0)
@@ -65,7 +73,7 @@ def explain_eviction(question: Question) -> tuple[bool, Finding]:
     return bool(evicted), Finding("eviction", facts={"pod": pod.key, "evicted": bool(evicted)}, parts=tuple(parts))
 
 
-def _profile(question: Question, profile: Profile, result: CycleResult) -> Iterator[Finding]:
+def _profile(question: ExplainEvictionRequest, profile: DeschedulerProfile, result: CycleResult) -> Iterator[Finding]:
     pod, snapshot = question.pod, question.snapshot
     rows = select_rows(snapshot, ready_rows(snapshot, question.node_selector), profile.node_selector)
     found: list[Finding] = []
@@ -82,7 +90,7 @@ def _profile(question: Question, profile: Profile, result: CycleResult) -> Itera
     yield heading("who may veto it", vetoes, kind="vetoes")
 
 
-def _excluded(question: Question, profile: Profile, rows: Rows) -> str:
+def _excluded(question: ExplainEvictionRequest, profile: DeschedulerProfile, rows: Rows) -> str:
     """Return why no plugin of a profile looks at the pod's node; empty where they do."""
     pod, index = question.pod, question.snapshot.index
     if not pod.node_name:
@@ -100,8 +108,8 @@ def _excluded(question: Question, profile: Profile, rows: Rows) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    question: Question
-    profile: Profile
+    question: ExplainEvictionRequest
+    profile: DeschedulerProfile
     result: CycleResult
     rows: Rows
 
@@ -109,14 +117,14 @@ class _Look:
     def pod(self) -> PodInfo:
         return self.question.pod
 
-    def notes(self, running: Running) -> Iterator[tuple[str, str]]:
+    def notes(self, running: RunningPlugin) -> Iterator[tuple[str, str]]:
         """Yield as what a plugin noted the pod's node, and why."""
         for note in self.result.node_notes:
             if (note.profile, note.plugin, note.node) == (self.profile.name, running.name, self.pod.node_name):
                 yield note.role, note.message
 
 
-def _plugin(look: _Look, running: Running, point: str) -> Finding:
+def _plugin(look: _Look, running: RunningPlugin, point: str) -> Finding:
     pod = look.pod
     outcome = next((each for each in look.result.outcomes if (each.profile, each.plugin, each.pod)
                     == (look.profile.name, running.name, pod.key)), None)
@@ -150,7 +158,7 @@ _STOPS: Final = {"limits": "limit", "enforcement": "watched"}
 """What to call an outcome by what stopped it; all else is `stays`."""
 
 
-def _asked(look: _Look, running: Running) -> tuple[str, str, tuple[Finding, ...]]:
+def _asked(look: _Look, running: RunningPlugin) -> tuple[str, str, tuple[Finding, ...]]:
     roles = dict(look.notes(running))
     try:
         parts = tuple(running.instance.explain_node(look.question.snapshot, look.rows, look.pod.node_name))
@@ -164,7 +172,7 @@ def _asked(look: _Look, running: Running) -> tuple[str, str, tuple[Finding, ...]
     return "not source", f"{look.pod.node_name} is none that pods leave", parts
 
 
-def _document(look: _Look, running: Running, point: str) -> tuple[str, str, tuple[Finding, ...]]:
+def _document(look: _Look, running: RunningPlugin, point: str) -> tuple[str, str, tuple[Finding, ...]]:
     """Return the first thing that keeps a document from choosing the pod."""
     plugin, pod, snapshot = running.instance, look.pod, look.question.snapshot
     compiled = plugin.compiled
@@ -210,7 +218,7 @@ def _why(rule: Rule, bindings: Mapping[str, object]) -> tuple[Finding, ...]:
     return distances_to(rule.program, bindings)
 
 
-def _vetoes(profile: Profile, pod: PodInfo, snapshot: Snapshot) -> Iterator[Finding]:
+def _vetoes(profile: DeschedulerProfile, pod: PodInfo, snapshot: Snapshot) -> Iterator[Finding]:
     """Yield each filter's answer about the pod, also where no plugin has chosen it."""
     for running in profile.filters:
         refusals = []
@@ -234,7 +242,7 @@ def _vetoes(profile: Profile, pod: PodInfo, snapshot: Snapshot) -> Iterator[Find
             yield _said("allows", running.name, facts={"plugin": running.name})
 
 
-def _veto_distances(running: Running, name: str, pod: PodInfo, snapshot: Snapshot) -> tuple[Finding, ...]:
+def _veto_distances(running: RunningPlugin, name: str, pod: PodInfo, snapshot: Snapshot) -> tuple[Finding, ...]:
     plugin = running.instance
     if not isinstance(plugin, DocumentPlugin) or plugin.compiled.spec.type is not DeschedulerType.EVICTION_FILTER:
         return ()

@@ -26,13 +26,13 @@ from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.kubernetes.selectors import matches_labels
 from koordpolicy.engine.source import PolicyError, Problem, did_you_mean
 
-from .documents import DocumentPlugin, Memory
+from .documents import DocumentPlugin, SourceStreaks
 
 TOO_SMALL: Final = "the cluster size is 0 or 1 meaning eviction causes service disruption or degradation"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class EvictionLimits:
     """The most evictions of one cycle; None is no limit, 0 refuses everything."""
 
     per_node: int | None = None
@@ -43,7 +43,7 @@ class Limits:
 class EvictionLimiter:
     """Counts the evictions of one cycle against limits (pkg/descheduler/evictions semantics)."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: EvictionLimits) -> None:
         self._limits = limits
         self.per_node: dict[str, int] = {}
         self.per_namespace: dict[str, int] = {}
@@ -73,7 +73,7 @@ class EvictionLimiter:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class EvictionOutcome:
     """What became of one candidate of one plugin.
 
     `rule` names the criterion or the phase that chose the pod. Where it stays, `stopped_by` names the plugin or the
@@ -100,7 +100,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class DeschedulerFailure:
     """A plugin that failed as a whole, or an expression that failed on a pod or a node."""
 
     profile: str
@@ -140,8 +140,8 @@ class CycleResult:
     generation: int
     dry_run: bool
     nodes: int
-    outcomes: tuple[Outcome, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    outcomes: tuple[EvictionOutcome, ...] = ()
+    failures: tuple[DeschedulerFailure, ...] = ()
     node_notes: tuple[NodeNote, ...] = ()
     error: str = ""
     """Why the cycle ended early; empty where it went through."""
@@ -149,12 +149,12 @@ class CycleResult:
     """The plugins whose evictions were refused, as they read kinds that the source of the cluster does not contain."""
 
     @property
-    def evicted(self) -> tuple[Outcome, ...]:
+    def evicted(self) -> tuple[EvictionOutcome, ...]:
         """The evictions."""
         return tuple(outcome for outcome in self.outcomes if outcome.evicted)
 
     @property
-    def kept(self) -> tuple[Outcome, ...]:
+    def kept(self) -> tuple[EvictionOutcome, ...]:
         """The candidates that stay."""
         return tuple(outcome for outcome in self.outcomes if not outcome.evicted)
 
@@ -172,7 +172,7 @@ class CycleResult:
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileSpec:
+class DeschedulerProfileSpec:
     """A profile to build: which plugins at which point, in order, and their arguments.
 
     `args` are by plugin name; those that `complete` names are in internal form already, all others are checked and
@@ -196,7 +196,7 @@ class ProfileSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningPlugin:
     """A plugin of a profile with its instance."""
 
     name: str
@@ -207,15 +207,15 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class DeschedulerProfile:
     """A built profile."""
 
     name: str
     node_selector: Mapping[str, Any] | None
-    deschedule: tuple[Running, ...]
-    balance: tuple[Running, ...]
-    filters: tuple[Running, ...]
-    evict: Running | None
+    deschedule: tuple[RunningPlugin, ...]
+    balance: tuple[RunningPlugin, ...]
+    filters: tuple[RunningPlugin, ...]
+    evict: RunningPlugin | None
 
 
 LACKING: Final = "lacking"
@@ -231,7 +231,9 @@ _POINTS: Final[Mapping[str, tuple[Point, tuple[type, ...], str]]] = {
 class CycleEvictor:
     """What the plugins of one profile see as the evictor during one cycle (fulfils `plugins.Evictor`)."""
 
-    def __init__(self, profile: Profile, snapshot: Snapshot, limiter: EvictionLimiter, record: Record) -> None:
+    def __init__(
+        self, profile: DeschedulerProfile, snapshot: Snapshot, limiter: EvictionLimiter, record: CycleRecord,
+    ) -> None:
         self._profile = profile
         self._snapshot = snapshot
         self._limiter = limiter
@@ -240,7 +242,7 @@ class CycleEvictor:
         self._enforcement = Enforcement.ENFORCE
         self._lacks = {each.plugin: each for each in lacks_of(profile, snapshot.cluster)}
 
-    def hand_to(self, plugin: Running) -> CycleEvictor:
+    def hand_to(self, plugin: RunningPlugin) -> CycleEvictor:
         """Return this evictor, from now on asked by that plugin."""
         self._plugin, self._enforcement = plugin.name, plugin.enforcement
         return self
@@ -280,7 +282,7 @@ class CycleEvictor:
                 self._note(pod, rule=rule, by=evictor.name, stopped_rule="", message="the eviction failed")
                 return False
         self._limiter.done(pod.node_name, pod.namespace)
-        self._record.put(Outcome(
+        self._record.put(EvictionOutcome(
             pod.key, pod.node_name, self._profile.name, self._plugin, evicted=True, rule=rule, reason=reason,
         ))
         return True
@@ -296,7 +298,7 @@ class CycleEvictor:
 
     def fail(self, rule: str, subject: str, message: str) -> None:
         """Note that an expression of the asking plugin failed on a pod or a node."""
-        self._record.failures.append(Failure(self._profile.name, self._plugin, message, rule, subject))
+        self._record.failures.append(DeschedulerFailure(self._profile.name, self._plugin, message, rule, subject))
 
     def node_limit_exceeded(self, node: str) -> bool:
         """Return whether the limit of evictions from the node is used up."""
@@ -316,7 +318,9 @@ class CycleEvictor:
                 refusal = question(each.instance) if lack is None else Refusal(LACKING, lack.message)
             except BaseException as error:
                 must_be_survived(error)
-                self._record.failures.append(Failure(self._profile.name, each.name, str(error), subject=pod.key))
+                self._record.failures.append(
+                    DeschedulerFailure(self._profile.name, each.name, str(error), subject=pod.key),
+                )
                 refusal = Refusal("error", str(error))
             if refusal is None:
                 continue
@@ -327,33 +331,33 @@ class CycleEvictor:
         return None
 
     def _note(self, pod: PodInfo, *, rule: str, by: str, stopped_rule: str, message: str) -> None:
-        self._record.put(Outcome(
+        self._record.put(EvictionOutcome(
             pod.key, pod.node_name, self._profile.name, self._plugin, evicted=False, rule=rule, stopped_by=by,
             stopped_rule=stopped_rule, message=message,
         ))
 
 
-def lacks_of(profile: Profile, cluster: Cluster) -> tuple[Lack, ...]:
+def lacks_of(profile: DeschedulerProfile, cluster: Cluster) -> tuple[Lack, ...]:
     """Return which plugins of a profile read kinds that the source of the cluster does not contain."""
     active = (*profile.deschedule, *profile.balance, *profile.filters)
     return lacking({each.name: each.reads for each in active}, cluster)
 
 
-def _counts(plugin: Running) -> bool:
+def _counts(plugin: RunningPlugin) -> bool:
     return plugin.enforcement is Enforcement.ENFORCE
 
 
-class Record:
+class CycleRecord:
     """What a cycle remembers: per profile, plugin and pod the last outcome, where an eviction is final."""
 
     def __init__(self, *, dry_run: bool) -> None:
         self.dry_run = dry_run
-        self.outcomes: dict[tuple[str, str, str], Outcome] = {}
-        self.failures: list[Failure] = []
+        self.outcomes: dict[tuple[str, str, str], EvictionOutcome] = {}
+        self.failures: list[DeschedulerFailure] = []
         self.notes: dict[tuple[str, str, str, str], NodeNote] = {}
         self._evicted: dict[str, tuple[str, str]] = {}
 
-    def put(self, outcome: Outcome) -> None:
+    def put(self, outcome: EvictionOutcome) -> None:
         """Remember an outcome."""
         key = (outcome.profile, outcome.plugin, outcome.pod)
         if outcome.evicted:
@@ -368,13 +372,13 @@ class Record:
     def audit(self, profile: str, plugin: str, pod: str, refusal: Refusal) -> None:
         """Remember a veto that does not count, because its document is only watched."""
         # Not a failure of anything, but the one list of a result that is not about the asking plugin's candidates.
-        self.failures.append(Failure(profile, plugin, f"would stay: {refusal.message}", refusal.rule, pod))
+        self.failures.append(DeschedulerFailure(profile, plugin, f"would stay: {refusal.message}", refusal.rule, pod))
 
 
 def build_profiles(
-    specs: Iterable[ProfileSpec], registry: Registry, *, dry_run: bool,
-    snapshot: Callable[[], Snapshot] = lambda: Cluster().snapshot(), memory: Memory | None = None,
-) -> tuple[Profile, ...]:
+    specs: Iterable[DeschedulerProfileSpec], registry: Registry, *, dry_run: bool,
+    snapshot: Callable[[], Snapshot] = lambda: Cluster().snapshot(), memory: SourceStreaks | None = None,
+) -> tuple[DeschedulerProfile, ...]:
     """Make the plugins of all profiles; documents remember in `memory` what outlives a generation.
 
     `snapshot` returns the cluster as it is at the moment, for the plugins' handle; without it they see an empty one.
@@ -385,9 +389,9 @@ def build_profiles(
             run, or several. All of them are gathered.
     """
     problems: list[Problem] = []
-    profiles: list[Profile] = []
+    profiles: list[DeschedulerProfile] = []
     seen: set[str] = set()
-    memory = memory or Memory()
+    memory = memory or SourceStreaks()
     for spec in specs:
         log = logging.getLogger(f"koordpolicy.descheduler.{spec.name}")
         handle = Handle(spec.name, snapshot, lambda: snapshot().now, log)
@@ -411,15 +415,15 @@ def build_profiles(
 
 
 class _ProfileBuilder:
-    def __init__(self, spec: ProfileSpec, registry: Registry, handle: Handle, memory: Memory) -> None:
+    def __init__(self, spec: DeschedulerProfileSpec, registry: Registry, handle: Handle, memory: SourceStreaks) -> None:
         self._memory = memory
         self._spec = spec
         self._registry = registry
         self._handle = handle
-        self._made: dict[str, Running | None] = {}
+        self._made: dict[str, RunningPlugin | None] = {}
         self.problems: list[Problem] = []
 
-    def build(self, *, dry_run: bool) -> Profile:
+    def build(self, *, dry_run: bool) -> DeschedulerProfile:
         spec = self._spec
         for name in sorted({each for each in spec.configured if spec.configured.count(each) > 1}):
             self._complain(f"repeated config for plugin `{name}`")
@@ -435,14 +439,14 @@ class _ProfileBuilder:
             self._complain("only one evict plugin can be enabled")
         elif not spec.evict and spec.has_plugins and not dry_run:
             self._complain("no evict plugin is enabled")
-        return Profile(
+        return DeschedulerProfile(
             spec.name, spec.node_selector, tuple(lists["deschedule"]), tuple(lists["balance"]), tuple(lists["filter"]),
             lists["evict"][0] if lists["evict"] else None,
         )
 
-    def _named(self, point: str, names: Sequence[str], *, dry_run: bool) -> list[Running]:
+    def _named(self, point: str, names: Sequence[str], *, dry_run: bool) -> list[RunningPlugin]:
         _, protocols, interface = _POINTS[point]
-        found: list[Running] = []
+        found: list[RunningPlugin] = []
         for name in names:
             plugin = self._registry.plugins.get((Framework.DESCHEDULER, name))
             if plugin is None:
@@ -485,7 +489,7 @@ class _ProfileBuilder:
         lists = (name for name, (point, _, _) in _POINTS.items() if name != "evict" and point in plugin.points)
         return next(lists, None)
 
-    def _make(self, plugin: Plugin) -> Running | None:
+    def _make(self, plugin: Plugin) -> RunningPlugin | None:
         if plugin.name not in self._made:
             args = self._spec.args.get(plugin.name, {})
             try:
@@ -494,7 +498,7 @@ class _ProfileBuilder:
                 made = plugin.make(args, self._handle)
                 document = isinstance(made, CompiledDescheduler)
                 instance = DocumentPlugin(made, self._memory, self._spec.name) if document else made
-                self._made[plugin.name] = Running(plugin.name, instance, plugin.enforcement, plugin.reads)
+                self._made[plugin.name] = RunningPlugin(plugin.name, instance, plugin.enforcement, plugin.reads)
             except PolicyError as error:
                 self.problems += error.problems
                 self._made[plugin.name] = None
@@ -509,8 +513,13 @@ class _ProfileBuilder:
 
 
 def run_cycle(
-    profiles: Sequence[Profile], snapshot: Snapshot, *, limits: Limits = Limits(), dry_run: bool = True,
-    node_selector: Mapping[str, Any] | None = None, generation: int = 0,
+    profiles: Sequence[DeschedulerProfile],
+    snapshot: Snapshot,
+    *,
+    limits: EvictionLimits = EvictionLimits(),
+    dry_run: bool = True,
+    node_selector: Mapping[str, Any] | None = None,
+    generation: int = 0,
 ) -> CycleResult:
     """Run one cycle over a snapshot, at the snapshot's time.
 
@@ -520,7 +529,7 @@ def run_cycle(
     rows = ready_rows(snapshot, node_selector)
     if len(rows) < 2:
         return CycleResult(generation, dry_run, len(rows), error=TOO_SMALL)
-    limiter, record = EvictionLimiter(limits), Record(dry_run=dry_run)
+    limiter, record = EvictionLimiter(limits), CycleRecord(dry_run=dry_run)
     error = ""
     for point in ("deschedule", "balance"):
         for profile in profiles:
@@ -537,7 +546,7 @@ def run_cycle(
     )
 
 
-def run_plugins(profile: Profile, point: str, snapshot: Snapshot, rows: Rows, evictor: CycleEvictor) -> str:
+def run_plugins(profile: DeschedulerProfile, point: str, snapshot: Snapshot, rows: Rows, evictor: CycleEvictor) -> str:
     """Run a profile's plugins at `deschedule` or `balance`; return what their errors say together, empty for none."""
     errors: list[str] = []
     for each in profile.deschedule if point == "deschedule" else profile.balance:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from koordpolicy.engine.documents.ignored_fields import ignored, unknown
-from koordpolicy.engine.documents.nodes import Node
+from koordpolicy.engine.documents.nodes import YamlNode
 from koordpolicy.engine.source import Problem
 
 BUILT: Final = frozenset((
@@ -69,7 +69,7 @@ BUILT_OBJECTS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
 """The fields of nested arguments that are read, by path."""
 
 
-def warnings_of(node: Node) -> Iterator[Problem]:
+def warnings_of(node: YamlNode) -> Iterator[Problem]:
     """Yield a warning, with its place, for each field of a configuration file that has no effect."""
     yield from ignored(node, IGNORED)
     profiles = node.at("profiles")

@@ -18,7 +18,7 @@ from koordpolicy.engine.framework.points import Code, Enforcement, FailurePolicy
 from koordpolicy.engine.source import Problems, Source, Span
 
 from .json_schema import JsonSchema, Steps
-from .nodes import Node, to_plain
+from .nodes import YamlNode, to_plain
 from .specs import (
     GROUP,
     INTERNAL,
@@ -37,8 +37,9 @@ from .specs import (
     DeschedulerType,
     Document,
     Effect,
-    Evict,
+    EvictAction,
     EvictionLimits,
+    EvictionRelease,
     Expression,
     Kind,
     LabelRequirement,
@@ -49,17 +50,16 @@ from .specs import (
     NodeMatch,
     NodeRoles,
     Normalize,
-    Operator,
     Otherwise,
     Over,
     ParamsReference,
     ParamsSpec,
     PodMatch,
     QoSSpec,
-    Release,
     Resctrl,
     SchedulerSpec,
     ScoreItem,
+    SelectorOperator,
     SortKey,
     SortOrder,
     Spec,
@@ -82,7 +82,7 @@ T = TypeVar("T")
 class _Fields:
     """A mapping that held against its schema; what is left out reads as the schema's default."""
 
-    node: Node
+    node: YamlNode
     schema: Schema
     path: str
     problems: Problems
@@ -171,7 +171,7 @@ _PIECES: Final = 5
 """Levels: those of a list or mapping in params, and of the rules of a document."""
 
 
-def convert(node: Node, kind: Kind, problems: Problems) -> Document | None:
+def convert(node: YamlNode, kind: Kind, problems: Problems) -> Document | None:
     """Return the document of a node, or None where too little of it holds against its schema.
 
     Where problems were found, the document is `faulty`: it has what is left of it.
@@ -247,7 +247,9 @@ def _selector(fields: _Fields | None) -> LabelSelector | None:
     if fields is None:
         return None
     requirements = tuple(
-        LabelRequirement(item.text("key"), Operator(item.value("operator")), item.texts("values") or frozenset())
+        LabelRequirement(
+            item.text("key"), SelectorOperator(item.value("operator")), item.texts("values") or frozenset(),
+        )
         for item in fields.items("matchExpressions")
     )
     return LabelSelector(fields.value("matchLabels") or NOTHING, requirements)
@@ -293,7 +295,7 @@ def _params(fields: _Fields) -> tuple[Mapping[str, Any], Any]:
     return params or NOTHING, rules
 
 
-def _check_range(fields: _Fields, node: Node | None) -> None:
+def _check_range(fields: _Fields, node: YamlNode | None) -> None:
     for below in node.walk() if node is not None else ():
         if isinstance(below.scalar, int) and below.scalar > _INT64_MAX:
             message = f"`{below.text}` is more than an expression can count to"
@@ -301,7 +303,7 @@ def _check_range(fields: _Fields, node: Node | None) -> None:
 
 
 def _defaults(
-    fields: _Fields, declared: Node, schema: JsonSchema, steps: Steps,
+    fields: _Fields, declared: YamlNode, schema: JsonSchema, steps: Steps,
 ) -> tuple[dict[str, Any], set[str]]:
     """Return the defaults of a schema that hold against it, and the names of the others, which are complained about."""
     found: dict[str, Any] = {}
@@ -428,9 +430,9 @@ def _suppress_cpu(fields: _Fields) -> Effect:
 
 def _evict(fields: _Fields) -> Effect:
     release = fields.sub("release")
-    return Evict(
+    return EvictAction(
         fields.each("criteria", _criterion), fields.each("sort", _sort),
-        Release(release.text("resource"), release.required("amount"), release.text("measure"))
+        EvictionRelease(release.text("resource"), release.required("amount"), release.text("measure"))
         if release is not None else None,
     )
 
@@ -477,7 +479,7 @@ _BLKIO_KEYS: Final = {
 
 EFFECTS: Final = (
     _EffectKind("suppressCPU", SuppressCPU, _suppress_cpu, available=True),
-    _EffectKind("evict", Evict, _evict, available=True),
+    _EffectKind("evict", EvictAction, _evict, available=True),
     _EffectKind("cpuBurst", CPUBurst, _cpu_burst, available=False),
     _EffectKind("cgroup", CgroupFile, _cgroup, available=False),
     _EffectKind("resctrl", Resctrl, _resctrl, available=False),

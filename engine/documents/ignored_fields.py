@@ -8,13 +8,13 @@ from typing import Final
 
 from koordpolicy.engine.source import Problem, Severity, did_you_mean
 
-from .nodes import Node
+from .nodes import YamlNode
 
 TYPE_FIELDS: Final = frozenset(("apiVersion", "kind"))
 _STEP: Final = re.compile(r"[^.\[\]]+")
 
 
-def ignored(node: Node, why: Mapping[str, str], prefix: str = "") -> Iterator[Problem]:
+def ignored(node: YamlNode, why: Mapping[str, str], prefix: str = "") -> Iterator[Problem]:
     """Yield a warning for each field of a mapping that has no effect; `why` maps such fields to the reason.
 
     A name with dots and brackets is the path of a nested field (`a.b[0].c`). A field that turns something off, or says
@@ -27,7 +27,7 @@ def ignored(node: Node, why: Mapping[str, str], prefix: str = "") -> Iterator[Pr
                           code="configuration")
 
 
-def unknown(node: Node, known: Iterable[str], prefix: str = "", *, types: bool = True) -> Iterator[Problem]:
+def unknown(node: YamlNode, known: Iterable[str], prefix: str = "", *, types: bool = True) -> Iterator[Problem]:
     """Yield a warning for each field of a mapping that is not known; with `types` it may say its version and kind."""
     names = {*known, *(TYPE_FIELDS if types else ())}
     for name, value in node.fields.items():
@@ -40,11 +40,11 @@ def _steps(path: str) -> Iterator[str | int]:
     return (int(step) if step.isdecimal() else step for step in _STEP.findall(path))
 
 
-def _where(found: tuple[str, Node]) -> int:
+def _where(found: tuple[str, YamlNode]) -> int:
     return found[1].place.start
 
 
-def _is_off(value: Node) -> bool:
+def _is_off(value: YamlNode) -> bool:
     elects = value.at("leaderElect")
     if elects is not None:
         return elects.scalar is False

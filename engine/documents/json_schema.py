@@ -42,7 +42,7 @@ Seen: TypeAlias = set[str | int]
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class SchemaFault:
     """One keyword that a value does not satisfy, or one part of a schema that is none.
 
     `path` leads from the root of the data to the value, `rule` is the schema that the keyword stands in and `limit`
@@ -57,13 +57,13 @@ class Fault:
     limit: Any = None
     rule: Mapping[str, Any] = field(default_factory=dict)
     value: Any = None
-    branches: tuple[tuple[Fault, ...], ...] = ()
+    branches: tuple[tuple[SchemaFault, ...], ...] = ()
 
 
 class BadSchema(ValueError):
     """Something that is no JSON Schema, or none that is understood here; `faults` lead to places in the schema."""
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
+    def __init__(self, faults: Sequence[SchemaFault]) -> None:
         self.faults = tuple(faults)
         super().__init__("; ".join(f"`{'.'.join(map(str, each.path))}` {each.message}" for each in faults))
 
@@ -121,7 +121,7 @@ class JsonSchema:
         part._members = self._members
         return part
 
-    def faults(self, data: Any, steps: Steps | None = None) -> list[Fault]:
+    def faults(self, data: Any, steps: Steps | None = None) -> list[SchemaFault]:
         """Return how plain data does not hold; empty where it holds.
 
         A bound that is exceeded is a fault at the root, with the keyword `bound`. Without `steps` the number of steps
@@ -131,7 +131,7 @@ class JsonSchema:
         try:
             return run.apply(self._declared, data, (), set())
         except _Exceeded as error:
-            return [Fault((), "bound", str(error), value=data)]
+            return [SchemaFault((), "bound", str(error), value=data)]
 
 
 def count_values(data: Any) -> int:
@@ -241,7 +241,7 @@ class _Check:
 
     def __init__(self, declared: Any) -> None:
         self.declared = declared
-        self.faults: list[Fault] = []
+        self.faults: list[SchemaFault] = []
         self.targets: dict[str, Any] = {}
         self.tracked = False
         self._anchors: dict[str, Any] = {}
@@ -266,7 +266,7 @@ class _Check:
 
     def _complain(self, path: Path, keyword: str, message: str, value: Any = None) -> None:
         if not self._full:
-            self.faults.append(Fault(path, keyword, message, value=value))
+            self.faults.append(SchemaFault(path, keyword, message, value=value))
 
     def _walk(self, declared: Any, path: Path) -> None:
         pending: list[tuple[Any, Path]] = [(declared, path)]
@@ -432,9 +432,9 @@ class _At:
     path: Path
 
     def fault(
-        self, keyword: str, message: str, limit: Any, value: Any, branches: Iterable[Iterable[Fault]] = (),
-    ) -> Fault:
-        return Fault(self.path, keyword, message, limit, self.schema, value, tuple(map(tuple, branches)))
+        self, keyword: str, message: str, limit: Any, value: Any, branches: Iterable[Iterable[SchemaFault]] = (),
+    ) -> SchemaFault:
+        return SchemaFault(self.path, keyword, message, limit, self.schema, value, tuple(map(tuple, branches)))
 
 
 class _Run:
@@ -453,18 +453,18 @@ class _Run:
         if self.steps is not None:
             self.steps.take(number)
 
-    def apply(self, schema: Any, value: Any, path: Path, seen: Seen) -> list[Fault]:
+    def apply(self, schema: Any, value: Any, path: Path, seen: Seen) -> list[SchemaFault]:
         """Return how a value does not hold; where it does, add the keys and positions that were evaluated to `seen`."""
         if schema is True:
             return []
         if schema is False:
-            return [Fault(path, "false", f"{_value(value)} is not allowed here", value=value)]
+            return [SchemaFault(path, "false", f"{_value(value)} is not allowed here", value=value)]
         self.depth += 1
         if self.depth > DEEPEST:
             raise _Exceeded(f"more than {DEEPEST} schemas apply within each other to params: simplify the schema")
         is_container = isinstance(value, (Mapping, list, tuple))
         self.take(1 + len(schema) + (len(value) if self.tracked and is_container else 0))
-        faults: list[Fault] = []
+        faults: list[SchemaFault] = []
         own: Seen = set()
         at = _At(schema, path)
         for keyword, limit in schema.items():
@@ -502,7 +502,7 @@ class _Run:
         return matches(text, pattern)
 
 
-_Faults: TypeAlias = Callable[[_Run, Any, Any, _At, Seen], Iterable[Fault]]
+_Faults: TypeAlias = Callable[[_Run, Any, Any, _At, Seen], Iterable[SchemaFault]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -523,7 +523,7 @@ class _Keyword:
 def _limit(of: Any, keyword: str, holds: Callable[[Any, Any], bool], message: str) -> dict[str, _Keyword]:
     """Return a keyword that compares a value with its limit."""
 
-    def faults(_: _Run, limit: Any, value: Any, at: _At, __: Seen) -> Iterable[Fault]:
+    def faults(_: _Run, limit: Any, value: Any, at: _At, __: Seen) -> Iterable[SchemaFault]:
         if not holds(value, limit):
             yield at.fault(keyword, f"{_value(value)} {message.format(limit)}", limit, value)
 
@@ -535,40 +535,40 @@ def _is_multiple(value: Any, factor: Any) -> bool:
     return math.isfinite(value) and Fraction(repr(value)) % Fraction(repr(factor)) == 0
 
 
-def _type(_: _Run, limit: Any, value: Any, at: _At, __: Seen) -> Iterable[Fault]:
+def _type(_: _Run, limit: Any, value: Any, at: _At, __: Seen) -> Iterable[SchemaFault]:
     names = (limit,) if isinstance(limit, str) else limit
     if not any(_is_of(name, value) for name in names):
         yield at.fault("type", f"{_value(value)} is not of type {', '.join(map(repr, names))}", limit, value)
 
 
-def _enum(run: _Run, limit: Any, value: Any, at: _At, _: Seen) -> Iterable[Fault]:
+def _enum(run: _Run, limit: Any, value: Any, at: _At, _: Seen) -> Iterable[SchemaFault]:
     if not run.is_member(value, limit):
         yield at.fault("enum", f"{_value(value)} is not one of {_value(limit)}", limit, value)
 
 
-def _const(run: _Run, limit: Any, value: Any, at: _At, _: Seen) -> Iterable[Fault]:
+def _const(run: _Run, limit: Any, value: Any, at: _At, _: Seen) -> Iterable[SchemaFault]:
     if run.identity(value) != run.identity(limit):
         yield at.fault("const", f"{_value(limit)} was expected", limit, value)
 
 
-def _pattern(run: _Run, limit: Any, value: Any, at: _At, _: Seen) -> Iterable[Fault]:
+def _pattern(run: _Run, limit: Any, value: Any, at: _At, _: Seen) -> Iterable[SchemaFault]:
     if not run.matches(value, limit):
         yield at.fault("pattern", f"{_value(value)} does not match {_value(limit)}", limit, value)
 
 
-def _unique(run: _Run, limit: Any, value: Any, at: _At, _: Seen) -> Iterable[Fault]:
+def _unique(run: _Run, limit: Any, value: Any, at: _At, _: Seen) -> Iterable[SchemaFault]:
     if limit and len(set(map(run.identity, value))) < len(value):
         yield at.fault("uniqueItems", f"{_value(value)} has non-unique elements", limit, value)
 
 
-def _required(run: _Run, limit: Any, value: Any, at: _At, _: Seen) -> Iterable[Fault]:
+def _required(run: _Run, limit: Any, value: Any, at: _At, _: Seen) -> Iterable[SchemaFault]:
     run.take(len(limit))
     for name in limit:
         if name not in value:  # each fault names one field
             yield at.fault("required", f"{_value(name)} is a required property", name, value)
 
 
-def _dependent_required(run: _Run, limit: Any, value: Any, at: _At, _: Seen) -> Iterable[Fault]:
+def _dependent_required(run: _Run, limit: Any, value: Any, at: _At, _: Seen) -> Iterable[SchemaFault]:
     for given, names in limit.items():
         run.take(1 + len(names))
         for name in names if given in value else ():
@@ -577,7 +577,7 @@ def _dependent_required(run: _Run, limit: Any, value: Any, at: _At, _: Seen) -> 
                 yield at.fault("dependentRequired", message, name, value)
 
 
-def _properties(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[Fault]:
+def _properties(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[SchemaFault]:
     run.take(len(limit))
     for name, below in limit.items():
         if name in value:
@@ -585,7 +585,7 @@ def _properties(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Itera
             yield from run.apply(below, value[name], (*at.path, name), set())
 
 
-def _pattern_properties(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[Fault]:
+def _pattern_properties(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[SchemaFault]:
     for pattern, below in limit.items():
         for name, each in value.items():
             if run.matches(name, pattern):
@@ -593,7 +593,7 @@ def _pattern_properties(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) 
                 yield from run.apply(below, each, (*at.path, name), set())
 
 
-def _additional(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[Fault]:
+def _additional(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[SchemaFault]:
     run.take(len(value))
     known = at.schema.get("properties", {})
     others = [name for name in value if name not in known]
@@ -634,14 +634,14 @@ def _listed(names: Sequence[str | int]) -> str:
     return shown + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
-def _names(run: _Run, limit: Any, value: Any, at: _At, _: Seen) -> Iterable[Fault]:
+def _names(run: _Run, limit: Any, value: Any, at: _At, _: Seen) -> Iterable[SchemaFault]:
     for name in value:
         if faults := run.apply(limit, name, at.path, set()):
             message = f"a name is not allowed: {faults[0].message}"
             yield at.fault("propertyNames", message, limit, value)
 
 
-def _items(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[Fault]:
+def _items(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[SchemaFault]:
     first = len(at.schema.get("prefixItems", ()))
     others = range(first, len(value))
     run.take(len(others))
@@ -653,13 +653,13 @@ def _items(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[F
         yield at.fault("items", f"{_value(value)} has more than {first} items", first, value)
 
 
-def _prefix(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[Fault]:
+def _prefix(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[SchemaFault]:
     for place, (below, each) in enumerate(zip(limit, value, strict=False)):
         seen.add(place)
         yield from run.apply(below, each, (*at.path, place), set())
 
 
-def _contains(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[Fault]:
+def _contains(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[SchemaFault]:
     run.take(len(value))
     found = [place for place, each in enumerate(value) if not run.apply(limit, each, at.path, set())]
     seen.update(found)
@@ -669,13 +669,13 @@ def _contains(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterabl
         yield at.fault("contains", message, limit, value)
 
 
-def _all_of(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[Fault]:
+def _all_of(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[SchemaFault]:
     for below in limit:
         yield from run.apply(below, value, at.path, seen)
 
 
-def _any_of(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[Fault]:
-    branches: list[list[Fault]] = []
+def _any_of(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[SchemaFault]:
+    branches: list[list[SchemaFault]] = []
     for below in limit:
         faults = run.apply(below, value, at.path, seen)
         if faults:
@@ -686,7 +686,7 @@ def _any_of(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[
         yield at.fault("anyOf", f"{_value(value)} fits none of the forms", limit, value, branches)
 
 
-def _one_of(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[Fault]:
+def _one_of(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[SchemaFault]:
     branches = [faults for below in limit if (faults := run.apply(below, value, at.path, seen))]
     if len(branches) == len(limit):
         yield at.fault("oneOf", f"{_value(value)} fits none of the forms", limit, value, branches)
@@ -694,28 +694,28 @@ def _one_of(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[
         yield at.fault("oneOf", f"{_value(value)} fits more than one of the forms", limit, value)
 
 
-def _not(run: _Run, limit: Any, value: Any, at: _At, _: Seen) -> Iterable[Fault]:
+def _not(run: _Run, limit: Any, value: Any, at: _At, _: Seen) -> Iterable[SchemaFault]:
     if not run.apply(limit, value, at.path, set()):
         yield at.fault("not", f"{_value(value)} is what `not` forbids", limit, value)
 
 
-def _if(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[Fault]:
+def _if(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[SchemaFault]:
     chosen = "else" if run.apply(limit, value, at.path, seen) else "then"
     return run.apply(at.schema.get(chosen, True), value, at.path, seen)
 
 
-def _dependent(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[Fault]:
+def _dependent(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[SchemaFault]:
     run.take(len(limit))
     for name, below in limit.items():
         if name in value:
             yield from run.apply(below, value, at.path, seen)
 
 
-def _reference(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[Fault]:
+def _reference(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[SchemaFault]:
     return run.apply(run.targets[limit], value, at.path, seen)
 
 
-def _unevaluated(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[Fault]:
+def _unevaluated(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Iterable[SchemaFault]:
     keys: Iterable[Any] = value if isinstance(value, Mapping) else range(len(value))
     others = [key for key in keys if key not in seen]
     seen.update(others)

@@ -11,7 +11,7 @@ from typing import Final
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Source, did_you_mean, in_order
 
 from .conversion import convert
-from .nodes import LARGEST_FILE, Node, read, read_file
+from .nodes import LARGEST_FILE, YamlNode, read, read_file
 from .specs import GROUP, VERSION, Document, Kind
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -126,7 +126,7 @@ def _files_below(directory: Path, problems: list[Problem], above: tuple[Path, ..
                 yield entry
 
 
-def _kind_of(node: Node, problems: Problems) -> Kind | None:
+def _kind_of(node: YamlNode, problems: Problems) -> Kind | None:
     """Return the kind of a document, or say why it is none of ours."""
     version, kind = node.at("apiVersion"), node.at("kind")
     known = ", ".join(f"`{name}`" for name in _KINDS)
@@ -204,7 +204,7 @@ def configuration_in(source: Source, kind: str) -> Source:
                                f"it has {keys}", code="not-a-configuration")])
 
 
-def configurations_in(nodes: Iterable[Node], kinds: Collection[str]) -> tuple[Node, ...]:
+def configurations_in(nodes: Iterable[YamlNode], kinds: Collection[str]) -> tuple[YamlNode, ...]:
     """Return documents, and after each ConfigMap those of such kinds that its keys hold."""
     return tuple(
         each for node in nodes
@@ -213,12 +213,12 @@ def configurations_in(nodes: Iterable[Node], kinds: Collection[str]) -> tuple[No
     )
 
 
-def _is(node: Node, kind: str) -> bool:
+def _is(node: YamlNode, kind: str) -> bool:
     found = node.at("kind")
     return found is not None and found.scalar == kind
 
 
-def _held(node: Node) -> Iterator[tuple[str, Source, tuple[Node, ...]]]:
+def _held(node: YamlNode) -> Iterator[tuple[str, Source, tuple[YamlNode, ...]]]:
     """Yield key, text and documents of the values of a ConfigMap that are YAML."""
     data = node.at("data")
     for key, value in (data.fields if data is not None else {}).items():
@@ -226,7 +226,7 @@ def _held(node: Node) -> Iterator[tuple[str, Source, tuple[Node, ...]]]:
             yield key, value.part, read(value.part, Problems())
 
 
-def _files_of(node: Node, problems: Problems) -> Iterator[tuple[str, Source]]:
+def _files_of(node: YamlNode, problems: Problems) -> Iterator[tuple[str, Source]]:
     total = 0
     for section in ("data", "binaryData"):
         below = node.at(section)

@@ -53,7 +53,7 @@ _MARKER: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 
 
 @dataclass(frozen=True, eq=False)
-class Node:
+class YamlNode:
     """A scalar, a list or a mapping of a YAML document.
 
     `value` is the scalar's value, a tuple of nodes, or a mapping from key to node. `key` is the place of the key that
@@ -63,7 +63,7 @@ class Node:
     source: Source
     start: int
     end: int
-    value: Value | tuple[Node, ...] | Mapping[str, Node]
+    value: Value | tuple[YamlNode, ...] | Mapping[str, YamlNode]
     key: Span | None = None
     style: str = ""
     text: str = ""
@@ -85,12 +85,12 @@ class Node:
         return self.key or self.span
 
     @property
-    def fields(self) -> Mapping[str, Node]:
+    def fields(self) -> Mapping[str, YamlNode]:
         """The fields of a mapping; empty for anything else."""
         return self.value if isinstance(self.value, Mapping) else {}
 
     @property
-    def items(self) -> tuple[Node, ...]:
+    def items(self) -> tuple[YamlNode, ...]:
         """The items of a list; empty for anything else."""
         return self.value if isinstance(self.value, tuple) else ()
 
@@ -104,9 +104,9 @@ class Node:
         """The text of a scalar as a part of its file, each character in its place."""
         return self.source.part(self.text, locate(self.source.text, self.start, self.end, self.style, self.text))
 
-    def at(self, *path: str | int) -> Node | None:
+    def at(self, *path: str | int) -> YamlNode | None:
         """Return the node at a path of keys and list positions, or None."""
-        node: Node | None = self
+        node: YamlNode | None = self
         for step in path:
             if node is None:
                 return None
@@ -117,7 +117,7 @@ class Node:
                 node = items[step] if -len(items) <= step < len(items) else None
         return node
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[YamlNode]:
         """Yield this node and all below it."""
         yield self
         below = self.value.values() if isinstance(self.value, Mapping) else self.items
@@ -125,7 +125,7 @@ class Node:
             yield from node.walk()
 
 
-def to_plain(node: Node) -> Any:
+def to_plain(node: YamlNode) -> Any:
     """Return the node as plain data: dicts, lists and scalars."""
     value = node.value
     if isinstance(value, Mapping):
@@ -180,7 +180,7 @@ def _forbidden(text: str) -> re.Match[str] | None:
     return None
 
 
-def read(source: Source, problems: Problems | None = None) -> tuple[Node, ...]:
+def read(source: Source, problems: Problems | None = None) -> tuple[YamlNode, ...]:
     """Return the documents of a YAML (or JSON) text, empty ones left out.
 
     Problems are gathered in `problems`, and what could be read is returned; without it, `PolicyError` is raised.
@@ -188,7 +188,7 @@ def read(source: Source, problems: Problems | None = None) -> tuple[Node, ...]:
     """
     gathered = Problems() if problems is None else problems
     found = gathered.found
-    nodes: list[Node] = []
+    nodes: list[YamlNode] = []
     bad = _forbidden(source.text)
     if bad is not None:
         shown = f"U+{ord(bad[0]):04X}"
@@ -209,7 +209,7 @@ def read(source: Source, problems: Problems | None = None) -> tuple[Node, ...]:
     return tuple(node for node in nodes if node.value is not None)
 
 
-def _read_from(source: Source, start: int, nodes: list[Node], found: list[Problem]) -> int | None:
+def _read_from(source: Source, start: int, nodes: list[YamlNode], found: list[Problem]) -> int | None:
     """Read documents from an offset on; returns where to go on after a syntax error."""
     import yaml  # noqa: PLC0415 - not every command reads YAML
 
@@ -277,8 +277,8 @@ class _Open:
     mapping: bool
     anchor: str | None
     key: Span | None
-    items: list[Node]
-    fields: dict[str, Node]
+    items: list[YamlNode]
+    fields: dict[str, YamlNode]
     is_key: bool = False
     pending: tuple[str, Span] | None = None
     skipping: bool = False
@@ -296,7 +296,7 @@ class _Composer:
         self.offset = offset
         self.found = found
         self.open: list[_Open] = []
-        self.anchors: dict[str, Node | None] = {}
+        self.anchors: dict[str, YamlNode | None] = {}
         self.expanded = 0
         self.events = 0
         self.before = len(found)
@@ -306,7 +306,7 @@ class _Composer:
         if len(self.found) - self.before >= _MOST_PROBLEMS:
             raise _StopReading
 
-    def take(self, event: Event) -> Node | None:
+    def take(self, event: Event) -> YamlNode | None:
         """Take one event; returns a document when it is complete."""
         kinds = self.kinds
         self.events += 1
@@ -340,7 +340,7 @@ class _Composer:
         pending = self.open[-1].pending if self.open else None
         return pending[1] if pending else None
 
-    def scalar(self, event: Any) -> Node | None:
+    def scalar(self, event: Any) -> YamlNode | None:
         start, end = self.offset + event.start_mark.index, self.offset + event.end_mark.index
         text: str = event.value
         style: str = event.style or ""
@@ -350,7 +350,7 @@ class _Composer:
         if (properties := _PROPERTIES.match(self.source.text, start, end)) is not None:
             start = properties.end()
         value = self.understand(event, text, style)
-        node = Node(self.source, start, end, value, self.key_of_next(), style, text)
+        node = YamlNode(self.source, start, end, value, self.key_of_next(), style, text)
         if event.anchor:
             self.anchors[event.anchor] = node
         return self.add(node)
@@ -425,11 +425,11 @@ class _Composer:
         start = self.offset + event.start_mark.index
         self.open.append(_Open(start, mapping, event.anchor, self.key_of_next(), [], {}, is_key))
 
-    def end(self, event: Any) -> Node | None:
+    def end(self, event: Any) -> YamlNode | None:
         done = self.open.pop()
-        value: tuple[Node, ...] | Mapping[str, Node] = done.fields if done.mapping else tuple(done.items)
+        value: tuple[YamlNode, ...] | Mapping[str, YamlNode] = done.fields if done.mapping else tuple(done.items)
         end = self.offset + event.end_mark.index
-        node = Node(self.source, done.start, max(end, done.start + 1), value, done.key, size=done.size)
+        node = YamlNode(self.source, done.start, max(end, done.start + 1), value, done.key, size=done.size)
         if done.anchor:
             self.anchors[done.anchor] = node
         if done.is_key:  # told already: what stands under it is read and left out
@@ -437,7 +437,7 @@ class _Composer:
             return None
         return self.add(node)
 
-    def alias(self, event: Any) -> Node | None:
+    def alias(self, event: Any) -> YamlNode | None:
         span = self.span_of(event)
         if self.awaits_key():
             self.problem("a key must be a text", span, "write the key out")
@@ -451,7 +451,7 @@ class _Composer:
                 f"`*{event.anchor}` stands inside of what it stands for" if known
                 else f"no anchor `&{event.anchor}` before this", span, "write the value out", "bad-alias",
             )
-            return self.add(Node(self.source, span.start, span.end, None, self.key_of_next()))
+            return self.add(YamlNode(self.source, span.start, span.end, None, self.key_of_next()))
         self.expanded += node.size
         if self.expanded > _MOST_EXPANDED:
             self.problem(
@@ -459,10 +459,12 @@ class _Composer:
                 "write the values out", "alias-bomb",
             )
             raise _StopReading
-        copy = Node(node.source, node.start, node.end, node.value, self.key_of_next(), node.style, node.text, node.size)
+        copy = YamlNode(
+            node.source, node.start, node.end, node.value, self.key_of_next(), node.style, node.text, node.size,
+        )
         return self.add(copy)
 
-    def add(self, node: Node) -> Node | None:
+    def add(self, node: YamlNode) -> YamlNode | None:
         if not self.open:
             return node
         holder = self.open[-1]

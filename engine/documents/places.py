@@ -6,11 +6,11 @@ import functools
 
 from koordpolicy.engine.source import Problems, Source, Span
 
-from .nodes import Node, read
+from .nodes import YamlNode, read
 from .specs import Document
 
 
-def node_of(document: Document) -> Node | None:
+def node_of(document: Document) -> YamlNode | None:
     """Return the YAML node of a document; None where its text is not there any more."""
     for node in _nodes(document.span.source):
         name = node.at("metadata", "name")
@@ -28,7 +28,7 @@ def place_of(document: Document, *path: str | int) -> Span:
     node = node_of(document)
     if node is None:
         return document.span
-    found: Node | None = None
+    found: YamlNode | None = None
     for step in path:
         below = _below(node, step)
         if below is None:
@@ -39,7 +39,7 @@ def place_of(document: Document, *path: str | int) -> Span:
     return found.place if found is not None else document.span
 
 
-def _below(node: Node, step: str | int) -> Node | None:
+def _below(node: YamlNode, step: str | int) -> YamlNode | None:
     found = node.at(step)
     if found is not None or not isinstance(step, str):
         return found
@@ -49,5 +49,5 @@ def _below(node: Node, step: str | int) -> Node | None:
 
 
 @functools.lru_cache(maxsize=8)
-def _nodes(source: Source) -> tuple[Node, ...]:
+def _nodes(source: Source) -> tuple[YamlNode, ...]:
     return read(source, Problems())

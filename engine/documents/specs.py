@@ -68,7 +68,7 @@ class Metadata:
     description: str = ""
 
 
-class Operator(enum.Enum):
+class SelectorOperator(enum.Enum):
     """How a label requirement compares, as Kubernetes' selectors do."""
 
     IN = "In"
@@ -82,17 +82,17 @@ class LabelRequirement:
     """One line of `matchExpressions`."""
 
     key: str
-    operator: Operator
+    operator: SelectorOperator
     values: frozenset[str] = frozenset()
 
     def accepts(self, labels: Mapping[str, str]) -> bool:
         """Return whether the labels meet it (`NotIn` holds where the label is absent, as in Kubernetes)."""
         present = self.key in labels
-        if self.operator is Operator.EXISTS:
+        if self.operator is SelectorOperator.EXISTS:
             return present
-        if self.operator is Operator.DOES_NOT_EXIST:
+        if self.operator is SelectorOperator.DOES_NOT_EXIST:
             return not present
-        if self.operator is Operator.IN:
+        if self.operator is SelectorOperator.IN:
             return present and labels[self.key] in self.values
         return not present or labels[self.key] not in self.values
 
@@ -344,7 +344,7 @@ class SuppressCPU:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class EvictionRelease:
     """How much an eviction round must free: `amount` in the resource's canonical unit (cpu: milli-cores)."""
 
     resource: str
@@ -354,12 +354,12 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Evict:
+class EvictAction:
     """Evict candidates in order until `release` is met (without it: the first candidate only)."""
 
     criteria: tuple[Criterion, ...]
     sort: tuple[SortKey, ...]
-    release: Release | None
+    release: EvictionRelease | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,7 +405,7 @@ class BlkIO:
     io_weight_percent: Expression | None
 
 
-Effect: TypeAlias = SuppressCPU | Evict | CPUBurst | CgroupFile | Resctrl | BlkIO
+Effect: TypeAlias = SuppressCPU | EvictAction | CPUBurst | CgroupFile | Resctrl | BlkIO
 
 
 @dataclass(frozen=True, slots=True)

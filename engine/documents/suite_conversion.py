@@ -9,7 +9,7 @@ from typing import Any, Final
 from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp
 from koordpolicy.engine.source import Problems, Source, Span
 
-from .nodes import Node, to_plain
+from .nodes import YamlNode, to_plain
 from .specs import parse_duration
 from .suites import (
     EVERY_OTHER,
@@ -17,18 +17,18 @@ from .suites import (
     Case,
     ErrorExpectation,
     Expectation,
+    ExpectedRefusal,
+    ExpectedResult,
+    ExpectedVeto,
     Fixtures,
     Invalid,
-    Kept,
-    Period,
+    MeasuredPeriod,
     ProblemExpectation,
-    Refused,
     Role,
     RoundExpectation,
     ScoreExpectation,
     Survivor,
     TestSpec,
-    Wanted,
 )
 
 DEFAULT_NOW: Final = "2026-01-01T00:00:00Z"
@@ -41,7 +41,7 @@ _EXPECTATIONS: Final = (
 _WITH_POD: Final = ("preEnqueue", "preFilter", "filter", "score", "order", "place", "refused")
 
 
-def convert_suite(node: Node, problems: Problems) -> TestSpec:
+def convert_suite(node: YamlNode, problems: Problems) -> TestSpec:
     """Return the internal form of a PolicyTest's spec."""
     return _Reader(problems).suite(node)
 
@@ -52,7 +52,7 @@ class _Reader:
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
 
-    def suite(self, node: Node) -> TestSpec:
+    def suite(self, node: YamlNode) -> TestSpec:
         fields = node.fields
         fixtures = fields.get("fixtures")
         cases = [self._case(each) for each in _items(fields.get("cases"))]
@@ -81,7 +81,7 @@ class _Reader:
             ),
         )
 
-    def _case(self, node: Node) -> Case:
+    def _case(self, node: YamlNode) -> Case:
         fields = node.fields
         name = fields["name"]
         asked = [key for key in _EXPECTATIONS if key in fields]
@@ -97,21 +97,31 @@ class _Reader:
         pod, every, evicts = fields.get("pod"), fields.get("every"), fields.get("evicts")
         overlay = fields.get("with")
         return Case(
-            name=name.text, span=name.span, description=_text(fields.get("description")) or "",
-            plugin=_text(fields.get("plugin")), beside=_texts(fields.get("beside")) or (),
-            profile=_text(fields.get("profile")), now_ns=self._moment(fields.get("now"), None),
-            seed=_plain(fields.get("seed"), None), params=_plain(fields.get("params"), {}),
+            name=name.text,
+            span=name.span,
+            description=_text(fields.get("description")) or "",
+            plugin=_text(fields.get("plugin")),
+            beside=_texts(fields.get("beside")) or (),
+            profile=_text(fields.get("profile")),
+            now_ns=self._moment(fields.get("now"), None),
+            seed=_plain(fields.get("seed"), None),
+            params=_plain(fields.get("params"), {}),
             pod=pod.text if pod is not None and not pod.fields and pod.value != {} else None,
             pod_given=to_plain(pod) if pod is not None and isinstance(pod.value, Mapping) else None,
-            nodes=_texts(fields.get("nodes")), overlay=_plain(overlay, {}),
-            pre_enqueue=_one(fields.get("preEnqueue")), pre_filter=_one(fields.get("preFilter")),
-            filter=tuple(_by_subject(fields.get("filter"))), score=tuple(self._scores(fields.get("score"))),
+            nodes=_texts(fields.get("nodes")),
+            overlay=_plain(overlay, {}),
+            pre_enqueue=_one(fields.get("preEnqueue")),
+            pre_filter=_one(fields.get("preFilter")),
+            filter=tuple(_by_subject(fields.get("filter"))),
+            score=tuple(self._scores(fields.get("score"))),
             order=tuple(_texts(each) if each.items else (each.text,) for each in _items(fields.get("order"))),  # type: ignore[misc]
             place=_one_or_many(fields.get("place")),
             refused=tuple(
-                Refused(key, *_split(each.text), each.span) for key, each in _fields(fields.get("refused")).items()
+                ExpectedRefusal(key, *_split(each.text), each.span)
+                for key, each in _fields(fields.get("refused")).items()
             ),
-            metrics=self._metrics(fields.get("metrics")), cgroups=_plain(fields.get("cgroups"), {}),
+            metrics=self._metrics(fields.get("metrics")),
+            cgroups=_plain(fields.get("cgroups"), {}),
             rounds=tuple(self._round(each) for each in _items(fields.get("rounds"))),
             eviction_filter=tuple(_by_subject(fields.get("evictionFilter"))),
             cycles=_plain(fields.get("cycles"), 1),
@@ -119,8 +129,9 @@ class _Reader:
             evicts=_texts(evicts) if evicts is not None and not isinstance(evicts.value, int) else None,
             evicted_count=evicts.value if evicts is not None and isinstance(evicts.value, int) else None,
             keeps=tuple(
-                Kept(key, each.text, each.span) if not each.fields
-                else Kept(key, each.fields["by"].text, each.span, _text(each.fields.get("message")))
+                ExpectedVeto(key, each.text, each.span)
+                if not each.fields
+                else ExpectedVeto(key, each.fields["by"].text, each.span, _text(each.fields.get("message")))
                 for key, each in _fields(fields.get("keeps")).items()
             ),
             roles=tuple(Role(key, each.text, each.span) for key, each in _fields(fields.get("roles")).items()),
@@ -128,12 +139,12 @@ class _Reader:
             expect_invalid=self._invalid(fields["expectInvalid"]) if "expectInvalid" in fields else None,
         )
 
-    def _scores(self, node: Node | None) -> Iterator[ScoreExpectation]:
+    def _scores(self, node: YamlNode | None) -> Iterator[ScoreExpectation]:
         if node is None:
             return
         for subject, each in (node.fields or {EVERY_OTHER: node}).items():
             if each.fields:
-                yield ScoreExpectation(subject, each.span, wanted=Wanted.ERROR, rule=each.fields["error"].text,
+                yield ScoreExpectation(subject, each.span, wanted=ExpectedResult.ERROR, rule=each.fields["error"].text,
                                        message=_text(each.fields.get("message")))
             elif isinstance(each.scalar, int):
                 yield ScoreExpectation(subject, each.span, each.scalar, each.scalar)
@@ -143,16 +154,16 @@ class _Reader:
                     self._complain(f"`{each.text}` is no range of scores", each.span, "write `0..100` or a part of it")
                 yield ScoreExpectation(subject, each.span, low, high)
             else:
-                yield ScoreExpectation(subject, each.span, wanted=Wanted.SKIP)
+                yield ScoreExpectation(subject, each.span, wanted=ExpectedResult.SKIP)
 
-    def _metrics(self, node: Node | None) -> tuple[Period, ...]:
+    def _metrics(self, node: YamlNode | None) -> tuple[MeasuredPeriod, ...]:
         return tuple(
-            Period(self._duration(each.fields["for"]), _plain(each.fields.get("usage"), None),
+            MeasuredPeriod(self._duration(each.fields["for"]), _plain(each.fields.get("usage"), None),
                    _plain(each.fields.get("pods"), {}), _plain(each.fields.get("containers"), {}))
             for each in _items(node)
         )
 
-    def _round(self, node: Node) -> RoundExpectation:
+    def _round(self, node: YamlNode) -> RoundExpectation:
         fields = node.fields
         if not fields.keys() & {"true", "holds", "actions", "errors"}:
             self._complain("this round expects nothing", node.span,
@@ -170,7 +181,7 @@ class _Reader:
             _errors(fields.get("errors")),
         )
 
-    def _invalid(self, node: Node) -> Invalid:
+    def _invalid(self, node: YamlNode) -> Invalid:
         fields = node.fields
         document, file = fields.get("document"), fields.get("file")
         if (document is None) == (file is None):
@@ -178,14 +189,14 @@ class _Reader:
         text: Source | None = document.part if document is not None else None
         return Invalid(text, _text(file), tuple(_problem(each) for each in fields["problems"].items))
 
-    def _duration(self, node: Node) -> int:
+    def _duration(self, node: YamlNode) -> int:
         try:
             return parse_duration(node.text)
         except ValueError as error:
             self._complain(str(error), node.span)
             return 0
 
-    def _moment(self, node: Node | None, default: str | None) -> int | None:
+    def _moment(self, node: YamlNode | None, default: str | None) -> int | None:
         if node is None:
             return None if default is None else Timestamp.parse(default).ns
         try:
@@ -198,27 +209,27 @@ class _Reader:
         self._problems.add(message, span, help=hint, code=code)
 
 
-def _items(node: Node | None) -> tuple[Node, ...]:
+def _items(node: YamlNode | None) -> tuple[YamlNode, ...]:
     return () if node is None else node.items
 
 
-def _fields(node: Node | None) -> Mapping[str, Node]:
+def _fields(node: YamlNode | None) -> Mapping[str, YamlNode]:
     return {} if node is None else node.fields
 
 
-def _text(node: Node | None) -> str | None:
+def _text(node: YamlNode | None) -> str | None:
     return None if node is None else node.text
 
 
-def _texts(node: Node | None) -> tuple[str, ...] | None:
+def _texts(node: YamlNode | None) -> tuple[str, ...] | None:
     return None if node is None else tuple(each.text for each in node.items)
 
 
-def _plain(node: Node | None, default: Any) -> Any:
+def _plain(node: YamlNode | None, default: Any) -> Any:
     return default if node is None else to_plain(node)
 
 
-def _one_or_many(node: Node | None) -> tuple[str, ...] | None:
+def _one_or_many(node: YamlNode | None) -> tuple[str, ...] | None:
     if node is None:
         return None
     return _texts(node) if isinstance(node.value, tuple) else (node.text,)
@@ -229,7 +240,7 @@ def _split(text: str) -> tuple[str, str]:
     return plugin, rule
 
 
-def _fixtures(node: Node) -> Fixtures:
+def _fixtures(node: YamlNode) -> Fixtures:
     fields = node.fields
     return Fixtures(
         _texts(fields.get("files")) or (), _plain(fields.get("nodes"), {}), _plain(fields.get("pods"), {}),
@@ -237,26 +248,26 @@ def _fixtures(node: Node) -> Fixtures:
     )
 
 
-def _expectation(subject: str, node: Node) -> Expectation:
+def _expectation(subject: str, node: YamlNode) -> Expectation:
     fields = node.fields
     if not fields:
-        return Expectation(subject, Wanted(node.text), node.span)
-    wanted = Wanted.FAIL if "fail" in fields else Wanted.ERROR
+        return Expectation(subject, ExpectedResult(node.text), node.span)
+    wanted = ExpectedResult.FAIL if "fail" in fields else ExpectedResult.ERROR
     return Expectation(subject, wanted, node.span, fields[wanted.value].text, _text(fields.get("message")),
                        _text(fields.get("reason")))
 
 
-def _one(node: Node | None) -> Expectation | None:
+def _one(node: YamlNode | None) -> Expectation | None:
     return None if node is None else _expectation("", node)
 
 
-def _by_subject(node: Node | None) -> Iterator[Expectation]:
+def _by_subject(node: YamlNode | None) -> Iterator[Expectation]:
     if node is not None:
         for subject, each in (node.fields or {EVERY_OTHER: node}).items():
             yield _expectation(subject, each)
 
 
-def _errors(node: Node | None) -> tuple[ErrorExpectation, ...]:
+def _errors(node: YamlNode | None) -> tuple[ErrorExpectation, ...]:
     return tuple(
         ErrorExpectation(each.fields["item"].text, each.span,
                          *(_text(each.fields.get(name)) for name in ("subject", "reason", "message")))
@@ -264,7 +275,7 @@ def _errors(node: Node | None) -> tuple[ErrorExpectation, ...]:
     )
 
 
-def _action(node: Node) -> ActionExpectation:
+def _action(node: YamlNode) -> ActionExpectation:
     fields = node.fields
     return ActionExpectation(
         fields["item"].text, node.span, _text(fields.get("kind")), _text(fields.get("subject")),
@@ -272,7 +283,7 @@ def _action(node: Node) -> ActionExpectation:
     )
 
 
-def _problem(node: Node) -> ProblemExpectation:
+def _problem(node: YamlNode) -> ProblemExpectation:
     if not node.fields:
         return ProblemExpectation(node.span, node.text)
     fields = node.fields

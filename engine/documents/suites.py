@@ -20,7 +20,7 @@ def _nothing() -> Mapping[str, Any]:
     return _NOTHING
 
 
-class Wanted(enum.Enum):
+class ExpectedResult(enum.Enum):
     """What a check must come to. An error is never a failure, and a row that nobody asked about never passed."""
 
     PASS = "pass"  # noqa: S105 - no password
@@ -37,7 +37,7 @@ class Expectation:
     """
 
     subject: str
-    wanted: Wanted
+    wanted: ExpectedResult
     span: Span = field(repr=False)
     rule: str = ""
     message: str | None = None
@@ -52,13 +52,13 @@ class ScoreExpectation:
     span: Span = field(repr=False)
     low: int = 0
     high: int = 0
-    wanted: Wanted = Wanted.PASS
+    wanted: ExpectedResult = ExpectedResult.PASS
     rule: str = ""
     message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class ExpectedRefusal:
     """Which plugin must refuse a node in a whole cycle, and by which rule (empty: any)."""
 
     subject: str
@@ -68,7 +68,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
+class MeasuredPeriod:
     """What is measured again and again for a while; without usage nothing is."""
 
     for_ns: int
@@ -118,7 +118,7 @@ class RoundExpectation:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ExpectedVeto:
     """What must stop the eviction of a candidate: a rule, a plugin, or `plugin/rule`."""
 
     subject: str
@@ -185,8 +185,8 @@ class Case:
     """Nodes, best first; those in one group share a score."""
     place: tuple[str, ...] | None = None
     """The nodes of which one must be chosen; empty where there must be none."""
-    refused: tuple[Refused, ...] = ()
-    metrics: tuple[Period, ...] = ()
+    refused: tuple[ExpectedRefusal, ...] = ()
+    metrics: tuple[MeasuredPeriod, ...] = ()
     cgroups: Mapping[str, str] = field(default_factory=_nothing)
     rounds: tuple[RoundExpectation, ...] = ()
     eviction_filter: tuple[Expectation, ...] = ()
@@ -194,7 +194,7 @@ class Case:
     every_ns: int = 60_000_000_000
     evicts: tuple[str, ...] | None = None
     evicted_count: int | None = None
-    keeps: tuple[Kept, ...] = ()
+    keeps: tuple[ExpectedVeto, ...] = ()
     roles: tuple[Role, ...] = ()
     errors: tuple[ErrorExpectation, ...] = ()
     expect_invalid: Invalid | None = None
@@ -232,7 +232,7 @@ class TestSpec:
     seed: int = 0
     params: Mapping[str, Any] = field(default_factory=_nothing)
     fixtures: Fixtures = Fixtures()
-    metrics: tuple[Period, ...] = ()
+    metrics: tuple[MeasuredPeriod, ...] = ()
     cgroups: Mapping[str, str] = field(default_factory=_nothing)
     cases: tuple[Case, ...] = ()
     survivors: tuple[Survivor, ...] = ()

@@ -17,8 +17,8 @@ from typing import Any, Final, TypeAlias
 from koordpolicy.engine.cel.library.regex import matches
 from koordpolicy.engine.source import Problem, Problems, Span, did_you_mean
 
-from .json_schema import BadSchema, Fault, JsonSchema, Steps, identity
-from .nodes import Node, to_plain
+from .json_schema import BadSchema, JsonSchema, SchemaFault, Steps, identity
+from .nodes import YamlNode, to_plain
 from .schema_predicate import Holds, predicate
 
 # Beside this package's parent, in the work tree as in a wheel: `schemas` stands where `engine` does.
@@ -88,14 +88,14 @@ class _OwnSchema:
         # An empty registry fetches nothing.
         self._validator = validator(declared, registry=referencing.Registry())
 
-    def faults(self, data: Any) -> list[Fault]:
+    def faults(self, data: Any) -> list[SchemaFault]:
         """Return how plain data does not hold; empty where it holds."""
         return [_fault_of(each) for each in self._validator.iter_errors(data)]
 
 
-def _fault_of(error: Any) -> Fault:
+def _fault_of(error: Any) -> SchemaFault:
     keyword, value, limit = error.validator, error.instance, error.validator_value
-    branches: dict[Any, list[Fault]] = {}
+    branches: dict[Any, list[SchemaFault]] = {}
     if keyword == "additionalProperties" and isinstance(value, Mapping):
         limit = [key for key in value if key not in error.schema.get("properties", {})]
     elif keyword == "required":
@@ -104,7 +104,7 @@ def _fault_of(error: Any) -> Fault:
         for below in error.context:
             branches.setdefault(below.schema_path[0], []).append(_fault_of(below))
     message = error.message if len(error.message) <= _LONGEST_MESSAGE else f"does not hold for `{keyword}`"
-    return Fault(tuple(error.absolute_path), keyword, message, limit, error.schema, value,
+    return SchemaFault(tuple(error.absolute_path), keyword, message, limit, error.schema, value,
                  tuple(map(tuple, branches.values())))
 
 
@@ -118,7 +118,7 @@ def _predicate(name: str, version: str) -> Holds:
     return predicate(schema(name, version))
 
 
-def validate(node: Node, schema_name: str, version: str = "v1alpha2") -> Iterator[Problem]:
+def validate(node: YamlNode, schema_name: str, version: str = "v1alpha2") -> Iterator[Problem]:
     """Yield what keeps a node from holding against a schema."""
     data = to_plain(node)
     if _predicate(schema_name, version)(data):
@@ -126,7 +126,7 @@ def validate(node: Node, schema_name: str, version: str = "v1alpha2") -> Iterato
     return _complaints(_schema(schema_name, version).faults(data), node)
 
 
-def prune(node: Node, schema_name: str, version: str = "v1alpha2") -> Node | None:
+def prune(node: YamlNode, schema_name: str, version: str = "v1alpha2") -> YamlNode | None:
     """Return a node without the parts that keep it from holding against a schema, so that the others can be checked.
 
     None where what is left says too little: a part that everything hangs on is faulty.
@@ -153,7 +153,7 @@ _NAME: Final = ("metadata", "name")
 _READ_ELSEWHERE: Final = frozenset(("variables", "params", "paramsSchema", "paramsFrom", "aggregates", "thresholds"))
 
 
-def _without(node: Node, path: tuple[str | int, ...], faulty: AbstractSet[tuple[str | int, ...]]) -> Node:
+def _without(node: YamlNode, path: tuple[str | int, ...], faulty: AbstractSet[tuple[str | int, ...]]) -> YamlNode:
     value = node.value
     if isinstance(value, Mapping):
         value = {key: _without(each, (*path, key), faulty) for key, each in value.items() if (*path, key) not in faulty}
@@ -174,7 +174,7 @@ def validate_plain(data: Any, schema_name: str, version: str = "internal") -> It
         yield f"`{path_text(error.path)}`: {error.message}"
 
 
-def validate_against(node: Node, data: Any, declared: JsonSchema, steps: Steps) -> Iterator[Problem]:
+def validate_against(node: YamlNode, data: Any, declared: JsonSchema, steps: Steps) -> Iterator[Problem]:
     """Yield what keeps params from holding against the schema that a user declared for them.
 
     Places are looked up below `node`.
@@ -182,7 +182,7 @@ def validate_against(node: Node, data: Any, declared: JsonSchema, steps: Steps) 
     return _complaints(declared.faults(data, steps), node, "params")
 
 
-def read_schema(node: Node, declared: Any, problems: Problems) -> JsonSchema | None:
+def read_schema(node: YamlNode, declared: Any, problems: Problems) -> JsonSchema | None:
     """Return the JSON Schema that a user declared; None where it is none, which is reported at its places."""
     try:
         return JsonSchema(declared)
@@ -205,7 +205,7 @@ def path_text(path: Sequence[str | int] | Any) -> str:
     return text
 
 
-def _nearest(node: Node, path: Any) -> Node:
+def _nearest(node: YamlNode, path: Any) -> YamlNode:
     """Return the node at a path, or the deepest one on the way there."""
     for step in path:
         below = node.at(step)
@@ -215,13 +215,13 @@ def _nearest(node: Node, path: Any) -> Node:
     return node
 
 
-def _complaints(faults: Iterable[Fault], node: Node, whole: str = "") -> Iterator[Problem]:
+def _complaints(faults: Iterable[SchemaFault], node: YamlNode, whole: str = "") -> Iterator[Problem]:
     """Yield the faults as problems; `whole` names the root where it is a field, not the document."""
     for fault in faults:
         yield from _complaint(fault, node, whole)
 
 
-def _complaint(fault: Fault, root: Node, whole: str) -> Iterator[Problem]:
+def _complaint(fault: SchemaFault, root: YamlNode, whole: str) -> Iterator[Problem]:
     place = _nearest(root, fault.path)
     if fault.keyword == "bound":
         yield Problem(fault.message, place.place, code="invalid-value")
@@ -255,7 +255,7 @@ def _named(key: str) -> str:
     return f"`{key}`" if key else "without a name"
 
 
-def _branches(fault: Fault, root: Node, place: Node, field: str, whole: str) -> Iterator[Problem]:
+def _branches(fault: SchemaFault, root: YamlNode, place: YamlNode, field: str, whole: str) -> Iterator[Problem]:
     """Explain a choice by the branch that came nearest."""
     choices = _required_names(fault.limit)
     if choices and isinstance(fault.value, Mapping):
@@ -274,7 +274,7 @@ def _branches(fault: Fault, root: Node, place: Node, field: str, whole: str) -> 
         yield Problem(f"`{field}` fits more than one of its forms", place.place, code="invalid-value")
         return
 
-    def distance(faults: Sequence[Fault]) -> tuple[bool, int]:
+    def distance(faults: Sequence[SchemaFault]) -> tuple[bool, int]:
         wrong_type = any(below.keyword == "type" and below.path == fault.path for below in faults)
         return wrong_type, len(faults)
 
@@ -295,7 +295,7 @@ def _required_names(branches: Sequence[Any]) -> tuple[str, ...]:
     return tuple(name for (name,) in names)
 
 
-def _explain(fault: Fault, place: Node, field: str) -> tuple[str, str, Span]:
+def _explain(fault: SchemaFault, place: YamlNode, field: str) -> tuple[str, str, Span]:
     rule, keyword, value, limit = fault.rule, fault.keyword, fault.value, fault.limit
     match keyword:
         case "required":

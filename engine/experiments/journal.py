@@ -25,7 +25,7 @@ _LONGEST_LINE: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ExperimentOutcome:
     """What an experiment came to: figures by name, and curves by name, each a list over a common x."""
 
     figures: Mapping[str, float | int | None]
@@ -60,7 +60,7 @@ class Journal:
             OSError: it cannot be read or written, is a link, or belongs to another user.
         """
         self.path = path
-        self.finished: dict[str, Outcome] = {}
+        self.finished: dict[str, ExperimentOutcome] = {}
         """What was written down so far, by `key_of`."""
         self._file: IO[bytes] = os.fdopen(open_own(path), "a+b")
         try:
@@ -72,7 +72,7 @@ class Journal:
             self._file.truncate(0)
         self._read()
 
-    def add(self, key: str, point: Point, outcome: Outcome) -> None:
+    def add(self, key: str, point: Point, outcome: ExperimentOutcome) -> None:
         """Write down what an experiment came to; when this returns, it is on the disk."""
         line = json.dumps({"key": key, "experiment": dict(point), **outcome.to_json()}, allow_nan=False)
         self._file.write(line.encode() + b"\n")
@@ -107,7 +107,7 @@ class Journal:
         self._file.seek(0, os.SEEK_END)
 
 
-def _finished(line: bytes) -> tuple[str, Outcome] | None:
+def _finished(line: bytes) -> tuple[str, ExperimentOutcome] | None:
     """Return key and outcome of a line; None where it is none of ours: nothing is known of it, and it does no harm."""
     try:
         content = json.loads(line)
@@ -124,7 +124,7 @@ def _finished(line: bytes) -> tuple[str, Outcome] | None:
     if not isinstance(curves, dict) or not all(
             isinstance(curve, list) and all(map(_is_figure, curve)) for curve in curves.values()):
         return None
-    return key, Outcome(figures, curves, seconds)
+    return key, ExperimentOutcome(figures, curves, seconds)
 
 
 def _is_figure(value: object) -> bool:

@@ -49,7 +49,7 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class BarGroups:
     """Values side by side in groups: for each label one value and its deviation per group.
 
     Bars where they begin at zero, else points: a bar that is cut off shows a proportion that is not there.
@@ -62,7 +62,7 @@ class Groups:
     bars: bool = True
 
 
-def svg(panels: Sequence[Panel | Groups], *, columns: int = 2, name: str = "plot") -> str:
+def svg(panels: Sequence[Panel | BarGroups], *, columns: int = 2, name: str = "plot") -> str:
     """Return the panels as one SVG element for a page; `name` keeps its ids apart from those of others."""
     import matplotlib as mpl  # noqa: PLC0415 - 0.4 s
 
@@ -73,14 +73,14 @@ def svg(panels: Sequence[Panel | Groups], *, columns: int = 2, name: str = "plot
     return text[text.index("<svg"):]
 
 
-def png(panels: Sequence[Panel | Groups], *, columns: int = 2) -> bytes:
+def png(panels: Sequence[Panel | BarGroups], *, columns: int = 2) -> bytes:
     """Return the panels as a PNG file."""
     out = io.BytesIO()
     _draw(panels, columns).savefig(out, format="png", dpi=_RESOLUTION, metadata={"Software": None})
     return out.getvalue()
 
 
-def _draw(panels: Sequence[Panel | Groups], columns: int) -> Figure:
+def _draw(panels: Sequence[Panel | BarGroups], columns: int) -> Figure:
     from matplotlib.figure import Figure  # noqa: PLC0415 - without pyplot: there is no window, and nothing to clean up
 
     columns = min(columns, len(panels))
@@ -131,7 +131,7 @@ def _from(start: float | None, line: Line) -> tuple[Sequence[float], Sequence[fl
     return line.x[first:], line.mean[first:], line.deviation[first:]
 
 
-def _groups(axes: Axes, panel: Groups) -> None:
+def _groups(axes: Axes, panel: BarGroups) -> None:
     width = 0.8 / max(1, len(panel.values))
     thin: dict[str, Any] = {"linewidth": 0.8, "ecolor": "#000000a0", "capsize": 1.5}
     for number, (label, values, deviations) in enumerate(panel.values):

@@ -9,7 +9,7 @@ from typing import Final
 
 from . import replays, snapshots
 from .axes import Value, show
-from .plots import Groups, Line, Panel
+from .plots import BarGroups, Line, Panel
 from .sweep import Finished
 from .tables import figure, grouped, mean_and_deviation, without_constant
 
@@ -47,7 +47,7 @@ SNAPSHOTS: Final = Manner(
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class SweepSummary:
     """A row per group of experiments that differ in nothing but the axis that repeats: mean and deviation."""
 
     axes: tuple[str, ...]
@@ -59,7 +59,7 @@ class Summary:
     """The figures that are whole numbers in every experiment."""
 
 
-def summary(finished: Sequence[Finished], manner: Manner) -> Summary:
+def summary(finished: Sequence[Finished], manner: Manner) -> SweepSummary:
     """Return the means of a sweep."""
     axes = tuple(name for name in without_constant([each.point for each in finished]) if name != REPEATED)
     rows = []
@@ -69,12 +69,12 @@ def summary(finished: Sequence[Finished], manner: Manner) -> Summary:
         rows.append((tuple(at[name] for name in axes), len(group), figures))
     counts = (name for name in manner.figures
               if all(isinstance(each.outcome.figures.get(name), int) for each in finished))
-    return Summary(axes, manner.figures, tuple(rows), frozenset(counts))
+    return SweepSummary(axes, manner.figures, tuple(rows), frozenset(counts))
 
 
-def panels(finished: Sequence[Finished], manner: Manner) -> dict[str, list[Panel | Groups]]:
+def panels(finished: Sequence[Finished], manner: Manner) -> dict[str, list[Panel | BarGroups]]:
     """Return what is drawn, by heading: curves by load for each workload, and figures by each numeric axis."""
-    found: dict[str, list[Panel | Groups]] = {}
+    found: dict[str, list[Panel | BarGroups]] = {}
     overview = _by_workload(finished, manner) + _by_numbers(finished, manner)
     if overview:
         found[""] = overview
@@ -88,8 +88,8 @@ def panels(finished: Sequence[Finished], manner: Manner) -> dict[str, list[Panel
     return found
 
 
-def _by_load(finished: Sequence[Finished], manner: Manner) -> list[Panel | Groups]:
-    drawn: list[Panel | Groups] = []
+def _by_load(finished: Sequence[Finished], manner: Manner) -> list[Panel | BarGroups]:
+    drawn: list[Panel | BarGroups] = []
     for name, title in manner.curves.items():
         lines = tuple(_curve(label, group, name) for label, group in _series(finished, (REPEATED, _WORKLOAD)))
         lines = tuple(line for line in lines if line.x)
@@ -110,12 +110,12 @@ def _curve(label: str, group: Sequence[Finished], name: str) -> Line:
                 tuple(each[1] for each in points))
 
 
-def _by_workload(finished: Sequence[Finished], manner: Manner) -> list[Panel | Groups]:
+def _by_workload(finished: Sequence[Finished], manner: Manner) -> list[Panel | BarGroups]:
     workloads = tuple(dict.fromkeys(str(each.point.get(_WORKLOAD, "")) for each in finished))
     series = _series(finished, (REPEATED, _WORKLOAD))
     if not manner.curves or (len(workloads) < 2 and len(series) < 2):
         return []
-    drawn: list[Panel | Groups] = []
+    drawn: list[Panel | BarGroups] = []
     for name, title, bars in (("gpu_alloc_pct", "allocated GPU at the end (% of the cluster's)", False),
                                    ("failed", "pods that found no node", True)):
         values = []
@@ -124,11 +124,11 @@ def _by_workload(finished: Sequence[Finished], manner: Manner) -> list[Panel | G
                 figure(name)(each) for each in group if str(each.point.get(_WORKLOAD, "")) == workload
             ) or _NOTHING for workload in workloads}
             values.append((label, tuple(each[0] for each in by.values()), tuple(each[1] for each in by.values())))
-        drawn.append(Groups(title, "%" if name.endswith("_pct") else "pods", workloads, tuple(values), bars))
+        drawn.append(BarGroups(title, "%" if name.endswith("_pct") else "pods", workloads, tuple(values), bars))
     return drawn
 
 
-def _by_numbers(finished: Sequence[Finished], manner: Manner) -> list[Panel | Groups]:
+def _by_numbers(finished: Sequence[Finished], manner: Manner) -> list[Panel | BarGroups]:
     """Return a panel per figure over the first numeric axis that differs and does not repeat; nothing without one."""
     names = without_constant([each.point for each in finished])
     axis = next((name for name in names if name != REPEATED and all(
@@ -136,7 +136,7 @@ def _by_numbers(finished: Sequence[Finished], manner: Manner) -> list[Panel | Gr
         for each in finished)), None)
     if axis is None:
         return []
-    drawn: list[Panel | Groups] = []
+    drawn: list[Panel | BarGroups] = []
     for name in manner.figures:
         lines = []
         for label, group in _series(finished, (REPEATED, axis)):

@@ -19,14 +19,14 @@ from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.cycle.tie_break import TIE_BREAKS
 from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
-from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
 from koordpolicy.engine.scheduler.simulate import simulate
 from koordpolicy.engine.source import PolicyError, did_you_mean
 
 from .axes import Axis, Point, Value, show
 from .inputs import NO_TEXTS, Builtins, Packed, Texts, check_all, registry_of
-from .journal import Outcome
+from .journal import ExperimentOutcome
 from .params import PREFIX, params_of
 from .runners import NotRun
 
@@ -67,18 +67,18 @@ class Policy:
 
 
 STUDY: Final[Mapping[str, tuple[str, ProfileSpec]]] = {
-    "Random": ("", ProfileSpec(enabled=(Choice("RandomScore"),), args={"GpuShare": {"select": "random"}})),
+    "Random": ("", ProfileSpec(enabled=(PluginChoice("RandomScore"),), args={"GpuShare": {"select": "random"}})),
     "DotProd": ("dot-product", ProfileSpec()),
-    "GpuClustering": ("", ProfileSpec(enabled=(Choice("GpuClustering"),))),
+    "GpuClustering": ("", ProfileSpec(enabled=(PluginChoice("GpuClustering"),))),
     "GpuPacking": ("gpu-packing", ProfileSpec()),
     "BestFit": ("best-fit", ProfileSpec()),
-    "FGD": ("", ProfileSpec(enabled=(Choice("FragmentationGradient"),))),
+    "FGD": ("", ProfileSpec(enabled=(PluginChoice("FragmentationGradient"),))),
 }
 """The study's policies: a folder of the shipped documents, and what the profile enables."""
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class ReplayExperiment:
     """One experiment, complete: it can be run by any process that has this package."""
 
     point: Point
@@ -111,7 +111,7 @@ class Replays:
 
     def __init__(
         self, axes: Sequence[Axis], folder: Path, *, builtins: Builtins, nodes: Path | None = None,
-        policies: Sequence[str] = (), enabled: Sequence[Choice] = (), limit: int | None = None,
+        policies: Sequence[str] = (), enabled: Sequence[PluginChoice] = (), limit: int | None = None,
     ) -> None:
         """`policies` take part in every experiment beside the one of the axis, and so do the plugins `enabled`.
 
@@ -137,10 +137,15 @@ class Replays:
             profile = replace(policy.profile, enabled=(*policy.profile.enabled, *enabled))
             self._policies[value] = Policy(policy.texts + every, profile)
 
-    def task(self, point: Point) -> Replay:
+    def task(self, point: Point) -> ReplayExperiment:
         """Return the experiment at a point."""
-        return Replay(point, self._policies[point["policy"]], self._workloads[show(point["workload"])], self._builtins,
-                      self._limit)
+        return ReplayExperiment(
+            point,
+            self._policies[point["policy"]],
+            self._workloads[show(point["workload"])],
+            self._builtins,
+            self._limit,
+        )
 
     def inputs(self, point: Point) -> str:
         """Return a fingerprint of all but the point that decides what its experiment comes to."""
@@ -159,7 +164,7 @@ class Replays:
                   self._builtins)
 
 
-def run(task: Replay) -> Outcome:
+def run(task: ReplayExperiment) -> ExperimentOutcome:
     """Run an experiment.
 
     Raises:
@@ -183,7 +188,7 @@ def run(task: Replay) -> Outcome:
     last = {name: curve[-1] if curve else None for name, curve in curves.items()}
     figures = {"arrivals": result.arrivals, "failed": result.failed, "load_pct": result.highest_load, **last,
                "errors": len(result.errors), "pods_per_second": round(result.pods_per_second, 1)}
-    return Outcome(figures, curves, time.perf_counter() - start)
+    return ExperimentOutcome(figures, curves, time.perf_counter() - start)
 
 
 def _plain(curve: Iterable[float]) -> list[float | None]:

@@ -10,7 +10,7 @@ from koordpolicy.engine.reports.page import page as framed
 
 from .axes import Axis, Value, show
 from .plots import svg
-from .presentation import Manner, Summary, panels, summary
+from .presentation import Manner, SweepSummary, panels, summary
 from .sweep import Swept
 
 _HIGHER_IS_BETTER: Final = frozenset({"gpu_alloc_pct"})
@@ -57,7 +57,7 @@ def _missing(swept: Swept) -> str:
     return f'<p class="missing">{len(swept.failed)} experiments could not be run.<br>{shown}</p>'
 
 
-def _means(found: Summary, manner: Manner) -> str:
+def _means(found: SweepSummary, manner: Manner) -> str:
     best = _best(found)
     head = "".join(f"<th>{escape(name)}</th>" for name in found.axes) + '<th class="number">runs</th>' + "".join(
         f'<th class="number" title="{escape(manner.meanings[name])}">{escape(name)}</th>' for name in found.figures)
@@ -78,7 +78,7 @@ def _means(found: Summary, manner: Manner) -> str:
             f"<dl>{meanings}</dl>")
 
 
-def _best(found: Summary) -> Mapping[tuple[tuple[Value, ...], str], float]:
+def _best(found: SweepSummary) -> Mapping[tuple[tuple[Value, ...], str], float]:
     """Return the highest mean of a figure that is better the higher it is, among rows that share all but the policy."""
     if _POLICY not in found.axes:
         return {}
@@ -91,5 +91,5 @@ def _best(found: Summary) -> Mapping[tuple[tuple[Value, ...], str], float]:
     return best
 
 
-def _rivals(found: Summary, values: tuple[Value, ...]) -> tuple[Value, ...]:
+def _rivals(found: SweepSummary, values: tuple[Value, ...]) -> tuple[Value, ...]:
     return tuple(value for name, value in zip(found.axes, values, strict=True) if name != _POLICY)

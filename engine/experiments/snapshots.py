@@ -23,7 +23,7 @@ from koordpolicy.engine.source import PolicyError, did_you_mean
 
 from .axes import Axis, Point, Value, show
 from .inputs import Builtins, Packed, Texts, check_all, registry_of
-from .journal import Outcome
+from .journal import ExperimentOutcome
 from .params import PREFIX, params_of
 from .runners import NotRun
 
@@ -50,7 +50,7 @@ _HOT: Final = "hotPercent"
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SnapshotExperiment:
     """One experiment, complete: it can be run by any process that has this package."""
 
     point: Point
@@ -84,9 +84,9 @@ class Snapshots:
         by_path = next((axis.values for axis in axes if axis.name == _POLICY), (None,))
         self._texts = {path: every if path is None else every + Texts.read([show(path)]) for path in by_path}
 
-    def task(self, point: Point) -> Question:
+    def task(self, point: Point) -> SnapshotExperiment:
         """Return the experiment at a point."""
-        return Question(point, self._texts[point.get(_POLICY)], self._objects, self._now, self._builtins)
+        return SnapshotExperiment(point, self._texts[point.get(_POLICY)], self._objects, self._now, self._builtins)
 
     def inputs(self, point: Point) -> str:
         """Return a fingerprint of all but the point that decides what its experiment comes to."""
@@ -103,7 +103,7 @@ class Snapshots:
                   self._builtins)
 
 
-def run(task: Question) -> Outcome:
+def run(task: SnapshotExperiment) -> ExperimentOutcome:
     """Run an experiment.
 
     Raises:
@@ -124,7 +124,7 @@ def run(task: Question) -> Outcome:
     except (PolicyError, ValueError) as error:
         raise NotRun(str(error)) from None
     cpu = found.usage.get("cpu")
-    return Outcome({
+    return ExperimentOutcome({
         "pending": found.pending, "placed": found.placed, "misfits": found.misfits, "evictions": found.evictions,
         "suppressed": found.suppressed, "hot": found.hot,
         "cpu_usage_pct": None if cpu is None else round(cpu.mean, 4),

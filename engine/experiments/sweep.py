@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from .axes import Axis, Point
-from .journal import Journal, Outcome, key_of
+from .journal import ExperimentOutcome, Journal, key_of
 from .runners import NotRun, Runner
 
 Task_co = TypeVar("Task_co", covariant=True)
@@ -36,7 +36,7 @@ class Finished:
     """An experiment with its outcome."""
 
     point: Point
-    outcome: Outcome
+    outcome: ExperimentOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Swept:
 
 
 def sweep(
-    points: Iterable[Point], space: Space[Task], function: Callable[[Task], Outcome], *, runner: Runner,
+    points: Iterable[Point], space: Space[Task], function: Callable[[Task], ExperimentOutcome], *, runner: Runner,
     version: str, journal: Journal | None = None, progress: Callable[[int], None] = lambda _: None,
 ) -> Swept:
     """Run the experiments at the points that the journal does not hold yet, and return all of them.
@@ -62,7 +62,7 @@ def sweep(
     """
     points = list(points)
     keys = [key_of(point, f"{version}/{space.inputs(point)}") for point in points]
-    found: dict[str, Outcome] = {}
+    found: dict[str, ExperimentOutcome] = {}
     if journal is not None:
         found = {key: journal.finished[key] for key in keys if key in journal.finished}
     kept = len(found)

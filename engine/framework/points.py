@@ -304,7 +304,7 @@ TYPES: Final = (RESOURCE_LIST, MEASURED_LIST, USAGE, NODE_INFO, POD_INFO, DEVICE
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class VisibleVariable:
     """A variable that expressions of a slot see. `unit` is empty where the type says it all."""
 
     name: str
@@ -323,11 +323,11 @@ _AMOUNT_UNIT: Final = "cpu: milli-cores, all else: base units"
 _ROW, _DECISION, _CONSTANT = Scope.ROW, Scope.DECISION, Scope.CONSTANT
 
 
-def _seen(scope: Scope, *rows: tuple[str, Type, str] | tuple[str, Type, str, str]) -> tuple[Seen, ...]:
-    return tuple(Seen(name, type_, scope, doc, *unit) for name, type_, doc, *unit in rows)
+def _seen(scope: Scope, *rows: tuple[str, Type, str] | tuple[str, Type, str, str]) -> tuple[VisibleVariable, ...]:
+    return tuple(VisibleVariable(name, type_, scope, doc, *unit) for name, type_, doc, *unit in rows)
 
 
-def _pod(scope: Scope) -> tuple[Seen, ...]:
+def _pod(scope: Scope) -> tuple[VisibleVariable, ...]:
     return _seen(
         scope,
         ("pod", Type("kubernetes.Pod"), "The pod, as the API server serves it."),
@@ -337,7 +337,7 @@ def _pod(scope: Scope) -> tuple[Seen, ...]:
     )
 
 
-def _node(scope: Scope) -> tuple[Seen, ...]:
+def _node(scope: Scope) -> tuple[VisibleVariable, ...]:
     return _seen(
         scope,
         ("node", Type("kubernetes.Node"), "The node, as the API server serves it."),
@@ -382,7 +382,7 @@ _QOS_NODE: Final = (
         ("systemUsage", MEASURED_LIST.type, "Usage of what runs on the node outside of pods.", _AMOUNT_UNIT),
     ),
 )
-_SUBJECTS: Final[Mapping[str, tuple[Seen, ...]]] = MappingProxyType({
+_SUBJECTS: Final[Mapping[str, tuple[VisibleVariable, ...]]] = MappingProxyType({
     "node": _QOS_NODE,
     "pod": (*_pod(_ROW), *_POD_USAGE, *_QOS_NODE),
     "container": (
@@ -442,7 +442,7 @@ class SlotSpec:
     framework: Framework
     rows: str
     """What one row is; empty where there is one answer per decision."""
-    sees: tuple[Seen, ...]
+    sees: tuple[VisibleVariable, ...]
     """Without `params`, `aggregates`, `variables` and what depends on a QoSPlugin's subject."""
     results: tuple[Type, ...]
     on_fail: str
@@ -542,7 +542,7 @@ POINTS: Final[Mapping[Point, PointSpec]] = MappingProxyType({
 """The one table of extension points."""
 
 
-def seen(slot: Slot, *, subject: str = "node") -> tuple[Seen, ...]:
+def seen(slot: Slot, *, subject: str = "node") -> tuple[VisibleVariable, ...]:
     """Return the variables of a slot, those of a QoSPlugin's subject (`forEach`) included."""
     spec = SLOTS[slot]
     return (*spec.sees, *_SUBJECTS[subject]) if spec.by_subject else spec.sees

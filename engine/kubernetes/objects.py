@@ -55,7 +55,7 @@ _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
 _Check = Callable[[Any], None]
 
 
-class Malformed(ValueError):
+class MalformedField(ValueError):
     """A field is not as it is declared; the text names its path and says what is wrong with it."""
 
     def __init__(self, fault: str) -> None:
@@ -63,7 +63,7 @@ class Malformed(ValueError):
         self._fault = fault
         self._path = ""
 
-    def at(self, step: str) -> Malformed:
+    def at(self, step: str) -> MalformedField:
         """Take note of the field or index (`[3]`) that the fault is below of."""
         self._path = step + (f".{self._path}" if self._path and not self._path.startswith("[") else self._path)
         return self
@@ -132,7 +132,7 @@ def _compiled(name: str, declared: Mapping[str, Field], checks: dict[str, _Check
 
     def check(value: Any) -> None:
         if not isinstance(value, (dict, Mapping)):
-            raise Malformed(f" must be an object, not {json_kind(value)}")
+            raise MalformedField(f" must be an object, not {json_kind(value)}")
         key = ""
         try:
             for key, each in value.items():
@@ -145,8 +145,8 @@ def _compiled(name: str, declared: Mapping[str, Field], checks: dict[str, _Check
                 below(each)
             for key in needed:
                 if value.get(key) is None:
-                    raise Malformed(" is missing")  # noqa: TRY301 - the path is added where all others are
-        except Malformed as fault:
+                    raise MalformedField(" is missing")  # noqa: TRY301 - the path is added where all others are
+        except MalformedField as fault:
             raise fault.at(key) from None
 
     checks[name] = check
@@ -179,37 +179,37 @@ def _check_of(of: Type, checks: dict[str, _Check]) -> _Check:
 
 def _check_list(each_check: _Check, value: Any) -> None:
     if value.__class__ is not list:
-        raise Malformed(f" must be a list, not {json_kind(value)}")
+        raise MalformedField(f" must be a list, not {json_kind(value)}")
     index = 0
     try:
         for each in value:
             each_check(each)
             index += 1
-    except Malformed as fault:
+    except MalformedField as fault:
         raise fault.at(f"[{index}]") from None
 
 
 def _check_map(each_check: _Check, value: Any) -> None:
     if not isinstance(value, Mapping):
-        raise Malformed(f" must be an object, not {json_kind(value)}")
+        raise MalformedField(f" must be an object, not {json_kind(value)}")
     key = ""
     try:
         for key, each in value.items():
             _check_text(key)
             each_check(each)
-    except Malformed as fault:
+    except MalformedField as fault:
         raise fault.at(key) from None
 
 
 def _check_amounts(value: Any) -> None:
     if not isinstance(value, Mapping):
-        raise Malformed(f" must be an object, not {json_kind(value)}")
+        raise MalformedField(f" must be an object, not {json_kind(value)}")
     key = ""
     try:
         for key, each in value.items():
             _check_text(key)
             _check_amount(key == "cpu", each)
-    except Malformed as fault:
+    except MalformedField as fault:
         raise fault.at(key) from None
 
 
@@ -218,10 +218,10 @@ def _check_amount(cpu: bool, value: Any) -> None:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str):
-        raise Malformed(f" must be a quantity, not {json_kind(value)}")
+        raise MalformedField(f" must be a quantity, not {json_kind(value)}")
     fault = _fault_of_amount(cpu, value)
     if fault:
-        raise Malformed(fault)
+        raise MalformedField(fault)
 
 
 @functools.lru_cache(maxsize=65_536)
@@ -238,30 +238,30 @@ def _fault_of_amount(cpu: bool, text: str) -> str:
 
 def _check_text(value: Any) -> None:
     if not isinstance(value, str):
-        raise Malformed(f" must be a text, not {json_kind(value)}")
+        raise MalformedField(f" must be a text, not {json_kind(value)}")
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise Malformed(" holds half of a character (a lone surrogate)") from None
+            raise MalformedField(" holds half of a character (a lone surrogate)") from None
 
 
 def _check_int(value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Malformed(f" must be a number, not {json_kind(value)}" if not isinstance(value, float)
+        raise MalformedField(f" must be a number, not {json_kind(value)}" if not isinstance(value, float)
                         else " must be a whole number")
     if not _INT64_MIN <= value <= _INT64_MAX:
-        raise Malformed(": the number does not fit into 64 bits")
+        raise MalformedField(": the number does not fit into 64 bits")
 
 
 def _check_number(value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise Malformed(f" must be a number, not {json_kind(value)}")
+        raise MalformedField(f" must be a number, not {json_kind(value)}")
 
 
 def _check_bool(value: Any) -> None:
     if not isinstance(value, bool):
-        raise Malformed(f" must be true or false, not {json_kind(value)}")
+        raise MalformedField(f" must be true or false, not {json_kind(value)}")
 
 
 def _check_number_or_text(value: Any) -> None:
@@ -274,7 +274,7 @@ def _check_time(value: Any) -> None:
         try:
             nanoseconds(value, "")
         except ValueError:
-            raise Malformed(f": `{value}` is not a time like 2026-01-31T12:00:00Z") from None
+            raise MalformedField(f": `{value}` is not a time like 2026-01-31T12:00:00Z") from None
 
 
 def _check_duration(value: Any) -> None:
@@ -283,7 +283,7 @@ def _check_duration(value: Any) -> None:
         try:
             Duration.parse(value)
         except EvaluationError as error:
-            raise Malformed(f": {error.message}") from None
+            raise MalformedField(f": {error.message}") from None
 
 
 def _check_nothing(_: Any) -> None:

@@ -31,7 +31,7 @@ _DECIMAL_SUFFIX: Final = {exponent: suffix for suffix, exponent in _DECIMAL.item
 _BINARY_SUFFIX: Final = ("", *_BINARY)
 
 
-class Format(enum.Enum):
+class QuantityFormat(enum.Enum):
     """The family of suffixes a quantity was written with, and is printed with again."""
 
     DECIMAL = "DecimalSI"
@@ -50,7 +50,7 @@ class Quantity:
 
     digits: int
     scale: int = 0
-    format: Format = Format.DECIMAL
+    format: QuantityFormat = QuantityFormat.DECIMAL
     small: bool = True
 
     @staticmethod
@@ -156,13 +156,13 @@ class Quantity:
         if self.digits == 0:
             return "0"
         digits, scale = _reduced(self.digits, self.scale)
-        if self.format is Format.BINARY and scale >= 0 and abs(digits * 10**scale) >= 1024:
+        if self.format is QuantityFormat.BINARY and scale >= 0 and abs(digits * 10**scale) >= 1024:
             amount, power = digits * 10**scale, 0
             while amount % 1024 == 0 and power < len(_BINARY_SUFFIX) - 1:
                 amount, power = amount // 1024, power + 1
             return f"{amount}{_BINARY_SUFFIX[power]}"
         digits, scale = digits * 10 ** (scale % 3), scale - scale % 3
-        suffix = None if self.format is Format.EXPONENT else _DECIMAL_SUFFIX.get(scale)
+        suffix = None if self.format is QuantityFormat.EXPONENT else _DECIMAL_SUFFIX.get(scale)
         if suffix is None:
             suffix = f"e{scale}" if scale else ""
         return f"{digits}{suffix}"
@@ -192,12 +192,12 @@ def _reduced(digits: int, scale: int) -> tuple[int, int]:
     return digits, scale
 
 
-def _suffix(suffix: str, text: str) -> tuple[int, int, Format]:
+def _suffix(suffix: str, text: str) -> tuple[int, int, QuantityFormat]:
     """Return base, exponent and format of a suffix."""
     if suffix in _DECIMAL:
-        return 10, _DECIMAL[suffix], Format.DECIMAL
+        return 10, _DECIMAL[suffix], QuantityFormat.DECIMAL
     if suffix in _BINARY:
-        return 2, _BINARY[suffix], Format.BINARY
+        return 2, _BINARY[suffix], QuantityFormat.BINARY
     match = _EXPONENT.fullmatch(suffix)
     if match is None:
         raise ValueError(
@@ -206,7 +206,7 @@ def _suffix(suffix: str, text: str) -> tuple[int, int, Format]:
     exponent = int(match[1])
     if abs(exponent) > _LARGEST_EXPONENT:
         raise ValueError(f"`{text}` is not a quantity: its exponent is out of range")
-    return 10, exponent, Format.EXPONENT
+    return 10, exponent, QuantityFormat.EXPONENT
 
 
 @lru_cache(maxsize=65_536)
@@ -244,11 +244,11 @@ def _parse(text: str) -> Quantity:
             digits *= 10 ** (scale + 9)
         scale = -9
     amount = Quantity(digits, scale, form, small=False)
-    if form is Format.BINARY:
+    if form is QuantityFormat.BINARY:
         if abs(amount).compare(_LARGEST_BINARY) > 0:
             amount = Quantity(_INT64_MAX * amount.sign, 0, form, small=False)
         elif abs(amount).compare(_ONE) < 0:
-            amount = Quantity(digits, scale, Format.DECIMAL, small=False)
+            amount = Quantity(digits, scale, QuantityFormat.DECIMAL, small=False)
     return amount
 
 

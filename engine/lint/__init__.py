@@ -6,11 +6,11 @@ expressions (`subject`), at what these can be (`ranges`) and at the shares of us
 
 from __future__ import annotations
 
-from .configuration import Configuration as Configuration
-from .findings import Finding as Finding
+from .configuration import LintConfiguration as LintConfiguration
+from .findings import LintFinding as LintFinding
 from .findings import check as check
 from .findings import strict as strict
 from .rules import RULES as RULES
-from .rules import Rule as Rule
+from .rules import LintRule as LintRule
 from .subject import Whole as Whole
 from .subject import subjects as subjects

@@ -36,12 +36,12 @@ from koordpolicy.engine.cel.syntax.ast import (
 )
 from koordpolicy.engine.cel.syntax.unparse import unparse
 from koordpolicy.engine.compile import AggregateProgram, CompiledQoS, CompiledScheduler
-from koordpolicy.engine.documents import AggregateFunction, LabelSelector, Operator, Over
+from koordpolicy.engine.documents import AggregateFunction, LabelSelector, Over, SelectorOperator
 from koordpolicy.engine.framework.points import SLOTS, TYPES, FailurePolicy, Slot
 from koordpolicy.engine.kubernetes import types as kubernetes_types
 
 from .ranges import MEASURED, Analysis
-from .subject import Edit, Found, Placed, Subject, span_of
+from .subject import LintSubject, Placed, TextEdit, Violation, span_of
 
 Key: TypeAlias = str
 """What is read, by a canonical text: `node['metadata']['labels']['pool']`, however it is written."""
@@ -414,7 +414,7 @@ def _is_read(checked: Checked, node: Expr) -> bool:
 class Absences:
     """The unguarded reads of a document."""
 
-    subject: Subject
+    subject: LintSubject
     there: set[Key] = field(default_factory=set)
     """What the document's `match`, its conditions and its earlier rules guarantee."""
     elements_left: int = _MOST_ELEMENTS
@@ -447,7 +447,7 @@ class Absences:
         return key in self.there
 
 
-def absent_keys(subject: Subject) -> Iterator[Found]:
+def absent_keys(subject: LintSubject) -> Iterator[Violation]:
     """Find reads of keys that may be absent, with what happens then at the point where they stand."""
     if subject.compiled is None:
         return
@@ -501,7 +501,7 @@ def _is_field(access: Access) -> bool:
     return isinstance(node, Select) and access.checked.types[node.operand.id].name.startswith(_OBJECTS)
 
 
-def _reads_maps(subject: Subject, checked: Checked) -> bool:
+def _reads_maps(subject: LintSubject, checked: Checked) -> bool:
     """Whether anything is read that could be absent: most expressions read amounts alone."""
     if "{" in checked.source.text:
         return True
@@ -547,7 +547,7 @@ def _leads_to_a_map(kind: Type, path: tuple[str, ...]) -> bool:
     return False
 
 
-def _matched(subject: Subject) -> Iterator[Key]:
+def _matched(subject: LintSubject) -> Iterator[Key]:
     """Yield the labels that every pod and node has which the document is about."""
     match = subject.spec.match
     for who, selector in (
@@ -562,11 +562,11 @@ def _matched(subject: Subject) -> Iterator[Key]:
 def _required(selector: LabelSelector) -> Iterator[str]:
     yield from selector.match_labels
     for each in selector.match_expressions:
-        if each.operator in (Operator.IN, Operator.EXISTS):
+        if each.operator in (SelectorOperator.IN, SelectorOperator.EXISTS):
             yield each.key
 
 
-def _grouped(subject: Subject, absences: Absences) -> set[Key]:
+def _grouped(subject: LintSubject, absences: Absences) -> set[Key]:
     """Return the groups that every row finds itself in: of aggregates over the rows that the rules run over."""
     found: set[Key] = set()
     for each in subject.compiled.aggregates if subject.compiled is not None else ():
@@ -588,13 +588,13 @@ def _is_measured(aggregate: AggregateProgram) -> bool:
 # -- what is reported ----------------------------------------------------------------------------------------------
 
 
-def _found(subject: Subject, placed: Placed, access: Access) -> Found:
+def _found(subject: LintSubject, placed: Placed, access: Access) -> Violation:
     text = access.checked.source.text[access.node.start : access.node.end]
     default = _default(subject, access)
     what = "field" if _is_field(access) else "key"
     empty = "[]" if access.checked.types[access.node.id].name == "list" else "..."
     safe = _safe(access, default or empty)
-    return Found(
+    return Violation(
         f"`{_line(text)}` is an error where the {what} is absent: {_outcome(subject, placed)}",
         span_of(access.checked, access.node),
         f"write `{safe}`, or test that it is there",
@@ -606,13 +606,13 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _outcome(subject: Subject, placed: Placed) -> str:
+def _outcome(subject: LintSubject, placed: Placed) -> str:
     """Return what an error means at the point where an expression stands."""
     spec = SLOTS[_slot(subject, placed)]
     return spec.on_ignore if subject.spec.failure_policy is FailurePolicy.IGNORE else spec.on_fail
 
 
-def _slot(subject: Subject, placed: Placed) -> Slot:
+def _slot(subject: LintSubject, placed: Placed) -> Slot:
     compiled = subject.compiled
     over = next((each.over for each in compiled.aggregates if each.name == placed.name), Over.NODES) \
         if compiled is not None else Over.NODES
@@ -633,7 +633,7 @@ _ZEROS: Final = frozenset((AggregateFunction.SUM, AggregateFunction.COUNT))
 _TEXTUAL: Final = frozenset(("startsWith", "endsWith", "contains"))
 
 
-def _default(subject: Subject, access: Access) -> str:
+def _default(subject: LintSubject, access: Access) -> str:
     """Return what stands for an absent value without changing what is meant; an empty text where that is not clear."""
     node, kind = access.node, access.checked.types[access.node.id].name
     holder = _holder(node)
@@ -690,7 +690,7 @@ def _optional(checked: Checked, node: Expr) -> str:
     return f"{held}{'.?' if absent else '.'}{node.field}"
 
 
-def _fix(access: Access, default: str) -> Edit | None:
+def _fix(access: Access, default: str) -> TextEdit | None:
     """Return the edit of a read, with quotes that the YAML scalar around it allows."""
     span = span_of(access.checked, access.node)
     root = span.root()
@@ -702,4 +702,4 @@ def _fix(access: Access, default: str) -> Edit | None:
     old = source.text[access.node.start : access.node.end]
     if root.source.text[root.start : root.end] != old:
         return None
-    return Edit(root.source, root.start, root.end, _safe(access, default))
+    return TextEdit(root.source, root.start, root.end, _safe(access, default))

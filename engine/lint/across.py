@@ -14,12 +14,12 @@ from koordpolicy.engine.cel.syntax.ast import Call, Expr, Literal
 from koordpolicy.engine.compile import CompiledQoS, CompiledScheduler, EvictProgram
 from koordpolicy.engine.documents import (
     LabelSelector,
-    Node,
     NodeMatch,
     Normalize,
-    Operator,
     PodMatch,
     ScoreItem,
+    SelectorOperator,
+    YamlNode,
     to_plain,
 )
 from koordpolicy.engine.framework.points import Enforcement, Framework
@@ -27,7 +27,7 @@ from koordpolicy.engine.kubernetes.vocabulary import BATCH, BE, FREE, PRIORITY_B
 from koordpolicy.engine.source import Severity, Span, did_you_mean
 
 from .ranges import parts
-from .subject import Found, Subject, Whole, span_of
+from .subject import LintSubject, Violation, Whole, span_of
 from .watermarks import slopes, suppression, watermarks
 
 _T = TypeVar("_T")
@@ -50,7 +50,7 @@ EVICT: Final = "evict"
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class UtilizationLevel:
     """A share of what a node has, in percent, above or below which something happens to its pods."""
 
     role: str
@@ -62,7 +62,7 @@ class Level:
     nodes: NodeMatch | None = None
     best_effort: bool = False
     """Whether only best-effort pods are meant."""
-    subject: Subject | None = None
+    subject: LintSubject | None = None
     written: bool = True
     """Whether the share is given as a number, and is not the whole for want of one."""
 
@@ -70,14 +70,14 @@ class Level:
         return f"{float(self.percent):g} %"
 
 
-def _levels(whole: Whole) -> tuple[Level, ...]:
+def _levels(whole: Whole) -> tuple[UtilizationLevel, ...]:
     found = whole.kept.get("levels")
     if found is None:
         found = whole.kept["levels"] = (*_of_documents(whole), *_of_configurations(whole))
     return tuple(found)
 
 
-def _of_documents(whole: Whole) -> Iterator[Level]:
+def _of_documents(whole: Whole) -> Iterator[UtilizationLevel]:
     for subject in whole.subjects:
         compiled = subject.compiled
         if compiled is None or subject.spec.enforcement is not Enforcement.ENFORCE:
@@ -119,12 +119,22 @@ def _gives_number(checked: Checked, node: Expr) -> bool:
 
 
 def _level(
-    subject: Subject, role: str, resource: str, percent: Fraction, span: Span, *, written: bool,
+    subject: LintSubject, role: str, resource: str, percent: Fraction, span: Span, *, written: bool,
     best_effort: bool = False,
-) -> Level:
+) -> UtilizationLevel:
     match = subject.spec.match
-    return Level(role, resource, percent, span, f"`{subject.document.name}`", match.pods, match.nodes, best_effort,
-                 subject, written)
+    return UtilizationLevel(
+        role,
+        resource,
+        percent,
+        span,
+        f"`{subject.document.name}`",
+        match.pods,
+        match.nodes,
+        best_effort,
+        subject,
+        written,
+    )
 
 
 # -- component configurations ------------------------------------------------------------------------------------------
@@ -139,7 +149,7 @@ _SLO: Final = {
 }
 
 
-def _of_configurations(whole: Whole) -> Iterator[Level]:
+def _of_configurations(whole: Whole) -> Iterator[UtilizationLevel]:
     for node in whole.configurations:
         for profile, holder in _profiles(node):
             for entry in _items(holder, "pluginConfig"):
@@ -153,13 +163,13 @@ def _of_configurations(whole: Whole) -> Iterator[Level]:
         yield from _of_slo(node)
 
 
-def _shares(node: Node | None, role: str, who: str, nodes: NodeMatch | None) -> Iterator[Level]:
+def _shares(node: YamlNode | None, role: str, who: str, nodes: NodeMatch | None) -> Iterator[UtilizationLevel]:
     for resource, value in (node.fields if node is not None else {}).items():
         if isinstance(value.scalar, int | float) and not isinstance(value.scalar, bool):
-            yield Level(role, resource, Fraction(str(value.scalar)), value.span, who, nodes=nodes)
+            yield UtilizationLevel(role, resource, Fraction(str(value.scalar)), value.span, who, nodes=nodes)
 
 
-def _of_slo(node: Node) -> Iterator[Level]:
+def _of_slo(node: YamlNode) -> Iterator[UtilizationLevel]:
     held = node.at("data", "resource-threshold-config")
     if held is None or held.scalar is None:
         return
@@ -170,26 +180,26 @@ def _of_slo(node: Node) -> Iterator[Level]:
     for field, (role, resource) in _SLO.items():
         value = strategy.get(field) if isinstance(strategy, Mapping) else None
         if isinstance(value, int) and not isinstance(value, bool) and strategy.get("enable") is not False:
-            yield Level(role, resource, Fraction(value), held.place, f"`{field}` of slo-controller-config",
+            yield UtilizationLevel(role, resource, Fraction(value), held.place, f"`{field}` of slo-controller-config",
                         best_effort=True)
 
 
-def _profiles(node: Node) -> Iterator[tuple[str, Node]]:
+def _profiles(node: YamlNode) -> Iterator[tuple[str, YamlNode]]:
     for profile in _items(node, "profiles"):
         yield _text(profile, "name") or _text(profile, "schedulerName"), profile
 
 
-def _items(node: Node, name: str) -> tuple[Node, ...]:
+def _items(node: YamlNode, name: str) -> tuple[YamlNode, ...]:
     below = node.at(name)
     return below.items if below is not None else ()
 
 
-def _text(node: Node, name: str) -> str:
+def _text(node: YamlNode, name: str) -> str:
     below = node.at(name)
     return below.text if below is not None else ""
 
 
-def _selector_of(pool: Node) -> NodeMatch | None:
+def _selector_of(pool: YamlNode) -> NodeMatch | None:
     node = pool.at("nodeSelector")
     if node is None:
         return None
@@ -219,10 +229,10 @@ class _Pairs:
             self.left -= 1
             yield each
 
-    def told(self) -> Iterator[Found]:
+    def told(self) -> Iterator[Violation]:
         """Say from where on not every pair was compared, where that is so."""
         if self.first_left_out is not None:
-            yield Found(
+            yield Violation(
                 f"the documents have more than {_MOST_PAIRS:,} pairs to compare here: from this one on they were not"
                 " compared", self.first_left_out, "lint them in several parts",
             )
@@ -236,7 +246,7 @@ def _wanted(selector: LabelSelector) -> dict[str, frozenset[str]]:
     """Return the values that a selector allows by key, as far as it names them."""
     found = {key: frozenset((value,)) for key, value in selector.match_labels.items()}
     for each in selector.match_expressions:
-        if each.operator is Operator.IN:
+        if each.operator is SelectorOperator.IN:
             found[each.key] = found.get(each.key, each.values) & each.values
     return found
 
@@ -276,7 +286,7 @@ def _takes_best_effort(pods: PodMatch | None) -> bool:
     return bands is None or not bands <= set(PRIORITY_BANDS) - {BATCH, FREE}
 
 
-def _levels_meet(first: Level, second: Level) -> bool:
+def _levels_meet(first: UtilizationLevel, second: UtilizationLevel) -> bool:
     if first.resource != second.resource or not nodes_meet(first.nodes, second.nodes):
         return False
     for one, other in ((first, second), (second, first)):
@@ -290,13 +300,13 @@ _HARMS: Final = {
 }
 
 
-def watermarks_crossed(whole: Whole) -> Iterator[Found]:
+def watermarks_crossed(whole: Whole) -> Iterator[Violation]:
     """Find scheduling up to a higher share than the one from which pods are evicted or suppressed.
 
     Of what drains, evicts and suppresses, the lowest share of each is told.
     """
     levels, pairs = _levels(whole), _Pairs()
-    harms: dict[str, list[Level]] = {}
+    harms: dict[str, list[UtilizationLevel]] = {}
     for level in sorted(levels, key=lambda each: each.percent):
         if level.role in _HARMS:
             harms.setdefault(level.resource, []).append(level)
@@ -310,24 +320,24 @@ def watermarks_crossed(whole: Whole) -> Iterator[Found]:
                 what = _HARMS[harm.role].format(str(harm))
                 again = "a pod may be suppressed as soon as it is placed" if harm.role == SUPPRESS \
                     else "a pod may be evicted and placed back for ever"
-                yield Found(
+                yield Violation(
                     f"pods are placed on nodes of up to {place} {place.resource}, but {harm.who} {what}: {again}",
                     place.span, f"place below {harm}, with some distance", (harm.span,),
                 )
     yield from pairs.told()
 
 
-def off_by_a_hundred(whole: Whole) -> Iterator[Found]:
+def off_by_a_hundred(whole: Whole) -> Iterator[Violation]:
     """Find shares of 100 %, which turn nothing off: usage may be more than what a node has for pods."""
     for each in _levels(whole):
         if each.percent == 100 and each.role != UNTIL and each.written:
-            yield Found(f"100 % of {each.resource} is not `off`: usage may be above what the node has for pods",
+            yield Violation(f"100 % of {each.resource} is not `off`: usage may be above what the node has for pods",
                         each.span, "leave the comparison out where it shall not count")
 
 
-def thresholds_upside_down(whole: Whole) -> Iterator[Found]:
+def thresholds_upside_down(whole: Whole) -> Iterator[Violation]:
     """Find lower thresholds that are not under the upper ones of the same plugin."""
-    drains: dict[tuple[str, str], list[Level]] = {}
+    drains: dict[tuple[str, str], list[UtilizationLevel]] = {}
     for level in _levels(whole):
         if level.role == DRAIN:
             drains.setdefault((level.who, level.resource), []).append(level)
@@ -338,12 +348,12 @@ def thresholds_upside_down(whole: Whole) -> Iterator[Found]:
             if high.nodes != low.nodes:
                 continue
             if low.role == FILL and low.percent >= high.percent:
-                yield Found(
+                yield Violation(
                     f"nodes take pods up to {low} {low.resource}, and lose them from {high} on: pods go round",
                     low.span, f"the lower threshold must be under {high}", (high.span,),
                 )
             elif low.role == UNTIL and low.percent > high.percent:
-                yield Found(
+                yield Violation(
                     f"draining ends below {low} {low.resource}, but begins at {high}: it ends before it begins",
                     low.span, f"at most {high}", (high.span,),
                 )
@@ -353,7 +363,7 @@ def thresholds_upside_down(whole: Whole) -> Iterator[Found]:
 # -- node pools --------------------------------------------------------------------------------------------------------
 
 
-def _required_labels(subject: Subject) -> Iterator[tuple[str, str, Span]]:
+def _required_labels(subject: LintSubject) -> Iterator[tuple[str, str, Span]]:
     """Yield key, value and place of the node labels without which a filter refuses."""
     for placed in subject.placed:
         if placed.role == "filter":
@@ -393,7 +403,7 @@ def _within(first: NodeMatch | None, second: NodeMatch | None) -> bool:
     return second.label_selector.match_labels.items() <= first.label_selector.match_labels.items()
 
 
-def pools_at_odds(whole: Whole) -> Iterator[Found]:
+def pools_at_odds(whole: Whole) -> Iterator[Violation]:
     """Find pools of nodes that contradict each other or overlap."""
     yield from _contradictions(whole)
     drains, pairs = [each for each in _levels(whole) if each.role == DRAIN], _Pairs()
@@ -408,15 +418,15 @@ def pools_at_odds(whole: Whole) -> Iterator[Found]:
             if found < _MOST_FOUND and (_within(one, other) or _within(other, one)) and pods_meet(
                     first.pods, second.pods):
                 found += 1
-                yield Found(
+                yield Violation(
                     f"a node of both pools is drained from {first} {first.resource} by {first.who}, and from {second}"
                     f" by {second.who}", second.span, "let the pools exclude each other", (first.span,),
                 )
     yield from pairs.told()
 
 
-def _contradictions(whole: Whole) -> Iterator[Found]:
-    demands: dict[str, list[tuple[Subject, str, Span]]] = {}
+def _contradictions(whole: Whole) -> Iterator[Violation]:
+    demands: dict[str, list[tuple[LintSubject, str, Span]]] = {}
     pairs = _Pairs()
     for subject in whole.of(CompiledScheduler):
         if subject.spec.enforcement is not Enforcement.ENFORCE or subject.spec.match_conditions:
@@ -426,7 +436,7 @@ def _contradictions(whole: Whole) -> Iterator[Found]:
             other = next((each for each in pairs.of(span, others) if each[1] != value and _together(each[0], subject)),
                          None)
             if other is not None:
-                yield Found(
+                yield Violation(
                     f"`{subject.document.name}` wants nodes with `{key}: {value}`, `{other[0].document.name}` those"
                     f" with `{other[1]}`: no node passes both", span, "let their `match` exclude each other",
                     (other[2],),
@@ -435,7 +445,7 @@ def _contradictions(whole: Whole) -> Iterator[Found]:
     yield from pairs.told()
 
 
-def _together(first: Subject, second: Subject) -> bool:
+def _together(first: LintSubject, second: LintSubject) -> bool:
     """Return whether two documents may decide about the same pod and node."""
     one, other = first.spec, second.spec
     return (
@@ -447,7 +457,7 @@ def _together(first: Subject, second: Subject) -> bool:
 # -- plugins that fight ------------------------------------------------------------------------------------------------
 
 
-def _preferences(subject: Subject) -> dict[tuple[str, str], tuple[int, Span]]:
+def _preferences(subject: LintSubject) -> dict[tuple[str, str], tuple[int, Span]]:
     """Return what a document's score follows: by amount, up (1) or down (-1), and where."""
     found: dict[tuple[str, str], tuple[int, Span]] = {}
     for placed in subject.placed:
@@ -461,13 +471,13 @@ def _preferences(subject: Subject) -> dict[tuple[str, str], tuple[int, Span]]:
     return found
 
 
-def fights(whole: Whole) -> Iterator[Found]:
+def fights(whole: Whole) -> Iterator[Violation]:
     """Find plugins that undo each other: one prefers what another evicts, or two prefer the opposite.
 
     Of all that prefer the opposite of a plugin, the first is told.
     """
     drains, pairs = [each for each in _levels(whole) if each.role == DRAIN], _Pairs()
-    liking: dict[tuple[tuple[str, str], int], list[tuple[Subject, Span]]] = {}
+    liking: dict[tuple[tuple[str, str], int], list[tuple[LintSubject, Span]]] = {}
     for subject in whole.of(CompiledScheduler):
         if subject.spec.enforcement is not Enforcement.ENFORCE:
             continue
@@ -479,7 +489,7 @@ def fights(whole: Whole) -> Iterator[Found]:
                 continue
             if nodes_meet(match.nodes, drain.nodes) and pods_meet(match.pods, drain.pods):
                 found += 1
-                yield Found(
+                yield Violation(
                     f"`{subject.document.name}` prefers nodes that use more {drain.resource}, and {drain.who} evicts"
                     f" from those that use {drain} and more", span, "prefer nodes that use less, or drain others",
                     (drain.span,),
@@ -491,7 +501,7 @@ def fights(whole: Whole) -> Iterator[Found]:
             if other is not None and not told:
                 more, less = (subject, other[0]) if slope > 0 else (other[0], subject)
                 told = True
-                yield Found(
+                yield Violation(
                     f"`{more.document.name}` prefers nodes with more `{leaf[0]}.{leaf[1]}`, `{less.document.name}`"
                     " those with less: in one profile they undo each other", span,
                     "limit them to different `profiles`, or keep one", (other[1],),
@@ -524,7 +534,7 @@ _FRAMEWORKS: Final = {
 }
 
 
-def unknown_plugins(whole: Whole) -> Iterator[Found]:
+def unknown_plugins(whole: Whole) -> Iterator[Violation]:
     """Find plugins that a profile of a component configuration names and nobody has."""
     for node in whole.configurations:
         framework = _FRAMEWORKS.get(_text(node, "kind"))
@@ -538,7 +548,7 @@ def unknown_plugins(whole: Whole) -> Iterator[Found]:
                     for entry in _items(chosen, field):
                         name = entry.at("name")
                         if name is not None and name.text not in known and name.text != "*":
-                            yield Found(
+                            yield Violation(
                                 f"the profile `{profile}` names the plugin `{name.text}` under `{point}.{field}`, which"
                                 " does not exist", name.span, did_you_mean(name.text, sorted(known)),
                                 severity=None if field == "enabled" else Severity.WARNING,

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Final
 
-from koordpolicy.engine.documents import Node, read, read_file, validate
+from koordpolicy.engine.documents import YamlNode, read, read_file, validate
 from koordpolicy.engine.source import Problem, Problems, Severity, Source, did_you_mean
 
-from .rules import RULES, Rule, find
+from .rules import RULES, LintRule, find
 
 FILE: Final = "koord-policy.yaml"
 SCHEMA: Final = ("koord-policy", "configuration")
@@ -28,7 +28,7 @@ class _Silence:
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
+class LintConfiguration:
     """What a `koord-policy.yaml` says; without one every rule has its own weight everywhere."""
 
     levels: Mapping[str, Severity | None] = field(default_factory=dict)
@@ -36,11 +36,11 @@ class Configuration:
     directory: Path = Path()
     """Where the file is: paths in it are relative to that."""
 
-    def level(self, rule: Rule) -> Severity | None:
+    def level(self, rule: LintRule) -> Severity | None:
         """Return how much a rule weighs; None where it is off."""
         return self.levels.get(rule.id, rule.severity)
 
-    def ignores(self, rule: Rule, file: str) -> bool:
+    def ignores(self, rule: LintRule, file: str) -> bool:
         """Return whether a rule is silent about a file."""
         if not self.silences:
             return False
@@ -65,12 +65,12 @@ def nearest(directory: Path) -> Path | None:
     return None
 
 
-def load(path: Path) -> Configuration:
+def load(path: Path) -> LintConfiguration:
     """Read a configuration; raises `PolicyError` with all that is wrong with it."""
     return parse(read_file(path), path.parent)
 
 
-def parse(source: Source, directory: Path) -> Configuration:
+def parse(source: Source, directory: Path) -> LintConfiguration:
     """Return the configuration of a text; raises `PolicyError` with all that is wrong with it."""
     problems = Problems()
     nodes = read(source, problems)
@@ -78,7 +78,7 @@ def parse(source: Source, directory: Path) -> Configuration:
         problems.add("a configuration is one document", nodes[1].span, help="remove the `---`", code="invalid-value")
     if not nodes:
         problems.raise_errors()
-        return Configuration(directory=directory)
+        return LintConfiguration(directory=directory)
     node = nodes[0]
     problems.extend(validate(node, *SCHEMA))
     problems.raise_errors()
@@ -93,16 +93,16 @@ def parse(source: Source, directory: Path) -> Configuration:
     ignores = node.at("lint", "ignores")
     silences = tuple(_silence(each, problems) for each in (ignores.items if ignores is not None else ()))
     problems.raise_errors()
-    return Configuration(levels, silences, directory)
+    return LintConfiguration(levels, silences, directory)
 
 
-def _unknown(word: str, node: Node) -> Problem:
+def _unknown(word: str, node: YamlNode) -> Problem:
     hint = did_you_mean(word, [*RULES, *(rule.name for rule in RULES.values())])
     return Problem(f"there is no rule `{word}`", node.place, hint or "`koord-policy lint --rules` lists them",
                    code="unknown-rule")
 
 
-def _silence(node: Node, problems: Problems) -> _Silence:
+def _silence(node: YamlNode, problems: Problems) -> _Silence:
     found: set[str] = set()
     for each in _items(node, "rules"):
         rule = find(each.text)
@@ -113,7 +113,7 @@ def _silence(node: Node, problems: Problems) -> _Silence:
     return _Silence(tuple(pattern(each.text) for each in _items(node, "paths")), frozenset(found))
 
 
-def _items(node: Node, name: str) -> Iterator[Node]:
+def _items(node: YamlNode, name: str) -> Iterator[YamlNode]:
     below = node.at(name)
     yield from below.items if below is not None else ()
 

@@ -16,7 +16,7 @@ from koordpolicy.engine.source import Span, did_you_mean
 
 from .edits import removal, replacement
 from .ranges import COMPARISONS
-from .subject import Edit, Found, Placed, Subject, Whole
+from .subject import LintSubject, Placed, TextEdit, Violation, Whole
 
 _PREFIX: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
@@ -41,19 +41,19 @@ DEPRECATED_KEYS: Final[Mapping[str, str]] = {
 """Labels and annotations that Kubernetes gave up, with what came in their place."""
 
 
-def unused_variables(subject: Subject) -> Iterator[Found]:
+def unused_variables(subject: LintSubject) -> Iterator[Violation]:
     """Find variables that no expression reads."""
     if subject.compiled is None:
         return
     for number, each in enumerate(subject.spec.variables):
         if each.name not in subject.used:
-            yield Found(
+            yield Violation(
                 f"nothing reads the variable `{each.name}`", subject.place("spec", "variables", number, "name"),
                 "remove it", fix=functools.partial(_remove, subject, ("spec", "variables", number)),
             )
 
 
-def unused_aggregates(subject: Subject) -> Iterator[Found]:
+def unused_aggregates(subject: LintSubject) -> Iterator[Violation]:
     """Find aggregates that no expression reads: they are computed for nobody."""
     if subject.compiled is None or not subject.spec.aggregates:
         return
@@ -62,13 +62,13 @@ def unused_aggregates(subject: Subject) -> Iterator[Found]:
         return
     for number, each in enumerate(subject.spec.aggregates):
         if ("aggregates", each.name) not in paths:
-            yield Found(
+            yield Violation(
                 f"nothing reads the aggregate `{each.name}`", subject.place("spec", "aggregates", number, "name"),
                 "remove it", fix=functools.partial(_remove, subject, ("spec", "aggregates", number)),
             )
 
 
-def unused_params(subject: Subject) -> Iterator[Found]:
+def unused_params(subject: LintSubject) -> Iterator[Violation]:
     """Find params of a plugin that no expression reads."""
     if subject.compiled is None or subject.params_read is None:
         return
@@ -76,18 +76,22 @@ def unused_params(subject: Subject) -> Iterator[Found]:
     for name in subject.spec.params:
         if name not in subject.params_read:
             hint = did_you_mean(name, unknown)
-            yield Found(f"nothing reads the param `{name}`", subject.place("spec", "params", name), hint or "remove it",
-                        fix=functools.partial(_remove, subject, ("spec", "params", name)))
+            yield Violation(
+                f"nothing reads the param `{name}`",
+                subject.place("spec", "params", name),
+                hint or "remove it",
+                fix=functools.partial(_remove, subject, ("spec", "params", name)),
+            )
 
 
-def _remove(subject: Subject, path: tuple[str | int, ...]) -> Edit | None:
+def _remove(subject: LintSubject, path: tuple[str | int, ...]) -> TextEdit | None:
     return removal(subject.node, path) if subject.node is not None else None
 
 
 _LOOPS: Final = frozenset((Comprehension, Bind, OptionalMap))
 
 
-def misspelt_priority_classes(subject: Subject) -> Iterator[Found]:
+def misspelt_priority_classes(subject: LintSubject) -> Iterator[Violation]:
     """Find priority classes that are almost those of Koordinator or Kubernetes: other ones a cluster may have."""
     if subject.compiled is None or subject.spec.match.pods is None:
         return
@@ -96,13 +100,13 @@ def misspelt_priority_classes(subject: Subject) -> Iterator[Found]:
         near = difflib.get_close_matches(name.lower()[:64], _PRIORITIES, n=1, cutoff=0.85)
         # A cluster may well have classes of its own that are called after one of these, or beside it.
         if near and near[0] not in named and not name.startswith(f"{near[0]}-"):
-            yield Found(
+            yield Violation(
                 f"the priority class `{name}` is almost `{near[0]}`, and is none of Koordinator or Kubernetes",
                 subject.place("spec", "match", "pods", "priorityClasses"), f"did you mean `{near[0]}`?",
             )
 
 
-def shadowing(subject: Subject) -> Iterator[Found]:
+def shadowing(subject: LintSubject) -> Iterator[Violation]:
     """Find loop variables that hide a variable, or that of a loop around them."""
     for placed, nodes in subject.parts:
         if not any(node.__class__ in _LOOPS for node in nodes):
@@ -119,13 +123,15 @@ def shadowing(subject: Subject) -> Iterator[Found]:
             for name in names:
                 if name in known or name in outer or name == placed.checked.environment.definitions_name:
                     what = "the variable of the loop around it" if name in outer else f"`{name}` of {placed.role}"
-                    yield Found(f"the loop's variable `{name}` hides {what}", placed.span(node), "give it another name")
+                    yield Violation(
+                        f"the loop's variable `{name}` hides {what}", placed.span(node), "give it another name",
+                    )
             below = children(node)
             # What a loop runs over does not see its variable.
             pending.extend((each, outer if number == 0 else outer | set(names)) for number, each in enumerate(below))
 
 
-def shadowed_params(whole: Whole) -> Iterator[Found]:
+def shadowed_params(whole: Whole) -> Iterator[Violation]:
     """Find params that several references bring, of which the last one wins, and own ones that say the same again."""
     shared = {each.document.name: each.params for each in whole.subjects if each.compiled is None}
     for subject in whole.subjects:
@@ -136,31 +142,31 @@ def shadowed_params(whole: Whole) -> Iterator[Found]:
             for name, value in shared.get(reference.name, {}).items():
                 before = origins.get(name)
                 if before is not None and before[1] != value:
-                    yield Found(
+                    yield Violation(
                         f"`{reference.name}` gives the param `{name}` another value than `{before[0]}`, and wins",
                         reference.span, "give it in one place, or in the document's own `params`",
                     )
                 origins[name] = reference.name, value
         for name, value in subject.spec.params.items():
             if name in origins and origins[name][1] == value:
-                yield Found(
+                yield Violation(
                     f"the param `{name}` hides the same value of `{origins[name][0]}`",
                     subject.place("spec", "params", name), "remove it, so that a change there is one here",
                     fix=functools.partial(_remove, subject, ("spec", "params", name)),
                 )
 
 
-def missing_descriptions(subject: Subject) -> Iterator[Found]:
+def missing_descriptions(subject: LintSubject) -> Iterator[Violation]:
     """Find documents that do not say what they are for."""
     if not subject.document.metadata.description.strip():
-        yield Found(f"`{subject.document.name}` does not say what it is for", subject.document.span,
+        yield Violation(f"`{subject.document.name}` does not say what it is for", subject.document.span,
                     "annotate it with `policy.koordinator.sh/description`")
 
 
 # -- keys of labels and annotations, and the values of labels ----------------------------------------------------------
 
 
-def _keys_in_expressions(subject: Subject) -> Iterator[tuple[str, Span, str]]:
+def _keys_in_expressions(subject: LintSubject) -> Iterator[tuple[str, Span, str]]:
     """Yield literal keys of labels, annotations, taints and resource lists, with place and what they are keys of."""
     for placed, node in subject.calls:
         if node.function in ("_[_]", "_[?_]"):
@@ -198,7 +204,7 @@ def _compared_keys(placed: Placed, node: Call) -> Iterator[tuple[str, Span, str]
 _SELECTORS: Final = {"namespaceSelector": "namespace_selector", "labelSelector": "label_selector"}
 
 
-def _selectors(subject: Subject) -> Iterator[tuple[tuple[str, ...], LabelSelector]]:
+def _selectors(subject: LintSubject) -> Iterator[tuple[tuple[str, ...], LabelSelector]]:
     match = subject.spec.match
     for who, names in (("pods", ("namespaceSelector", "labelSelector")), ("nodes", ("labelSelector",))):
         of = match.pods if who == "pods" else match.nodes
@@ -208,7 +214,7 @@ def _selectors(subject: Subject) -> Iterator[tuple[tuple[str, ...], LabelSelecto
                 yield ("spec", "match", who, name), found
 
 
-def _declared_keys(subject: Subject) -> Iterator[tuple[str, tuple[str | int, ...], str, str | None]]:
+def _declared_keys(subject: LintSubject) -> Iterator[tuple[str, tuple[str | int, ...], str, str | None]]:
     """Yield key, path, kind and (of labels) value of what the document itself declares."""
     metadata = subject.document.metadata
     for key, value in metadata.labels.items():
@@ -236,22 +242,22 @@ def _key_fault(key: str) -> str:
     return ""
 
 
-def bad_names(subject: Subject) -> Iterator[Found]:
+def bad_names(subject: LintSubject) -> Iterator[Violation]:
     """Find names, keys and values that no object of a cluster can have."""
     for key, span, kind in _keys_in_expressions(subject):
         fault = _key_fault(key)
         if fault:
-            yield Found(f"no object has the key `{key}` in its {kind}", span, fault)
+            yield Violation(f"no object has the key `{key}` in its {kind}", span, fault)
     for key, path, kind, value in _declared_keys(subject):
         fault = _key_fault(key)
         if fault:
-            yield Found(f"Kubernetes allows no {kind[:-1]} `{key}`", subject.place(*path), fault)
+            yield Violation(f"Kubernetes allows no {kind[:-1]} `{key}`", subject.place(*path), fault)
         if value and (not _NAME.fullmatch(value) or len(value) > 63):
-            yield Found(f"Kubernetes allows no label with the value `{value}`", subject.place(*path),
+            yield Violation(f"Kubernetes allows no label with the value `{value}`", subject.place(*path),
                         "at most 63 letters, digits, `-`, `_` and `.`")
     name = subject.document.name
     if not _PREFIX.fullmatch(name):
-        yield Found(f"Kubernetes would not take an object named `{name}`", subject.document.span,
+        yield Violation(f"Kubernetes would not take an object named `{name}`", subject.document.span,
                     "lower-case letters, digits, `-` and `.`, so that it may be named after its ConfigMap key")
     if subject.compiled is None:
         return
@@ -259,10 +265,12 @@ def bad_names(subject: Subject) -> Iterator[Found]:
     for namespace in sorted(match.pods.namespaces or ()) if match.pods is not None else ():
         if not _LABEL.fullmatch(namespace) or len(namespace) > 63:
             place = subject.place("spec", "match", "pods", "namespaces")
-            yield Found(f"no namespace can be named `{namespace}`", place, "1 to 63 lower-case letters, digits and `-`")
+            yield Violation(
+                f"no namespace can be named `{namespace}`", place, "1 to 63 lower-case letters, digits and `-`",
+            )
     for node in sorted(match.nodes.names or ()) if match.nodes is not None else ():
         if not _PREFIX.fullmatch(node) or len(node) > 253:
-            yield Found(f"no node can be named `{node}`", subject.place("spec", "match", "nodes", "names"),
+            yield Violation(f"no node can be named `{node}`", subject.place("spec", "match", "nodes", "names"),
                         "lower-case letters, digits, `-` and `.`")
 
 
@@ -341,7 +349,7 @@ def _slips(one: str, other: str, most: int) -> int:
     return row[-1]
 
 
-def misspelt_keys(subject: Subject) -> Iterator[Found]:
+def misspelt_keys(subject: LintSubject) -> Iterator[Violation]:
     """Find keys that are nearly, but not quite, one of Koordinator's or Kubernetes'."""
     for key, span, kind in _keys_in_expressions(subject):
         near = _near(key, kind)
@@ -370,13 +378,13 @@ def _texts(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple
             yield from _texts(each, (*path, number))
 
 
-def _misspelling(key: str, near: str, kind: str, span: Span) -> Found:
+def _misspelling(key: str, near: str, kind: str, span: Span) -> Violation:
     whose = "Kubernetes" if near in well_known.KEYS or near in well_known.RESOURCES else "Koordinator"
-    return Found(f"{whose} knows no `{key}` among {kind}", span, f"did you mean `{near}`?",
+    return Violation(f"{whose} knows no `{key}` among {kind}", span, f"did you mean `{near}`?",
                  fix=functools.partial(replacement, span, key, near))
 
 
-def unknown_classes(subject: Subject) -> Iterator[Found]:
+def unknown_classes(subject: LintSubject) -> Iterator[Violation]:
     """Find comparisons with a QoS class or band that does not exist."""
     for placed, node in subject.calls:
         if node.function not in ("_==_", "_!=_", "@in"):
@@ -390,10 +398,10 @@ def unknown_classes(subject: Subject) -> Iterator[Found]:
                 if isinstance(value, str) and value not in _CLASSES[field]:
                     known = sorted(_CLASSES[field] - {""})
                     hint = did_you_mean(value, known) or "one of " + ", ".join(f"`{each}`" for each in known)
-                    yield Found(f"there is no {field} `{value}`", placed.span(literal), hint)
+                    yield Violation(f"there is no {field} `{value}`", placed.span(literal), hint)
 
 
-def deprecated(subject: Subject) -> Iterator[Found]:
+def deprecated(subject: LintSubject) -> Iterator[Violation]:
     """Find fields, labels and annotations that Kubernetes gave up."""
     for each, nodes in subject.parts:
         types = each.checked.environment.types
@@ -408,7 +416,7 @@ def deprecated(subject: Subject) -> Iterator[Found]:
             alias = re.search(r"alias for (\w+)", field.doc)
             new = alias[1][0].lower() + alias[1][1:] if alias is not None else ""
             span = each.span(node)
-            yield Found(
+            yield Violation(
                 f"the field `{node.field}` is deprecated: {field.doc}", span,
                 f"write `{new}`" if new else "read something else",
                 fix=functools.partial(_replace_field, each, node, new) if new else None,
@@ -421,27 +429,27 @@ def deprecated(subject: Subject) -> Iterator[Found]:
             yield _deprecated_key(key, kind, subject.place(*path))
 
 
-def _replace_field(placed: Placed, node: Select, new: str) -> Edit | None:
+def _replace_field(placed: Placed, node: Select, new: str) -> TextEdit | None:
     return replacement(placed.checked.source.span(node.operand.end, node.end), node.field, new)
 
 
-def _deprecated_key(key: str, kind: str, span: Span) -> Found:
+def _deprecated_key(key: str, kind: str, span: Span) -> Violation:
     new = DEPRECATED_KEYS[key]
-    return Found(f"`{key}` among {kind} is deprecated", span, f"write `{new}`" if new else "",
+    return Violation(f"`{key}` among {kind} is deprecated", span, f"write `{new}`" if new else "",
                  fix=functools.partial(replacement, span, key, new) if new else None)
 
 
-def silent_messages(subject: Subject) -> Iterator[Found]:
+def silent_messages(subject: LintSubject) -> Iterator[Violation]:
     """Find messages that do not show the number that decided."""
     for each in subject.placed:
         if each.role == "message" and not each.checked.reads:
-            yield Found(f"the message of `{each.name}` shows no value", each.span(),
+            yield Violation(f"the message of `{each.name}` shows no value", each.span(),
                         "put in what was compared: `string(...)`, or write it as `message`")
         rule = each.item
         if each.role in ("message", "condition") or not isinstance(rule, Rule):
             continue
         if rule.message and rule.message_program is None and _compares_number(each, each.checked.root):
-            yield Found(
+            yield Violation(
                 f"the message of `{each.name}` shows no value, though a number decides", rule.span,
                 "write a `messageExpression` with `string(...)`; without either, values are shown",
             )
@@ -457,9 +465,9 @@ def _compares_number(placed: Placed, node: Expr) -> bool:
     )
 
 
-def unread_params(whole: Whole) -> Iterator[Found]:
+def unread_params(whole: Whole) -> Iterator[Violation]:
     """Find PolicyParams, and single params of them, that no plugin reads."""
-    readers: dict[str, list[Subject]] = {}
+    readers: dict[str, list[LintSubject]] = {}
     for subject in whole.subjects:
         if subject.compiled is not None:
             for reference in subject.spec.params_from:
@@ -469,7 +477,7 @@ def unread_params(whole: Whole) -> Iterator[Found]:
             continue
         found = readers.get(subject.document.name)
         if not found:
-            yield Found(f"no document takes params from `{subject.document.name}`", subject.document.span,
+            yield Violation(f"no document takes params from `{subject.document.name}`", subject.document.span,
                         "name it under `paramsFrom`, or remove it")
             continue
         read: set[str] = set()
@@ -477,6 +485,6 @@ def unread_params(whole: Whole) -> Iterator[Found]:
             read |= set(subject.params) if reader.params_read is None else reader.params_read
         for name in subject.params:
             if name not in read:
-                yield Found(f"nothing reads the param `{name}` of `{subject.document.name}`",
+                yield Violation(f"nothing reads the param `{name}` of `{subject.document.name}`",
                             subject.place("spec", "params", name), "remove it",
                             fix=functools.partial(_remove, subject, ("spec", "params", name)))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from koordpolicy.engine.documents import Node
+from koordpolicy.engine.documents import YamlNode
 from koordpolicy.engine.source import Source, Span
 
-from .subject import Edit
+from .subject import TextEdit
 
 
-def removal(document: Node, path: tuple[str | int, ...]) -> Edit | None:
+def removal(document: YamlNode, path: tuple[str | int, ...]) -> TextEdit | None:
     """Return the edit that removes a field or a list's item; a list or mapping that would be empty goes too."""
     node, parent = document.at(*path), document.at(*path[:-1])
     if node is None or parent is None:
@@ -30,12 +30,12 @@ def removal(document: Node, path: tuple[str | int, ...]) -> Edit | None:
         following = min(
             (each.place.start for each in parent.fields.values() if each.place.start > start), default=None,
         )
-        return None if following is None else Edit(node.source, start, following, "")
+        return None if following is None else TextEdit(node.source, start, following, "")
     stop = text.find("\n", end)
-    return Edit(node.source, line, len(text) if stop == -1 else stop + 1, "")
+    return TextEdit(node.source, line, len(text) if stop == -1 else stop + 1, "")
 
 
-def _content_end(node: Node) -> int:
+def _content_end(node: YamlNode) -> int:
     """Return where the last character of a node stands; what the parser calls its end may lie behind comments."""
     if isinstance(node.value, Mapping | tuple) and node.source.text[node.start] not in "[{":
         ends = [_content_end(each) for each in (*node.fields.values(), *node.items)]
@@ -43,7 +43,7 @@ def _content_end(node: Node) -> int:
     return len(node.source.text[: node.end].rstrip()) if node.style in ("|", ">") else node.end
 
 
-def _from_flow(source: Source, start: int, end: int) -> Edit:
+def _from_flow(source: Source, start: int, end: int) -> TextEdit:
     text = source.text
     after = end
     while after < len(text) and text[after] in " \n":
@@ -52,23 +52,23 @@ def _from_flow(source: Source, start: int, end: int) -> Edit:
         after += 1
         while after < len(text) and text[after] == " ":
             after += 1
-        return Edit(source, start, after, "")
+        return TextEdit(source, start, after, "")
     before = start
     while before > 0 and text[before - 1] in " \n":
         before -= 1
-    return Edit(source, before - 1 if text[before - 1] == "," else start, end, "")
+    return TextEdit(source, before - 1 if text[before - 1] == "," else start, end, "")
 
 
-def replacement(span: Span, old: str, new: str) -> Edit | None:
+def replacement(span: Span, old: str, new: str) -> TextEdit | None:
     """Return the edit that writes `new` where `old` stands, if it stands in the file just as it is meant."""
     root = span.root()
     place = root.source.text.find(old, root.start, max(root.end, root.start + len(old)))
-    return Edit(root.source, place, place + len(old), new) if place >= 0 else None
+    return TextEdit(root.source, place, place + len(old), new) if place >= 0 else None
 
 
-def apply(edits: Iterable[Edit]) -> dict[str, str]:
+def apply(edits: Iterable[TextEdit]) -> dict[str, str]:
     """Return the new texts by file name. Of edits that overlap the first one counts; linting again finds the others."""
-    by_file: dict[str, list[Edit]] = {}
+    by_file: dict[str, list[TextEdit]] = {}
     for each in edits:
         rooted = _rooted(each)
         if rooted is not None:
@@ -84,6 +84,6 @@ def apply(edits: Iterable[Edit]) -> dict[str, str]:
     return changed
 
 
-def _rooted(edit: Edit) -> Edit | None:
+def _rooted(edit: TextEdit) -> TextEdit | None:
     """Return the edit in the file; one inside a part is left out, where lines are not those of the file."""
     return edit if edit.source.parent is None else None

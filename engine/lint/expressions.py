@@ -16,7 +16,7 @@ from koordpolicy.engine.cel.check.checked_ast import (
     VariableReference,
 )
 from koordpolicy.engine.cel.check.cost import estimate
-from koordpolicy.engine.cel.check.environment import InvalidLiteralError, Overload, Scope, Unknown
+from koordpolicy.engine.cel.check.environment import InvalidLiteralError, Overload, Scope, UnknownArgument
 from koordpolicy.engine.cel.check.types import INT, STRING
 from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cel.syntax.ast import Call, Comprehension, Expr, Literal, Select, children
@@ -26,7 +26,7 @@ from koordpolicy.engine.explanation import shown
 from koordpolicy.engine.framework.points import HIGHEST_SCORE
 
 from .ranges import ALWAYS, COMPARISONS, NEVER, Analysis, Range
-from .subject import Found, Placed, Subject
+from .subject import LintSubject, Placed, Violation
 
 _QUANTITY: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?(m|k|[MGTPE]|[KMGTPE]i)")
 _QUANTITIES: Final = frozenset(("requests", "limits", "allocatable", "capacity", "allocated", "resources"))
@@ -36,7 +36,7 @@ _NEAR: Final = 2
 """An expression that may cost more than one in so many parts of the limit is near it."""
 
 
-def _by_intent(subject: Subject, placed: Placed) -> bool:
+def _by_intent(subject: LintSubject, placed: Placed) -> bool:
     """Whether a bare `true` or `false` says something: the document's `match` chooses what it is said of."""
     match = subject.spec.match
     return isinstance(placed.checked.root, Literal) and (
@@ -44,7 +44,7 @@ def _by_intent(subject: Subject, placed: Placed) -> bool:
     )
 
 
-def constant_conditions(subject: Subject) -> Iterator[tuple[Placed, Expr, bool | None]]:
+def constant_conditions(subject: LintSubject) -> Iterator[tuple[Placed, Expr, bool | None]]:
     """Yield the parts of expressions that are always the same, and (None) branches that are never taken."""
     for placed, node, value in subject.settled:
         bare = isinstance(placed.checked.root, Literal)
@@ -52,18 +52,18 @@ def constant_conditions(subject: Subject) -> Iterator[tuple[Placed, Expr, bool |
             yield placed, node, value
 
 
-def always_true(subject: Subject) -> Iterator[Found]:
+def always_true(subject: LintSubject) -> Iterator[Violation]:
     """Find conditions that are true whatever the row is."""
     for placed, node, value in constant_conditions(subject):
         if value is True:
             whole = node is placed.checked.root
-            yield Found(
+            yield Violation(
                 f"`{placed.name or placed.role}` is always true" if whole else "this part is always true",
                 placed.span(node), "it decides nothing: remove it, or compare with what was meant",
             )
 
 
-def always_false(subject: Subject) -> Iterator[Found]:
+def always_false(subject: LintSubject) -> Iterator[Violation]:
     """Find conditions that are true for no row."""
     for placed, node, value in constant_conditions(subject):
         if value is False:
@@ -74,21 +74,21 @@ def always_false(subject: Subject) -> Iterator[Found]:
                 hint = "`match` says for which rows a bare `false` is meant; or else write the condition, or remove it"
             else:
                 hint = "write the condition that is meant, or remove it"
-            yield Found(
+            yield Violation(
                 f"`{placed.name or placed.role}` is never true" if whole else "this part is never true",
                 placed.span(node), hint,
             )
 
 
-def unreachable(subject: Subject) -> Iterator[Found]:
+def unreachable(subject: LintSubject) -> Iterator[Violation]:
     """Find branches that are never taken."""
     for placed, node, value in constant_conditions(subject):
         if value is None:
-            yield Found("this branch is never taken: its condition is always the same", placed.span(node),
+            yield Violation("this branch is never taken: its condition is always the same", placed.span(node),
                         "remove it, or mend the condition")
 
 
-def filters_without_node(subject: Subject) -> Iterator[Found]:
+def filters_without_node(subject: LintSubject) -> Iterator[Violation]:
     """Find filters whose answer is the same for all nodes."""
     if not isinstance(subject.compiled, CompiledScheduler) or subject.spec.match.nodes is not None:
         return
@@ -96,13 +96,13 @@ def filters_without_node(subject: Subject) -> Iterator[Found]:
         return  # the conditions choose the nodes
     for placed in subject.placed:
         if placed.role == "filter" and placed.checked.scope is not Scope.ROW and not _settled(placed.checked):
-            yield Found(
+            yield Violation(
                 f"the filter `{placed.name}` reads no node: it is asked once per node and answers the same",
                 placed.span(), "move it to `preFilter`, where it is asked once per pod",
             )
 
 
-def scores_without_node(subject: Subject) -> Iterator[Found]:
+def scores_without_node(subject: LintSubject) -> Iterator[Violation]:
     """Find scores that are the same for all nodes."""
     if not isinstance(subject.compiled, CompiledScheduler) or subject.spec.match.nodes is not None:
         return
@@ -110,7 +110,7 @@ def scores_without_node(subject: Subject) -> Iterator[Found]:
         return  # nodes that the document is not about get 0
     for placed in subject.placed:
         if placed.role == "score" and placed.checked.scope is not Scope.ROW:
-            yield Found(f"the score `{placed.name}` reads no node: all nodes get the same", placed.span(),
+            yield Violation(f"the score `{placed.name}` reads no node: all nodes get the same", placed.span(),
                         "read something of the node, or remove it")
 
 
@@ -118,7 +118,7 @@ def _settled(checked: Checked) -> bool:
     return Analysis(checked).truth(checked.root) in (ALWAYS, NEVER)
 
 
-def scores_out_of_range(subject: Subject) -> Iterator[Found]:
+def scores_out_of_range(subject: LintSubject) -> Iterator[Violation]:
     """Find scores that are outside of 0..100 after their normalisation, for inputs that a cluster has."""
     for placed in subject.placed:
         if placed.role != "score" or not isinstance(placed.item, ScoreItem):
@@ -126,7 +126,7 @@ def scores_out_of_range(subject: Subject) -> Iterator[Found]:
         found = subject.as_written[placed].range(placed.checked.root)
         if found is not None and (fault := _score_fault(found, placed.item.normalize)):
             message, hint = fault
-            yield Found(f"the score `{placed.name}` {message}", placed.span(), hint)
+            yield Violation(f"the score `{placed.name}` {message}", placed.span(), hint)
 
 
 def _score_fault(found: Range, how: Normalize) -> tuple[str, str] | None:
@@ -153,7 +153,7 @@ def _side(found: Range) -> str:
     return f"at least {found.low}" if found.low > HIGHEST_SCORE else f"at most {found.high}"
 
 
-def lossy_divisions(subject: Subject) -> Iterator[Found]:
+def lossy_divisions(subject: LintSubject) -> Iterator[Violation]:
     """Find divisions of integers whose lost fraction was meant to count."""
     calls: dict[Placed, list[Call]] = {}
     for placed, node in subject.calls:
@@ -163,17 +163,23 @@ def lossy_divisions(subject: Subject) -> Iterator[Found]:
             if node.function == "_*_" and placed.checked.types.get(node.id) == INT:
                 for one, other in (node.args, node.args[::-1]):
                     if _divides(placed.checked, one, but=analysis.text(other), analysis=analysis):
-                        yield Found(
+                        yield Violation(
                             "the division loses its fraction before it is multiplied", placed.span(one),
                             "integers are divided to integers: multiply first, `a * 100 / b`, or divide doubles",
                         )
             elif node.function == "double" and _divides(placed.checked, node.args[0], analysis=analysis):
-                yield Found("the division has lost its fraction when it becomes a double", placed.span(node.args[0]),
-                            "`double(a) / double(b)` keeps it")
+                yield Violation(
+                    "the division has lost its fraction when it becomes a double",
+                    placed.span(node.args[0]),
+                    "`double(a) / double(b)` keeps it",
+                )
             elif COMPARISONS.get(node.function) in _ORDERINGS \
                     and _compares_share(analysis, subject.as_written.get(placed, analysis), node):
-                yield Found("the quotient of these integers is 0 for every share under the whole", placed.span(node),
-                            "compare percents: `a * 100 / b`")
+                yield Violation(
+                    "the quotient of these integers is 0 for every share under the whole",
+                    placed.span(node),
+                    "compare percents: `a * 100 / b`",
+                )
 
 
 def _divides(checked: Checked, node: Expr, *, analysis: Analysis, but: str = "") -> bool:
@@ -257,7 +263,7 @@ _READING: Final = frozenset((
 """Functions that fail for some texts."""
 
 
-def unreadable_params(subject: Subject) -> Iterator[Found]:
+def unreadable_params(subject: LintSubject) -> Iterator[Violation]:
     """Find calls that can only fail with the params as they are written."""
     if subject.compiled is None or not subject.params:
         return
@@ -272,7 +278,7 @@ class _Unreadable:
     placed: Placed
     analysis: Analysis
 
-    def below(self, node: Expr, elements: Mapping[str, tuple[object, ...]]) -> Iterator[Found]:
+    def below(self, node: Expr, elements: Mapping[str, tuple[object, ...]]) -> Iterator[Violation]:
         """Yield what is found in a part; `elements` are what variables of loops stand for, where that is known."""
         checked = self.placed.checked
         if isinstance(node, Call) and node.function in ("_&&_", "_||_", "_?_:_"):
@@ -297,7 +303,7 @@ class _Unreadable:
         for each in node.args if isinstance(node, Call) and qualified else children(node):
             yield from self.below(each, elements)
 
-    def _reached(self, node: Call, elements: Mapping[str, tuple[object, ...]]) -> Iterator[Found]:
+    def _reached(self, node: Call, elements: Mapping[str, tuple[object, ...]]) -> Iterator[Violation]:
         """Yield what is found in the parts that are evaluated with these params."""
         if node.function == "_?_:_":
             truth = self.analysis.truth(node.args[0])
@@ -313,7 +319,7 @@ class _Unreadable:
 
     def _call(
         self, node: Call, reference: CallReference, elements: Mapping[str, tuple[object, ...]],
-    ) -> Iterator[Found]:
+    ) -> Iterator[Violation]:
         arguments = node.args if reference.qualified or node.target is None else (node.target, *node.args)
         if len(reference.overloads) != 1 or not reference.overloads[0].pure:
             return
@@ -326,18 +332,18 @@ class _Unreadable:
             elif isinstance(local, LocalReference) and local.name in elements:
                 choices.append(elements[local.name])
             else:
-                choices.append((Unknown(self.placed.checked.types[each.id]),))
+                choices.append((UnknownArgument(self.placed.checked.types[each.id]),))
         for number, (each, values) in enumerate(zip(arguments, choices, strict=True)):
             if isinstance(each, Literal):
                 continue
             for value in values:
                 tried = [value if number == place else found[0] for place, found in enumerate(choices) if found]
-                if len(tried) != len(choices) or isinstance(value, Unknown):
+                if len(tried) != len(choices) or isinstance(value, UnknownArgument):
                     continue
                 fault = _fails(reference.overloads[0], tuple(tried), number)
                 if fault:
                     text = self.analysis.text(each)
-                    yield Found(f"`{text}` is {shown(value)}: {fault}", self.placed.span(each),
+                    yield Violation(f"`{text}` is {shown(value)}: {fault}", self.placed.span(each),
                                 "as it is written, this call fails for every row")
                     return
 
@@ -347,7 +353,7 @@ def _fails(overload: Overload, arguments: tuple[object, ...], number: int) -> st
     try:
         if overload.validate is not None:
             overload.validate(arguments)
-        if not any(isinstance(each, Unknown) for each in arguments):
+        if not any(isinstance(each, UnknownArgument) for each in arguments):
             overload.evaluate(*arguments)
     except InvalidLiteralError as fault:
         return fault.message if not fault.path or fault.path[0] == number else ""
@@ -358,16 +364,18 @@ def _fails(overload: Overload, arguments: tuple[object, ...], number: int) -> st
     return ""
 
 
-def quantities_as_text(subject: Subject) -> Iterator[Found]:
+def quantities_as_text(subject: LintSubject) -> Iterator[Violation]:
     """Find quantities that are compared or converted as the texts that they are."""
     hint = "use `quantity(a).isLessThan(quantity(b))`, or the ready numbers: `requests.cpu`, `allocatable.cpu`"
     for placed, node in subject.calls:
         if COMPARISONS.get(node.function) in _ORDERINGS:
             if any(_is_quantity(placed.checked, each) for each in node.args):
-                yield Found("a quantity is compared as a text: '9' comes after '10', and '1' is not '1000m'",
+                yield Violation("a quantity is compared as a text: '9' comes after '10', and '1' is not '1000m'",
                             placed.span(node), hint)
         elif node.function in ("int", "double") and _is_field(placed.checked, node.args[0]):
-            yield Found(f"`{node.function}` cannot read a quantity such as '500m' or '1Gi'", placed.span(node), hint)
+            yield Violation(
+                f"`{node.function}` cannot read a quantity such as '500m' or '1Gi'", placed.span(node), hint,
+            )
 
 
 def _is_quantity(checked: Checked, node: Expr) -> bool:
@@ -399,7 +407,7 @@ def _loops(node: Comprehension) -> bool:
     return False
 
 
-def near_limit(subject: Subject) -> Iterator[Found]:
+def near_limit(subject: LintSubject) -> Iterator[Violation]:
     """Find expressions that may cost nearly as much as is allowed."""
     for placed, nodes in subject.parts:
         if not any(isinstance(node, Comprehension) and _loops(node) for node in nodes):
@@ -407,7 +415,7 @@ def near_limit(subject: Subject) -> Iterator[Found]:
         limit = placed.checked.environment.limits.estimated_cost
         cost = estimate(placed.checked).high
         if cost * _NEAR > limit:
-            yield Found(
+            yield Violation(
                 f"may cost {cost:,} of the {limit:,} that are allowed", placed.span(),
                 "look only at what is needed (`filter` first), or compute parts of it once under `variables`",
             )

@@ -9,9 +9,9 @@ from typing import Final
 
 from koordpolicy.engine.source import Problem, Severity, Source, Span, did_you_mean
 
-from .configuration import Configuration
-from .rules import RULES, Rule, find
-from .subject import Edit, Found, Whole
+from .configuration import LintConfiguration
+from .rules import RULES, LintRule, find
+from .subject import TextEdit, Violation, Whole
 
 _IGNORE: Final = re.compile(r"(?:^|(?<=\s))#\s*koord-policy:\s*ignore\b[ \t]*(?P<rest>[^\n]*)", re.MULTILINE)
 _MARK: Final = "koord-policy:"
@@ -20,11 +20,11 @@ _NEEDLESS: Final = RULES["KP041"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LintFinding:
     """What a rule found, as it weighs here."""
 
-    rule: Rule
-    found: Found
+    rule: LintRule
+    found: Violation
     severity: Severity
 
     @property
@@ -43,7 +43,7 @@ class Ignore:
     end: int
     line: int
     """The line that it is about."""
-    rules: tuple[Rule, ...]
+    rules: tuple[LintRule, ...]
     reason: str
     unknown: tuple[str, ...]
     used: set[str]
@@ -55,9 +55,9 @@ class Ignore:
 
 
 def check(
-    whole: Whole, sources: Iterable[Source], configuration: Configuration,
+    whole: Whole, sources: Iterable[Source], configuration: LintConfiguration,
     done: Callable[[int], None] = lambda _: None,
-) -> tuple[Finding, ...]:
+) -> tuple[LintFinding, ...]:
     """Return what the rules find in a set, without what comments and the configuration ignore.
 
     `sources` are the files, whose comments are looked at. `done` is told how many documents have been checked.
@@ -79,7 +79,7 @@ def check(
     return tuple(findings)
 
 
-def _asked(whole: Whole, rules: list[Rule], done: Callable[[int], None]) -> Iterator[tuple[Rule, Found]]:
+def _asked(whole: Whole, rules: list[LintRule], done: Callable[[int], None]) -> Iterator[tuple[LintRule, Violation]]:
     single = [(rule, rule.each) for rule in rules if rule.each is not None]
     for number, subject in enumerate(whole.subjects, start=1):
         for rule, ask in single:
@@ -92,16 +92,16 @@ def _asked(whole: Whole, rules: list[Rule], done: Callable[[int], None]) -> Iter
                 yield rule, found
 
 
-def _weighed(rule: Rule, found: Found, configuration: Configuration) -> Finding | None:
+def _weighed(rule: LintRule, found: Violation, configuration: LintConfiguration) -> LintFinding | None:
     level = configuration.level(rule)
     if level is None or (found.span is not None and configuration.ignores(rule, found.span.root().source.name)):
         return None
     if found.severity is not None and level is rule.severity:
         level = found.severity
-    return Finding(rule, found, level)
+    return LintFinding(rule, found, level)
 
 
-def _ignored(finding: Finding, by_line: dict[tuple[str, int], list[Ignore]]) -> bool:
+def _ignored(finding: LintFinding, by_line: dict[tuple[str, int], list[Ignore]]) -> bool:
     if finding.found.span is None or not by_line:
         return False
     name, line, _ = finding.found.span.place
@@ -137,37 +137,37 @@ def _next_line(source: Source, line: int) -> int:
     return line
 
 
-def _faults(ignore: Ignore, configuration: Configuration) -> Iterator[tuple[Rule, Found]]:
+def _faults(ignore: Ignore, configuration: LintConfiguration) -> Iterator[tuple[LintRule, Violation]]:
     for word in ignore.unknown:
         hint = did_you_mean(word, [*RULES, *(rule.name for rule in RULES.values())])
-        yield _NEEDLESS, Found(f"there is no rule `{word}` to ignore", ignore.span, hint)
+        yield _NEEDLESS, Violation(f"there is no rule `{word}` to ignore", ignore.span, hint)
     if not ignore.rules and not ignore.unknown:
-        yield _NEEDLESS, Found("no rule is named that is to be ignored", ignore.span,
+        yield _NEEDLESS, Violation("no rule is named that is to be ignored", ignore.span,
                                "`# koord-policy: ignore KP007 because ...`")
     elif not ignore.reason:
-        yield _WITHOUT_REASON, Found("it is not said why this is ignored", ignore.span,
+        yield _WITHOUT_REASON, Violation("it is not said why this is ignored", ignore.span,
                                      "add `because` and the reason")
     for rule in ignore.rules:
         if rule.id not in ignore.used and configuration.level(rule) is not None:
-            yield _NEEDLESS, Found(
+            yield _NEEDLESS, Violation(
                 f"there is nothing that `{rule.id}` says about this line", ignore.span, "remove the comment",
                 fix=(lambda: _without(ignore)) if len(ignore.rules) == 1 and not ignore.unknown else None,
             )
 
 
-def _without(ignore: Ignore) -> Edit:
+def _without(ignore: Ignore) -> TextEdit:
     text = ignore.source.text
     line = text.rfind("\n", 0, ignore.start) + 1
     if not text[line : ignore.start].strip():  # the whole line goes
         stop = text.find("\n", ignore.end)
-        return Edit(ignore.source, line, len(text) if stop == -1 else stop + 1, "")
+        return TextEdit(ignore.source, line, len(text) if stop == -1 else stop + 1, "")
     start = ignore.start
     while text[start - 1] in " \t":
         start -= 1
-    return Edit(ignore.source, start, ignore.end, "")
+    return TextEdit(ignore.source, start, ignore.end, "")
 
 
-def strict(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def strict(findings: Iterable[LintFinding]) -> tuple[LintFinding, ...]:
     """Return the findings with warnings as errors; notes stay notes."""
     return tuple(
         replace(each, severity=Severity.ERROR) if each.severity is Severity.WARNING else each for each in findings

@@ -177,7 +177,7 @@ def either(left: Measure | None, right: Measure | None) -> Measure | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class UnitFault:
     """Why two numbers do not belong together, what to do, and the number that was meant, where that is clear."""
 
     message: str
@@ -185,7 +185,7 @@ class Fault:
     meant: str = ""
 
 
-def unlike(left: Measure, right: Measure, *, joined: bool) -> Fault | None:
+def unlike(left: Measure, right: Measure, *, joined: bool) -> UnitFault | None:
     """Return why two measures cannot be compared or (`joined`) added, where that is certain.
 
     The message names both units.
@@ -234,8 +234,8 @@ _SHARE_HELP: Final = {
 }
 
 
-def _fault(left: Measure, right: Measure, hint: str) -> Fault:
-    return Fault(f"{left.unit} and {right.unit}", hint)
+def _fault(left: Measure, right: Measure, hint: str) -> UnitFault:
+    return UnitFault(f"{left.unit} and {right.unit}", hint)
 
 
 def _conversion(left: Measure, right: Measure) -> str:
@@ -266,7 +266,7 @@ _DAY: Final = 86400
 _LONG: Final = 900 * _DAY
 
 
-def absurd(measure: Measure, value: Fraction, operator: str) -> Fault | None:
+def absurd(measure: Measure, value: Fraction, operator: str) -> UnitFault | None:
     """Return why a measure cannot sensibly be compared with a number, where that is certain.
 
     `operator` is `<`, `<=`, `>`, `>=`, `==`, `!=`, `clamp` (an argument of greatest or least) or `offset` (added or
@@ -285,23 +285,25 @@ def absurd(measure: Measure, value: Fraction, operator: str) -> Fault | None:
     return _ABSURD[measure.dimension](measure, value)
 
 
-def _absurd_share(measure: Measure, factor: Fraction, value: Fraction) -> Fault | None:
+def _absurd_share(measure: Measure, factor: Fraction, value: Fraction) -> UnitFault | None:
     if factor >= 50 and value < 1:
         meant = value * factor
         sure = factor == PERCENT and meant.denominator == 1
         named = measure.unit if factor in _SHARES else "a weighted percentage"
-        return Fault(
+        return UnitFault(
             f"{named} is compared with {_number(value)}: that is {_number(value)} of {_number(factor)}",
             f"did you mean {_number(meant)}?", str(meant) if sure else "",
         )
     if not measure.of_whole:
         return None
     if factor == PERCENT and value >= 1000:
-        return Fault(f"a percentage is compared with {_number(value)}: that is {_number(value / 100)} times the whole",
-                     "percentages of a whole go from 0 to about 100")
+        return UnitFault(
+            f"a percentage is compared with {_number(value)}: that is {_number(value / 100)} times the whole",
+            "percentages of a whole go from 0 to about 100",
+        )
     if factor == ONE and value >= 10:
         meant = value / 100
-        return Fault(
+        return UnitFault(
             f"a fraction is compared with {_number(value)}: that is {_number(value)} times the whole",
             f"did you mean {_number(meant)}? Or multiply by 100 first, for a percentage",
             _number(meant) if value <= 100 else "",
@@ -309,7 +311,7 @@ def _absurd_share(measure: Measure, factor: Fraction, value: Fraction) -> Fault 
     return None
 
 
-def _absurd_ratio(measure: Measure, value: Fraction) -> Fault | None:
+def _absurd_ratio(measure: Measure, value: Fraction) -> UnitFault | None:
     """Return what is wrong with a hundred times an amount, divided by an amount of another kind."""
     powers = dict(measure.dimensions)
     if measure.factor != PERCENT or value > 1000 or sorted(powers.values()) != [-1, 1]:
@@ -317,38 +319,44 @@ def _absurd_ratio(measure: Measure, value: Fraction) -> Fault | None:
     if not _COUNTED.isdisjoint(powers):
         return None
     above, below = sorted(powers, key=lambda name: -powers[name])
-    return Fault(f"{_CONVERTED[above][ONE]} divided by {_CONVERTED[below][ONE]} are no percentage",
+    return UnitFault(f"{_CONVERTED[above][ONE]} divided by {_CONVERTED[below][ONE]} are no percentage",
                  "divide by an amount of the same resource")
 
 
-def _absurd_cpu(measure: Measure, value: Fraction) -> Fault | None:
+def _absurd_cpu(measure: Measure, value: Fraction) -> UnitFault | None:
     assert measure.factor is not None
     milli = value / measure.factor
     if measure.unit == "cores" and measure.in_unit:
         if milli < _MOST_CPU or measure.origin is Origin.CLUSTER:
             return None
-        return Fault(f"{_number(value)} cores is more than any node has", f"did you mean {_number(value / 1000)}?")
+        return UnitFault(f"{_number(value)} cores is more than any node has", f"did you mean {_number(value / 1000)}?")
     least = _LEAST_CPU[measure.origin]
     if milli >= _MOST_CPU and measure.origin is not Origin.CLUSTER:
-        return Fault(f"{_number(milli)} milli-cores is {shown(float(milli), 'milli-cores')}", "cpu is in milli-cores")
+        return UnitFault(
+            f"{_number(milli)} milli-cores is {shown(float(milli), 'milli-cores')}", "cpu is in milli-cores",
+        )
     if not (milli < least or (milli in _CORE_COUNTS and measure.origin is not Origin.MEASURED)):
         return None
     readable = f"{_number(milli)} milli-core{'' if milli == 1 else 's'} is {shown(float(milli), 'milli-cores')}"
     if milli < 1:
-        return Fault(readable, "compare with a share of an amount (`allocatable.cpu * 85 / 100`), or with milli-cores")
+        return UnitFault(
+            readable, "compare with a share of an amount (`allocatable.cpu * 85 / 100`), or with milli-cores",
+        )
     if measure.factor != 1:
-        return Fault(readable, "cpu is in milli-cores")
-    return Fault(readable, f"did you mean {_number(milli * 1000)}?",
+        return UnitFault(readable, "cpu is in milli-cores")
+    return UnitFault(readable, f"did you mean {_number(milli * 1000)}?",
                  str(milli * 1000) if milli.denominator == 1 else "")
 
 
-def _absurd_bytes(measure: Measure, value: Fraction) -> Fault | None:
+def _absurd_bytes(measure: Measure, value: Fraction) -> UnitFault | None:
     assert measure.factor is not None
     size = value / measure.factor
     if measure.in_unit and measure.factor != 1:
         if size < 1 << 60:
             return None
-        return Fault(f"{_number(value)} {measure.unit} is more than any node has", f"the number is in {measure.unit}")
+        return UnitFault(
+            f"{_number(value)} {measure.unit} is more than any node has", f"the number is in {measure.unit}",
+        )
     if size >= _LEAST_BYTES[measure.origin]:
         return None
     readable = f"{_number(size)} byte{'' if size == 1 else 's'}"
@@ -358,26 +366,26 @@ def _absurd_bytes(measure: Measure, value: Fraction) -> Fault | None:
     else:
         readable += " is next to nothing"
     if size < 1:
-        return Fault(readable, "compare with a share of an amount (`allocatable.memory * 85 / 100`), or with bytes")
+        return UnitFault(readable, "compare with a share of an amount (`allocatable.memory * 85 / 100`), or with bytes")
     if size >= 1 << 20 or size.denominator != 1:
-        return Fault(readable, "memory is in bytes")
+        return UnitFault(readable, "memory is in bytes")
     power = 30 if size <= (1024 if measure.origin <= Origin.NODE else 63) else 20
-    return Fault(readable, f"did you mean {int(size) << power} ({int(size)}{'Gi' if power == 30 else 'Mi'})?")
+    return UnitFault(readable, f"did you mean {int(size) << power} ({int(size)}{'Gi' if power == 30 else 'Mi'})?")
 
 
-def _absurd_time(measure: Measure, value: Fraction) -> Fault | None:
+def _absurd_time(measure: Measure, value: Fraction) -> UnitFault | None:
     unit = measure.unit
     if not measure.in_unit:
         return None
     if unit == "nanoseconds":
         if value >= 10**6:
             return None
-        return Fault(f"{_number(value)} nanoseconds is less than a millisecond",
+        return UnitFault(f"{_number(value)} nanoseconds is less than a millisecond",
                      f"did you mean {_number(value * 10**9)} ({_number(value)} seconds)?")
     if unit != "seconds":
         return None
     if value < 1:
-        return Fault(f"{_number(value)} seconds is less than anything is measured in", "the number is in seconds")
+        return UnitFault(f"{_number(value)} seconds is less than anything is measured in", "the number is in seconds")
     whole = value.denominator == 1 and value % 1000 == 0
     if measure.origin is Origin.NODE:  # the age of a metric
         wrong = whole and ((value > _DAY and value % _DAY != 0) or (value >= 30_000 and value % 3600 != 0))
@@ -385,7 +393,7 @@ def _absurd_time(measure: Measure, value: Fraction) -> Fault | None:
         wrong = whole and value >= _LONG and value % (365 * _DAY) != 0
     if not wrong:
         return None
-    return Fault(f"{_number(value)} seconds is {_spoken(value)}",
+    return UnitFault(f"{_number(value)} seconds is {_spoken(value)}",
                  f"did you mean {_number(value / 1000)} (milliseconds are a thousandth of it)?", str(value / 1000))
 
 
@@ -396,26 +404,26 @@ def _spoken(seconds: Fraction) -> str:
     return f"{float(seconds / 60):.3g} minutes"
 
 
-def _absurd_gpu(measure: Measure, value: Fraction) -> Fault | None:
+def _absurd_gpu(measure: Measure, value: Fraction) -> UnitFault | None:
     if measure.factor == 1 and value <= (1 if measure.origin is Origin.MEASURED else 16):
         meant = value * 1000
-        return Fault(f"{_number(value)} thousandths of a device is {_number(value / 1000)} devices",
+        return UnitFault(f"{_number(value)} thousandths of a device is {_number(value / 1000)} devices",
                      f"did you mean {_number(meant)}?", str(meant) if value.denominator == 1 else "")
     if measure.factor == Fraction(1, 1000) and value >= _MOST_DEVICES:
-        return Fault(f"{_number(value)} devices are more than any node has",
+        return UnitFault(f"{_number(value)} devices are more than any node has",
                      f"did you mean {_number(value / 1000)}?" if value % 1000 == 0 else "",
                      str(value / 1000) if value % 1000 == 0 else "")
     return None
 
 
-def _absurd_pods(measure: Measure, value: Fraction) -> Fault | None:
+def _absurd_pods(measure: Measure, value: Fraction) -> UnitFault | None:
     if measure.factor == 1 and value < 1:
-        return Fault(f"a number of pods is compared with {_number(value)}",
+        return UnitFault(f"a number of pods is compared with {_number(value)}",
                      "compare with a share: `percent(nodeInfo.pods, allocatable.pods)`")
     return None
 
 
-def _never(_: Measure, __: Fraction) -> Fault | None:
+def _never(_: Measure, __: Fraction) -> UnitFault | None:
     return None
 
 
@@ -427,7 +435,7 @@ _MOST_OF_CAPACITY: Final = 20
 _LEAST_OF_CAPACITY: Final = Fraction(1, 100)
 
 
-def absurd_part(left: Measure, right: Measure) -> Fault | None:
+def absurd_part(left: Measure, right: Measure) -> UnitFault | None:
     """Return what is wrong where an amount is compared with a part of what a node has that is no part."""
     if left.dimensions != right.dimensions or not left.dimension or left.factor is None or right.factor is None:
         return None
@@ -436,7 +444,9 @@ def absurd_part(left: Measure, right: Measure) -> Fault | None:
             continue
         part = whole.factor / used.factor
         if part >= _MOST_OF_CAPACITY and part not in _CONVERTED[used.dimension]:
-            return Fault(f"{_number(part)} times what the node has", "for a percentage of it, divide by 100")
+            return UnitFault(f"{_number(part)} times what the node has", "for a percentage of it, divide by 100")
         if part < _LEAST_OF_CAPACITY and used.origin is Origin.NODE and 1 / part % 1000 != 0:
-            return Fault(f"{_number(part * 100)} % of what the node has", f"did you mean {_number(part * 10000)} %?")
+            return UnitFault(
+                f"{_number(part * 100)} % of what the node has", f"did you mean {_number(part * 10000)} %?",
+            )
     return None

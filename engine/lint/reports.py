@@ -17,14 +17,14 @@ from typing import Any, Final
 from koordpolicy.engine.escaping import visible, visible_json
 from koordpolicy.engine.source import Problem, Severity, Span, in_order, render
 
-from .rules import RULES, Rule
+from .rules import RULES, LintRule
 
 _PAGE: Final = "docs/lint.md"
 _NAMES: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ReportEntry:
     """A problem, the places that it is about too, and whether it can be mended by itself."""
 
     problem: Problem
@@ -32,7 +32,7 @@ class Entry:
     fixable: bool = False
 
     @property
-    def rule(self) -> Rule | None:
+    def rule(self) -> LintRule | None:
         """The rule that found it; None for faults of YAML, schema and types."""
         return RULES.get(self.problem.code)
 
@@ -57,10 +57,10 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LintReport:
     """All entries, in order, and what was looked at."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[ReportEntry, ...]
     files: tuple[str, ...]
     documents: int
     version: str = ""
@@ -70,7 +70,7 @@ class Report:
         return sum(each.problem.severity is severity for each in self.entries)
 
 
-def ordered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+def ordered(entries: Iterable[ReportEntry]) -> tuple[ReportEntry, ...]:
     """Return entries sorted by place, each once."""
     found = {(each.problem.span.place if each.problem.span else None, each.problem.message, each.problem.help): each
              for each in entries}
@@ -83,7 +83,7 @@ def _json(data: object) -> str:
     return visible_json(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
-def as_text(report: Report) -> str:
+def as_text(report: LintReport) -> str:
     """Return the report for people: each finding with its line and a caret."""
     lines = []
     shown = report.entries[:100]
@@ -113,7 +113,7 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def as_json(report: Report) -> str:
+def as_json(report: LintReport) -> str:
     """Return the report as plain data."""
     problems = []
     for each in report.entries:
@@ -132,7 +132,7 @@ def as_json(report: Report) -> str:
     })
 
 
-def as_sarif(report: Report) -> str:
+def as_sarif(report: LintReport) -> str:
     """Return the report as SARIF 2.1.0, as code scanning services read it."""
     known = {each.code: each for each in report.entries}
     rules = [
@@ -156,7 +156,7 @@ def as_sarif(report: Report) -> str:
             result["locations"] = [_sarif_location(each.place)]
         if each.related:
             result["relatedLocations"] = [
-                {"id": number, **_sarif_location(Entry(Problem("", span)).place)}
+                {"id": number, **_sarif_location(ReportEntry(Problem("", span)).place)}
                 for number, span in enumerate(each.related, start=1)
             ]
         results.append(result)
@@ -181,7 +181,7 @@ def _uri_path(file: str) -> str:
     return quote(file)
 
 
-def _fingerprint(entry: Entry) -> str:
+def _fingerprint(entry: ReportEntry) -> str:
     """Return what stays the same while a finding moves up and down in its file."""
     span = entry.problem.span
     line = span.root().source.line(span.place[1]).strip() if span is not None else ""
@@ -189,11 +189,11 @@ def _fingerprint(entry: Entry) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def as_junit(report: Report) -> str:
+def as_junit(report: LintReport) -> str:
     """Return the report as JUnit XML: a case per file and finding; files without any pass, notes do not fail."""
     from xml.sax.saxutils import quoteattr  # noqa: PLC0415
 
-    by_file: dict[str, list[Entry]] = {PurePath(file).as_posix(): [] for file in report.files}
+    by_file: dict[str, list[ReportEntry]] = {PurePath(file).as_posix(): [] for file in report.files}
     for each in report.entries:
         by_file.setdefault(each.place[0], []).append(each)
     total = failures = 0
@@ -234,7 +234,7 @@ def _xml_text(text: str) -> str:
     return escape(_xml_chars(text))
 
 
-def as_github(report: Report) -> str:
+def as_github(report: LintReport) -> str:
     """Return workflow commands, which GitHub shows beside the lines of a pull request."""
     kinds = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
     lines = []
@@ -258,7 +258,7 @@ def _github(text: str, more: str = "") -> str:
     return text
 
 
-def as_gitlab(report: Report) -> str:
+def as_gitlab(report: LintReport) -> str:
     """Return GitLab's code quality report (Code Climate's issues)."""
     weights = {Severity.ERROR: "critical", Severity.WARNING: "minor", Severity.NOTE: "info"}
     seen: dict[str, int] = {}
@@ -279,7 +279,7 @@ def as_gitlab(report: Report) -> str:
     return _json(issues)
 
 
-def as_lsp(report: Report) -> str:
+def as_lsp(report: LintReport) -> str:
     """Return a list of the parameters of `textDocument/publishDiagnostics`, one per file, empty ones included."""
     weights = {Severity.ERROR: 1, Severity.WARNING: 2, Severity.NOTE: 3}
     by_file: dict[str, list[dict[str, Any]]] = {file: [] for file in report.files}
@@ -319,14 +319,14 @@ def _lsp_position(root: Span, offset: int) -> dict[str, int]:
     return {"line": line - 1, "character": len(before) + sum(character > "\uffff" for character in before)}
 
 
-FORMATS: Final[Mapping[str, Callable[[Report], str]]] = MappingProxyType({
+FORMATS: Final[Mapping[str, Callable[[LintReport], str]]] = MappingProxyType({
     "text": as_text, "json": as_json, "sarif": as_sarif, "junit": as_junit, "github": as_github, "gitlab": as_gitlab,
     "lsp-json": as_lsp,
 })
 """All formats by the name that `--output` takes."""
 
 
-def of_rules(rules: Sequence[Rule]) -> str:
+def of_rules(rules: Sequence[LintRule]) -> str:
     """Return the rules as a table for people."""
     width = max(len(rule.name) for rule in rules)
     lines = (

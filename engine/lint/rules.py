@@ -14,11 +14,11 @@ from typing import Final
 from koordpolicy.engine.source import Severity
 
 from . import absence, across, declarations, expressions, units
-from .subject import Found, Subject, Whole
+from .subject import LintSubject, Violation, Whole
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class LintRule:
     """A rule. One of `each` (asked about every document) and `whole` (asked once, about all) is given.
 
     `avoid` and `prefer` are policy files; `configuration` tells that they are component configurations instead, and
@@ -31,8 +31,8 @@ class Rule:
     why: str
     avoid: str
     prefer: str
-    each: Callable[[Subject], Iterator[Found]] | None = None
-    whole: Callable[[Whole], Iterator[Found]] | None = None
+    each: Callable[[LintSubject], Iterator[Violation]] | None = None
+    whole: Callable[[Whole], Iterator[Violation]] | None = None
     fixable: bool = False
     configuration: bool = False
 
@@ -89,7 +89,7 @@ profiles:
 """
 
 _RULES: Final = (
-    Rule(
+    LintRule(
         "KP001", "unused-variable", Severity.WARNING,
         "A variable that nothing reads is never evaluated: either it can go, or the expression that was meant to read"
         " it reads something else.",
@@ -99,7 +99,7 @@ _RULES: Final = (
                    "filter:\n- {name: fits, expression: requests.cpu <= variables.free}"),
         each=declarations.unused_variables, fixable=True,
     ),
-    Rule(
+    LintRule(
         "KP002", "unused-param", Severity.WARNING,
         "Whoever changes a param that nothing reads believes to have changed something.",
         _scheduler("params: {percent: 65}\nfilter:\n"
@@ -108,7 +108,7 @@ _RULES: Final = (
                    "- {name: below, expression: usage.cpu * 100 / allocatable.cpu < params.percent}"),
         each=declarations.unused_params, fixable=True,
     ),
-    Rule(
+    LintRule(
         "KP003", "shadowed-variable", Severity.WARNING,
         "Inside the loop the name means the element, and the variable of the same name cannot be read; who reads the"
         " expression takes the one for the other.",
@@ -116,7 +116,7 @@ _RULES: Final = (
         _filter("\"!has(node.spec.taints) || node.spec.taints.all(taint, taint.effect != 'NoSchedule')\""),
         each=declarations.shadowing,
     ),
-    Rule(
+    LintRule(
         "KP004", "shadowed-param", Severity.WARNING,
         "A param that comes from two places has the value of the last one, which depends on the order of lines; one"
         " that repeats a shared value no longer follows it.",
@@ -128,14 +128,14 @@ _RULES: Final = (
                          "- {name: below, expression: usage.cpu * 100 / allocatable.cpu < params.percent}")),
         whole=declarations.shadowed_params, fixable=True,
     ),
-    Rule(
+    LintRule(
         "KP005", "missing-description", Severity.NOTE,
         "`koord-policy plugins`, verdicts and whoever is on call at night say what a plugin is for with these words.",
         _scheduler("filter:\n- {name: fits, expression: requests.cpu <= allocatable.cpu}", about=""),
         _scheduler("filter:\n- {name: fits, expression: requests.cpu <= allocatable.cpu}", about="Pods fit."),
         each=declarations.missing_descriptions,
     ),
-    Rule(
+    LintRule(
         "KP006", "bad-name", Severity.WARNING,
         "No object of a cluster can have such a name, key or value: what asks for it finds nothing.",
         _scheduler("match: {nodes: {labelSelector: {matchLabels: {pool: a b}}}}\nfilter:\n"
@@ -144,7 +144,7 @@ _RULES: Final = (
                    "- {name: fits, expression: requests.cpu <= allocatable.cpu}"),
         each=declarations.bad_names,
     ),
-    Rule(
+    LintRule(
         "KP007", "silent-message", Severity.WARNING,
         "`too much load` leaves open how much it is and how much would do: the next step is then a debugger. Without"
         " any message the expression is shown with its values.",
@@ -155,7 +155,7 @@ _RULES: Final = (
                    "  messageExpression: \"'cpu is at ' + string(variables.cpu) + '%'\""),
         each=declarations.silent_messages,
     ),
-    Rule(
+    LintRule(
         "KP008", "unused-aggregate", Severity.WARNING,
         "An aggregate runs over all nodes or pods for every decision; one that nothing reads does so for nobody.",
         _scheduler("aggregates:\n- {name: pods, over: nodes, function: sum, expression: nodeInfo.pods}\n"
@@ -164,7 +164,7 @@ _RULES: Final = (
                    "score:\n- {name: emptier, expression: aggregates.pods - nodeInfo.pods, normalize: Max}"),
         each=declarations.unused_aggregates, fixable=True,
     ),
-    Rule(
+    LintRule(
         "KP009", "unreadable-param", Severity.ERROR,
         "A function that reads a duration, a time, a quantity or a regular expression fails for every row where the"
         " param is none, and `failurePolicy` decides about all of them.",
@@ -176,7 +176,7 @@ _RULES: Final = (
                    "  expression: now - node.metadata.creationTimestamp < duration(params.longest)"),
         each=expressions.unreadable_params,
     ),
-    Rule(
+    LintRule(
         "KP010", "always-true", Severity.WARNING,
         "A condition that holds for every row decides nothing. Mostly a bound or a name is not the one that was meant."
         " (A bare `true` is fine where `match` chooses what it is about. Params count as unknown: profiles change"
@@ -184,19 +184,19 @@ _RULES: Final = (
         _filter("requested.cpu >= 0"), _filter("requested.cpu > 0"),
         each=expressions.always_true,
     ),
-    Rule(
+    LintRule(
         "KP011", "always-false", Severity.WARNING,
         "No row meets it: a filter refuses every node, a criterion chooses no pod.",
         _filter("nodeInfo.pods < 5 && nodeInfo.pods > 10"), _filter("nodeInfo.pods < 5 || nodeInfo.pods > 10"),
         each=expressions.always_false,
     ),
-    Rule(
+    LintRule(
         "KP012", "unreachable", Severity.WARNING,
         "What is never evaluated is never wrong, and never right.",
         _score('"nodeInfo.pods >= 0 ? 100 : 0"'), _score('"nodeInfo.pods > 0 ? 100 : 0"'),
         each=expressions.unreachable,
     ),
-    Rule(
+    LintRule(
         "KP013", "filter-without-node", Severity.WARNING,
         "A `filter` is evaluated for every node. A condition on the pod alone belongs to `preFilter`: it"
         " is evaluated once, and refuses the pod on all nodes.",
@@ -204,14 +204,14 @@ _RULES: Final = (
         _scheduler("preFilter:\n- {name: modest, expression: requests.cpu <= 64000}"),
         each=expressions.filters_without_node,
     ),
-    Rule(
+    LintRule(
         "KP014", "score-without-node", Severity.WARNING,
         "What is the same for all nodes prefers none of them.",
         _score("\"podInfo.qosClass == 'LSR' ? 100 : 0\""),
         _score("\"podInfo.qosClass == 'LSR' && nodeInfo.pods < 10 ? 100 : 0\""),
         each=expressions.scores_without_node,
     ),
-    Rule(
+    LintRule(
         "KP015", "score-range", Severity.WARNING,
         "After its normalisation a score outside of 0..100 is an error of that node: it counts 0. What is reported here"
         " is certain: there are inputs for which it happens.",
@@ -219,14 +219,14 @@ _RULES: Final = (
         _score("math.greatest(0, 100 - usage.cpu * 100 / allocatable.cpu)"),
         each=expressions.scores_out_of_range,
     ),
-    Rule(
+    LintRule(
         "KP016", "lossy-division", Severity.WARNING,
         "Integers are divided to integers: `usage.cpu / allocatable.cpu` is 0 for every node that is not full, and so"
         " is a hundred times that.",
         _filter("usage.cpu / allocatable.cpu * 100 < 65"), _filter("usage.cpu * 100 / allocatable.cpu < 65"),
         each=expressions.lossy_divisions,
     ),
-    Rule(
+    LintRule(
         "KP017", "quantity-as-text", Severity.WARNING,
         "API objects hold quantities as texts, and texts are compared letter by letter: '9' comes after '10', and '1'"
         " is not '1000m'.",
@@ -234,7 +234,7 @@ _RULES: Final = (
         _filter("requests.cpu <= allocatable.cpu"),
         each=expressions.quantities_as_text,
     ),
-    Rule(
+    LintRule(
         "KP018", "near-cost-limit", Severity.WARNING,
         "An expression that may cost more than half of what is allowed will one day be refused for a small change.",
         _filter("pod.spec.tolerations.all(a, pod.spec.tolerations.all(b, pod.spec.tolerations.all(c,"
@@ -243,14 +243,14 @@ _RULES: Final = (
                 " && allocatable.cpu > 0)"),
         each=expressions.near_limit,
     ),
-    Rule(
+    LintRule(
         "KP019", "deprecated", Severity.WARNING,
         "What Kubernetes gave up is empty on new clusters, or soon will be.",
         _filter("\"'failure-domain.beta.kubernetes.io/zone' in node.metadata.labels\""),
         _filter(f"\"'{_DOMAIN}' in node.metadata.labels\""),
         each=declarations.deprecated, fixable=True,
     ),
-    Rule(
+    LintRule(
         "KP020", "misspelt-key", Severity.WARNING,
         "A label, annotation, taint or resource that is nearly one of Koordinator's or Kubernetes' is that one,"
         " misspelt (`topology.kubernetes.io/zoen`): it is found on no object, and nothing says so.",
@@ -260,7 +260,7 @@ _RULES: Final = (
                    "filter:\n- {name: fits, expression: requests.cpu <= allocatable.cpu}"),
         each=declarations.misspelt_keys, fixable=True,
     ),
-    Rule(
+    LintRule(
         "KP021", "unknown-class", Severity.WARNING,
         "The QoS classes are LSE, LSR, LS, BE and SYSTEM, the bands koord-prod, koord-mid, koord-batch and koord-free:"
         " another one is never met.",
@@ -268,7 +268,7 @@ _RULES: Final = (
         _filter("podInfo.qosClass != 'BE' || nodeInfo.pods < 50"),
         each=declarations.unknown_classes,
     ),
-    Rule(
+    LintRule(
         "KP022", "wrong-unit", Severity.WARNING,
         "cpu is in milli-cores, memory in bytes, a percentage goes from 0 to 100 and a fraction from 0 to 1. What is"
         " compared with a number of another unit, or added to one, decides nothing, or everything. The unit of each"
@@ -281,7 +281,7 @@ _RULES: Final = (
                    "- {name: free, expression: allocatable.memory - usage.memory > requests.memory}"),
         each=units.wrong_units, fixable=True,
     ),
-    Rule(
+    LintRule(
         "KP023", "absent-key", Severity.WARNING,
         "Reading a key or an optional field that an object does not have is an error, and `failurePolicy` decides what"
         " that means: here every node without the label is refused, though it was to be taken. `[?key].orValue(...)`"
@@ -292,7 +292,7 @@ _RULES: Final = (
         _filter("\"node.metadata.?labels[?'pool'].orValue('') != 'batch'\""),
         each=absence.absent_keys, fixable=True,
     ),
-    Rule(
+    LintRule(
         "KP030", "watermarks-crossed", Severity.ERROR,
         "Pods are placed on nodes that are so full that others are evicted from them: the pod is placed, evicted and"
         " placed again, for ever. It is the most expensive mistake that Koordinator's users report.",
@@ -300,7 +300,7 @@ _RULES: Final = (
         _both(_scheduler(_BELOW.format(65), "place"), _drain(80, 45)),
         whole=across.watermarks_crossed,
     ),
-    Rule(
+    LintRule(
         "KP031", "pools-at-odds", Severity.WARNING,
         "Two documents that demand different labels of the same nodes leave none; two that drain the same nodes from"
         " different shares on make the lower one the only one.",
@@ -309,7 +309,7 @@ _RULES: Final = (
               _scheduler("match: {pods: {namespaces: [b]}}\n" + _POOL.format("b"), "pool-b")),
         whole=across.pools_at_odds,
     ),
-    Rule(
+    LintRule(
         "KP032", "plugins-fight", Severity.WARNING,
         "One plugin prefers the nodes from which another evicts, or two plugins of one profile prefer the opposite: the"
         " work of both is lost.",
@@ -320,20 +320,20 @@ _RULES: Final = (
               _drain(80, 45)),
         whole=across.fights,
     ),
-    Rule(
+    LintRule(
         "KP033", "off-by-a-hundred", Severity.WARNING,
         "Usage may be more than what a node has for pods, so a threshold of 100 % still acts. What shall not count is"
         " left out.",
         _scheduler(_BELOW.format(100)), _scheduler(_BELOW.format(90)),
         whole=across.off_by_a_hundred,
     ),
-    Rule(
+    LintRule(
         "KP034", "thresholds-upside-down", Severity.ERROR,
         "Nodes that take pods up to a higher share than the one from which they lose them pass the pods round.",
         _drain(60, 70), _drain(70, 45),
         whole=across.thresholds_upside_down,
     ),
-    Rule(
+    LintRule(
         "KP035", "unread-params", Severity.WARNING,
         "Shared params that nobody takes over look like a switch and turn nothing.",
         _policy("PolicyParams", "params: {percent: 65}", "shared"),
@@ -342,26 +342,26 @@ _RULES: Final = (
                          "- {name: below, expression: usage.cpu * 100 / allocatable.cpu < params.percent}")),
         whole=declarations.unread_params, fixable=True,
     ),
-    Rule(
+    LintRule(
         "KP036", "unknown-plugin", Severity.ERROR,
         "A component configuration (`--config`) names a plugin that nobody has: the component does not start.",
         _CONFIGURATION.format("LowNodeLod"), _CONFIGURATION.format("LowNodeLoad"),
         whole=across.unknown_plugins, configuration=True,
     ),
-    Rule(
+    LintRule(
         "KP040", "ignore-without-reason", Severity.ERROR,
         "Who reads the line in a year wants to know whether it is still true. The word after the ids is `because`.",
         _filter("requested.cpu >= 0  # koord-policy: ignore KP010"),
         _filter("requested.cpu >= 0  # koord-policy: ignore KP010 because it shows how a filter is written"),
     ),
-    Rule(
+    LintRule(
         "KP041", "needless-ignore", Severity.WARNING,
         "An ignore for something that is no longer there will hide the next one.",
         _filter("requested.cpu > 0  # koord-policy: ignore KP010 because it was `>=` once"),
         _filter("requested.cpu > 0"),
         fixable=True,
     ),
-    Rule(
+    LintRule(
         "KP042", "misspelt-priority-class", Severity.WARNING,
         "A document about pods of a class that no pod has is silent for ever. Koordinator's bands are `koord-prod`, "
         "`koord-mid`, `koord-batch` and `koord-free`.",
@@ -377,6 +377,6 @@ RULES: Final = MappingProxyType({rule.id: rule for rule in _RULES})
 BY_NAME: Final = MappingProxyType({rule.name: rule for rule in _RULES})
 
 
-def find(word: str) -> Rule | None:
+def find(word: str) -> LintRule | None:
     """Return the rule of an id or a name."""
     return RULES.get(word.upper()) or BY_NAME.get(word.lower())

@@ -11,7 +11,7 @@ from koordpolicy.engine.cel.check.checked_ast import Checked, DefinitionReferenc
 from koordpolicy.engine.cel.check.types import BOOL
 from koordpolicy.engine.cel.syntax.ast import Call, Expr, Literal
 from koordpolicy.engine.compile import Compiled, CompiledQoS, CompiledScheduler, EvictProgram, Rule, SuppressCPUProgram
-from koordpolicy.engine.documents import Document, Node, ParamsSpec, PluginSpec, node_of
+from koordpolicy.engine.documents import Document, ParamsSpec, PluginSpec, YamlNode, node_of
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.source import Severity, Source, Span
 
@@ -19,7 +19,7 @@ from .ranges import Analysis, parts
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class TextEdit:
     """Replace characters `start` to `end` of a file by `text`."""
 
     source: Source
@@ -29,7 +29,7 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Violation:
     """What a rule found: a lower-case fragment, its place, what to do, and other places that it is about.
 
     `fix` is asked only when somebody wants to have it fixed.
@@ -39,7 +39,7 @@ class Found:
     span: Span | None
     help: str = ""
     related: tuple[Span, ...] = ()
-    fix: Callable[[], Edit | None] | None = None
+    fix: Callable[[], TextEdit | None] | None = None
     severity: Severity | None = None
     """Where it weighs other than the rule usually does."""
 
@@ -66,7 +66,7 @@ def span_of(checked: Checked, node: Expr | None = None) -> Span:
 
 
 @dataclass(eq=False)
-class Subject:
+class LintSubject:
     """A valid document. For PolicyParams `compiled` is None; `params` are its own with those that it takes over."""
 
     document: Document
@@ -156,7 +156,7 @@ class Subject:
         return None if ("params",) in paths else frozenset(path[1] for path in paths)
 
     @cached_property
-    def node(self) -> Node | None:
+    def node(self) -> YamlNode | None:
         """The YAML node of the document. It is read once more: only who complains needs it."""
         return node_of(self.document)
 
@@ -213,8 +213,8 @@ def _rules(role: str, rules: Iterable[Rule]) -> Iterator[Placed]:
 class Whole:
     """All valid documents together, the component configurations beside them, and the plugins that exist."""
 
-    subjects: tuple[Subject, ...]
-    configurations: tuple[Node, ...] = ()
+    subjects: tuple[LintSubject, ...]
+    configurations: tuple[YamlNode, ...] = ()
     plugins: Mapping[Framework, frozenset[str]] = field(default_factory=dict)
 
     @cached_property
@@ -222,23 +222,23 @@ class Whole:
         """What several rules need, by name."""
         return {}
 
-    def of(self, kind: type[Compiled]) -> Iterator[Subject]:
+    def of(self, kind: type[Compiled]) -> Iterator[LintSubject]:
         """Yield the subjects of one kind."""
         return (each for each in self.subjects if isinstance(each.compiled, kind))
 
 
-def subjects(documents: Iterable[Document], compiled: Iterable[Compiled]) -> tuple[Subject, ...]:
+def subjects(documents: Iterable[Document], compiled: Iterable[Compiled]) -> tuple[LintSubject, ...]:
     """Return what rules look at, in the documents' order; documents that do not compile are left out."""
     documents = tuple(documents)
     programs = {id(each.document): each for each in compiled}
     shared = {each.name: each.spec.params for each in documents if isinstance(each.spec, ParamsSpec)}
-    found: list[Subject] = []
+    found: list[LintSubject] = []
     for document in documents:
         if isinstance(document.spec, ParamsSpec) and not document.faulty:
-            found.append(Subject(document, None, document.spec.params))
+            found.append(LintSubject(document, None, document.spec.params))
         elif id(document) in programs and isinstance(document.spec, PluginSpec):
             params: dict[str, Any] = {}
             for reference in document.spec.params_from:
                 params |= shared.get(reference.name, {})
-            found.append(Subject(document, programs[id(document)], {**params, **document.spec.params}))
+            found.append(LintSubject(document, programs[id(document)], {**params, **document.spec.params}))
     return tuple(found)

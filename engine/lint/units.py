@@ -43,9 +43,9 @@ from .edits import replacement
 from .measures import (
     ONE,
     PERCENT,
-    Fault,
     Measure,
     Origin,
+    UnitFault,
     absurd,
     absurd_part,
     amount,
@@ -57,7 +57,7 @@ from .measures import (
     unlike,
 )
 from .ranges import COMPARISONS, MIRRORED, Analysis
-from .subject import Edit, Found, Placed, Subject
+from .subject import LintSubject, Placed, TextEdit, Violation
 
 _ORIGINS: Final[Mapping[str, Origin]] = {
     "allocatable": Origin.CAPACITY, "usage": Origin.NODE, "requested": Origin.NODE, "estimated": Origin.NODE,
@@ -87,11 +87,11 @@ _RANGES: Final = frozenset((Macro.FILTER, Macro.SORT_BY))
 
 
 @dataclass(frozen=True, slots=True)
-class _Finding:
+class _UnitFinding:
     """A fault with its place."""
 
     node: Expr
-    fault: Fault
+    fault: UnitFault
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class _Walk:
     units: Units
     checked: Checked
     analysis: Analysis
-    found: list[_Finding] = field(default_factory=list)
+    found: list[_UnitFinding] = field(default_factory=list)
 
     def measure(self, node: Expr, known: Mapping[str, Measure] = _LOCALS) -> Measure | None:
         """Return what a part counts; None where that is not known, and for constants."""
@@ -333,7 +333,7 @@ class _Walk:
         if not left.loose and not right.loose and left.dimension and right.dimension and (
             left.dimensions != right.dimensions or (left.unit != right.unit and left.in_unit and right.in_unit)
         ):
-            self._tell(node, Fault(f"{left.unit} of {right.unit} are no percentage", "give both in one unit"))
+            self._tell(node, UnitFault(f"{left.unit} of {right.unit} are no percentage", "give both in one unit"))
         return share(PERCENT, of_whole=right.origin <= Origin.CAPACITY)
 
     def _product(
@@ -371,7 +371,7 @@ class _Walk:
             if value is None:
                 return None
             if measure.is_share and subtracted and measure is right and (value, measure.factor) in _UPSIDE:
-                self._tell(node, Fault(f"{measure.unit} is subtracted from {_UPSIDE[value, measure.factor]}",
+                self._tell(node, UnitFault(f"{measure.unit} is subtracted from {_UPSIDE[value, measure.factor]}",
                                        "both sides must be fractions of 1, or both percentages"))
                 return None
             return measure
@@ -429,9 +429,9 @@ class _Walk:
             self._tell(node, replace(fault, message=f"{fault.message} cannot be {how}"))
         return fault is not None
 
-    def _tell(self, node: Expr, fault: Fault | None) -> None:
+    def _tell(self, node: Expr, fault: UnitFault | None) -> None:
         if fault is not None:
-            self.found.append(_Finding(node, fault))
+            self.found.append(_UnitFinding(node, fault))
 
 
 _UPSIDE: Final[Mapping[tuple[Fraction, Fraction | None], str]] = {(ONE, PERCENT): "1", (PERCENT, ONE): "100"}
@@ -441,7 +441,7 @@ _UPSIDE: Final[Mapping[tuple[Fraction, Fraction | None], str]] = {(ONE, PERCENT)
 class Units:
     """The measures of a document: of its variables, its aggregates and all its expressions."""
 
-    subject: Subject
+    subject: LintSubject
     _definitions: dict[str, Measure | None] = field(default_factory=dict)
     _aggregates: dict[str, Measure | None] = field(default_factory=dict)
 
@@ -479,7 +479,7 @@ class Units:
         return None if measure.is_share else replace(measure, origin=Origin.CLUSTER)
 
 
-def wrong_units(subject: Subject) -> Iterator[Found]:
+def wrong_units(subject: LintSubject) -> Iterator[Violation]:
     """Find what cannot be compared or added, and numbers that a measure cannot sensibly be compared with."""
     if subject.compiled is None:
         return
@@ -493,28 +493,28 @@ def wrong_units(subject: Subject) -> Iterator[Found]:
         if placed.role == "variable":
             units.learn(placed.name, measure)
         result = _of_result(placed, measure, subject.compiled)
-        for each in (*walk.found, *((_Finding(checked.root, result),) if result is not None else ())):
-            yield Found(
+        for each in (*walk.found, *((_UnitFinding(checked.root, result),) if result is not None else ())):
+            yield Violation(
                 each.fault.message, placed.span(each.node), each.fault.help,
                 fix=functools.partial(_written, placed, each) if each.fault.meant else None,
             )
 
 
-def _written(placed: Placed, finding: _Finding) -> Edit | None:
+def _written(placed: Placed, finding: _UnitFinding) -> TextEdit | None:
     """Return the edit that writes the number that was meant, as an int or a double as before."""
     node = finding.node
     old = placed.checked.source.text[node.start : node.end]
     return replacement(placed.span(node), old, finding.fault.meant)
 
 
-def _of_result(placed: Placed, measure: Measure | None, compiled: Compiled) -> Fault | None:
+def _of_result(placed: Placed, measure: Measure | None, compiled: Compiled) -> UnitFault | None:
     """Return what is wrong with what an expression yields where the place it stands in has a unit."""
     if measure is None:
         return None
     if placed.role == "score" and isinstance(placed.item, ScoreItem):
         if placed.item.normalize is Normalize.IDENTITY and measure.is_share and measure.of_whole \
                 and measure.factor == ONE:
-            return Fault("this score is a fraction of 1, and scores go from 0 to 100", "multiply by 100")
+            return UnitFault("this score is a fraction of 1, and scores go from 0 to 100", "multiply by 100")
         return None
     wanted = _wanted(placed, compiled)
     if wanted is None or measure.loose:
@@ -522,9 +522,9 @@ def _of_result(placed: Placed, measure: Measure | None, compiled: Compiled) -> F
     if measure.dimensions != wanted.dimensions:
         if not measure.is_share and not measure.dimension:
             return None
-        return Fault(f"{wanted.unit} are wanted here, and this is {_article(measure)}", "write an amount")
+        return UnitFault(f"{wanted.unit} are wanted here, and this is {_article(measure)}", "write an amount")
     if measure.in_unit and measure.unit != wanted.unit:
-        return Fault(f"{wanted.unit} are wanted here, and this is in {measure.unit}", "leave the conversion out")
+        return UnitFault(f"{wanted.unit} are wanted here, and this is in {measure.unit}", "leave the conversion out")
     return None
 
 

@@ -43,7 +43,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimeSpan:
     """A part of the replay's time, in seconds since the recording began, and what it was like."""
 
     start: float
@@ -59,7 +59,7 @@ class Span:
     evicted: int
 
 
-COLUMNS: Final = tuple(each.name for each in fields(Span))
+COLUMNS: Final = tuple(each.name for each in fields(TimeSpan))
 """The columns of the series as CSV."""
 _IN_JSON: Final = {"most_pending": "mostPending"}
 
@@ -89,7 +89,7 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True)
-class Eviction:
+class RecordedEviction:
     """A pod that had to leave its node: when and why, and after how many seconds it ran again (None: it did not)."""
 
     time: float
@@ -112,7 +112,7 @@ class NeverRan:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RecordingResult:
     """What came of a replay."""
 
     capacity: Amounts
@@ -123,7 +123,7 @@ class Result:
     """Of those that were evicted and ran again, from the eviction until they had a node."""
     never_ran: tuple[NeverRan, ...]
     """In the order of their creation."""
-    evictions: tuple[Eviction, ...]
+    evictions: tuple[RecordedEviction, ...]
     cycles: int
     """How often the descheduler looked."""
     steps: Sequence[Step]
@@ -146,7 +146,7 @@ class Result:
 
     def use(self) -> Use:
         """Return what was taken over the whole time."""
-        (span,) = self.series(1) or (Span(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0),)
+        (span,) = self.series(1) or (TimeSpan(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0),)
         return Use(span.cpu, span.memory, span.gpu)
 
     def most(self) -> Use:
@@ -155,7 +155,7 @@ class Result:
         return Use(*(round(_percent(max(amounts), has), 3)
                      for amounts, has in zip(zip(*used, strict=True), astuple(self.capacity), strict=True)))
 
-    def series(self, points: int) -> tuple[Span, ...]:
+    def series(self, points: int) -> tuple[TimeSpan, ...]:
         """Return the time cut into spans of one length; none where no time passed."""
         if not self.steps or self.end <= self.start:
             return ()
@@ -165,7 +165,7 @@ class Result:
         return tuple(self._span(start, end, times, evicted, last=end == self.end)
                      for start, end in pairwise(bounds) if end > start)
 
-    def _span(self, start: int, end: int, times: Sequence[int], evicted: Sequence[int], *, last: bool) -> Span:
+    def _span(self, start: int, end: int, times: Sequence[int], evicted: Sequence[int], *, last: bool) -> TimeSpan:
         sums, most = [0] * 5, 0
         for step, duration in self._within(start, end, times):
             row = (step.used.cpu, step.used.memory, step.used.gpu, step.running, step.pending)
@@ -176,7 +176,7 @@ class Result:
         cpu, memory, gpu = (round(_percent(mean, has), 3) for mean, has in zip(means[:3], capacity, strict=True))
         happened = sum(start <= time < end or (last and time == end) for time in evicted)
         running, pending = (round(mean, 3) for mean in means[3:])
-        return Span(start / SECOND, end / SECOND, cpu, memory, gpu, running, pending, most, happened)
+        return TimeSpan(start / SECOND, end / SECOND, cpu, memory, gpu, running, pending, most, happened)
 
     def _within(self, start: int, end: int, times: Sequence[int]) -> Iterator[tuple[Step, int]]:
         """Yield the steps that a span sees something of, each with for how long."""

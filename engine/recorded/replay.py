@@ -16,10 +16,10 @@ from typing import Any, Final
 from koordpolicy.engine.cel.scalar.values import Timestamp
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.cluster.sources.trace import DEVICE, KINDS, Recording, Stay, TraceNode
-from koordpolicy.engine.descheduler.config import Configuration
-from koordpolicy.engine.descheduler.documents import Memory
-from koordpolicy.engine.descheduler.framework import Profile, build_profiles, run_cycle
+from koordpolicy.engine.cluster.sources.trace import DEVICE, KINDS, ClusterRecording, Stay, TraceNode
+from koordpolicy.engine.descheduler.config import DeschedulerConfiguration
+from koordpolicy.engine.descheduler.documents import SourceStreaks
+from koordpolicy.engine.descheduler.framework import DeschedulerProfile, build_profiles, run_cycle
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
@@ -27,7 +27,7 @@ from koordpolicy.engine.scheduler.cycle.verdict import Failure, Verdict
 from koordpolicy.engine.scheduler.profiles.trace_profile import trace_settings
 from koordpolicy.engine.scheduler.queue.scheduling_queue import LONGEST_WAIT
 
-from .figures import SECOND, Amounts, Eviction, NeverRan, Result, Step, Waits
+from .figures import SECOND, Amounts, NeverRan, RecordedEviction, RecordingResult, Step, Waits
 
 _FOREVER: Final = 2**62
 """Nobody is tried again for the time alone that has passed: nothing happens here that the queue is not told of."""
@@ -49,7 +49,7 @@ class Leave(Enum):
 class Descheduling:
     """A descheduler that takes part: what it is told, and how many seconds lie between two of its cycles."""
 
-    configuration: Configuration
+    configuration: DeschedulerConfiguration
     interval_s: int
 
 
@@ -70,7 +70,7 @@ def thinned(nodes: Iterable[TraceNode], share: float) -> tuple[TraceNode, ...]:
     return tuple(sorted(kept, key=lambda each: each.name))
 
 
-def stretched(recording: Recording, factor: float) -> Recording:
+def stretched(recording: ClusterRecording, factor: float) -> ClusterRecording:
     """Return the recording with pods that stay so many times as long."""
     if factor == 1:
         return recording
@@ -80,10 +80,10 @@ def stretched(recording: Recording, factor: float) -> Recording:
 
 
 def replay(
-    recording: Recording, live: Live, settings: Settings | None = None, *, leave: Leave = Leave.RECORDED,
+    recording: ClusterRecording, live: Live, settings: Settings | None = None, *, leave: Leave = Leave.RECORDED,
     descheduling: Descheduling | None = None, clock: Callable[[], float],
     progress: Callable[[int], None] | None = None,
-) -> Result:
+) -> RecordingResult:
     """Replay a recording under the plugins of a registry and return what came of it.
 
     A pod that no node takes waits in the scheduling queue; what departs, or is evicted, lets those be tried again that
@@ -121,7 +121,7 @@ class _Pod:
 
 class _Replay:
     def __init__(
-        self, recording: Recording, live: Live, settings: Settings | None, leave: Leave,
+        self, recording: ClusterRecording, live: Live, settings: Settings | None, leave: Leave,
         descheduling: Descheduling | None, *, progress: Callable[[int], None] | None,
     ) -> None:
         self._leave, self._descheduling, self._progress = leave, descheduling, progress
@@ -138,7 +138,7 @@ class _Replay:
         self._ahead = 0
         """How many arrivals and departures are still to come."""
         self._steps: list[Step] = []
-        self._evictions: list[Eviction] = []
+        self._evictions: list[RecordedEviction] = []
         self._errors: dict[tuple[str, str, str], Failure] = {}
         self._descheduler_errors: dict[str, None] = {}
         self._capacity = Amounts(
@@ -149,11 +149,11 @@ class _Replay:
         settings = settings or trace_settings(live.registry)
         self._loop = SchedulingLoop(self._cluster, live, settings, clock=lambda: self._now, client=_Client(self),
                                     longest_wait=_FOREVER, concluded=self._conclude)
-        self._profiles: Sequence[Profile] = ()
+        self._profiles: Sequence[DeschedulerProfile] = ()
         if descheduling is not None:
             self._profiles = build_profiles(
                 descheduling.configuration.profiles, live.registry, dry_run=True,
-                snapshot=lambda: self._cluster.snapshot(self._now), memory=Memory(),
+                snapshot=lambda: self._cluster.snapshot(self._now), memory=SourceStreaks(),
             )
         for key, pod in self._pods.items():
             self._push(pod.stay.created * SECOND, _Kind.ARRIVE, key)
@@ -161,7 +161,7 @@ class _Replay:
             self._now = self._events[0][0]
             self._push(self._now, _Kind.DESCHEDULE)
 
-    def run(self, clock: Callable[[], float]) -> Result:
+    def run(self, clock: Callable[[], float]) -> RecordingResult:
         begun = clock()
         while (moment := self._next()) is not None:
             self._now = moment
@@ -258,7 +258,9 @@ class _Replay:
             return
         self._take(pod, -1)
         pod.evicted = len(self._evictions)
-        self._evictions.append(Eviction(self._now / SECOND, pod.stay.pod.name, pod.node, plugin, rule, reason, None))
+        self._evictions.append(
+            RecordedEviction(self._now / SECOND, pod.stay.pod.name, pod.node, plugin, rule, reason, None),
+        )
         pod.node = ""
         pod.rest -= self._now - pod.since
         pod.stays += 1
@@ -317,7 +319,7 @@ class _Replay:
             item["status"] = {"phase": "Pending"}
         return item
 
-    def _result(self, seconds: float) -> Result:
+    def _result(self, seconds: float) -> RecordingResult:
         pods = list(self._pods.values())
         first = [(pod.ran, pod.ran - pod.stay.created * SECOND) for pod in pods if pod.ran is not None]
         never = [
@@ -327,7 +329,7 @@ class _Replay:
         ]
         again = [round(each.again * SECOND) for each in self._evictions if each.again is not None]
         waits = Waits.of([wait for _, wait in first])
-        return Result(
+        return RecordingResult(
             self._capacity, len(pods), waits, Waits.of(again), tuple(never), tuple(self._evictions),
             self._cycles, self._steps, self._now, tuple(self._errors.values()), tuple(self._descheduler_errors),
             self._decisions, seconds, first,

@@ -13,10 +13,10 @@ from .reloader import InvalidAtStart as InvalidAtStart
 from .reloader import Reloader as Reloader
 from .reloader import ReloadUnit as ReloadUnit
 from .source_state import EMPTY as EMPTY
-from .source_state import Limits as Limits
 from .source_state import Mount as Mount
 from .source_state import Presence as Presence
-from .source_state import Reading as Reading
+from .source_state import SourceLimits as SourceLimits
+from .source_state import SourceReading as SourceReading
 from .source_state import Version as Version
 from .status import SourceStatus as SourceStatus
 from .status import Status as Status

@@ -27,7 +27,7 @@ from .history import History, Past
 from .journal import write_changes
 from .low_latency_gc import GENTLY
 from .publish import publish
-from .source_state import EMPTY, Mount, Presence, Reading, Stamp, Version
+from .source_state import EMPTY, Mount, Presence, SourceReading, Stamp, Version
 from .state_store import Saved, Store
 from .status import EMPTIED, SourceStatus, Status
 from .watch import Hints
@@ -410,7 +410,7 @@ class Reloader:
                 watched.restless_since = now
             watched.stamp, watched.changed_at = stamp, now
             if not stamp.readable:
-                self._take(watched, Reading(stamp), now)
+                self._take(watched, SourceReading(stamp), now)
                 return
             watched.unmounted = False
         settled = watched.changed_at is not None and now >= watched.changed_at + self._settle
@@ -419,7 +419,7 @@ class Reloader:
         if stamp.readable and (settled or (watched.changed_at is None and (second or now >= watched.rehash_at))):
             self._take(watched, watched.mount.read(watched.newest or watched.force), now)
 
-    def _take(self, watched: _Watched, reading: Reading, now: float) -> None:
+    def _take(self, watched: _Watched, reading: SourceReading, now: float) -> None:
         if reading.torn:
             watched.stamp, watched.changed_at = reading.stamp, now
             return

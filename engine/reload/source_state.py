@@ -30,7 +30,7 @@ OpenAt = Callable[[str, int, int | None], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SourceLimits:
     """How much one source may hold; what goes beyond is refused, never cut off."""
 
     files: int = 5_000
@@ -102,7 +102,7 @@ EMPTY: Final = Version.of({}, {})
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SourceReading:
     """What reading a source found: `version` is None where it is missing, unreadable, or changed meanwhile (`torn`)."""
 
     stamp: Stamp
@@ -138,13 +138,13 @@ class Mount:
         self,
         path: str | os.PathLike[str],
         *,
-        limits: Limits | None = None,
+        limits: SourceLimits | None = None,
         open_at: OpenAt = _open_at,
         mount_points: Callable[[], frozenset[str]] = mount_points,
     ) -> None:
         self.path = os.fspath(path)
         self._prefix = str(Path(self.path, "x"))[:-1]
-        self._limits = limits or Limits()
+        self._limits = limits or SourceLimits()
         self._open_at = open_at
         self._mount_points = mount_points
 
@@ -163,7 +163,7 @@ class Mount:
         except OSError as error:
             return _absent(error)
 
-    def read(self, previous: Version | None = None) -> Reading:
+    def read(self, previous: Version | None = None) -> SourceReading:
         """Read all files. A file whose content stands in `previous` keeps its `Source` object.
 
         A mounted ConfigMap is read through the one version that `..data` points at when the reading begins.
@@ -186,14 +186,14 @@ class Mount:
                     total += len(content) if isinstance(content, bytes) else 0
                     contents[entry.name] = content
         except OSError as error:
-            return Reading(_absent(error))
+            return SourceReading(_absent(error))
         stamp = Stamp(presence, (found.link,) if presence is Presence.PROJECTED else tuple(marks))
         # Whatever was renamed, added or swapped while the files were read shows in a second look.
         if torn or self.stamp() != stamp:
-            return Reading(stamp, torn=True)
+            return SourceReading(stamp, torn=True)
         if presence is not Presence.PROJECTED:
             warnings += self._never_updated(contents)
-        return Reading(stamp, self._version(contents, previous), warnings=tuple(warnings))
+        return SourceReading(stamp, self._version(contents, previous), warnings=tuple(warnings))
 
     def _enter(self, opened: _Closing, *, thorough: bool) -> tuple[Presence, _Place | tuple[object, ...]]:
         try:

@@ -20,7 +20,7 @@ _LONGEST: Final = 70
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class ChartSeries:
     """One curve or area: a value for each x, NaN where there is none."""
 
     label: str
@@ -38,7 +38,7 @@ class Chart:
     y_label: str
     x: Sequence[float]
     titles: Sequence[str]
-    series: Sequence[Series]
+    series: Sequence[ChartSeries]
     highest: float | None = None
     """Where the y axis ends; without it, a little above the largest value."""
     show: Callable[[float], str] = "{:.2f}".format

@@ -26,7 +26,7 @@ _SMALLEST: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class ResourceColumn:
     """A column of the map: its name, and the unit to show amounts in, which is so many of the base unit."""
 
     name: str
@@ -51,7 +51,7 @@ class NodeUse:
     used: tuple[tuple[int, ...], ...]
 
 
-def heat_maps(nodes: Sequence[NodeUse], resources: Sequence[Resource], moments: Sequence[str]) -> str:
+def heat_maps(nodes: Sequence[NodeUse], resources: Sequence[ResourceColumn], moments: Sequence[str]) -> str:
     """Return the maps of all moments, of which the last one is shown first; at most three moments.
 
     Which one is shown is switched without a script; on paper all are.
@@ -110,7 +110,7 @@ class _Layout:
         self.height = top
 
 
-def _map(layout: _Layout, resources: Sequence[Resource], moment: int, title: str) -> str:
+def _map(layout: _Layout, resources: Sequence[ResourceColumn], moment: int, title: str) -> str:
     side = layout.step - 1
     parts = []
     for column, (resource, left) in enumerate(zip(resources, layout.lefts, strict=True)):
@@ -148,7 +148,7 @@ def _scale() -> str:
             '<rect class="none" x=".5" y=".5" width="18" height="11"/></svg> has none of it</p>')
 
 
-def _content(layout: _Layout, resources: Sequence[Resource]) -> Mapping[str, Any]:
+def _content(layout: _Layout, resources: Sequence[ResourceColumn]) -> Mapping[str, Any]:
     kinds: dict[NodeKind, int] = {}
     nodes: list[list[Any]] = []
     blocks = []

@@ -10,16 +10,16 @@ from dataclasses import astuple
 from html import escape
 from typing import Final
 
-from koordpolicy.engine.recorded.figures import SECOND, Result, Span, Waits
+from koordpolicy.engine.recorded.figures import SECOND, RecordingResult, TimeSpan, Waits
 
-from .charts import Chart, Series, curves, shortened, stacked
+from .charts import Chart, ChartSeries, curves, shortened, stacked
 from .page import page, table, tiles
 
 _MOST_ROWS: Final = 20
 _UNITS: Final = ((86_400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds"))
 
 
-def recording_page(title: str, about: str, result: Result, points: int, time: Callable[[float], str]) -> str:
+def recording_page(title: str, about: str, result: RecordingResult, points: int, time: Callable[[float], str]) -> str:
     """Return the page, with the time cut into so many spans; `time` writes seconds for people."""
     spans = result.series(points)
     parts = [tiles(_figures(result, time)), *_errors(result), *_over_time(result, spans, time)]
@@ -27,7 +27,7 @@ def recording_page(title: str, about: str, result: Result, points: int, time: Ca
     return page(title, about, parts, tooltips=True)
 
 
-def _figures(result: Result, time: Callable[[float], str]) -> Iterator[tuple[str, str]]:
+def _figures(result: RecordingResult, time: Callable[[float], str]) -> Iterator[tuple[str, str]]:
     mean = result.use()
     yield "pods came", f"{result.arrivals:,}"
     yield "never ran", f"{len(result.never_ran):,}"
@@ -41,7 +41,7 @@ def _figures(result: Result, time: Callable[[float], str]) -> Iterator[tuple[str
         yield "evictions", f"{len(result.evictions):,}"
 
 
-def _errors(result: Result) -> Iterator[str]:
+def _errors(result: RecordingResult) -> Iterator[str]:
     texts = [f"{each.plugin} at {each.point.value}: {each.message}" for each in result.errors]
     texts += result.descheduler_errors
     if texts:
@@ -49,7 +49,7 @@ def _errors(result: Result) -> Iterator[str]:
         yield f'<p class="missing">Errors in plugins and expressions, {len(texts):,} kinds:<br>{told}</p>'
 
 
-def _over_time(result: Result, spans: Sequence[Span], time: Callable[[float], str]) -> Iterator[str]:
+def _over_time(result: RecordingResult, spans: Sequence[TimeSpan], time: Callable[[float], str]) -> Iterator[str]:
     if not spans:
         yield "<h2>Over time</h2><p>No time passed.</p>"
         return
@@ -59,34 +59,44 @@ def _over_time(result: Result, spans: Sequence[Span], time: Callable[[float], st
     x = [((span.start + span.end) / 2 - start) / scale for span in spans]
     titles = [f"{time(span.start - start) or '0s'} to {time(span.end - start)}" for span in spans]
 
-    def drawn(name: str, title: str, y: str, *series: Series, highest: float | None = None,
+    def drawn(name: str, title: str, y: str, *series: ChartSeries, highest: float | None = None,
               show: Callable[[float], str] = "{:.2f}".format) -> str:
         return curves(Chart(name, title, label, y, x, titles, series, highest, show, "{:g}".format))
 
-    taken = [Series("cpu", [span.cpu for span in spans]), Series("memory", [span.memory for span in spans])]
+    taken = [ChartSeries("cpu", [span.cpu for span in spans]), ChartSeries("memory", [span.memory for span in spans])]
     if result.capacity.gpu:
-        taken.insert(0, Series("GPU", [span.gpu for span in spans]))
+        taken.insert(0, ChartSeries("GPU", [span.gpu for span in spans]))
     mean, longest = _waited(result, spans)
     most = max((value for value in longest if not math.isnan(value)), default=0.0)
     by, waited_in = next((each for each in _UNITS if most >= 2 * each[0]), _UNITS[-1])
     charts = [
         drawn("taken", "Taken", "% of the cluster", *taken),
-        drawn("running", "Running pods", "pods", Series("on average", [span.running for span in spans])),
-        drawn("waiting", "Waiting pods", "pods", Series("on average", [span.pending for span in spans]),
-              Series("most at once", [float(span.most_pending) for span in spans])),
-        drawn("waited", "Waiting time of the pods that got a node then", waited_in,
-              Series("mean", [value / by for value in mean]), Series("longest", [value / by for value in longest]),
-              show=f"{{:.2f}} {waited_in}".format),
+        drawn("running", "Running pods", "pods", ChartSeries("on average", [span.running for span in spans])),
+        drawn(
+            "waiting",
+            "Waiting pods",
+            "pods",
+            ChartSeries("on average", [span.pending for span in spans]),
+            ChartSeries("most at once", [float(span.most_pending) for span in spans]),
+        ),
+        drawn(
+            "waited",
+            "Waiting time of the pods that got a node then",
+            waited_in,
+            ChartSeries("mean", [value / by for value in mean]),
+            ChartSeries("longest", [value / by for value in longest]),
+            show=f"{{:.2f}} {waited_in}".format,
+        ),
     ]
     if result.evictions:
         charts.append(stacked(Chart("evicted", "Evicted", label, "pods", x, titles, [
-            Series("evicted", [float(span.evicted) for span in spans])], None, "{:.0f}".format, "{:g}".format)))
+            ChartSeries("evicted", [float(span.evicted) for span in spans])], None, "{:.0f}".format, "{:g}".format)))
     yield "<h2>Over virtual time</h2>"
     yield "<p>Means over each span of the time.</p>"
     yield f'<div class="pair">{"".join(charts)}</div>'
 
 
-def _waited(result: Result, spans: Sequence[Span]) -> tuple[list[float], list[float]]:
+def _waited(result: RecordingResult, spans: Sequence[TimeSpan]) -> tuple[list[float], list[float]]:
     """Return how many seconds they waited who got their first node in each span: the mean and the most; NaN if none."""
     starts = [span.start for span in spans]
     waits: list[list[int]] = [[] for _ in spans]
@@ -96,7 +106,7 @@ def _waited(result: Result, spans: Sequence[Span]) -> tuple[list[float], list[fl
     return mean, [max(each) / SECOND if each else math.nan for each in waits]
 
 
-def _waits(result: Result, time: Callable[[float], str]) -> str:
+def _waits(result: RecordingResult, time: Callable[[float], str]) -> str:
     rows = [_row("until they had a node", result.waits, time)]
     if result.evictions:
         rows.append(_row("after an eviction, until they had one again", result.waits_again, time))
@@ -109,7 +119,7 @@ def _row(name: str, waits: Waits, time: Callable[[float], str]) -> list[str]:
     return [name, f"{pods:,}", *map(time, seconds)]
 
 
-def _never_ran(result: Result, time: Callable[[float], str]) -> Iterator[str]:
+def _never_ran(result: RecordingResult, time: Callable[[float], str]) -> Iterator[str]:
     if not result.never_ran:
         return
     left = sum(each.left for each in result.never_ran)
@@ -122,7 +132,7 @@ def _never_ran(result: Result, time: Callable[[float], str]) -> Iterator[str]:
     ], numbers=(1,))
 
 
-def _evictions(result: Result) -> Iterator[str]:
+def _evictions(result: RecordingResult) -> Iterator[str]:
     if not result.cycles:
         return
     yield "<h2>Evictions</h2>"

@@ -10,11 +10,11 @@ from html import escape
 from typing import Final
 
 from koordpolicy.engine.cluster.sources.trace import DEVICE, TraceNode, Workload
-from koordpolicy.engine.scheduler.observe.profiling import Blame, ExpressionCost, Measured
-from koordpolicy.engine.scheduler.simulate import Failed, Result
+from koordpolicy.engine.scheduler.observe.profiling import Blame, ExpressionCost, Measurements
+from koordpolicy.engine.scheduler.simulate import SimulationResult, UnplacedPods
 
-from .charts import SERIES, Chart, Series, curves, shortened, stacked
-from .nodes import NodeKind, NodeUse, Resource, heat_maps
+from .charts import SERIES, Chart, ChartSeries, curves, shortened, stacked
+from .nodes import NodeKind, NodeUse, ResourceColumn, heat_maps
 from .page import bar, code, page, table, tiles
 
 _GIB: Final = 1024
@@ -27,7 +27,9 @@ _PODS_PER_SPAN: Final = 10
 _MOST_ROWS: Final = 20
 _MOST_TEXT: Final = 160
 _RESOURCES: Final = (
-    Resource("cpu", "cores", 1000), Resource("memory", "GiB", _GIB), Resource("GPU", "devices", DEVICE),
+    ResourceColumn("cpu", "cores", 1000),
+    ResourceColumn("memory", "GiB", _GIB),
+    ResourceColumn("GPU", "devices", DEVICE),
 )
 
 
@@ -38,8 +40,8 @@ class Replayed:
     title: str
     about: str
     workload: Workload
-    result: Result
-    measured: Measured
+    result: SimulationResult
+    measured: Measurements
 
 
 def simulation_page(replayed: Replayed) -> str:
@@ -53,7 +55,7 @@ def simulation_page(replayed: Replayed) -> str:
     return page(replayed.title, replayed.about, parts, tooltips=True)
 
 
-def _figures(result: Result) -> Iterator[tuple[str, str]]:
+def _figures(result: SimulationResult) -> Iterator[tuple[str, str]]:
     yield "pods arrived", f"{result.arrivals:,}"
     yield "found no node", f"{result.failed:,}"
     final = result.final
@@ -68,7 +70,7 @@ def _figures(result: Result) -> Iterator[tuple[str, str]]:
     yield "pods/s, while measuring", f"{result.pods_per_second:,.0f}"
 
 
-def _errors(result: Result) -> Iterator[str]:
+def _errors(result: SimulationResult) -> Iterator[str]:
     if result.errors:
         told = "<br>".join(
             f"<code>{escape(each.plugin)}</code> at {escape(each.point.value)}: {escape(shortened(each.message, 300))}"
@@ -81,7 +83,7 @@ def _errors(result: Result) -> Iterator[str]:
 # Allocation and fragmentation
 
 
-def _allocation(result: Result) -> Iterator[str]:
+def _allocation(result: SimulationResult) -> Iterator[str]:
     if not result.arrivals:
         yield "<h2>Allocation</h2><p>No pod arrived.</p>"
     elif result.capacity.gpu and result.highest_load:
@@ -97,13 +99,28 @@ def _allocation(result: Result) -> Iterator[str]:
 
         titles = [f"{each} % of load" for each in x]
         label = "arrived GPU requests (% of the cluster's GPU)"
-        charts = [curves(Chart("allocation", "Allocated", label, "% of the cluster", x, titles, (
-            Series("GPU", at(found.gpu)), Series("cpu", at(found.cpu)), Series("memory", at(found.memory)),
-        ), highest=100))]
+        charts = [
+            curves(
+                Chart(
+                    "allocation",
+                    "Allocated",
+                    label,
+                    "% of the cluster",
+                    x,
+                    titles,
+                    (
+                        ChartSeries("GPU", at(found.gpu)),
+                        ChartSeries("cpu", at(found.cpu)),
+                        ChartSeries("memory", at(found.memory)),
+                    ),
+                    highest=100,
+                ),
+            ),
+        ]
         if found.fragmented_of_cluster:
             charts.append(curves(Chart("fragmentation", "Fragmented GPU", label, "% of GPU", x, titles, (
-                Series("of the cluster's GPU", at(found.fragmented_of_cluster)),
-                Series("of the idle GPU", at(found.fragmented_of_idle)),
+                ChartSeries("of the cluster's GPU", at(found.fragmented_of_cluster)),
+                ChartSeries("of the idle GPU", at(found.fragmented_of_idle)),
             ), highest=100)))
         yield f'<div class="pair">{"".join(charts)}</div>'
         yield _by_load(result)
@@ -113,7 +130,7 @@ def _allocation(result: Result) -> Iterator[str]:
         yield f'<div class="pair">{_by_arrivals(result)}</div>'
 
 
-def _by_load(result: Result) -> str:
+def _by_load(result: SimulationResult) -> str:
     headings = ["load", "cpu", "memory", "GPU"]
     measured = any(record.fragmented is not None for record in result.records[:1])
     if measured:
@@ -130,7 +147,7 @@ def _by_load(result: Result) -> str:
             f"{table(headings, rows, numbers=range(len(headings)))}</details>")
 
 
-def _by_arrivals(result: Result) -> str:
+def _by_arrivals(result: SimulationResult) -> str:
     every = max(1, math.ceil(result.arrivals / _MOST_POINTS))
     chosen = sorted({*range(0, result.arrivals, every), result.arrivals - 1})
     x = [number + 1 for number in chosen]
@@ -142,8 +159,8 @@ def _by_arrivals(result: Result) -> str:
     return curves(Chart(
         "allocation", "Allocated", "pods that have arrived", "% of the cluster", x,
         [f"after {each:,} pods" for each in x], (
-            Series("cpu", share([result.records[number].cpu for number in chosen], capacity.cpu)),
-            Series("memory", share([result.records[number].memory for number in chosen], capacity.memory)),
+            ChartSeries("cpu", share([result.records[number].cpu for number in chosen], capacity.cpu)),
+            ChartSeries("memory", share([result.records[number].memory for number in chosen], capacity.memory)),
         ), highest=100,
     ))
 
@@ -151,7 +168,7 @@ def _by_arrivals(result: Result) -> str:
 # Nodes
 
 
-def _nodes(workload: Workload, result: Result) -> Iterator[str]:
+def _nodes(workload: Workload, result: SimulationResult) -> Iterator[str]:
     resources = _RESOURCES if result.capacity.gpu else _RESOURCES[:2]
     half = result.arrivals // 2
     moments = ("before", f"after half of the pods ({half:,})", f"after all {result.arrivals:,} pods")
@@ -205,7 +222,7 @@ def _kind(node: TraceNode, resources: int) -> NodeKind:
 # Refusals
 
 
-def _refusals(result: Result, measured: Measured) -> Iterator[str]:
+def _refusals(result: SimulationResult, measured: Measurements) -> Iterator[str]:
     yield "<h2>Refused pods</h2>"
     if not measured.unplaced:
         yield "<p>Every pod found a node.</p>"
@@ -233,7 +250,7 @@ def _refusals(result: Result, measured: Measured) -> Iterator[str]:
     yield _more(len(ordered) - _MOST_ROWS, "rule")
 
 
-def _over_arrivals(measured: Measured, ordered: Sequence[Blame]) -> str:
+def _over_arrivals(measured: Measurements, ordered: Sequence[Blame]) -> str:
     spans = min(measured.decisions, _MOST_SPANS, max(_FEWEST_SPANS, measured.decisions // _PODS_PER_SPAN))
     bounds = [measured.decisions * number // spans for number in range(spans + 1)]
     chosen = list(ordered[: SERIES - 1] if len(ordered) > SERIES else ordered)
@@ -257,7 +274,7 @@ def _over_arrivals(measured: Measured, ordered: Sequence[Blame]) -> str:
         "refusals", "Pods that found no node, by rule", "pods that have arrived", "% of the pods that arrived then",
         [(bounds[number] + bounds[number + 1]) / 2 for number in range(spans)],
         [f"pods {bounds[number] + 1:,} to {bounds[number + 1]:,}" for number in range(spans)],
-        [Series(label, [100 * amount / count for amount, count in zip(found, arrived, strict=True)])
+        [ChartSeries(label, [100 * amount / count for amount, count in zip(found, arrived, strict=True)])
          for label, found in zip(labels, amounts, strict=True)],
         show="{:.1f} %".format,
     ))
@@ -269,14 +286,14 @@ def _label(blame: Blame) -> str:
     return f"{blame.plugin}: {blame.rule if named else blame.reason}"
 
 
-def _shapes(result: Result) -> str:
+def _shapes(result: SimulationResult) -> str:
     rows = [_shape(each) for each in result.failed_shapes[:10]]
     more = _more(len(result.failed_shapes) - len(rows), "shape")
     return ("<figure><figcaption>What they asked for</figcaption>"
             f"{table(['pods', 'cpu', 'memory', 'GPU', 'model'], rows, numbers=(0, 1, 2, 3))}{more}</figure>")
 
 
-def _shape(failed: Failed) -> list[str]:
+def _shape(failed: UnplacedPods) -> list[str]:
     gpu = f"{failed.gpus} x {failed.gpu_milli / DEVICE:g}" if failed.gpus else "-"
     models = shortened("|".join(failed.models), 40) or ("any" if failed.gpus else "-")
     return [f"{failed.count:,}", f"{failed.cpu_milli / 1000:g}", f"{failed.memory_mib / _GIB:.4g} GiB", gpu, models]
@@ -285,7 +302,7 @@ def _shape(failed: Failed) -> list[str]:
 # Costs
 
 
-def costs(measured: Measured) -> Iterator[str]:
+def costs(measured: Measurements) -> Iterator[str]:
     """Yield the time of plugins and expressions, and whom the plugins refused."""
     yield "<h2>Time by plugin</h2>"
     if not measured.decisions:

@@ -23,7 +23,7 @@ from koordpolicy.engine.framework.registry import Live
 from .cycle.schedule_one import Scheduler, Settings
 from .cycle.verdict import Failure, Verdict
 from .extensions.fragmentation import Fragmentation, TypicalPod
-from .observe.profiling import Meter
+from .observe.profiling import DecisionMeter
 from .profiles.trace_profile import trace_settings
 
 
@@ -41,7 +41,7 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ArrivalState:
     """The state after one arrival: milli-cores, MiB and thousandths of devices."""
 
     arrived_gpu: int
@@ -57,8 +57,8 @@ class Record:
 class Curves:
     """The figures at each whole percent of load, from 0 up to the highest that was reached, in percent.
 
-    A load that no arrival rounds to has its neighbours' figures, as in `Result.allocation`; NaN where there are none
-    either. Without a measured fragmentation its two curves are empty.
+    A load that no arrival rounds to has its neighbours' figures, as in `SimulationResult.allocation`; NaN where there
+    are none either. Without a measured fragmentation its two curves are empty.
     """
 
     cpu: tuple[float, ...]
@@ -71,7 +71,7 @@ class Curves:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class UnplacedPods:
     """Pods of one shape that found no node: how many, and why the first of them did not (nodes by reason)."""
 
     cpu_milli: int
@@ -92,16 +92,16 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SimulationResult:
     """What a replay came to."""
 
     arrivals: int
     placed: Mapping[str, str]
     """The node of each placed pod, by the pods' names, in the order of their arrival."""
-    records: Sequence[Record] = field(repr=False)
-    capacity: Record
+    records: Sequence[ArrivalState] = field(repr=False)
+    capacity: ArrivalState
     """What the cluster has; its `arrived_gpu` is the load at the end."""
-    failed_shapes: tuple[Failed, ...]
+    failed_shapes: tuple[UnplacedPods, ...]
     """Commonest first."""
     reasons: Mapping[str, int]
     """How many pods failed (also) for each reason, commonest first."""
@@ -131,7 +131,7 @@ class Result:
     @property
     def final(self) -> Allocation:
         """What was in use after the last arrival."""
-        last = self.records[-1] if self.records else Record(0, 0, 0, 0)
+        last = self.records[-1] if self.records else ArrivalState(0, 0, 0, 0)
         return Allocation(
             _mean_percent([last.cpu], self.capacity.cpu), _mean_percent([last.memory], self.capacity.memory),
             _mean_percent([last.gpu], self.capacity.gpu),
@@ -211,7 +211,7 @@ class Result:
         }
         return {"fragmentation": found} if found else {}
 
-    def _at(self, percent: int) -> Sequence[Record]:
+    def _at(self, percent: int) -> Sequence[ArrivalState]:
         first, end = np.searchsorted(self.loads, [percent, percent + 1]).tolist()
         if first == end:
             first, end = np.searchsorted(self.loads, [percent - 1, percent + 2]).tolist()
@@ -219,9 +219,15 @@ class Result:
 
 
 def simulate(
-    workload: Workload, live: Live, settings: Settings | None = None, *, clock: Callable[[], float],
-    progress: Callable[[int], None] | None = None, typical: Sequence[TypicalPod] = (), meter: Meter | None = None,
-) -> Result:
+    workload: Workload,
+    live: Live,
+    settings: Settings | None = None,
+    *,
+    clock: Callable[[], float],
+    progress: Callable[[int], None] | None = None,
+    typical: Sequence[TypicalPod] = (),
+    meter: DecisionMeter | None = None,
+) -> SimulationResult:
     """Replay a workload under the plugins of a registry and return what came of it.
 
     `clock` tells seconds, for the speed alone: nothing that is decided depends on it. `progress` is told every hundred
@@ -234,7 +240,7 @@ def simulate(
     """
     cluster = Cluster((node.object() for node in workload.nodes), kinds=KINDS)
     scheduler = Scheduler(cluster, live, settings or trace_settings(live.registry))
-    records: list[Record] = []
+    records: list[ArrivalState] = []
     placed: dict[str, str] = {}
     failures = _Failures()
     errors: dict[tuple[str, str, str], Failure] = {}
@@ -259,16 +265,16 @@ def simulate(
         for failure in verdict.errors():
             errors.setdefault((failure.plugin, failure.point.value, failure.message), failure)
         amounts = fragmentation.amounts if fragmentation is not None else (None, 0.0)
-        records.append(Record(arrived, cpu, memory, gpu, *amounts))
+        records.append(ArrivalState(arrived, cpu, memory, gpu, *amounts))
         if progress is not None and number % 100 == 99:
             progress(number + 1)
     seconds = clock() - start
     scheduler.close()
-    capacity = Record(
+    capacity = ArrivalState(
         arrived, sum(node.cpu_milli for node in workload.nodes), sum(node.memory_mib for node in workload.nodes),
         DEVICE * sum(node.gpus for node in workload.nodes),
     )
-    return Result(len(workload.pods), placed, records, capacity, failures.shapes(), failures.reasons(),
+    return SimulationResult(len(workload.pods), placed, records, capacity, failures.shapes(), failures.reasons(),
                   tuple(errors.values()), seconds)
 
 
@@ -312,8 +318,8 @@ class _Failures:
         else:
             self._shapes[shape] = [1, pod.name, reasons]
 
-    def shapes(self) -> tuple[Failed, ...]:
-        found = [Failed(*shape, *rest) for shape, rest in self._shapes.items()]
+    def shapes(self) -> tuple[UnplacedPods, ...]:
+        found = [UnplacedPods(*shape, *rest) for shape, rest in self._shapes.items()]
         return tuple(sorted(found, key=lambda each: (-each.count, each.first)))
 
     def reasons(self) -> dict[str, int]:

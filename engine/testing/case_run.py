@@ -11,13 +11,13 @@ from koordpolicy.engine.cel.scalar.tracing import Observer
 from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.compile import Rule
-from koordpolicy.engine.documents import EVERY_OTHER, Case, Expectation, Wanted
+from koordpolicy.engine.documents import EVERY_OTHER, Case, Expectation, ExpectedResult
 from koordpolicy.engine.framework.points import Code, FailurePolicy, Refusal
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.source import Span, did_you_mean
 
 from .fixtures import FixtureError, World
-from .instruments import Asked, Tally, values_of
+from .instruments import CallTally, ProgramCall, values_of
 from .results import Mismatch
 from .suites import Suite
 
@@ -26,14 +26,14 @@ from .suites import Suite
 class Got:
     """What came out for one subject, in the words of expectations."""
 
-    wanted: Wanted
+    wanted: ExpectedResult
     rule: str = ""
     message: str = ""
     reason: str = ""
-    asked: tuple[Asked, ...] = ()
+    asked: tuple[ProgramCall, ...] = ()
 
     def __str__(self) -> str:
-        if self.wanted in (Wanted.PASS, Wanted.SKIP):
+        if self.wanted in (ExpectedResult.PASS, ExpectedResult.SKIP):
             return str(self.wanted.value)
         return str(self.wanted.value) + _details(self.rule, self.message, self.reason)
 
@@ -48,7 +48,7 @@ class Asking:
 
     suite: Suite
     case: Case
-    tally: Tally
+    tally: CallTally
     observer: Observer
     explains: bool
     mismatches: list[Mismatch] = field(default_factory=list)
@@ -88,7 +88,7 @@ class Asking:
         return world.pod(self.case.pod)
 
     def miss(
-        self, about: str, expected: str, got: str, span: Span | None = None, asked: Iterable[Asked] = (),
+        self, about: str, expected: str, got: str, span: Span | None = None, asked: Iterable[ProgramCall] = (),
         *, refusals: Iterable[Refusal] = (),
     ) -> None:
         """Note that an expectation was not met, with what was asked or who refused on the way to it."""
@@ -104,7 +104,7 @@ class Asking:
 
     def expect(self, about: str, expected: Expectation, got: Got, rules: Mapping[str, Program]) -> None:
         """Compare one outcome; a rule that the plugin does not have is a failure whatever came out."""
-        if expected.wanted is not Wanted.SKIP:
+        if expected.wanted is not ExpectedResult.SKIP:
             self.only_skips = False
         if expected.rule and expected.rule not in rules:
             hint = did_you_mean(expected.rule, rules) or "there are " + (", ".join(f"`{r}`" for r in rules) or "none")
@@ -131,7 +131,7 @@ def checked_params(plugin: Plugin, params: Mapping[str, Any]) -> Mapping[str, An
 
 
 def outcome_of(
-    refusal: Refusal | None, rules: Iterable[Rule], conditions: Iterable[Rule], *, row: int, tally: Tally,
+    refusal: Refusal | None, rules: Iterable[Rule], conditions: Iterable[Rule], *, row: int, tally: CallTally,
     policy: FailurePolicy,
 ) -> Got:
     """Return what a check came to at a row: told apart are what passed, what nobody asked, what is false, and errors.
@@ -145,15 +145,17 @@ def outcome_of(
         of_rule = tuple(each for rule, answers in known if rule.name == refusal.rule for each in answers)
         if error is not None or refusal.code is Code.ERROR:
             message = error.message if error is not None else refusal.message
-            return Got(Wanted.ERROR, refusal.rule, message, error.reason if error is not None else "", of_rule or asked)
-        return Got(Wanted.FAIL, refusal.rule, refusal.message, asked=of_rule)
+            return Got(
+                ExpectedResult.ERROR, refusal.rule, message, error.reason if error is not None else "", of_rule or asked,
+            )
+        return Got(ExpectedResult.FAIL, refusal.rule, refusal.message, asked=of_rule)
     if policy is FailurePolicy.IGNORE:
         checks = [*((rule, tally.answers(rule.program, row)) for rule in conditions), *known]
         for rule, answers in checks:
             for each in answers:
                 if isinstance(each.answer, EvaluationError):
-                    return Got(Wanted.ERROR, rule.name, each.answer.message, each.answer.reason, (each,))
-    return Got(Wanted.PASS if asked else Wanted.SKIP, asked=asked)
+                    return Got(ExpectedResult.ERROR, rule.name, each.answer.message, each.answer.reason, (each,))
+    return Got(ExpectedResult.PASS if asked else ExpectedResult.SKIP, asked=asked)
 
 
 def rules_by_name(rules: Iterable[Rule], conditions: Iterable[Rule]) -> dict[str, Program]:

@@ -14,7 +14,7 @@ from koordpolicy.engine.source import PolicyError, Problem, Severity, Source
 
 from .case_run import Asking
 from .fixtures import FixtureError
-from .instruments import Both, Tally
+from .instruments import Both, CallTally
 from .results import CaseResult
 from .suites import Suite, compiled
 
@@ -24,7 +24,7 @@ _NOTHING: Final = "nothing was evaluated"
 def run_case(suite: Suite, case: Case, observer: Observer | None = None, *, explains: bool = False) -> CaseResult:
     """Run a case. `observer` is told of every evaluation; `explains` adds the values of sub-expressions to failures."""
     start = time.perf_counter()
-    tally = suite.kept.setdefault("tally", Tally())
+    tally = suite.kept.setdefault("tally", CallTally())
     tally.clear()
     if observer is None:
         told: Observer = tally
@@ -50,7 +50,7 @@ def run_case(suite: Suite, case: Case, observer: Observer | None = None, *, expl
     )
 
 
-def _is_touched(suite: Suite, case: Case, tally: Tally) -> bool:
+def _is_touched(suite: Suite, case: Case, tally: CallTally) -> bool:
     """Return whether anything was evaluated of the plugin that the case asks, or of any where it asks all of them."""
     try:
         own = suite.sources_of(suite.plugin_of(case))

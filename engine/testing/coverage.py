@@ -22,7 +22,7 @@ from koordpolicy.engine.documents import Document
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.source import Source, Span
 
-from .instruments import Place, compiled_of, places, programs_of
+from .instruments import ExpressionPlace, compiled_of, places, programs_of
 from .suites import Suite
 
 EVALUATED: Final = "evaluated"
@@ -51,7 +51,7 @@ class Goal:
 class Covered:
     """One expression: its goals, and whether it was ever true, false, or an error."""
 
-    place: Place
+    place: ExpressionPlace
     goals: tuple[Goal, ...]
     evaluations: int
     true: bool
@@ -74,7 +74,7 @@ class Covered:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CoverageReport:
     """The coverage of one document's expressions."""
 
     document: Document
@@ -98,14 +98,14 @@ class Report:
         }
 
 
-def percent(reports: Sequence[Report]) -> float:
+def percent(reports: Sequence[CoverageReport]) -> float:
     """Return the share of all goals that was seen, 0 to 100; 100 where there are none."""
     goals = sum(each.goals for each in reports)
     return 100 * sum(each.seen for each in reports) / goals if goals else 100.0
 
 
 @dataclass(slots=True)
-class Coverage:
+class ExpressionCoverage:
     """Takes in what programs are asked (an `Observer`), by evaluating each question once more, node by node."""
 
     _seen: dict[_Key, int] = field(default_factory=dict)
@@ -128,7 +128,9 @@ class Coverage:
         key = (*_place(owner.source, node), outcome)
         self._seen[key] = self._seen.get(key, 0) + 1
 
-    def reports(self, suites: Iterable[Suite], untested: Iterable[tuple[Document, Plugin]] = ()) -> tuple[Report, ...]:
+    def reports(
+        self, suites: Iterable[Suite], untested: Iterable[tuple[Document, Plugin]] = (),
+    ) -> tuple[CoverageReport, ...]:
         """Return the coverage of all policies of the suites, by file; those of `untested` have none."""
         found: dict[Document, Plugin] = {}
         for suite in suites:
@@ -140,7 +142,7 @@ class Coverage:
         reports = [self._report(document, plugin) for document, plugin in found.items()]
         return tuple(sorted(reports, key=lambda each: each.document.span.place))
 
-    def _report(self, document: Document, plugin: Plugin) -> Report:
+    def _report(self, document: Document, plugin: Plugin) -> CoverageReport:
         checked = _checked(compiled_of(plugin, {}))
         expressions = []
         for source, place in places(document).items():
@@ -157,7 +159,7 @@ class Coverage:
                 place, goals, self._seen.get((*root, EVALUATED), 0),
                 *((*root, outcome) in self._seen for outcome in ("true", "false", "error")),
             ))
-        return Report(document, tuple(expressions))
+        return CoverageReport(document, tuple(expressions))
 
 
 def _place(source: Source, node: Expr) -> tuple[str, int, int]:
@@ -212,12 +214,12 @@ def _conditions(node: Expr) -> Sequence[Expr]:
 # How it is written down
 
 
-def to_json(reports: Sequence[Report]) -> dict[str, Any]:
+def to_json(reports: Sequence[CoverageReport]) -> dict[str, Any]:
     """Return reports as plain data."""
     return {"percent": percent(reports), "policies": [each.to_json() for each in reports]}
 
 
-def to_sarif(reports: Sequence[Report], version: str) -> dict[str, Any]:
+def to_sarif(reports: Sequence[CoverageReport], version: str) -> dict[str, Any]:
     """Return what was not seen as SARIF 2.1.0, one note each."""
     rule = "uncovered"
     return {
@@ -249,7 +251,7 @@ def _worded(outcome: str) -> str:
     return outcome if outcome == EVALUATED else f"be {outcome}"
 
 
-def to_html(reports: Sequence[Report]) -> str:
+def to_html(reports: Sequence[CoverageReport]) -> str:
     """Return a page that stands by itself."""
     rows: list[str] = []
     for report in reports:

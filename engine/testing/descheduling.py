@@ -7,16 +7,16 @@ from dataclasses import replace
 
 from koordpolicy.engine.cel.scalar.tracing import NO_ROW
 from koordpolicy.engine.compile import CompiledDescheduler
-from koordpolicy.engine.descheduler.documents import DocumentPlugin, Memory
+from koordpolicy.engine.descheduler.documents import DocumentPlugin, SourceStreaks
 from koordpolicy.engine.descheduler.framework import (
     CycleResult,
-    Failure,
-    Outcome,
-    ProfileSpec,
+    DeschedulerFailure,
+    DeschedulerProfileSpec,
+    EvictionOutcome,
     build_profiles,
     run_cycle,
 )
-from koordpolicy.engine.documents import DeschedulerType, ErrorExpectation, Kept
+from koordpolicy.engine.documents import DeschedulerType, ErrorExpectation, ExpectedVeto
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Plugin, Registry
 
@@ -61,11 +61,11 @@ def _run_cycles(asking: Asking, plugin: Plugin) -> None:
     if Point.EVICTION_FILTER in plugin.points:
         raise FixtureError(f"`{plugin.name}` evicts nothing by itself: expect `evictionFilter` of it")
     registry, named = _registry(asking, plugin)
-    spec = ProfileSpec(_PROFILE, filter=named, args={plugin.name: asking.params} if asking.params else {})
+    spec = DeschedulerProfileSpec(_PROFILE, filter=named, args={plugin.name: asking.params} if asking.params else {})
     checked_params(plugin, asking.params)
     result = CycleResult(1, dry_run=True, nodes=0)
     world = asking.world()
-    profiles = build_profiles([spec], registry, dry_run=True, memory=Memory(),
+    profiles = build_profiles([spec], registry, dry_run=True, memory=SourceStreaks(),
                               snapshot=lambda: world.cluster.snapshot(world.now))
     for number in range(case.cycles):
         if number:
@@ -127,21 +127,21 @@ def _check(asking: Asking, world: World, plugin: Plugin, result: CycleResult) ->
     _check_errors(asking, world, plugin, result.failures)
 
 
-def _stops(outcomes: Sequence[Outcome], world: World) -> str:
+def _stops(outcomes: Sequence[EvictionOutcome], world: World) -> str:
     kept = [f"{world.named(each.pod)} is stopped by {_stopper(each)}" for each in outcomes if not each.evicted]
     return f" ({'; '.join(kept)})" if kept else ""
 
 
-def _stopper(outcome: Outcome) -> str:
+def _stopper(outcome: EvictionOutcome) -> str:
     return outcome.stopped_by + (f"/{outcome.stopped_rule}" if outcome.stopped_rule else "")
 
 
-def _is_stopped_by(expected: Kept, outcome: Outcome, plugin: str) -> bool:
+def _is_stopped_by(expected: ExpectedVeto, outcome: EvictionOutcome, plugin: str) -> bool:
     ways = {outcome.stopped_by if outcome.stopped_by != plugin else outcome.stopped_rule, _stopper(outcome)}
     return expected.by in ways and expected.message in (None, outcome.message)
 
 
-def _check_errors(asking: Asking, world: World, plugin: Plugin, failures: Sequence[Failure]) -> None:
+def _check_errors(asking: Asking, world: World, plugin: Plugin, failures: Sequence[DeschedulerFailure]) -> None:
     left = list(failures)
     for expected in asking.case.errors:
         found = [each for each in left if _is_meant(expected, each, world)]
@@ -154,11 +154,11 @@ def _check_errors(asking: Asking, world: World, plugin: Plugin, failures: Sequen
         asking.miss("errors", f"no other error of `{plugin.name}`", _failure(each))
 
 
-def _is_meant(expected: ErrorExpectation, failure: Failure, world: World) -> bool:
+def _is_meant(expected: ErrorExpectation, failure: DeschedulerFailure, world: World) -> bool:
     return (expected.item == failure.rule and expected.subject in (None, failure.subject, world.named(failure.subject))
             and expected.message in (None, failure.message))
 
 
-def _failure(failure: Failure) -> str:
+def _failure(failure: DeschedulerFailure) -> str:
     head = f"`{failure.rule}`" if failure.rule else f"`{failure.plugin}`"
     return head + (f" of {failure.subject}" if failure.subject else "") + f": {failure.message}"

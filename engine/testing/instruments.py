@@ -22,7 +22,7 @@ _MOST_VALUES = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ExpressionPlace:
     """Where an expression stands: the field's path, and what people call it (`filter.below-watermark`)."""
 
     field: str
@@ -32,19 +32,19 @@ class Place:
     is_message: bool = False
 
 
-def places(document: Document) -> Mapping[Source, Place]:
+def places(document: Document) -> Mapping[Source, ExpressionPlace]:
     """Return the places of all expressions of a document by their text's source, in the document's order."""
     found = {place.expression.source: place for place in _places(document.spec, "", "")}
     return dict(sorted(found.items(), key=lambda item: item[1].expression.span.place))
 
 
-def _places(value: Any, path: str, name: str) -> Iterator[Place]:
+def _places(value: Any, path: str, name: str) -> Iterator[ExpressionPlace]:
     if isinstance(value, Expression):
         short = value.field.removeprefix("spec.").rpartition(".")[2]
         text = path if short == "expression" and name else _joined(path, short)
-        yield Place(value.field, text, value, is_message=short == "messageExpression")
+        yield ExpressionPlace(value.field, text, value, is_message=short == "messageExpression")
     elif isinstance(value, NamedExpression):
-        yield Place(value.expression.field, f"variables.{value.name}", value.expression, is_variable=True)
+        yield ExpressionPlace(value.expression.field, f"variables.{value.name}", value.expression, is_variable=True)
     elif isinstance(value, tuple):
         for number, each in enumerate(value):
             own = str(getattr(each, "name", number))
@@ -103,7 +103,7 @@ def observed_plugin(plugin: Plugin, observer: Observer) -> Plugin:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ProgramCall:
     """One question to one program, and its answer: a value or an `EvaluationError`."""
 
     program: Program = field(repr=False)
@@ -113,19 +113,19 @@ class Asked:
 
 
 @dataclass(slots=True)
-class Tally:
+class CallTally:
     """What was asked while a case ran."""
 
-    everything: list[Asked] = field(default_factory=list)
-    _by_place: dict[tuple[Source, int], list[Asked]] = field(default_factory=dict)
+    everything: list[ProgramCall] = field(default_factory=list)
+    _by_place: dict[tuple[Source, int], list[ProgramCall]] = field(default_factory=dict)
 
     def asked(self, program: Program, row: int, answer: object, bindings: Mapping[str, object]) -> None:
         """Take in a question."""
-        each = Asked(program, row, answer, bindings)
+        each = ProgramCall(program, row, answer, bindings)
         self.everything.append(each)
         self._by_place.setdefault((program.source, row), []).append(each)
 
-    def answers(self, program: Program, row: int) -> list[Asked]:
+    def answers(self, program: Program, row: int) -> list[ProgramCall]:
         """Return what a program was asked at a row since the last `turn`."""
         return self._by_place.get((program.source, row), [])
 
@@ -168,7 +168,7 @@ class Both:
         self.second.asked(program, row, answer, bindings)
 
 
-def values_of(asked: Asked) -> tuple[tuple[tuple[int, str, object], ...], int]:
+def values_of(asked: ProgramCall) -> tuple[tuple[tuple[int, str, object], ...], int]:
     """Return depth, text and value of the sub-expressions that were evaluated, and how many were left out.
 
     Those of a variable stand below it.

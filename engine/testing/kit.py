@@ -28,7 +28,7 @@ from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.kubernetes.release import release_of
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
 from koordpolicy.engine.scheduler.cycle.verdict import Verdict
-from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 from koordpolicy.engine.source import Problems
 
 SECOND: Final = 1_000_000_000
@@ -439,7 +439,9 @@ def schedule(
     compiled = compile_documents(loaded.documents, problems)
     problems.raise_errors()
     plugins = tuple(plugins)
-    waiting = tuple(Choice(each.name) for each in plugins if not each.enabled and each.framework is Framework.SCHEDULER)
+    waiting = tuple(
+        PluginChoice(each.name) for each in plugins if not each.enabled and each.framework is Framework.SCHEDULER
+    )
     settings = settings or Settings((ProfileSpec(enabled=waiting),))
     live = Live(Registry.of([*plugins, *compiled], generation=1))
     scheduler = Scheduler(Cluster(objects), live, settings, clock=lambda: now)

@@ -86,7 +86,7 @@ class Fate:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class MutationOutcome:
     """What became of all mutants, and the justifications that justify nothing."""
 
     fates: tuple[Fate, ...]
@@ -111,7 +111,7 @@ class Outcome:
 def mutate(
     suites: Sequence[Suite], progress: Callable[[int, int], None] = lambda _done, _total: None, *,
     policies: Container[str] | None = None,
-) -> Outcome:
+) -> MutationOutcome:
     """Run the cases of suites over every mutant of their policies, or of those named.
 
     `progress` takes how many of all mutants are done. A case counts wherever it stands: a mutant is looked at by every
@@ -140,7 +140,7 @@ def mutate(
         progress(number, len(mutants))
     complete = [suite for suite in suites if all(document in of_document for document in suite.documents)]
     stale = tuple((suite.name, each) for suite in complete for each in suite.spec.survivors if each not in used)
-    return Outcome(tuple(fates), stale)
+    return MutationOutcome(tuple(fates), stale)
 
 
 def _fate(mutant: Mutant, suites: Iterable[Suite]) -> Fate | None:

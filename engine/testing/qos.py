@@ -6,12 +6,18 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
-from koordpolicy.engine.agent.metric_cache.metrics import Recording, Series
+from koordpolicy.engine.agent.metric_cache.metrics import MetricSeries, MetricsRecording
 from koordpolicy.engine.agent.qos_manager.documents import RoundError
-from koordpolicy.engine.agent.replay import Round, replay
+from koordpolicy.engine.agent.replay import ReplayedRound, replay
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.compile import CompiledQoS
-from koordpolicy.engine.documents import ActionExpectation, ErrorExpectation, Period, RoundExpectation, format_duration
+from koordpolicy.engine.documents import (
+    ActionExpectation,
+    ErrorExpectation,
+    MeasuredPeriod,
+    RoundExpectation,
+    format_duration,
+)
 from koordpolicy.engine.framework.qos import Adjustment
 from koordpolicy.engine.framework.registry import Plugin, Registry
 
@@ -60,7 +66,7 @@ def _with_params(plugin: Plugin, params: Mapping[str, Any]) -> Plugin:
     return dataclasses.replace(plugin, check_args=lambda _: params)
 
 
-def _recording(asking: Asking, world: World) -> Recording:
+def _recording(asking: Asking, world: World) -> MetricsRecording:
     case, spec = asking.case, asking.suite.spec
     periods = case.metrics or spec.metrics
     if not periods:
@@ -70,7 +76,7 @@ def _recording(asking: Asking, world: World) -> Recording:
         raise FixtureError(f"a QoS plugin runs on one node, and there are {len(nodes)}: choose one with `nodes: "
                            "[NAME]`")
     node = nodes[0]["metadata"]["name"]
-    recording = Recording(interval=SECOND, nodes={node: nodes[0]})
+    recording = MetricsRecording(interval=SECOND, nodes={node: nodes[0]})
     for each in world.objects:
         if each["kind"] == "Pod":
             pod = PodInfo.of(each)
@@ -93,12 +99,12 @@ def _recording(asking: Asking, world: World) -> Recording:
             for key, of_key in amounts.items():
                 series = recording.series.setdefault(key, {})
                 for resource, amount in of_key.items():
-                    series.setdefault(resource, Series()).add(time, amount)
+                    series.setdefault(resource, MetricSeries()).add(time, amount)
             second += 1
     return recording
 
 
-def _amounts(period: Period, world: World, node: str) -> dict[tuple[str, str, str], dict[str, int]]:
+def _amounts(period: MeasuredPeriod, world: World, node: str) -> dict[tuple[str, str, str], dict[str, int]]:
     given: dict[tuple[str, str, str], Mapping[str, Any]] = {}
     if period.usage is not None:
         given[node, "node", node] = period.usage
@@ -134,7 +140,7 @@ def _check_names(expected: RoundExpectation, thresholds: frozenset[str], items: 
             raise unknown("threshold or action", name, items)
 
 
-def _check_round(asking: Asking, world: World, expected: RoundExpectation, got: Round) -> None:
+def _check_round(asking: Asking, world: World, expected: RoundExpectation, got: ReplayedRound) -> None:
     at = f"the round at {format_duration(got.elapsed)}"
     for what, wanted, found in (
         ("true thresholds", expected.true, frozenset(each.name for each in got.thresholds if each.true)),

@@ -14,7 +14,7 @@ from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.compile import CompiledScheduler
 from koordpolicy.engine.compile.programs import Rule
 from koordpolicy.engine.compile.scheduling import DocumentScheduler
-from koordpolicy.engine.documents import SchedulerSpec, ScoreExpectation, Wanted
+from koordpolicy.engine.documents import ExpectedResult, SchedulerSpec, ScoreExpectation
 from koordpolicy.engine.framework.handle import Handle
 from koordpolicy.engine.framework.instances import Adoption
 from koordpolicy.engine.framework.points import Answer, Framework, Refusal, Scores
@@ -103,7 +103,7 @@ def _check_scores(
     for name, expected in by_node(asking.case.score, world).items():
         row, about = world.node(name), f"score of `{name}`"
         asked = [each for program in items.values() for each in asking.tally.answers(program, row)]
-        if expected.wanted is not Wanted.SKIP:
+        if expected.wanted is not ExpectedResult.SKIP:
             asking.only_skips = False
         if expected.rule and expected.rule not in items:
             listed = ", ".join(f"`{each}`" for each in items)
@@ -122,27 +122,27 @@ def _error(scores: Scores, row: int) -> tuple[str, EvaluationError] | None:
 
 def _score(row: int, scores: Scores, answer: Answer, *, is_asked: bool) -> Got | int:
     if not answer.passed[row]:
-        return Got(Wanted.FAIL, answer.explain(row).rule, "the filter refuses the node")
+        return Got(ExpectedResult.FAIL, answer.explain(row).rule, "the filter refuses the node")
     error = _error(scores, row)
     if error is not None:
-        return Got(Wanted.ERROR, error[0], error[1].message, error[1].reason)
+        return Got(ExpectedResult.ERROR, error[0], error[1].message, error[1].reason)
     if not is_asked:
-        return Got(Wanted.SKIP)
+        return Got(ExpectedResult.SKIP)
     return int(scores.values[row])
 
 
 def _is_met(expected: ScoreExpectation, got: Got | int) -> bool:
     if isinstance(got, int):
-        return expected.wanted is Wanted.PASS and expected.low <= got <= expected.high
+        return expected.wanted is ExpectedResult.PASS and expected.low <= got <= expected.high
     return (expected.wanted is got.wanted and expected.rule in ("", got.rule)
             and expected.message in (None, got.message))
 
 
 def _score_text(expected: ScoreExpectation) -> str:
-    if expected.wanted is Wanted.PASS:
+    if expected.wanted is ExpectedResult.PASS:
         return str(expected.low) if expected.low == expected.high else f"{expected.low}..{expected.high}"
     message = f": {expected.message}" if expected.message else ""
-    return f"error of `{expected.rule}`{message}" if expected.wanted is Wanted.ERROR else expected.wanted.value
+    return f"error of `{expected.rule}`{message}" if expected.wanted is ExpectedResult.ERROR else expected.wanted.value
 
 
 def _check_order(asking: Asking, world: World, scores: Scores, answer: Answer) -> None:

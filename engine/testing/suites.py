@@ -104,7 +104,7 @@ def compiled(
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedSuites:
     """The suites of some paths, and the files of policies there that no suite is about."""
 
     suites: tuple[Suite, ...]
@@ -113,7 +113,7 @@ class Loaded:
 
 def load_suites(
     paths: Sequence[Path], python_plugins: Sequence[Plugin] = (), functions: Sequence[Function] = (),
-) -> Loaded:
+) -> LoadedSuites:
     """Load all PolicyTests below paths, each with its policies.
 
     Raises:
@@ -157,7 +157,7 @@ def load_suites(
         document for file in files for document in by_file[file]
         if document.kind not in (Kind.TEST, Kind.PARAMS) and document not in tested
     ]
-    return Loaded(tuple(suites), tuple(untested))
+    return LoadedSuites(tuple(suites), tuple(untested))
 
 
 def _policies_of(document: Document, file: Path, documents_of: Any, problems: Problems) -> tuple[Document, ...]:

@@ -17,7 +17,7 @@ from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.framework.points import Point
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
-from koordpolicy.engine.scheduler.profiles.profile import EVERYTHING, Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import EVERYTHING, PluginChoice, ProfileSpec
 from koordpolicy.plugin import SKIP, CycleState, Handle
 
 from .figure import Figure
@@ -48,7 +48,7 @@ def _fast(times: list[float]) -> float:
 
 
 def _measure_cycles(kind: str) -> list[float]:
-    enabled = tuple(Choice(name, weight, points=frozenset((point,)))
+    enabled = tuple(PluginChoice(name, weight, points=frozenset((point,)))
                     for point, plugins in DEFAULT_PLUGINS.items() for name, weight in plugins)
     profile = ProfileSpec(enabled=enabled, disabled={None: frozenset({EVERYTHING})})
     scheduler = Scheduler(_cluster(), Live(Registry.of(PLUGINS, generation=1)), Settings((profile,)))

@@ -11,7 +11,7 @@ from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
-from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 
 from .figure import Figure
 
@@ -37,7 +37,7 @@ def main() -> Iterator[Figure]:
 
 def _seconds(objects: list[Mapping[str, Any]], pods: list[Mapping[str, Any]], *plugins: str) -> float:
     """Return how long it takes to place the pods, which must all find a node."""
-    profile = ProfileSpec(enabled=tuple(Choice(name) for name in (*plugins, "DefaultPreBind")))
+    profile = ProfileSpec(enabled=tuple(PluginChoice(name) for name in (*plugins, "DefaultPreBind")))
     moment = [0]
 
     def clock() -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.testing.cases import run_case
-from koordpolicy.engine.testing.coverage import Coverage
+from koordpolicy.engine.testing.coverage import ExpressionCoverage
 from koordpolicy.engine.testing.suites import cases_of, load_suites
 
 from .figure import Figure
@@ -25,10 +25,10 @@ def main() -> Iterator[Figure]:
         (Path(directory) / "hot.yaml").write_text(POLICY.read_text(encoding="utf-8"), encoding="utf-8")
         (Path(directory) / "hot.test.yaml").write_text(suite(), encoding="utf-8")
         yield Figure(f"policy tests: {CASES} cases, loading included", least(Path(directory), None), "s", 2)
-        yield Figure(f"policy tests: {CASES} cases with coverage", least(Path(directory), Coverage()), "s")
+        yield Figure(f"policy tests: {CASES} cases with coverage", least(Path(directory), ExpressionCoverage()), "s")
 
 
-def least(directory: Path, coverage: Coverage | None) -> float:
+def least(directory: Path, coverage: ExpressionCoverage | None) -> float:
     """Return the least of a few runs: what else the machine does only adds to it."""
     return min(seconds(directory, coverage) for _ in range(RUNS))
 
@@ -59,7 +59,7 @@ spec:
 {cases}"""
 
 
-def seconds(directory: Path, coverage: Coverage | None) -> float:
+def seconds(directory: Path, coverage: ExpressionCoverage | None) -> float:
     """Return how long loading and running takes; every case must pass."""
     start = time.perf_counter()
     loaded = load_suites([directory], tuple(builtins()))

@@ -24,7 +24,7 @@ from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.extensions.fragmentation import TypicalPod, typical_pods
 from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
 from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
-from koordpolicy.engine.scheduler.simulate import Result, simulate
+from koordpolicy.engine.scheduler.simulate import SimulationResult, simulate
 
 from .figure import Figure, Missing
 
@@ -75,7 +75,7 @@ class PreparedReplay:
         profile = trace_profile(policy.profile, typical, registry.of_framework(Framework.SCHEDULER))
         return cls(workload, typical, registry, profile)
 
-    def run(self, clock: Callable[[], float] = time.perf_counter) -> Result:
+    def run(self, clock: Callable[[], float] = time.perf_counter) -> SimulationResult:
         """Return the result of one run; its seconds are those of `clock`."""
         gc.collect()
         settings = Settings((self.profile,), seed=_SEED)

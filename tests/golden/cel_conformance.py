@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from koordpolicy.engine.cel.check.checker import check
-from koordpolicy.engine.cel.check.environment import Environment, Function, Limits, Overload, Variable
+from koordpolicy.engine.cel.check.environment import Environment, ExpressionLimits, Function, Overload, Variable
 from koordpolicy.engine.cel.check.signatures import show
 from koordpolicy.engine.cel.check.types import DYN
 from koordpolicy.engine.cel.library import BINDINGS, ENCODERS, LISTS, MATH, OPTIONALS, SETS, STANDARD, STRINGS, table
@@ -43,7 +43,7 @@ def _environment() -> Environment:
     functions = table(STANDARD, STRINGS, LISTS, MATH, SETS, ENCODERS, OPTIONALS, BINDINGS, NETWORK_EXTENSION)
     return Environment(
         functions=functions, homogeneous_literals=False, has_on_scalars=False, double_keys=False,
-        escaped_identifiers=True, limits=Limits(comprehensions=20),
+        escaped_identifiers=True, limits=ExpressionLimits(comprehensions=20),
     )
 
 

@@ -22,7 +22,7 @@ from koordpolicy.builtin_plugins.descheduler.default_evictor.plugin import (
 from koordpolicy.builtin_plugins.descheduler.low_node_load.plugin import (
     LowNodeLoad,
     NodeLoad,
-    Thresholds,
+    PoolThresholds,
     eviction_reason,
     raw_allocatable,
     select_nodes,
@@ -42,12 +42,12 @@ from koordpolicy.engine.descheduler.arguments import (
 from koordpolicy.engine.descheduler.config import read_plain
 from koordpolicy.engine.descheduler.framework import (
     CycleEvictor,
+    CycleRecord,
+    DeschedulerProfile,
+    DeschedulerProfileSpec,
     EvictionLimiter,
-    Limits,
-    Profile,
-    ProfileSpec,
-    Record,
-    Running,
+    EvictionLimits,
+    RunningPlugin,
     build_profiles,
     ready_rows,
     run_plugins,
@@ -157,20 +157,20 @@ class _Stub:
         return bool(self._of.get("evict", True))
 
 
-def _evictor(case: Case, snapshot: Snapshot) -> tuple[CycleEvictor, Record]:
+def _evictor(case: Case, snapshot: Snapshot) -> tuple[CycleEvictor, CycleRecord]:
     of = case.get("evictor") or {"name": "Stub"}
     instance = DefaultEvictor(of.get("args") or {}) if of["name"] == "DefaultEvictor" else _Stub(of)
-    filters, evict = Running(of["name"], instance), Running("Stub", _Stub(of))
-    record = Record(dry_run=False)
+    filters, evict = RunningPlugin(of["name"], instance), RunningPlugin("Stub", _Stub(of))
+    record = CycleRecord(dry_run=False)
     limits = case.get("limits") or {}
     limiter = EvictionLimiter(_limits(limits))
-    profile = Profile("golden", None, (), (), (filters,), evict)
+    profile = DeschedulerProfile("golden", None, (), (), (filters,), evict)
     evictor = CycleEvictor(profile, snapshot, limiter, record)
-    return evictor.hand_to(Running(str(case["plugin"]), None)), record
+    return evictor.hand_to(RunningPlugin(str(case["plugin"]), None)), record
 
 
-def _limits(given: Case) -> Limits:
-    return Limits(*(given.get(f"maxNoOfPodsToEvict{each}") for each in ("PerNode", "PerNamespace", "Total")))
+def _limits(given: Case) -> EvictionLimits:
+    return EvictionLimits(*(given.get(f"maxNoOfPodsToEvict{each}") for each in ("PerNode", "PerNamespace", "Total")))
 
 
 def _target(case: Case) -> PodInfo:
@@ -195,7 +195,7 @@ def _low_node_load_balance(case: Case) -> dict[str, Any]:
     return _evicted(record)
 
 
-def _evicted(record: Record) -> dict[str, Any]:
+def _evicted(record: CycleRecord) -> dict[str, Any]:
     evicted = [outcome for outcome in record.outcomes.values() if outcome.evicted]
     return {
         "evicted": [outcome.pod.partition("/")[2] for outcome in evicted],
@@ -229,7 +229,7 @@ def _eviction_reason(case: Case) -> dict[str, Any]:
         low=given["highThresholds"], high=given["highThresholds"],
         prod_low=given["prodHighThresholds"], prod_high=given["prodHighThresholds"],
     )
-    thresholds = Thresholds.of(pool)
+    thresholds = PoolThresholds.of(pool)
     load = _load(case, case["nodes"][0]["metadata"]["name"], given["usage"], given["prodUsage"])
     load.bounds = thresholds.bounds(load, {}, {})
     return {"reason": eviction_reason(load, thresholds, prod=given["prod"])}
@@ -369,13 +369,13 @@ def _registry(case: Case, made: list[str]) -> Registry:
     return Registry.of([plugin(name, tuple(of)) for name, of in points.items()], generation=1)
 
 
-def _profile_specs(case: Case) -> list[ProfileSpec]:
+def _profile_specs(case: Case) -> list[DeschedulerProfileSpec]:
     def names(profile: Case, point: str) -> tuple[str, ...]:
         lists = (profile.get("plugins") or {}).get(point) or {}
         return tuple(each["name"] for each in lists.get("enabled") or ())
 
     return [
-        ProfileSpec(
+        DeschedulerProfileSpec(
             profile.get("name", ""), profile.get("nodeSelector"),
             *(names(profile, point) for point in ("deschedule", "balance", "evict", "filter")),
             has_plugins=profile.get("plugins") is not None,
@@ -406,11 +406,12 @@ def _run_plugins(case: Case) -> dict[str, Any]:
         return type("Fake", (), {"deschedule": method, "balance": method})()
 
     plugins = tuple(
-        Running(f"plugin-{number}", failing(message)) for number, message in enumerate(case["input"]["pluginErrors"])
+        RunningPlugin(f"plugin-{number}", failing(message))
+        for number, message in enumerate(case["input"]["pluginErrors"])
     )
-    profile = Profile("golden", None, plugins, plugins, (), None)
+    profile = DeschedulerProfile("golden", None, plugins, plugins, (), None)
     snapshot = Cluster().snapshot()
-    evictor = CycleEvictor(profile, snapshot, EvictionLimiter(Limits()), Record(dry_run=True))
+    evictor = CycleEvictor(profile, snapshot, EvictionLimiter(EvictionLimits()), CycleRecord(dry_run=True))
     error = run_plugins(profile, case["input"]["point"], snapshot, ready_rows(snapshot), evictor)
     return {"error": error or None}
 

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from koordpolicy.engine.cel.check.environment import Limits
+from koordpolicy.engine.cel.check.environment import ExpressionLimits
 from koordpolicy.engine.cel.syntax.ast import (
     Call,
     Expr,
@@ -41,7 +41,7 @@ def _compare(case: dict[str, object]) -> tuple[bool, str]:
     source = Source("<expression>", str(case["expr"]))
     wanted = case.get("tree")
     try:
-        root = parse(source, macros=False, escaped_identifiers=True, limits=Limits(depth=1000))
+        root = parse(source, macros=False, escaped_identifiers=True, limits=ExpressionLimits(depth=1000))
     except PolicyError as error:
         first = error.problems[0]
         if wanted is not None:

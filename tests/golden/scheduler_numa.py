@@ -9,8 +9,8 @@ import numpy as np
 
 from koordpolicy.builtin_plugins.scheduler.node_numa_resource.allocation import NOT_ENOUGH_CPUS
 from koordpolicy.builtin_plugins.scheduler.node_numa_resource.cpus import (
-    Choice,
     Cpu,
+    CpuSelection,
     CpuTopology,
     Taken,
     cpu_mask,
@@ -75,7 +75,9 @@ def _take_cpus(case: Case) -> Mapping[str, Any]:
     most = given.get("maxRefCount", 1)
     full = cpu_mask(number for number, count in references.items() if count >= most)
     taken = {number: Taken(count, exclusive) for number, count in references.items()}
-    choice = Choice(given["cpuBindPolicy"], given.get("cpuExclusivePolicy", ""), given["numaAllocateStrategy"], most)
+    choice = CpuSelection(
+        given["cpuBindPolicy"], given.get("cpuExclusivePolicy", ""), given["numaAllocateStrategy"], most,
+    )
     cpus = take_cpus(topology, topology.all & ~full, taken, needed=given["numCPUsNeeded"], choice=choice)
     if cpus is None:
         few = given["numCPUsNeeded"] > (topology.all & ~full).bit_count()

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from koordpolicy.builtin_plugins.scheduler.reservation.matching import Counts, Wanted
+from koordpolicy.builtin_plugins.scheduler.reservation.matching import Counts, ReservationRequirement
 from koordpolicy.builtin_plugins.scheduler.reservation.plugin import normalize
 from koordpolicy.builtin_plugins.scheduler.reservation.state import ReservationState
 from koordpolicy.builtin_plugins.scheduler.reservation.status import synced
@@ -177,7 +177,7 @@ def _post_filter_reasons(case: Case) -> Mapping[str, Any]:
         for node, each in case["state"]["diagnosis"].items()
     }
     told = {node: each.get("reasons") or () for node, each in (case["state"].get("nodeStatuses") or {}).items()}
-    reasons = plugin.post_filter_reasons(counts, told, Wanted.of(pod_info(case["pod"])))
+    reasons = plugin.post_filter_reasons(counts, told, ReservationRequirement.of(pod_info(case["pod"])))
     return {"status": "Unschedulable", "reasons": list(reasons)}
 
 

@@ -13,7 +13,7 @@ from koordpolicy.engine.documents import Kind, load_paths
 from koordpolicy.engine.framework.points import Point
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
-from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 from koordpolicy.engine.source import Problems
 
 POLICIES = Path(__file__).parents[2] / "policies"
@@ -77,7 +77,9 @@ def decide(cluster, wanted, *names, profile="default-scheduler", folder="schedul
     paths = [POLICIES / folder / f"{name}.yaml" for name in names]
     live = Live(Registry.of([*PLUGINS, *compiled(*paths)], generation=1))
     # Built-in plugins filter, and GPUs are shared, but the policies' own scores decide.
-    spec = ProfileSpec(profile, (Choice("GpuShare"),), {Point.SCORE: frozenset(plugin.name for plugin in PLUGINS)})
+    spec = ProfileSpec(
+        profile, (PluginChoice("GpuShare"),), {Point.SCORE: frozenset(plugin.name for plugin in PLUGINS)},
+    )
     scheduler = Scheduler(cluster, live, Settings((spec,)), clock=lambda: NOW * 10**9)
     verdict = scheduler.decide(wanted, exhaustive=True)
     assert verdict.errors() == ()

@@ -9,7 +9,7 @@ import pytest
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.documents import Kind, load_paths
 from koordpolicy.engine.testing.cases import run_case
-from koordpolicy.engine.testing.coverage import Coverage, percent
+from koordpolicy.engine.testing.coverage import ExpressionCoverage, percent
 from koordpolicy.engine.testing.mutation import mutate
 from koordpolicy.engine.testing.suites import cases_of, load_suites
 
@@ -27,7 +27,7 @@ def test_every_shipped_policy_has_a_suite(loaded):
 
 
 def test_all_cases_pass_and_see_every_branch(loaded):
-    coverage = Coverage()
+    coverage = ExpressionCoverage()
     results = [run_case(suite, case, coverage) for suite, case in cases_of(loaded.suites)]
     assert [(each.full_name, each.mismatches) for each in results if not each.passed] == []
     reports = coverage.reports(loaded.suites)

@@ -16,7 +16,7 @@ from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.extensions.fragmentation import fragment, typical_pods
-from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
 from koordpolicy.engine.scheduler.simulate import simulate
 from koordpolicy.engine.source import Problems
@@ -175,7 +175,7 @@ def test_every_pod_runs_where_the_studys_formulas_put_it(score, folder, plugin, 
     plugins = compile_documents(documents, problems)
     assert problems.found == []
     args = {"typicalPods": [each.to_json() for each in typical]} if plugin in KNOWING else {}
-    enabled = (Choice(plugin, args=args),) if plugin else ()
+    enabled = (PluginChoice(plugin, args=args),) if plugin else ()
     workload = generate(trace, seed=seed, tune=1.3)
     live = Live(Registry.of([*PLUGINS, *plugins], generation=1))
     profile = trace_profile(ProfileSpec(enabled=enabled), (), live.registry.of_framework(Framework.SCHEDULER))

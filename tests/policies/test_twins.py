@@ -15,7 +15,7 @@ from koordpolicy.engine.documents import Kind, load_paths
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.kubernetes.release import KUBERNETES_1_36, RELEASES
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
-from koordpolicy.engine.scheduler.profiles.profile import EVERYTHING, Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import EVERYTHING, PluginChoice, ProfileSpec
 from koordpolicy.engine.source import Problems
 
 POLICIES = Path(__file__).parents[2] / "policies" / "scheduler"
@@ -44,7 +44,7 @@ LIVE = Live(Registry.of([*PLUGINS, *compiled()], generation=1))
 
 def answers(cluster, pod, name, args, kubernetes=None):
     """Return why each node is refused, and the scores of the others, as one plugin alone gives them."""
-    profile = ProfileSpec("documents", (Choice(name, args=args),), {None: frozenset({EVERYTHING})})
+    profile = ProfileSpec("documents", (PluginChoice(name, args=args),), {None: frozenset({EVERYTHING})})
     scheduler = Scheduler(cluster, LIVE, Settings((profile,), kubernetes=kubernetes), clock=lambda: NOW * 10**9)
     verdict = scheduler.decide(pod, exhaustive=True)
     assert verdict.errors() == ()

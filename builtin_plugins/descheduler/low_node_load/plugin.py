@@ -78,7 +78,7 @@ class NodeLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Thresholds:
+class PoolThresholds:
     """A pool's thresholds in percent, filled in: every resource that is looked at stands in `low`."""
 
     low: Mapping[str, float]
@@ -88,7 +88,7 @@ class Thresholds:
     deviation: bool
 
     @staticmethod
-    def of(pool: NodePool) -> Thresholds:
+    def of(pool: NodePool) -> PoolThresholds:
         """Fill in what a pool leaves out: a resource without a low threshold is never over or under (100 percent)."""
         # Upstream fills in the configured maps themselves, which other pools may share. These are copies.
         low, high = dict(pool.low or {}), dict(pool.high or {})
@@ -99,7 +99,7 @@ class Thresholds:
                 low[name] = high[name] = whole
             if name not in prod_low:
                 prod_low[name] = prod_high[name] = whole
-        return Thresholds(low, high, prod_low, prod_high, pool.deviation)
+        return PoolThresholds(low, high, prod_low, prod_high, pool.deviation)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -185,7 +185,7 @@ def select_nodes(
     ]
 
 
-def _comparisons(load: NodeLoad, thresholds: Thresholds) -> Iterator[Finding]:
+def _comparisons(load: NodeLoad, thresholds: PoolThresholds) -> Iterator[Finding]:
     """Yield each resource's usage beside the threshold from which on pods leave; those that nobody set are left out."""
     for prod, percents, high in ((False, thresholds.high, load.bounds.high),
                                  (True, thresholds.prod_high, load.bounds.prod_high)):
@@ -204,7 +204,7 @@ def _comparisons(load: NodeLoad, thresholds: Thresholds) -> Iterator[Finding]:
             )
 
 
-def eviction_reason(load: NodeLoad, thresholds: Thresholds, *, prod: bool) -> str:
+def eviction_reason(load: NodeLoad, thresholds: PoolThresholds, *, prod: bool) -> str:
     """Return why pods leave the node: each over-used resource with its usage and threshold in percent."""
     usage = load.prod_usage if prod else load.usage
     bounds, percents = (load.bounds.prod_high, thresholds.prod_high) if prod else (load.bounds.high, thresholds.high)
@@ -298,9 +298,9 @@ class LowNodeLoad:
 
     def _loads(
         self, pool: NodePool, snapshot: Snapshot, rows: Sequence[int],
-    ) -> tuple[Thresholds, list[NodeLoad]]:
+    ) -> tuple[PoolThresholds, list[NodeLoad]]:
         """Return the measured nodes of a pool with their bounds."""
-        thresholds = Thresholds.of(pool)
+        thresholds = PoolThresholds.of(pool)
         loads = [load for row in rows if (load := self._measure(snapshot, row, thresholds.names)) is not None]
         average, prod_average = average_percentages(loads), average_percentages(loads, prod=True)
         for load in loads:
@@ -401,7 +401,7 @@ class _Mover:
     """One round's evictions: two phases over shared room."""
 
     def __init__(
-        self, args: LowNodeLoadArgs, *, thresholds: Thresholds, weights: Mapping[str, int], fit: NodeFit,
+        self, args: LowNodeLoadArgs, *, thresholds: PoolThresholds, weights: Mapping[str, int], fit: NodeFit,
         evictor: Evictor, may_go: Callable[[PodInfo], bool],
     ) -> None:
         self._args = args

@@ -43,7 +43,7 @@ _Grant = TypeVar("_Grant", bound=Granted[Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Claim(Generic[_Held]):
+class ReservationClaim(Generic[_Held]):
     """What a reservation holds together with its pods: by whom (the key of a pod on the node), and these pods' keys."""
 
     holder: str
@@ -93,13 +93,13 @@ class Grants(Generic[_Grant, _Held]):
 
     def held_on(
         self, node: str, pods: Iterable[PodInfo], recorded: Callable[[PodInfo], _Held],
-    ) -> tuple[dict[str, _Held], dict[str, Claim[_Held]]]:
+    ) -> tuple[dict[str, _Held], dict[str, ReservationClaim[_Held]]]:
         """Return what the pods on a node hold, by key, and what reserve pods among them claim, by uid.
 
         `recorded` says what a pod's annotations record; what was granted counts where they record nothing yet.
         """
         held: dict[str, _Held] = {}
-        claims: dict[str, Claim[_Held]] = {}
+        claims: dict[str, ReservationClaim[_Held]] = {}
         for pod in pods:
             own = recorded(pod)
             if not own:
@@ -108,15 +108,15 @@ class Grants(Generic[_Grant, _Held]):
                     continue
                 own = grant.held
             if own and is_reserve_pod(pod):
-                claims[pod.uid] = Claim(pod.key, own)
+                claims[pod.uid] = ReservationClaim(pod.key, own)
             elif own:
                 held[pod.key] = own
         return held, claims
 
-    def claims(self, state: CycleState, node: str) -> dict[str, Claim[_Held]]:
+    def claims(self, state: CycleState, node: str) -> dict[str, ReservationClaim[_Held]]:
         """Return what reservations claim on a node that the snapshot shows without their reserve pods, by uid."""
         here = restored_on(state, node)
-        return {each.uid: Claim(each.pod.key, self._recorded(each), each.consumers)
+        return {each.uid: ReservationClaim(each.pod.key, self._recorded(each), each.consumers)
                 for each in (*here.matched, *here.unmatched)}
 
     def _recorded(self, reservation: Reserved) -> _Held:

@@ -33,7 +33,7 @@ _Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class WeightedResource:
     """A resource that counts in a score, and how much."""
 
     name: str
@@ -193,13 +193,13 @@ def _by_ratio(
     return found
 
 
-def counts(resource: Resource, amount: int) -> bool:
+def counts(resource: WeightedResource, amount: int) -> bool:
     """Return whether a resource counts for a pod that requests that much: one that is not native only where it does."""
     return amount != 0 or resource.name in NATIVE
 
 
 def allocations(
-    snapshot: Snapshot, rows: Rows, resources: Sequence[Resource], requests: Sequence[int],
+    snapshot: Snapshot, rows: Rows, resources: Sequence[WeightedResource], requests: Sequence[int],
     used: Callable[[Snapshot, str], _Integers],
 ) -> tuple[list[_Integers], list[_Integers], list[int]]:
     """Return what would be requested with the pod on the nodes, what they have, and the weights, per resource.

@@ -19,12 +19,12 @@ from ..allocation.annotations import labels_of
 from ..allocation.resource_scoring import AllocationScorer
 from .devices import (
     DeviceInfo,
+    DeviceScope,
     Holding,
     NodeDevices,
     Partition,
     Partitions,
     Pool,
-    Scope,
     VirtualFunction,
     partitions_of,
     types_of,
@@ -88,14 +88,14 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class DeviceDemand:
     """What a pod wants on one node: of each device, and how many, by type."""
 
     per_device: Mapping[str, ResourceList]
     counts: Mapping[str, int]
 
 
-def demand_on(devices: NodeDevices, request: WantedDevices, *, plan_others: bool = True) -> Demand | Refusal:
+def demand_on(devices: NodeDevices, request: WantedDevices, *, plan_others: bool = True) -> DeviceDemand | Refusal:
     """Return what a pod wants on a node, or why it has nothing of the kind.
 
     Without `plan_others` the types that follow the primary one wait until the node is chosen, where that is well
@@ -119,7 +119,7 @@ def demand_on(devices: NodeDevices, request: WantedDevices, *, plan_others: bool
     for device_type in per_device:
         if request.hint(device_type).vf_selector is not None and not devices.has_functions(device_type):
             return Refusal("functions", f"Insufficient {device_type} VirtualFunctions", Code.UNRESOLVABLE)
-    return Demand(per_device, counts)
+    return DeviceDemand(per_device, counts)
 
 
 def allocate(choosing: Choosing) -> Allocation | Refusal:
@@ -194,7 +194,7 @@ class Choosing:
     node: Mapping[str, Any]
     devices: NodeDevices
     request: WantedDevices
-    demand: Demand
+    demand: DeviceDemand
     pool: Pool
     wishes: Wishes
     templates: Templates | None
@@ -370,7 +370,7 @@ def score_device(
     return scorer.score_as_is(requested, total)
 
 
-def score_pool(scorer: AllocationScorer, demand: Demand, pool: Pool) -> int:
+def score_pool(scorer: AllocationScorer, demand: DeviceDemand, pool: Pool) -> int:
     """Return how well a pod suits the devices of a node: the sum over types, so that it may exceed 100."""
     score = 0
     for device_type, amounts in demand.per_device.items():
@@ -399,7 +399,7 @@ class _Search:
     fitting: Mapping[int, int]
     busy: int
 
-    def deepest(self, scope: Scope, depth: int = 1, used: int = 0) -> _Found | None:
+    def deepest(self, scope: DeviceScope, depth: int = 1, used: int = 0) -> _Found | None:
         """Return the GPUs of the deepest scope that holds enough of those that fit, at least as deep as `level`."""
         if len(scope.minors) < self.gpu.count:
             return None

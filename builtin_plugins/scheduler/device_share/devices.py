@@ -24,7 +24,7 @@ from koordpolicy.engine.kubernetes.vocabulary import (
 from koordpolicy.engine.scheduler.extensions.reservations import allocated_uid
 
 from ..allocation.annotations import annotations_of, json_object, labels_of
-from ..allocation.grants import Claim
+from ..allocation.grants import ReservationClaim
 from .requests import DEPRECATED, GPU_TYPE, SCOPE_LEVELS, TYPES, WantedDevices
 
 GPU_PARTITIONS_ANNOTATION: Final = "scheduling.koordinator.sh/gpu-partitions"
@@ -36,7 +36,7 @@ _HOPPER: Final = ("H100", "H800", "H20")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DevicePlace:
     """Where a device sits; NUMA node -1 is none in particular."""
 
     numa_node: int
@@ -58,7 +58,7 @@ class DeviceInfo:
     minor: int
     resources: ResourceList
     labels: Mapping[str, str] = field(default_factory=dict)
-    place: Place | None = None
+    place: DevicePlace | None = None
     functions: tuple[tuple[Mapping[str, str], tuple[VirtualFunction, ...]], ...] = ()
     """Groups of virtual functions with their labels."""
     uuid: str = ""
@@ -79,13 +79,13 @@ Partitions = Mapping[int, Sequence[Sequence[Partition]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class DeviceScope:
     """A part of a node's topology (the node, a NUMA node, a PCIe switch) with its GPUs, ascending."""
 
     level: int
     minors: tuple[int, ...]
     mask: int
-    children: tuple[Scope, ...] = ()
+    children: tuple[DeviceScope, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class NodeDevices:
     partitions: Partitions | None = None
     honors_partitions: bool = False
     well_planned: bool = False
-    tree: Scope | None = None
+    tree: DeviceScope | None = None
 
     @staticmethod
     def shared(device: Mapping[str, Any]) -> NodeDevices:
@@ -234,9 +234,9 @@ class Holdings:
 
     pods: Mapping[str, Holding] = field(default_factory=dict)
     reservations: Mapping[str, Holding] = field(default_factory=dict)
-    claims: Mapping[str, Claim[Holding]] = field(default_factory=dict)
+    claims: Mapping[str, ReservationClaim[Holding]] = field(default_factory=dict)
 
-    def with_claims(self, claims: Mapping[str, Claim[Holding]]) -> Holdings:
+    def with_claims(self, claims: Mapping[str, ReservationClaim[Holding]]) -> Holdings:
         """Return this with what is known of reservations, by uid, whether or not they are seen here."""
         claims = {uid: claim for uid, claim in claims.items() if claim.held}
         if not claims:
@@ -276,7 +276,7 @@ class Holdings:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AllocationScope:
     """What of a node's devices an allocation may look at.
 
     `given_back` are uids of reservations, whose devices count as free; `numa` is a mask of NUMA nodes; `most` bounds
@@ -300,7 +300,7 @@ class Pool:
     """GPUs that somebody uses, or that must not be looked at although somebody does."""
 
 
-def pool_of(devices: NodeDevices, holdings: Holdings, request: WantedDevices, limits: Limits) -> Pool:
+def pool_of(devices: NodeDevices, holdings: Holdings, request: WantedDevices, limits: AllocationScope) -> Pool:
     """Return the devices that a pod may get within limits, and by its own selectors."""
     used, functions = _sum(holdings.holders(limits.given_back))
     total: dict[str, dict[int, ResourceList]] = {}
@@ -397,7 +397,11 @@ def _info(entry: Any) -> DeviceInfo | None:
             ))
             for group in entry.get("vfGroups") or ()
         )
-        place = None if topology is None else Place(int(topology.get("nodeID") or 0), str(topology.get("pcieID") or ""))
+        place = (
+            None
+            if topology is None
+            else DevicePlace(int(topology.get("nodeID") or 0), str(topology.get("pcieID") or ""))
+        )
         return DeviceInfo(minor, resources, _labels(entry.get("labels")), place, groups, str(entry.get("id") or ""))
     except (ValueError, AttributeError, TypeError, OverflowError):
         return None
@@ -407,7 +411,7 @@ def _labels(value: Any) -> Mapping[str, str]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _tree(gpus: Mapping[int, DeviceInfo]) -> Scope | None:
+def _tree(gpus: Mapping[int, DeviceInfo]) -> DeviceScope | None:
     """Return the topology of a node's GPUs; None where one of them does not say where it is."""
     places: dict[int, dict[str, list[int]]] = {}
     for minor, info in sorted(gpus.items()):
@@ -425,9 +429,9 @@ def _tree(gpus: Mapping[int, DeviceInfo]) -> Scope | None:
     return _scope("Node", gpus, tuple(numa_nodes))
 
 
-def _scope(name: str, minors: Iterable[int], children: tuple[Scope, ...] = ()) -> Scope:
+def _scope(name: str, minors: Iterable[int], children: tuple[DeviceScope, ...] = ()) -> DeviceScope:
     ordered = tuple(sorted(minors))
-    return Scope(SCOPE_LEVELS[name], ordered, mask_of(ordered), children)
+    return DeviceScope(SCOPE_LEVELS[name], ordered, mask_of(ordered), children)
 
 
 def _partitions(annotations: Mapping[str, Any]) -> Partitions | None:

@@ -57,7 +57,7 @@ from .allocation import (
     NO_TEMPLATE,
     Allocation,
     Choosing,
-    Demand,
+    DeviceDemand,
     Given,
     Templates,
     Wishes,
@@ -68,7 +68,7 @@ from .allocation import (
     score_pool,
 )
 from .args import check_args, convert, ignored_args
-from .devices import Holding, Holdings, Limits, NodeDevices, holding_in, pool_of, recorded
+from .devices import AllocationScope, Holding, Holdings, NodeDevices, holding_in, pool_of, recorded
 from .requests import GPU_TYPE, DeviceRequestError, WantedDevices, read_request, wants_devices
 from .templates import templates_of
 
@@ -112,7 +112,7 @@ class PodDevices:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class DeviceGrant:
     """What was reserved for a pod on a node, until its annotations say it; also a key of the cycle state."""
 
     uid: str
@@ -137,7 +137,7 @@ class DeviceShare:
         self._outcomes = KeptOutcomes(_OUTCOME_PATHS)
         self._scores = KeptOutcomes(_OUTCOME_PATHS)
         self._of_labels = DistinctAnswers(np.bool_)
-        self._granted: Grants[Grant, Holding] = Grants(holding_in, Holding(), self._holdings.forget)
+        self._granted: Grants[DeviceGrant, Holding] = Grants(holding_in, Holding(), self._holdings.forget)
 
     def start(self) -> None:
         """Hear of pods that go, to forget what was reserved for them."""
@@ -208,8 +208,8 @@ class DeviceShare:
         if isinstance(found, Refusal):
             return found
         allocation, reservation = found
-        grant = Grant(pod.uid, on.name, allocation, holding_of(allocation, reservation))
-        state[Grant] = grant
+        grant = DeviceGrant(pod.uid, on.name, allocation, holding_of(allocation, reservation))
+        state[DeviceGrant] = grant
         self._granted.give(pod, grant)
         if allocation.get(GPU_TYPE):
             # So that what the framework counts by GPU, and GpuShare, know the same ones.
@@ -218,7 +218,7 @@ class DeviceShare:
 
     def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
         """Take back what was reserved."""
-        if state.pop(Grant, None) is not None:
+        if state.pop(DeviceGrant, None) is not None:
             state.pop(ReservedDevices, None)
         self.forget_pod(pod)
 
@@ -230,15 +230,15 @@ class DeviceShare:
         self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str,
     ) -> Refusal | Deferred | None:
         """Write down which devices the pod got."""
-        found = state.get(Grant) or self._granted.of(pod)
-        return self._write(draft, found, node) if isinstance(found, Grant) else None
+        found = state.get(DeviceGrant) or self._granted.of(pod)
+        return self._write(draft, found, node) if isinstance(found, DeviceGrant) else None
 
     def pre_bind_reservation(
         self, state: CycleState, reservation: dict[str, Any], node: str,
     ) -> Refusal | Deferred | None:
         """Write down which devices the Reservation got."""
-        found = state.get(Grant)
-        if not isinstance(found, Grant):
+        found = state.get(DeviceGrant)
+        if not isinstance(found, DeviceGrant):
             return None
         answer = self._write(reservation, found, node)
         if not isinstance(answer, Refusal) and found.node == node and _RESIZE_GATE in self._handle.feature_gates:
@@ -508,7 +508,7 @@ class DeviceShare:
 
     # Writing and describing
 
-    def _write(self, item: dict[str, Any], grant: Grant, node: str) -> Refusal | Deferred | None:
+    def _write(self, item: dict[str, Any], grant: DeviceGrant, node: str) -> Refusal | Deferred | None:
         if grant.node != node:
             return None
         snapshot = self._handle.snapshot()
@@ -536,7 +536,7 @@ class DeviceShare:
         if devices is None or holdings is None:
             return None
         everything = WantedDevices(dict.fromkeys(devices.devices, ResourceList()))
-        pool = pool_of(devices, holdings, everything, Limits())
+        pool = pool_of(devices, holdings, everything, AllocationScope())
         return {
             "total": {
                 device_type: {str(minor): dict(info.resources) for minor, info in infos.items()}
@@ -567,35 +567,35 @@ class _OnNode:
     wanted: PodDevices
     numa: int | None = None
 
-    def demand(self, *, plan_others: bool = True) -> Demand | Refusal:
+    def demand(self, *, plan_others: bool = True) -> DeviceDemand | Refusal:
         """Return what the pod wants here."""
         return demand_on(self.devices, self.wanted.request, plan_others=plan_others)
 
-    def limits(self) -> Limits:
+    def limits(self) -> AllocationScope:
         """Return the limits of an allocation from all that is free: what the pod's reservations hold counts as free."""
-        return Limits(tuple(each.uid for each in self.matched), self.numa)
+        return AllocationScope(tuple(each.uid for each in self.matched), self.numa)
 
-    def limits_of(self, reservation: Reserved) -> Limits:
+    def limits_of(self, reservation: Reserved) -> AllocationScope:
         """Return the limits of an allocation from a reservation: a restricted one gives no more than it has left."""
-        limits = Limits((reservation.uid,), self.numa)
+        limits = AllocationScope((reservation.uid,), self.numa)
         if reservation.policy != RESTRICTED_RESERVATION:
             return limits
         return replace(limits, most=self.holdings.reservations[reservation.uid].amounts)
 
-    def choose(self, demand: Demand, limits: Limits, wishes: Wishes) -> Allocation | Refusal:
+    def choose(self, demand: DeviceDemand, limits: AllocationScope, wishes: Wishes) -> Allocation | Refusal:
         """Return the devices that the pod would get within limits."""
         pool = pool_of(self.devices, self.holdings, self.wanted.request, limits)
         return allocate(Choosing(self.node, self.devices, self.wanted.request, demand, pool, wishes,
                                  self.wanted.templates))
 
-    def anywhere(self, demand: Demand) -> Allocation | Refusal:
+    def anywhere(self, demand: DeviceDemand) -> Allocation | Refusal:
         """Return the devices that the pod would get of a reservation, or else of all that is free."""
         found = self.of_reservations(demand, self.matched, Wishes(), required=self.wanted.needs_reservation)
         if found is not None:
             return found if isinstance(found, Refusal) else found[0]
         return self.choose(demand, self.limits(), Wishes())
 
-    def on_numa_nodes(self, demand: Demand, mask: int) -> Allocation | Refusal:
+    def on_numa_nodes(self, demand: DeviceDemand, mask: int) -> Allocation | Refusal:
         """Return the devices that the pod would get of these NUMA nodes."""
         for device_type, count in demand.counts.items():
             here = sum(
@@ -607,14 +607,14 @@ class _OnNode:
         return replace(self, numa=mask).anywhere(demand)
 
     def of_reservations(
-        self, demand: Demand, reservations: Sequence[Reserved], wishes: Wishes, *, required: bool,
+        self, demand: DeviceDemand, reservations: Sequence[Reserved], wishes: Wishes, *, required: bool,
     ) -> tuple[Allocation, str] | Refusal | None:
         """Return what the pod gets of one of the reservations, and of which; None where it has to look elsewhere."""
         usable = [each for each in reservations if each.uid in self.holdings.claims]
         if not usable:
             return None
         if self.wanted.ignores_reservations:
-            chosen = self.choose(demand, Limits(tuple(each.uid for each in usable), self.numa), wishes)
+            chosen = self.choose(demand, AllocationScope(tuple(each.uid for each in usable), self.numa), wishes)
             return chosen if isinstance(chosen, Refusal) else (chosen, "")
 
         def attempt(reservation: Reserved) -> tuple[Allocation, str] | Refusal:
@@ -648,7 +648,7 @@ class _OnNode:
         complete = completed(self.devices, found[0])
         return complete if isinstance(complete, Refusal) else (complete, found[1])
 
-    def score(self, scorer: AllocationScorer, limits: Limits) -> int:
+    def score(self, scorer: AllocationScorer, limits: AllocationScope) -> int:
         """Return how well the pod suits the devices within limits."""
         demand = self.demand(plan_others=False)
         if isinstance(demand, Refusal):

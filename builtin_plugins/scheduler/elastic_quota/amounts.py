@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from koordpolicy.engine.cluster.objects.pods import ResourceList
-from koordpolicy.engine.kubernetes.quantity import Format, Quantity
+from koordpolicy.engine.kubernetes.quantity import Quantity, QuantityFormat
 
 
 def masked(amounts: Mapping[str, int], names: Collection[str]) -> ResourceList:
@@ -52,7 +52,7 @@ def quantity(name: str, amount: int) -> Quantity:
     if name == "cpu":
         return Quantity(amount, -3)
     binary = any(part in name for part in ("memory", "storage", "hugepages"))
-    return Quantity(amount, 0, Format.BINARY if binary else Format.DECIMAL)
+    return Quantity(amount, 0, QuantityFormat.BINARY if binary else QuantityFormat.DECIMAL)
 
 
 def quantities(amounts: Mapping[str, int]) -> dict[str, str]:

@@ -96,7 +96,7 @@ def make_room(
     rows = refused.resolvable().tolist()
     failures: Counter[str] = Counter()
     errors: list[str] = []
-    budgets = [Budget(item) for item in snapshot.objects(_BUDGET).values()]
+    budgets = [DisruptionBudget(item) for item in snapshot.objects(_BUDGET).values()]
     wanted = min(max(len(rows) * percentage // 100, absolute), len(rows))
     start %= len(rows) or 1
     breaking: list[Candidate] = []
@@ -125,7 +125,7 @@ def make_room(
 
 
 def select_victims(  # noqa: PLR0917 - a pod, a node, and who may go
-    pod: PodInfo, snapshot: Snapshot, refused: Refused, row: int, budgets: Sequence[Budget] = (),
+    pod: PodInfo, snapshot: Snapshot, refused: Refused, row: int, budgets: Sequence[DisruptionBudget] = (),
     may_take: Callable[[PodInfo], bool] | None = None,
 ) -> Candidate | tuple[str, ...]:
     """Return who would have to go from a node so that the pod fits, or the reasons for which nothing helps.
@@ -181,7 +181,7 @@ def pick(candidates: Sequence[Candidate]) -> Candidate:
     return min(candidates, key=order)
 
 
-class Budget:
+class DisruptionBudget:
     """A PodDisruptionBudget, as far as it matters here."""
 
     def __init__(self, item: Json) -> None:
@@ -204,7 +204,9 @@ class Budget:
             return False  # it selects nothing that anybody could tell
 
 
-def split_by_budgets(pods: Sequence[PodInfo], budgets: Sequence[Budget]) -> tuple[list[PodInfo], list[PodInfo]]:
+def split_by_budgets(
+    pods: Sequence[PodInfo], budgets: Sequence[DisruptionBudget],
+) -> tuple[list[PodInfo], list[PodInfo]]:
     """Return the pods whose evictions, one after the other, would break a budget, and the others; order is kept."""
     left = [budget.allowed for budget in budgets]
     violating: list[PodInfo] = []

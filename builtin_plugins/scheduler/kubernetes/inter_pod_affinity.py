@@ -19,7 +19,7 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
 from koordpolicy.engine.kubernetes.pod_affinity import AffinityTerm, AffinityTerms
 from koordpolicy.engine.scheduler.extensions.domains import Domains, domains
-from koordpolicy.engine.scheduler.extensions.pod_counts import Counts, Kind, PodsSeen, pod_counts
+from koordpolicy.engine.scheduler.extensions.pod_counts import Counts, PodKind, PodsSeen, pod_counts
 from koordpolicy.plugin import SKIP, CycleState, Event, Handle, Skip
 
 from ..allocation.requeue_hints import is_of, node_came_or_changed, placed_pod_changed
@@ -59,7 +59,7 @@ class InterPodAffinity:
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
         self._hard_weight = args.get("hardPodAffinityWeight", 1)
         self._ignores_existing = args.get("ignorePreferredTermsOfExistingPods", False)
-        self._known: dict[tuple[Kind, Hashable], _About] = {}
+        self._known: dict[tuple[PodKind, Hashable], _About] = {}
         self._refusals = (
             Refusal(_RULES[0], _AFFINITY, Code.UNRESOLVABLE), Refusal(_RULES[1], _ANTI_AFFINITY),
             Refusal(_RULES[2], _EXISTING),
@@ -126,11 +126,11 @@ class InterPodAffinity:
         })
 
     def _misses_affinity(
-        self, terms: tuple[AffinityTerm, ...], own: Kind, pods: PodsSeen, snapshot: Snapshot,
+        self, terms: tuple[AffinityTerm, ...], own: PodKind, pods: PodsSeen, snapshot: Snapshot,
     ) -> _Booleans:
         labels_of = pods.namespace_labels
 
-        def takes(kind: Kind) -> bool:
+        def takes(kind: PodKind) -> bool:
             return all(term.takes(kind.namespace, kind.labels, labels_of) for term in terms)
 
         question = ("affinity", terms, _namespaces(terms, pods))
@@ -154,7 +154,7 @@ class InterPodAffinity:
             met |= pods.near(question, _takes(term, pods), domains(snapshot, term.topology_key)) > 0
         return met
 
-    def _is_kept_apart(self, kind: Kind, pods: PodsSeen, snapshot: Snapshot) -> _Booleans | None:
+    def _is_kept_apart(self, kind: PodKind, pods: PodsSeen, snapshot: Snapshot) -> _Booleans | None:
         apart: _Booleans | None = None
         for key, matched in self._about(pods, kind).keeping_apart.items():
             here = _near(matched, pods, domains(snapshot, key), ("apart", key)) > 0
@@ -196,7 +196,7 @@ class InterPodAffinity:
 
     # What the pods that run say about a kind of pod
 
-    def _about(self, pods: PodsSeen, kind: Kind) -> _About:
+    def _about(self, pods: PodsSeen, kind: PodKind) -> _About:
         version = pods.terms_version, pods.namespaces_version
         found = self._known.get((kind, version))
         if found is None:
@@ -205,7 +205,7 @@ class InterPodAffinity:
             found = self._known[kind, version] = self._find_about(pods, kind)
         return found
 
-    def _find_about(self, pods: PodsSeen, kind: Kind) -> _About:
+    def _find_about(self, pods: PodsSeen, kind: PodKind) -> _About:
         apart: dict[str, dict[AffinityTerms, int]] = {}
         drawing: dict[str, dict[AffinityTerms, int]] = {}
         namespace, labels, labels_of = kind.namespace, kind.labels, pods.namespace_labels
@@ -223,7 +223,7 @@ class InterPodAffinity:
         return _About(apart, drawing)
 
 
-def _takes(term: AffinityTerm, pods: PodsSeen) -> Callable[[Kind], int]:
+def _takes(term: AffinityTerm, pods: PodsSeen) -> Callable[[PodKind], int]:
     labels_of = pods.namespace_labels
     return lambda kind: int(term.takes(kind.namespace, kind.labels, labels_of))
 

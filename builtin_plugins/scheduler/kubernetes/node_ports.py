@@ -11,7 +11,7 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Answer, Code, Refusal
-from koordpolicy.engine.scheduler.extensions.pod_counts import Kind, pod_counts
+from koordpolicy.engine.scheduler.extensions.pod_counts import PodKind, pod_counts
 from koordpolicy.engine.scheduler.profiles.args import no_args
 from koordpolicy.plugin import SKIP, CycleState, Event, Handle, Skip
 
@@ -40,7 +40,7 @@ class NodePorts:
         if not wanted or not pods.any_ports:
             return Answer(np.ones(snapshot.size, np.bool_))
 
-        def conflicts(kind: Kind) -> int:
+        def conflicts(kind: PodKind) -> int:
             return int(any(port.conflicts(other) for port in wanted for other in kind.ports))
 
         free = pods.column((NodePorts, wanted), conflicts) == 0

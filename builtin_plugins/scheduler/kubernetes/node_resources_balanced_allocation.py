@@ -16,7 +16,7 @@ from koordpolicy.engine.framework.points import HIGHEST_SCORE, Point, Question, 
 from koordpolicy.engine.kubernetes.release import KUBERNETES_1_36
 from koordpolicy.plugin import SKIP, CycleState, Handle, Skip
 
-from ..allocation.resource_scoring import DEFAULT_RESOURCES, Resource, allocations, counts, read_resources
+from ..allocation.resource_scoring import DEFAULT_RESOURCES, WeightedResource, allocations, counts, read_resources
 from ..allocation.strict_args import read_args
 
 _HALF: Final = HIGHEST_SCORE // 2
@@ -37,7 +37,7 @@ class NodeResourcesBalancedAllocation:
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._relative = handle.kubernetes >= KUBERNETES_1_36
         self._resources = tuple(
-            Resource(each["name"], each["weight"]) for each in args.get("resources") or DEFAULT_RESOURCES
+            WeightedResource(each["name"], each["weight"]) for each in args.get("resources") or DEFAULT_RESOURCES
         )
 
     @staticmethod
@@ -89,7 +89,7 @@ class NodeResourcesBalancedAllocation:
 
 
 @lru_cache(maxsize=1024)
-def _with_and_without(resources: tuple[Resource, ...], requests: tuple[int, ...]) -> tuple[NDArray[np.int64], ...]:
+def _with_and_without(resources: tuple[WeightedResource, ...], requests: tuple[int, ...]) -> tuple[NDArray[np.int64], ...]:
     """Return what to subtract from amounts with a pod to get two rows, those with it and those without it.
 
     What counts with the pod counts without it too.

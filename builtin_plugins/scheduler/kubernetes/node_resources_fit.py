@@ -24,7 +24,7 @@ from ..allocation.resource_scoring import (
     LEAST,
     NATIVE,
     RATIO,
-    Resource,
+    WeightedResource,
     allocations,
     read_strategy,
     score_of,
@@ -51,7 +51,7 @@ class NodeResourcesFit:
         self._ignored = frozenset(args.get("ignoredResources", ()))
         self._ignored_groups = frozenset(args.get("ignoredResourceGroups", ()))
         strategy = with_defaults(args.get("scoringStrategy"))
-        self._resources = tuple(Resource(each["name"], each["weight"]) for each in strategy["resources"])
+        self._resources = tuple(WeightedResource(each["name"], each["weight"]) for each in strategy["resources"])
         self._score = score_of(strategy)
 
     @staticmethod

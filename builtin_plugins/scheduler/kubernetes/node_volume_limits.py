@@ -18,7 +18,7 @@ from koordpolicy.engine.scheduler.result_cache.shapes import ShapeColumns
 from koordpolicy.plugin import SKIP, CycleState, Event, Handle, Skip
 
 from ..allocation.requeue_hints import is_of, node_came_or_changed, pod_left
-from .volumes import CLAIM, CSI_NODE, STORAGE_CLASS, VOLUME, Claim, claim_object, claims_of, class_of, is_owned_by
+from .volumes import CLAIM, CSI_NODE, STORAGE_CLASS, VOLUME, VolumeClaim, claim_object, claims_of, class_of, is_owned_by
 
 _REASON: Final = "node(s) exceed max volume count"
 _PODS: Final = frozenset({("nodeInfo", "pods")})
@@ -141,7 +141,7 @@ def _volumes_of(pod: PodInfo, snapshot: Snapshot) -> Volumes:
     return found
 
 
-def _volume(pod: PodInfo, claim: Claim, snapshot: Snapshot) -> tuple[str, str] | None:
+def _volume(pod: PodInfo, claim: VolumeClaim, snapshot: Snapshot) -> tuple[str, str] | None:
     """Return driver and name of what a claim holds, None where it is of no CSI driver, or nobody can tell."""
     item = claim_object(snapshot, pod.namespace, claim)
     if item is None or (claim.ephemeral and not is_owned_by(item, pod)):

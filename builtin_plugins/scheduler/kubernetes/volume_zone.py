@@ -18,7 +18,7 @@ from koordpolicy.plugin import SKIP, CycleState, Event, Handle, Skip
 
 from ..allocation.requeue_hints import is_of, node_came_or_changed
 from .node_selection import label_path
-from .volumes import CLAIM, STORAGE_CLASS, VOLUME, Claim, claim_object, claims_of, class_of, waits_for_consumer
+from .volumes import CLAIM, STORAGE_CLASS, VOLUME, VolumeClaim, claim_object, claims_of, class_of, waits_for_consumer
 
 _REASON: Final = "node(s) had no available volume zone"
 _NEWER: Final[Mapping[str, str]] = {
@@ -94,7 +94,7 @@ def _topologies(pod: PodInfo, snapshot: Snapshot) -> tuple[_Topology, ...] | Ref
     return tuple(found)
 
 
-def _volume(pod: PodInfo, claim: Claim, snapshot: Snapshot) -> Json | Refusal | None:
+def _volume(pod: PodInfo, claim: VolumeClaim, snapshot: Snapshot) -> Json | Refusal | None:
     """Return the volume that a claim is bound to, None where it waits for its first consumer, or what is wrong."""
     if not claim.name:
         return _fault("PersistentVolumeClaim had no name")

@@ -24,24 +24,24 @@ _WAITS: Final = "WaitForFirstConsumer"
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class VolumeClaim:
     """A claim that a pod makes: its name, and whether its object is made for the pod (an ephemeral volume)."""
 
     name: str
     ephemeral: bool
 
 
-def claims_of(pod: PodInfo) -> Iterator[Claim]:
+def claims_of(pod: PodInfo) -> Iterator[VolumeClaim]:
     """Yield the claims of a pod's volumes, in their order."""
     for volume in (pod.object.get("spec") or {}).get("volumes") or ():
         claimed: Any = volume.get("persistentVolumeClaim")
         if claimed:
-            yield Claim(str(claimed.get("claimName") or ""), ephemeral=False)
+            yield VolumeClaim(str(claimed.get("claimName") or ""), ephemeral=False)
         elif volume.get("ephemeral") is not None:
-            yield Claim(f"{pod.name}-{volume.get('name')}", ephemeral=True)
+            yield VolumeClaim(f"{pod.name}-{volume.get('name')}", ephemeral=True)
 
 
-def claim_object(snapshot: Snapshot, namespace: str, claim: Claim) -> Json | None:
+def claim_object(snapshot: Snapshot, namespace: str, claim: VolumeClaim) -> Json | None:
     """Return the claim's object, or None."""
     return snapshot.object(CLAIM, f"{namespace}/{claim.name}")
 

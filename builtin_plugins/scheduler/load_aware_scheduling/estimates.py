@@ -63,7 +63,7 @@ class Assigned:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Measured:
+class MeasuredUsage:
     """What a NodeMetric says, as vectors."""
 
     metric: NodeMetric
@@ -79,7 +79,7 @@ class Measured:
 @dataclass(slots=True, eq=False)
 class _Node:
     pods: dict[str, Assigned] = field(default_factory=dict)
-    measured: Measured | None = None
+    measured: MeasuredUsage | None = None
     totals: dict[Query, list[int]] = field(default_factory=dict)
     """What is used, by what was asked for, with these pods and this metric."""
     coming: dict[str, Assigned] = field(default_factory=dict)
@@ -164,7 +164,7 @@ class PodAssignCache:
                 self._count(total, pod, node.measured, query, 1)
         return total
 
-    def _base(self, measured: Measured, query: Query) -> Vector | None:
+    def _base(self, measured: MeasuredUsage, query: Query) -> Vector | None:
         """Return what was measured of the node as a whole, None where nothing was."""
         if query.prod:
             return measured.system if self._args.prod_usage_includes_system else None
@@ -173,7 +173,7 @@ class PodAssignCache:
         base = measured.aggregated.get((query.statistic, query.duration))
         return measured.usage if base is None and query.duration == 0 else base
 
-    def _count(self, total: list[int], pod: Assigned, measured: Measured, query: Query, times: int) -> None:
+    def _count(self, total: list[int], pod: Assigned, measured: MeasuredUsage, query: Query, times: int) -> None:
         """Add to a total what a pod adds; that hangs on no other pod, and not on the time."""
         if query.prod and pod.pod.priority_band != PROD:
             return
@@ -251,7 +251,7 @@ class PodAssignCache:
         estimate = self.estimate(pod)
         return Assigned(pod, noticed, timestamp, estimate if any(estimate) else None, deadline)
 
-    def _measured(self, metric: NodeMetric) -> Measured:
+    def _measured(self, metric: NodeMetric) -> MeasuredUsage:
         status = metric.object.get("status") or {}
         node = status.get("nodeMetric")
         aggregated: dict[tuple[str, int], Vector] = {}
@@ -265,7 +265,7 @@ class PodAssignCache:
                     if duration > longest.get(statistic, 0):
                         longest[statistic] = duration
         aggregated |= {(statistic, 0): aggregated[statistic, duration] for statistic, duration in longest.items()}
-        return Measured(
+        return MeasuredUsage(
             metric=metric,
             updated=updated_at(metric),
             usage=None if node is None else self._vector(_resources(node.get("nodeUsage"))),
@@ -291,7 +291,7 @@ def updated_at(metric: NodeMetric) -> int:
         return NEVER
 
 
-def _still_estimated(pod: Assigned, seen: Vector | None, measured: Measured) -> bool:
+def _still_estimated(pod: Assigned, seen: Vector | None, measured: MeasuredUsage) -> bool:
     """Whether the metric does not show (all of) the pod yet."""
     return (
         seen is None

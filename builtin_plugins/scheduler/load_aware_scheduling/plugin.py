@@ -53,14 +53,14 @@ _Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Thresholds:
+class UsageThresholds:
     """The thresholds of a node in percent by resource; `aggregated` is None where none are set."""
 
     usage: Mapping[str, int] = field(default_factory=dict)
     prod: Mapping[str, int] = field(default_factory=dict)
     aggregated: tuple[Mapping[str, int], Query] | None = None
 
-    def overridden(self, text: str) -> Thresholds:
+    def overridden(self, text: str) -> UsageThresholds:
         """Return these with what a node's annotation says instead; one that cannot be read says nothing."""
         try:
             own = json.loads(text)
@@ -72,7 +72,7 @@ class Thresholds:
             return self
         if not isinstance(statistic, str):
             return self
-        return Thresholds(
+        return UsageThresholds(
             usage or self.usage, prod or self.prod,
             (percents, Query(statistic=statistic, duration=duration)) if percents and statistic else self.aggregated,
         )
@@ -141,7 +141,7 @@ class LoadAwareScheduling:
         self._lifetime = min(self._args.expiration_seconds * NANOSECONDS, _LONGEST_LIFETIME)
         self._cache = PodAssignCache(self._args)
         aggregated = self._args.aggregated
-        self._thresholds = [Thresholds(
+        self._thresholds = [UsageThresholds(
             self._args.usage_thresholds, self._args.prod_usage_thresholds,
             (aggregated.usage_thresholds, Query(False, aggregated.usage_type, aggregated.usage_duration))
             if aggregated.usage_thresholds and aggregated.usage_type else None,

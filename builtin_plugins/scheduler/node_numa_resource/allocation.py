@@ -17,8 +17,17 @@ from koordpolicy.engine.scheduler.extensions.reservations import allocated_uid
 from koordpolicy.engine.scheduler.extensions.topology import NumaState, nodes_of
 
 from ..allocation.annotations import annotations_of, json_object
-from ..allocation.grants import Claim
-from .cpus import FULL_PCPUS, Choice, CpuTopology, Taken, cpu_numbers, format_cpus, parse_cpus, take_preferred_cpus
+from ..allocation.grants import ReservationClaim
+from .cpus import (
+    FULL_PCPUS,
+    CpuSelection,
+    CpuTopology,
+    Taken,
+    cpu_numbers,
+    format_cpus,
+    parse_cpus,
+    take_preferred_cpus,
+)
 from .topology import NodeTopology, amplify
 
 NOT_ENOUGH_CPUS: Final = "not enough cpus available to satisfy request"
@@ -101,16 +110,18 @@ class NodeAllocation:
     reservations: Mapping[str, PodAllocation] = field(default_factory=dict)
     taken: Mapping[int, Taken] = field(default_factory=dict)
     """The cpus that anybody holds."""
-    claims: Mapping[str, Claim[PodAllocation]] = field(default_factory=dict)
+    claims: Mapping[str, ReservationClaim[PodAllocation]] = field(default_factory=dict)
 
     @staticmethod
     def of(
-        topology: NodeTopology, held: Mapping[str, PodAllocation], claims: Mapping[str, Claim[PodAllocation]],
+        topology: NodeTopology,
+        held: Mapping[str, PodAllocation],
+        claims: Mapping[str, ReservationClaim[PodAllocation]],
     ) -> NodeAllocation:
         """Return what pods hold, by key, and reservations claim, by uid, on a node."""
         return _allocation(topology, held, claims)
 
-    def with_claims(self, claims: Mapping[str, Claim[PodAllocation]]) -> NodeAllocation:
+    def with_claims(self, claims: Mapping[str, ReservationClaim[PodAllocation]]) -> NodeAllocation:
         """Return this with what is known of reservations, by uid, whether or not they are seen here."""
         claims = {uid: claim for uid, claim in claims.items() if claim.held}
         if not claims or not self.topology.cpus:
@@ -198,7 +209,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class NumaDemand:
     """What a pod wants on one node.
 
     `cpus` is how many it wants for itself (0: none); `policy` how they should lie, which is a must where `required`.
@@ -212,12 +223,12 @@ class Wanted:
     strategy: str = ""
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> CpuSelection:
         """How the cpus are chosen."""
-        return Choice(self.policy, self.exclusive, self.strategy)
+        return CpuSelection(self.policy, self.exclusive, self.strategy)
 
 
-def trimmed(topology: NodeTopology, wanted: Wanted, room: Room) -> Room:
+def trimmed(topology: NodeTopology, wanted: NumaDemand, room: Room) -> Room:
     """Return the room without cpu that a required bind policy could not use."""
     if not wanted.required:
         return room
@@ -230,7 +241,7 @@ def trimmed(topology: NodeTopology, wanted: Wanted, room: Room) -> Room:
     return Room(free, room.cpus, room.taken, room.preferred)
 
 
-def allocate(topology: NodeTopology, wanted: Wanted, room: Room, affinity: int | None) -> PodAllocation | Refusal:
+def allocate(topology: NodeTopology, wanted: NumaDemand, room: Room, affinity: int | None) -> PodAllocation | Refusal:
     """Return what the pod gets of the room, or why that is not enough; `affinity` is a mask of NUMA nodes."""
     zones: dict[int, ResourceList] = {}
     if affinity is not None:
@@ -247,7 +258,7 @@ def allocate(topology: NodeTopology, wanted: Wanted, room: Room, affinity: int |
 
 
 def _distributed(
-    cpus: CpuTopology, wanted: Wanted, free: Mapping[int, ResourceList], nodes: Sequence[int],
+    cpus: CpuTopology, wanted: NumaDemand, free: Mapping[int, ResourceList], nodes: Sequence[int],
 ) -> dict[int, ResourceList] | Refusal:
     """Return how the requests are spread over NUMA nodes, as evenly as they can be."""
     nothing = ResourceList()
@@ -283,7 +294,7 @@ def _emptiest_first(nodes: Sequence[int], free: Callable[[int], int]) -> list[in
     return order
 
 
-def _part(cpus: CpuTopology, wanted: Wanted, name: str, left: int, nodes: int) -> int:
+def _part(cpus: CpuTopology, wanted: NumaDemand, name: str, left: int, nodes: int) -> int:
     """Return the even share of one of so many NUMA nodes in what is left: whole cpus or cores where they are bound."""
     if name != "cpu" or not wanted.cpus:
         return left // nodes
@@ -293,7 +304,7 @@ def _part(cpus: CpuTopology, wanted: Wanted, name: str, left: int, nodes: int) -
 
 
 def _cpus(
-    topology: NodeTopology, wanted: Wanted, room: Room, zones: Mapping[int, ResourceList],
+    topology: NodeTopology, wanted: NumaDemand, room: Room, zones: Mapping[int, ResourceList],
 ) -> int | Refusal:
     available = topology.cpus.usable(room.cpus, wanted.policy) if wanted.required else room.cpus
     too_few = Refusal("cpus", NOT_ENOUGH_CPUS)
@@ -317,7 +328,7 @@ def _cpus(
 
 
 def _allocation(
-    topology: NodeTopology, pods: Mapping[str, PodAllocation], claims: Mapping[str, Claim[PodAllocation]],
+    topology: NodeTopology, pods: Mapping[str, PodAllocation], claims: Mapping[str, ReservationClaim[PodAllocation]],
 ) -> NodeAllocation:
     remaining = {
         uid: claim.held.without(

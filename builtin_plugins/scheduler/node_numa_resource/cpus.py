@@ -116,7 +116,7 @@ class CpuTopology:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CpuSelection:
     """How cpus are chosen: the bind and exclusive policies of the pod, and the node's NUMA allocate strategy."""
 
     bind: str = FULL_PCPUS
@@ -171,7 +171,13 @@ def format_cpus(mask: int) -> str:
 
 
 def take_preferred_cpus(
-    topology: CpuTopology, available: int, preferred: int, taken: Mapping[int, Taken], *, needed: int, choice: Choice,
+    topology: CpuTopology,
+    available: int,
+    preferred: int,
+    taken: Mapping[int, Taken],
+    *,
+    needed: int,
+    choice: CpuSelection,
 ) -> int | None:
     """Return `needed` of the available cpus, the preferred ones before all others; None where that fails."""
     preferred &= available
@@ -190,7 +196,7 @@ def take_preferred_cpus(
 
 
 def take_cpus(
-    topology: CpuTopology, available: int, taken: Mapping[int, Taken], *, needed: int, choice: Choice,
+    topology: CpuTopology, available: int, taken: Mapping[int, Taken], *, needed: int, choice: CpuSelection,
 ) -> int | None:
     """Return `needed` of the available cpus as the policies want them, as far as they can have it; None: too few."""
     if needed < 1:
@@ -209,7 +215,7 @@ class _Taking:
     free: int
     taken: Mapping[int, Taken]
     needed: int
-    choice: Choice
+    choice: CpuSelection
     result: int = 0
     exclusive_cores: set[int] = field(default_factory=set)
     exclusive_nodes: set[int] = field(default_factory=set)

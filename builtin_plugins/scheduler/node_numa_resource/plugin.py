@@ -36,8 +36,8 @@ from koordpolicy.engine.scheduler.extensions.reservations import is_reserve_pod
 from koordpolicy.engine.scheduler.extensions.topology import (
     EXCLUSIVE_REQUIRED,
     RESTRICTED,
-    Demand,
     KeepableHints,
+    TopologyDemand,
     admit,
     affinities_of,
     affinity_of,
@@ -66,9 +66,9 @@ from ..reservation.holdings import (
 from .allocation import (
     NOT_ENOUGH_CPUS,
     NodeAllocation,
+    NumaDemand,
     PodAllocation,
     Room,
-    Wanted,
     allocate,
     allocation_in,
     recorded,
@@ -170,7 +170,7 @@ class NumaRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class CpuGrant:
     """What was reserved for a pod on a node, until its annotations say it; also a key of the cycle state."""
 
     uid: str
@@ -198,7 +198,9 @@ class NodeNUMAResource:
         self._outcomes: dict[frozenset[Path], KeptOutcomes] = {}
         self._scores: dict[frozenset[Path], KeptOutcomes] = {}
         self._whole = KeptOutcomes(_OUTCOME_PATHS)
-        self._granted: Grants[Grant, PodAllocation] = Grants(allocation_in, PodAllocation(), self._allocations.forget)
+        self._granted: Grants[CpuGrant, PodAllocation] = Grants(
+            allocation_in, PodAllocation(), self._allocations.forget,
+        )
 
     def start(self) -> None:
         """Hear of pods that go, to forget what was reserved for them."""
@@ -278,14 +280,14 @@ class NodeNUMAResource:
         if found is None or topology is None:
             return None
         node = snapshot.names[row]
-        grant = Grant(pod.uid, node, found, request.binds(topology), request.bind_policy_on(topology))
-        state[Grant] = grant
+        grant = CpuGrant(pod.uid, node, found, request.binds(topology), request.bind_policy_on(topology))
+        state[CpuGrant] = grant
         self._granted.give(pod, grant)
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
         """Take back what was reserved."""
-        state.pop(Grant, None)
+        state.pop(CpuGrant, None)
         self.forget_pod(pod)
 
     def forget_pod(self, pod: PodInfo) -> None:
@@ -294,15 +296,15 @@ class NodeNUMAResource:
 
     def pre_bind(self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str) -> Refusal | None:
         """Write down what the pod got, and the bind policy where it had named none."""
-        found = state.get(Grant) or self._granted.of(pod)
-        if isinstance(found, Grant) and found.node == node:
+        found = state.get(CpuGrant) or self._granted.of(pod)
+        if isinstance(found, CpuGrant) and found.node == node:
             _write(draft, found)
         return None
 
     def pre_bind_reservation(self, state: CycleState, reservation: dict[str, Any], node: str) -> Refusal | None:
         """Write down what the Reservation got."""
-        found = state.get(Grant)
-        if isinstance(found, Grant) and found.node == node:
+        found = state.get(CpuGrant)
+        if isinstance(found, CpuGrant) and found.node == node:
             _write(reservation, found)
         return None
 
@@ -448,9 +450,9 @@ class NodeNUMAResource:
             return request
         return replace(request, bind=True, required=required, preferred=preferred, exclusive=exclusive)
 
-    def _wanted(self, request: NumaRequest, topology: NodeTopology) -> Wanted:
+    def _wanted(self, request: NumaRequest, topology: NodeTopology) -> NumaDemand:
         policy, required = request.bind_policy_on(topology)
-        return Wanted(
+        return NumaDemand(
             request.requests, request.cpus if request.binds(topology) else 0, policy, required, request.exclusive,
             topology.strategy or self._strategy,
         )
@@ -665,7 +667,7 @@ class NodeNUMAResource:
         topology, held = self._topologies.at(snapshot, row), self._held(state, snapshot, row)
         if topology is None or held is None or not topology.zones:
             return _NO_ZONES
-        demand = Demand(list(topology.zones), request.policy_on(topology), request.exclusively, held.states())
+        demand = TopologyDemand(list(topology.zones), request.policy_on(topology), request.exclusively, held.states())
         return admit(state, pod, snapshot, row, providers=self._providers(state), demand=demand)
 
     def _refuse_amplified(  # noqa: PLR0917
@@ -787,7 +789,7 @@ def _binding(request: NumaRequest, bind: NDArray[np.float64]) -> _Booleans:
     return bind != 0 if request.milli_cpu else np.zeros(len(bind), np.bool_)
 
 
-def _designated(held: NodeAllocation, wanted: Wanted, designated: PodAllocation) -> PodAllocation | Refusal:
+def _designated(held: NodeAllocation, wanted: NumaDemand, designated: PodAllocation) -> PodAllocation | Refusal:
     """Return exactly the allocation that the pod has to get again, or why it cannot have it."""
     room = held.room(preferred=designated.cpus)
     free = {node: ResourceList(amounts) for node, amounts in designated.zones.items()} or room.free
@@ -812,7 +814,7 @@ def _sum(lists: Any) -> ResourceList:
     return total
 
 
-def _write(item: dict[str, Any], grant: Grant) -> None:
+def _write(item: dict[str, Any], grant: CpuGrant) -> None:
     annotations = annotations_of(item)
     if grant.binding:
         policy, must = grant.bind_policy

@@ -24,7 +24,7 @@ _LEAST: Final = "LeastAllocated"
 
 
 @dataclass(frozen=True, slots=True)
-class Strategy:
+class ResourceStrategy:
     """How one resource is scored: `type` is MostAllocated or LeastAllocated; any other scores 0."""
 
     type: str
@@ -78,7 +78,7 @@ class NodeResourcesFitPlus:
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
         self._strategies = {
-            name: Strategy(each.get("type") or "", each.get("weight") or 0)
+            name: ResourceStrategy(each.get("type") or "", each.get("weight") or 0)
             for name, each in (args.get("resources") or {}).items()
         }
 

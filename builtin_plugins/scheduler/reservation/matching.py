@@ -20,7 +20,7 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReservationRequirement:
     """What a pod says of the reservations that it may use."""
 
     affinity: Json | None = None
@@ -36,7 +36,7 @@ class Wanted:
         return str((self.affinity or {}).get("name") or "")
 
     @staticmethod
-    def of(pod: PodInfo) -> Wanted:
+    def of(pod: PodInfo) -> ReservationRequirement:
         """Read a pod's annotations.
 
         Raises:
@@ -49,7 +49,9 @@ class Wanted:
             if annotations.get(EXACT_MATCH) else ()
         if not isinstance(exact, (list, tuple)) or not all(isinstance(name, str) for name in exact):
             raise ValueError(f"annotation `{EXACT_MATCH}`: `resourceNames` must be a list of texts")
-        return Wanted(affinity, tuple(exact), labels_of(pod.object).get(RESERVATION_IGNORED_LABEL) == "true")
+        return ReservationRequirement(
+            affinity, tuple(exact), labels_of(pod.object).get(RESERVATION_IGNORED_LABEL) == "true",
+        )
 
 
 @dataclass(slots=True)
@@ -75,7 +77,9 @@ class Counts:
         )
 
 
-def matches(pod: PodInfo, wanted: Wanted, info: ReservationInfo, node: Json, counts: Counts, *, labels: bool) -> bool:
+def matches(
+    pod: PodInfo, wanted: ReservationRequirement, info: ReservationInfo, node: Json, counts: Counts, *, labels: bool,
+) -> bool:
     """Return whether a pod that is one of its owners may use a reservation; `counts` takes note why not.
 
     `labels` says whether selectors see the node's labels beneath the reservation's.
@@ -104,7 +108,7 @@ def matches(pod: PodInfo, wanted: Wanted, info: ReservationInfo, node: Json, cou
     return _is_exact(pod, wanted, info, counts)
 
 
-def _is_exact(pod: PodInfo, wanted: Wanted, info: ReservationInfo, counts: Counts) -> bool:
+def _is_exact(pod: PodInfo, wanted: ReservationRequirement, info: ReservationInfo, counts: Counts) -> bool:
     if exactly(wanted.exact, pod.requests, info.allocatable):
         return True
     counts.not_exact += 1

@@ -61,8 +61,8 @@ from .cache import ReservationCache
 from .controller import ReservationStatus
 from .diagnosis import event_message, reasons
 from .fit import score, shares_names, short_of_reservation
-from .matching import Counts, Wanted, matches, named_nodes
-from .pre_allocation import NO_MATCH, Choice, PreAllocation
+from .matching import Counts, ReservationRequirement, matches, named_nodes
+from .pre_allocation import NO_MATCH, PreAllocation, PreAllocationChoice
 from .state import NodeReservations, ReservationState, involved, restored
 from .status import available, with_conditions
 
@@ -87,7 +87,7 @@ class Reservation:
         self._handle = handle
         self.cache = ReservationCache()
         self._nominations: dict[str, dict[str, str]] = {}
-        self._takeovers: dict[str, dict[str, Choice]] = {}
+        self._takeovers: dict[str, dict[str, PreAllocationChoice]] = {}
         self._node_labels = "OmitNodeLabelsForReservation" not in handle.feature_gates
         handle.events.on(("Reservation", "Pod"), self._on_event)
 
@@ -113,7 +113,7 @@ class Reservation:
             found = self._of_reserve_pod(pod, snapshot)
         else:
             try:
-                wanted = Wanted.of(pod)
+                wanted = ReservationRequirement.of(pod)
             except ValueError as error:
                 return Refusal("affinity", str(error), Code.ERROR)
             if named_nodes(pod) == frozenset():
@@ -145,9 +145,9 @@ class Reservation:
             for node, pods in candidates.items():
                 here = nodes.get(node, NodeReservations())
                 nodes[node] = NodeReservations(here.matched, here.unmatched, pods)
-        return ReservationState(Wanted(), nodes, reservation=info)
+        return ReservationState(ReservationRequirement(), nodes, reservation=info)
 
-    def _of_pod(self, pod: PodInfo, wanted: Wanted, snapshot: Snapshot) -> ReservationState:
+    def _of_pod(self, pod: PodInfo, wanted: ReservationRequirement, snapshot: Snapshot) -> ReservationState:
         counts: dict[str, Counts] = {}
         matched: list[ReservationInfo] = []
         if wanted.ignored:
@@ -174,7 +174,7 @@ class Reservation:
             nodes = {node: here for node, here in nodes.items() if here.matched}
         return ReservationState(wanted, nodes, counts)
 
-    def _only_nodes(self, pod: PodInfo, wanted: Wanted) -> frozenset[str] | None:
+    def _only_nodes(self, pod: PodInfo, wanted: ReservationRequirement) -> frozenset[str] | None:
         """Return the only nodes whose reservations the pod may use: those of a hint, or of the one that it names."""
         for name in SCHEDULING_HINT_ANNOTATIONS:
             if annotations_of(pod.object).get(name):
@@ -284,11 +284,11 @@ class Reservation:
         self, found: ReservationState, pre_allocation: PreAllocation, snapshot: Snapshot, row: int,
     ) -> Refusal | None:
         choice = self._choice(found, pre_allocation, snapshot, row)
-        return None if isinstance(choice, Choice) else _refused(choice)
+        return None if isinstance(choice, PreAllocationChoice) else _refused(choice)
 
     def _choice(
         self, found: ReservationState, pre_allocation: PreAllocation, snapshot: Snapshot, row: int,
-    ) -> Choice | tuple[str, ...]:
+    ) -> PreAllocationChoice | tuple[str, ...]:
         def allows(candidate: PodInfo) -> Refusal | None:
             return self._peers_refuse(CycleState(), candidate, pre_allocation.info, snapshot, row)
 
@@ -389,7 +389,7 @@ class Reservation:
 
     @staticmethod
     def post_filter_reasons(
-        counts: Mapping[str, Counts], node_reasons: Mapping[str, Iterable[str]], wanted: Wanted,
+        counts: Mapping[str, Counts], node_reasons: Mapping[str, Iterable[str]], wanted: ReservationRequirement,
     ) -> tuple[str, ...]:
         """Return what was wrong with the reservations of all nodes."""
         return tuple(reasons(counts, node_reasons, has_affinity=wanted.affinity is not None))
@@ -452,7 +452,7 @@ class Reservation:
         """Return why the pod may not be given this one reservation on the node."""
         if info.allocate_once and (info.consumers or info.is_taken):
             return _refused((TAKEN,))
-        found: ReservationState = state.get(ReservationState) or ReservationState(Wanted())
+        found: ReservationState = state.get(ReservationState) or ReservationState(ReservationRequirement())
         short, told = self._fits(state, found, pod, snapshot, row, info)
         names = tuple(f"Insufficient {name} by node" for name in sorted(short))
         return _refused((*names, *told)) if names or told else None
@@ -468,7 +468,7 @@ class Reservation:
         if pre_allocation is None:
             return None
         choice = self._choice(found, pre_allocation, snapshot, row)
-        if not isinstance(choice, Choice):
+        if not isinstance(choice, PreAllocationChoice):
             return _refused(choice)
         self._takeovers.setdefault(pod.key, {})[snapshot.names[row]] = choice
         return None
@@ -510,7 +510,7 @@ class Reservation:
             return {}
         if is_reserve_pod(pod):
             chosen = self._takeovers.get(pod.key, {})
-            return {row: HIGHEST_SCORE // (1 + len(chosen.get(snapshot.names[row], Choice()).pods))
+            return {row: HIGHEST_SCORE // (1 + len(chosen.get(snapshot.names[row], PreAllocationChoice()).pods))
                     for row in map(int, rows.tolist())} if chosen else {}
         here = self._rows_with_reservations(found, snapshot, rows)
         orders = [(info.order, row) for row in here for info in found.of(snapshot, row).matched if info.order > 0]
@@ -544,9 +544,9 @@ class Reservation:
                 found, pod, snapshot, row,
             )):
                 return refusal
-            for taken in self._takeovers.get(pod.key, {}).get(node, Choice()).pods:
+            for taken in self._takeovers.get(pod.key, {}).get(node, PreAllocationChoice()).pods:
                 self.cache.assume(taken, pod.uid)
-            state[Choice] = self._takeovers.get(pod.key, {}).get(node, Choice())
+            state[PreAllocationChoice] = self._takeovers.get(pod.key, {}).get(node, PreAllocationChoice())
             return None
         if found.wanted.ignored:
             return None
@@ -561,8 +561,8 @@ class Reservation:
 
     def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
         """Take back what `reserve` did, and the note of it in the pod's object if the pod is not bound."""
-        self._release(state.get(Choice, Choice()).pods if is_reserve_pod(pod) else (pod,))
-        state.pop(Choice, None)
+        self._release(state.get(PreAllocationChoice, PreAllocationChoice()).pods if is_reserve_pod(pod) else (pod,))
+        state.pop(PreAllocationChoice, None)
         item = self._handle.snapshot().object("Pod", pod.key)
         if item is None or is_reserve_pod(pod) or (item.get("spec") or {}).get("nodeName"):
             return
@@ -596,7 +596,7 @@ class Reservation:
         """Write into the pods that are taken over which reservation they use from now on."""
         metadata, client = reservation["metadata"], self._handle.client
         patches: list[tuple[Mapping[str, Any], dict[str, Any]]] = []
-        for taken in state.get(Choice, Choice()).pods:
+        for taken in state.get(PreAllocationChoice, PreAllocationChoice()).pods:
             item = json.loads(json.dumps(taken.object))
             uid = metadata.get("uid") or metadata["name"]
             write_annotation(item, RESERVATION_ALLOCATED_ANNOTATION, {"name": metadata["name"], "uid": uid})

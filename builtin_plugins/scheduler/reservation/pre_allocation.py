@@ -19,7 +19,7 @@ from koordpolicy.engine.scheduler.extensions.reservations import (
 from ..allocation.annotations import annotations_of, labels_of
 from .args import ReservationArgs
 from .fit import NodeView, score, shares_names, short_of_reservation
-from .matching import Counts, Wanted, matches
+from .matching import Counts, ReservationRequirement, matches
 
 REQUIRED_LABEL: Final = "scheduling.koordinator.sh/pre-allocation-required"
 UNSUPPORTED: Final = "node(s) reservation pre allocation is unsupported with current attributes"
@@ -29,7 +29,7 @@ NO_MATCH: Final = "node(s) no pod match reservation with pre allocation required
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PreAllocationChoice:
     """The pods that a reservation takes over on a node; none where the node alone is enough."""
 
     pods: tuple[PodInfo, ...] = ()
@@ -93,7 +93,7 @@ class PreAllocation:
         elif self.info.parse_error or not matches_owners(pod, self.info.owners):
             return False
         try:
-            wanted = Wanted.of(pod)
+            wanted = ReservationRequirement.of(pod)
         except ValueError:
             return False
         return matches(pod, wanted, self.info, node, Counts(), labels=node_labels)
@@ -101,16 +101,16 @@ class PreAllocation:
     def choose(
         self, view: NodeView, candidates: Sequence[PodInfo], args: ReservationArgs,
         allows: Callable[[PodInfo], Refusal | None],
-    ) -> Choice | tuple[str, ...]:
+    ) -> PreAllocationChoice | tuple[str, ...]:
         """Return the pods to take over on a node, or why the reservation finds no place there.
 
         `allows` asks other plugins whether a pod may use the reservation.
         """
         if not candidates:
-            return (NO_PODS,) if self.required else Choice()
+            return (NO_PODS,) if self.required else PreAllocationChoice()
         requests = self.info.pod.requests
         if not self.required and (args.prefers_no_pods or self.multiple) and not view.short(requests, {}):
-            return Choice()
+            return PreAllocationChoice()
         of_node: dict[str, None] = {}
         of_reservation: list[str] = []
         usable = (
@@ -118,14 +118,14 @@ class PreAllocation:
             else self._one(view, candidates, args, of_node, of_reservation, allows)
         )
         if usable:
-            return Choice(tuple(usable))
+            return PreAllocationChoice(tuple(usable))
         node_reasons = tuple(f"Insufficient {name} by node" for name in sorted(of_node))
         if self.required:
             return (*node_reasons, *of_reservation) or (NO_PODS,)
         if node_reasons:
             return node_reasons
         short = view.short(requests, {})
-        return tuple(f"Insufficient {name} by node" for name in sorted(short)) or Choice()
+        return tuple(f"Insufficient {name} by node" for name in sorted(short)) or PreAllocationChoice()
 
     def _one(  # noqa: PLR0917 - what is collected on the way
         self, view: NodeView, candidates: Sequence[PodInfo], args: ReservationArgs, of_node: dict[str, None],

@@ -11,7 +11,7 @@ from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
 from koordpolicy.engine.scheduler.extensions.reservations import ReservationInfo
 
 from .fit import NodeView
-from .matching import Counts, Wanted
+from .matching import Counts, ReservationRequirement
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class NodeReservations:
 class ReservationState:
     """What is known of one pod; after it was transformed, only what has been computed already is written down."""
 
-    wanted: Wanted
+    wanted: ReservationRequirement
     nodes: Mapping[str, NodeReservations] = field(default_factory=dict)
     counts: Mapping[str, Counts] = field(default_factory=dict)
     shown: Snapshot | None = None

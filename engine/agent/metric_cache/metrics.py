@@ -72,7 +72,7 @@ STATISTICS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
 
 
 @dataclass(slots=True)
-class Series:
+class MetricSeries:
     """One metric over time; times in nanoseconds, ascending."""
 
     times: list[int] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Series:
 
 
 @dataclass(slots=True)
-class Recording:
+class MetricsRecording:
     """What a file recorded, per node. `files` are the control group files at the start."""
 
     interval: int = _SECOND
@@ -102,13 +102,13 @@ class Recording:
     pods: dict[str, dict[str, PodInfo]] = field(default_factory=dict)
     objects: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     files: dict[str, dict[str, str]] = field(default_factory=dict)
-    series: dict[tuple[str, str, str], dict[str, Series]] = field(default_factory=dict)
+    series: dict[tuple[str, str, str], dict[str, MetricSeries]] = field(default_factory=dict)
     """By (node, `node`, `pod`, `container` or `application`, its name), and then by resource."""
     times: list[int] = field(default_factory=list)
     """When anything was measured, ascending, without repetitions."""
     _cluster: Cluster | None = None
 
-    def of(self, node: str, what: str, name: str) -> Mapping[str, Series]:
+    def of(self, node: str, what: str, name: str) -> Mapping[str, MetricSeries]:
         """Return what was measured of something on a node, by resource."""
         return self.series.get((node, what, name), {})
 
@@ -133,7 +133,7 @@ class Recording:
         return self.times[-1]
 
 
-def load(path: Path) -> Recording:
+def load(path: Path) -> MetricsRecording:
     """Read a recording.
 
     Raises:
@@ -186,11 +186,11 @@ class _Builder:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._found: list[Problem] = []
-        self._recording = Recording()
+        self._recording = MetricsRecording()
         self._zero = 0
         self._interval: int | None = None
 
-    def build(self, parts: Iterator[_Part]) -> Recording:
+    def build(self, parts: Iterator[_Part]) -> MetricsRecording:
         gathered: dict[str, list[_Part]] = {}
         for part in parts:
             gathered.setdefault(part[0], []).append(part)
@@ -261,7 +261,7 @@ class _Builder:
             for what, name, used in amounts for resource, quantity in used.items()
         ]
         for key, resource, amount in read:
-            self._recording.series.setdefault(key, {}).setdefault(resource, Series()).add(time, amount)
+            self._recording.series.setdefault(key, {}).setdefault(resource, MetricSeries()).add(time, amount)
         self._recording.times.append(time)
 
     def _time(self, value: Any) -> int:
@@ -280,7 +280,7 @@ def _moment(value: Any) -> int:
 class RecordedReadings:
     """One node of a recording at one moment (fulfils `plugins.Readings`). `files` is the caller's, and live."""
 
-    def __init__(self, recording: Recording, node: str, now: int, files: Mapping[str, str]) -> None:
+    def __init__(self, recording: MetricsRecording, node: str, now: int, files: Mapping[str, str]) -> None:
         self._recording = recording
         self._node = node
         self._now = now

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.compile import CompiledQoS, EvictProgram, SuppressCPUProgram
-from koordpolicy.engine.documents import Effect, Evict, Release, SuppressCPU
+from koordpolicy.engine.documents import Effect, EvictAction, EvictionRelease, SuppressCPU
 from koordpolicy.engine.framework.qos import Adjustment, Readings
 from koordpolicy.engine.kubernetes.vocabulary import (
     BATCH,
@@ -38,7 +38,7 @@ from .suppression import (
     set_quota,
 )
 
-AVAILABLE: Final[Mapping[type[Effect], str]] = {SuppressCPU: "suppressCPU", Evict: "evict"}
+AVAILABLE: Final[Mapping[type[Effect], str]] = {SuppressCPU: "suppressCPU", EvictAction: "evict"}
 """The effects that are carried out, with their key in documents. All others are refused, `not available yet`."""
 
 
@@ -56,7 +56,7 @@ def refuse_unavailable(plugin: CompiledQoS) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class ActionRound:
     """What an action may ask for in one round: the readings, its numbers, and the candidates of an eviction in order.
 
     `target` is the evaluated target (milli-cores) or amount to release; `evicted` are the keys of pods that are on
@@ -73,7 +73,7 @@ class Round:
 Effects: TypeAlias = tuple[Adjustment, ...]
 
 
-def suppress_cpu(program: SuppressCPUProgram, item: str, given: Round) -> Effects:
+def suppress_cpu(program: SuppressCPUProgram, item: str, given: ActionRound) -> Effects:
     """Bound the best-effort tier of the node to `target` milli-cores; nothing where that is so already."""
     if not math.isfinite(given.target):
         raise EvaluationError(f"the target of `{item}` is no number of milli-cores: {given.target}")
@@ -102,7 +102,7 @@ def recover_cpu(program: SuppressCPUProgram, item: str, subject: str, readings: 
     return (Adjustment("suppressCPU", subject, reason, item, {"policy": program.policy}, writes, recovers=True),)
 
 
-def evict(program: EvictProgram, item: str, given: Round, criteria: str) -> Effects:
+def evict(program: EvictProgram, item: str, given: ActionRound, criteria: str) -> Effects:
     """Evict candidates in order until what they used or asked for covers `target`; without a release, the first one.
 
     Pods on their way out count for what is to be released and are not evicted again.
@@ -130,7 +130,7 @@ def evict(program: EvictProgram, item: str, given: Round, criteria: str) -> Effe
     return tuple(found)
 
 
-def _counts_for(pod: PodInfo, release: Release, readings: Readings) -> float:
+def _counts_for(pod: PodInfo, release: EvictionRelease, readings: Readings) -> float:
     if release.measure == "Requests":
         return request_of(pod.object, release.resource)[1]
     return readings.pod_usage(pod.key, release.resource)

@@ -1,7 +1,8 @@
 """How a QoSPlugin document runs: thresholds with hysteresis, actions that adjust and recover, for each subject.
 
 An expression that fails does nothing: the last values stay for at most `staleAfter`, then they are recovered. Timers
-and what was applied are kept under (item, subject) in a `Memory` that outlives generations: the same while the text is.
+and what was applied are kept under (item, subject) in a `StrategyState` that outlives generations
+as long as the text is the same.
 """
 
 from __future__ import annotations
@@ -35,8 +36,7 @@ from koordpolicy.engine.framework.qos import Adjustment
 from koordpolicy.engine.kubernetes.vocabulary import BE, QOS_CLASSES
 
 from ..metric_cache.metrics import STATISTICS, RecordedReadings
-from .actions import Round as ActionRound
-from .actions import evict, eviction_allowed, recover_cpu, refuse_unavailable, suppress_cpu
+from .actions import ActionRound, evict, eviction_allowed, recover_cpu, refuse_unavailable, suppress_cpu
 
 _EVICTED_FOR: Final = 120_000_000_000
 """How long an evicted pod counts as on its way out (koordlet's evictor)."""
@@ -65,7 +65,7 @@ class RoundError:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RoundReport:
     """What one round of one plugin on one node came to."""
 
     adjustments: tuple[Adjustment, ...] = ()
@@ -104,7 +104,7 @@ class _Applied:
 
 
 @dataclass(slots=True)
-class Memory:
+class StrategyState:
     """What outlives generations: timers of thresholds, effects of actions, pods on their way out."""
 
     timers: dict[tuple[str, str], Timer] = field(default_factory=dict)
@@ -121,10 +121,10 @@ class Memory:
 class DocumentStrategy:
     """A compiled QoSPlugin: a strategy that reads more of a recording than `plugins.Readings` promises."""
 
-    def __init__(self, compiled: CompiledQoS, memory: Memory | None = None) -> None:
+    def __init__(self, compiled: CompiledQoS, memory: StrategyState | None = None) -> None:
         refuse_unavailable(compiled)
         self._compiled = compiled
-        self._memory = memory or Memory()
+        self._memory = memory or StrategyState()
 
     @property
     def name(self) -> str:
@@ -142,7 +142,7 @@ class DocumentStrategy:
         return self._compiled
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> StrategyState:
         """What it remembers between rounds."""
         return self._memory
 
@@ -168,15 +168,15 @@ class DocumentStrategy:
         """Return what to do now."""
         return self.run(readings).adjustments
 
-    def run(self, readings: RecordedReadings) -> Report:
+    def run(self, readings: RecordedReadings) -> RoundReport:
         """Evaluate thresholds and actions for every subject of the node."""
         if not self.is_meant(readings):
-            return Report()
+            return RoundReport()
         view = _View(self._compiled, readings)
         round_ = _Round(self._compiled, self._memory, view)
         for subject in view.subjects():
             round_.ask(subject)
-        return Report(tuple(round_.adjustments), tuple(round_.thresholds), tuple(round_.errors))
+        return RoundReport(tuple(round_.adjustments), tuple(round_.thresholds), tuple(round_.errors))
 
     def recover(self, readings: RecordedReadings) -> Sequence[Adjustment]:
         """Give back what is applied on the node, except where an action is to hold."""
@@ -184,7 +184,7 @@ class DocumentStrategy:
 
 
 def recover_applied(
-    memory: Memory, keys: Iterable[str], readings: RecordedReadings, reason: str,
+    memory: StrategyState, keys: Iterable[str], readings: RecordedReadings, reason: str,
 ) -> tuple[Adjustment, ...]:
     """Give back what the actions of these keys have applied on the node, and forget it."""
     node, wanted = readings.node["metadata"]["name"], frozenset(keys)
@@ -212,7 +212,7 @@ class QoSSubject:
     pods: tuple[PodInfo, ...]
 
 
-class _Bindings(dict[str, object]):
+class _RoundBindings(dict[str, object]):
     """Variables by name, each worked out when it is first read."""
 
     def __init__(self, values: Mapping[str, object], readers: Mapping[str, Callable[[], object]]) -> None:
@@ -261,14 +261,14 @@ class _View:
                 for name in QOS_CLASSES:
                     yield self._qos_class(name)
 
-    def of_node(self) -> _Bindings:
+    def of_node(self) -> _RoundBindings:
         """Return the variables of the node."""
-        return _Bindings(self._values, self._readers)
+        return _RoundBindings(self._values, self._readers)
 
-    def of_pod(self, pod: PodInfo) -> _Bindings:
+    def of_pod(self, pod: PodInfo) -> _RoundBindings:
         """Return the variables of a pod and the node."""
         values = {**self._values, **pod_values(pod), "podUsage": self._measured("pod", pod.key)}
-        return _Bindings(values, self._readers)
+        return _RoundBindings(values, self._readers)
 
     def _container(self, pod: PodInfo, container: Mapping[str, Any]) -> QoSSubject:
         name = f"{pod.key}/{container.get('name', '')}"
@@ -377,7 +377,7 @@ class _View:
 class _Round:
     """One round of one document on one node."""
 
-    def __init__(self, compiled: CompiledQoS, memory: Memory, view: _View) -> None:
+    def __init__(self, compiled: CompiledQoS, memory: StrategyState, view: _View) -> None:
         self._compiled = compiled
         self._memory = memory
         self._view = view
@@ -388,7 +388,7 @@ class _Round:
 
     def ask(self, subject: QoSSubject) -> None:
         """Evaluate everything for one subject."""
-        bindings = cast("_Bindings", subject.bindings)
+        bindings = cast("_RoundBindings", subject.bindings)
         try:
             meant = all(rule.program.evaluate(bindings) is True for rule in self._compiled.match_conditions)
         except EvaluationError as error:

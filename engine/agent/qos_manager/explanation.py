@@ -22,8 +22,8 @@ from koordpolicy.engine.framework.points import Enforcement, Framework
 from koordpolicy.engine.framework.qos import Adjustment
 from koordpolicy.engine.framework.registry import Registry
 
-from ..metric_cache.metrics import RecordedReadings, Recording
-from ..replay import Manager, Round, Running, rounds
+from ..metric_cache.metrics import MetricsRecording, RecordedReadings
+from ..replay import Manager, ReplayedRound, RunningStrategy, rounds
 from .actions import eviction_allowed
 from .documents import DocumentStrategy, QoSSubject, Timer
 
@@ -34,7 +34,7 @@ _CONFLICT: Final = "Conflict"
 
 
 def explain_round(
-    recording: Recording, registry: Registry, node: str, *, at: int | None = None, plugin: str = "",
+    recording: MetricsRecording, registry: Registry, node: str, *, at: int | None = None, plugin: str = "",
     gates: Mapping[str, bool] | None = None, enable: Iterable[str] = (),
 ) -> Finding:
     """Return what each QoS plugin (or one of them) found on a node in its last round at or before `at`.
@@ -51,7 +51,7 @@ def explain_round(
     until = replace(recording, times=[recording.start, max(moment, recording.start)])
     manager = Manager(gates or {}, frozenset(enable), snapshot=lambda: recording.snapshot, now=recording.start)
     manager.use(registry)
-    last: dict[str, Round] = {}
+    last: dict[str, ReplayedRound] = {}
     files = dict(recording.files.get(node, {}))
     for each in rounds(until, manager):
         if each.node == node:
@@ -77,7 +77,7 @@ def explain_round(
     return Finding("qos", facts={"node": node}, parts=tuple(parts))
 
 
-def _plugin(running: Running, last: Round, readings: RecordedReadings) -> Finding:
+def _plugin(running: RunningStrategy, last: ReplayedRound, readings: RecordedReadings) -> Finding:
     watched = "" if running.enforcement is Enforcement.ENFORCE else (
         f" [{running.enforcement.value.lower()} only: what it would do is not done]")
     done = sum(not each.recovers for each in last.adjustments)
@@ -109,7 +109,7 @@ def _plugin(running: Running, last: Round, readings: RecordedReadings) -> Findin
     })
 
 
-def _document(strategy: DocumentStrategy, last: Round, readings: RecordedReadings) -> Iterator[Finding]:
+def _document(strategy: DocumentStrategy, last: ReplayedRound, readings: RecordedReadings) -> Iterator[Finding]:
     compiled = strategy.compiled
     if not strategy.is_meant(readings):
         yield _said("not meant", "`match.nodes` does not take this node")
@@ -156,7 +156,7 @@ class _Look:
     strategy: DocumentStrategy
     subject: QoSSubject
     readings: RecordedReadings
-    last: Round
+    last: ReplayedRound
     whose: str
 
 
@@ -219,7 +219,7 @@ def _action(look: _Look, action: ActionProgram) -> Finding:
     return _said(word, f"{name}{text}", facts=facts, parts=(*parts, *mine))
 
 
-def _with_thresholds(subject: QoSSubject, last: Round) -> Mapping[str, object]:
+def _with_thresholds(subject: QoSSubject, last: ReplayedRound) -> Mapping[str, object]:
     bindings: Any = subject.bindings
     bindings["thresholds"] = {each.name: each.holds for each in last.thresholds if each.subject == subject.name}
     return subject.bindings

@@ -42,7 +42,7 @@ from .checked_ast import (
     reads_below,
 )
 from .dispatch import choose
-from .environment import Environment, Function, InvalidLiteralError, Overload, Scope, Unknown
+from .environment import Environment, Function, InvalidLiteralError, Overload, Scope, UnknownArgument
 from .folding import FOLDED, Folding
 from .overload_errors import ELSEWHERE, MOST_SHOWN, FailedCall
 from .signatures import SYMBOLS, show
@@ -629,13 +629,13 @@ class _Checker:
         return [refresh(each) for each in overload.parameters], refresh(overload.result)
 
     def known(self, node: Expr) -> object:
-        """Return the value of a literal, of a list of them, and of conversions of literals; else an `Unknown`."""
+        """Return the value of a literal, a list of literals or a converted literal; else an `UnknownArgument`."""
         if isinstance(node, Literal):
             return Uint(node.value) if node.unsigned and isinstance(node.value, int) else node.value
         if isinstance(node, ListLiteral) and not node.optional:
             # An element of the type dyn may be anything to whoever looks at types.
-            return [Unknown(DYN) if self.types[each.id] == DYN else self.known(each) for each in node.elements]
-        unknown = Unknown(self.substitute(self.types[node.id]))
+            return [UnknownArgument(DYN) if self.types[each.id] == DYN else self.known(each) for each in node.elements]
+        unknown = UnknownArgument(self.substitute(self.types[node.id]))
         reference = self.references.get(node.id)
         if not isinstance(reference, CallReference) or reference.function not in FOLDED:
             return unknown

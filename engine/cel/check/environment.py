@@ -80,7 +80,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class UnknownArgument:
     """Stands for an argument that must be computed, where literals are looked at; its type may be known."""
 
     type: Type = DYN
@@ -102,7 +102,7 @@ def validator(argument: int, read: Callable[..., object]) -> Callable[[tuple[obj
     """Return a `validate` that reads one argument, if it is a literal, with a function that raises what is wrong."""
 
     def validate(arguments: tuple[object, ...]) -> None:
-        if not isinstance(arguments[argument], Unknown):
+        if not isinstance(arguments[argument], UnknownArgument):
             try:
                 read(arguments[argument])
             except EvaluationError as error:
@@ -131,8 +131,8 @@ class Overload:
     cost: Cost = Cost()
     pure: bool = True
     validate: Callable[[tuple[object, ...]], None] | None = None
-    """Looks at a call when it is compiled: gets the values of literal arguments (lists of literals included, `Unknown`
-    for all else), receiver first, and raises `InvalidLiteralError` for a call that can only fail."""
+    """Looks at a call when it is compiled: gets the values of literal arguments (lists of literals included,
+    `UnknownArgument` for all else), receiver first, and raises `InvalidLiteralError` for a call that can only fail."""
     measure: Callable[..., int] | None = None
     """What a call with these arguments costs where that is no sum over their sizes; `cost` then is an upper bound."""
     dynamic: bool = False
@@ -171,7 +171,7 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ExpressionLimits:
     """The bounds of an expression. Costs are in Kubernetes' units (about 0.1 us each)."""
 
     characters: int = 100_000
@@ -222,7 +222,7 @@ class Environment:
     definitions: Mapping[str, Definition] = field(default_factory=dict)
     definitions_name: str = "variables"
     container: str = ""
-    limits: Limits = Limits()
+    limits: ExpressionLimits = ExpressionLimits()
     sizes: Mapping[tuple[str, ...], int] = field(default_factory=dict)
     """How large values are supposed to be where costs are estimated: by path from a variable (`("pod", "spec",
     "containers")`) or by type and field (`("kubernetes.PodSpec", "containers")`); see `estimate`."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from ..check.environment import Cost, Function, InvalidLiteralError, Overload, Unknown
+from ..check.environment import Cost, Function, InvalidLiteralError, Overload, UnknownArgument
 from ..check.types import DURATION, DYN, ERROR, INT, STRING, TIMESTAMP, Type, list_of
 from ..scalar.traversal import Walk, elements
 from ..scalar.values import BoolKey, EvaluationError, Uint, is_map, key_value, text_of_double, type_name, type_of_value
@@ -377,8 +377,8 @@ def _validate_format(arguments: tuple[object, ...]) -> None:
 
 def _validate_clause(letter: str, value: object, position: int) -> None:
     words, kinds = _KINDS[letter]
-    kind = value.type if isinstance(value, Unknown) else type_of_value(value)
-    if isinstance(value, Unknown) and (letter == "s" or kind in _ANYTHING or kind.variable):
+    kind = value.type if isinstance(value, UnknownArgument) else type_of_value(value)
+    if isinstance(value, UnknownArgument) and (letter == "s" or kind in _ANYTHING or kind.variable):
         # An object is a map when it runs, and its type does not say that it is one: `%s` is left to run time.
         return
     if kind.name not in kinds and type_name(kind) not in kinds:

@@ -13,7 +13,7 @@ from .program import Program
 
 
 @dataclass(slots=True)
-class Spent:
+class TimeSpent:
     """What one program has spent. `rows` are those it was asked about, also where one answer served for many."""
 
     calls: int = 0
@@ -32,7 +32,7 @@ class TimedProgram(Program):
     """A program that answers as the plain one does; for one thread."""
 
     timer: Callable[[], float] = field(repr=False)
-    spent: Spent = field(default_factory=Spent, repr=False)
+    spent: TimeSpent = field(default_factory=TimeSpent, repr=False)
 
     def evaluate(self, bindings: Mapping[str, object]) -> object:
         """Return the value; see `Program.evaluate`."""

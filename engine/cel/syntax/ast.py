@@ -84,7 +84,7 @@ class ListLiteral(Node):
 
 
 @dataclass(slots=True, unsafe_hash=True)
-class Entry(Node):
+class MapEntry(Node):
     """One `key: value` of a map literal."""
 
     key: Expr
@@ -96,7 +96,7 @@ class Entry(Node):
 class MapLiteral(Node):
     """`{k: v, ?k2: o}`."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[MapEntry, ...]
 
 
 @dataclass(slots=True, unsafe_hash=True)

@@ -1,8 +1,8 @@
 """Tokens to tree.
 
 One loop with two stacks instead of functions that call each other: what is nested ten thousand deep fills a list, not
-Python's call stack. The tree that comes out is bounded in height (`Limits.depth`), so that all later stages may
-recurse over it: chains of `&&` and `||` are balanced, all else that is too deep is refused with its place.
+Python's call stack. The tree that comes out is bounded in height (`ExpressionLimits.depth`), so that all later stages
+may recurse over it: chains of `&&` and `||` are balanced, all else that is too deep is refused with its place.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Final, NamedTuple, Never
 
 from koordpolicy.engine.source import PolicyError, Problem, Source
 
-from ..check.environment import Limits
+from ..check.environment import ExpressionLimits
 from . import suggestions
 from .ast import (
     Bind,
     Call,
     Comprehension,
     Constant,
-    Entry,
     Expr,
     FieldInit,
     Ident,
     ListLiteral,
     Literal,
     Macro,
+    MapEntry,
     MapLiteral,
     MessageLiteral,
     OptionalMap,
@@ -41,7 +41,7 @@ _BINARY: Final = {
     "+": (5, "_+_"), "-": (5, "_-_"),
     "*": (6, "_*_"), "/": (6, "_/_"), "%": (6, "_%_"),
 }  # fmt: skip
-_LIMITS: Final = Limits()
+_LIMITS: Final = ExpressionLimits()
 _OPEN, _TERNARY, _OR, _AND, _UNARY = 0, 1, 2, 3, 7
 
 _LITERALS: Final = frozenset(("string", "int", "true", "false", "null", "double", "uint", "bytes"))
@@ -69,7 +69,7 @@ def parse(
     *,
     macros: bool = True,
     escaped_identifiers: bool = False,
-    limits: Limits = _LIMITS,
+    limits: ExpressionLimits = _LIMITS,
     optional_syntax: bool = True,
 ) -> Expr:
     """Return the tree of an expression; raise `PolicyError` with what is wrong where (code `cel-syntax`).
@@ -132,7 +132,7 @@ class _Chain(NamedTuple):
 
 class _Parser:
     def __init__(
-        self, source: Source, macros: bool, escaped_identifiers: bool, limits: Limits, optional_syntax: bool,
+        self, source: Source, macros: bool, escaped_identifiers: bool, limits: ExpressionLimits, optional_syntax: bool,
     ) -> None:
         self.source = source
         self.macros = macros
@@ -649,7 +649,7 @@ class _Parser:
             node = ListLiteral(self.next_id(), position, start, end, values, frozenset(top.optional))
         elif kind == "map":
             entries = tuple(
-                Entry(self.next_id(), colon, key.start, value.end, key, value, number in top.optional)
+                MapEntry(self.next_id(), colon, key.start, value.end, key, value, number in top.optional)
                 for number, (colon, key, value) in enumerate(
                     zip(top.positions, values[::2], values[1::2], strict=True),
                 )

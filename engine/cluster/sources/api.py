@@ -23,7 +23,7 @@ import msgspec
 from koordpolicy.engine.source import PolicyError, Problem
 
 from ..kinds import Objects
-from .api_faults import Fault, of_configuration, of_exception, of_status
+from .api_faults import ApiFault, of_configuration, of_exception, of_status
 from .listing import Listed, Undecoded
 
 _PAGE: Final = 500
@@ -32,7 +32,7 @@ _RESTARTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class ApiResource:
     """Where objects of one kind are listed; `group` is empty for the core ones."""
 
     kind: str
@@ -49,29 +49,29 @@ class Resource:
 
 
 RESOURCES: Final = (
-    Resource("Node", "", "v1", "nodes", required=True),
-    Resource("Pod", "", "v1", "pods", required=True),
-    Resource("Namespace", "", "v1", "namespaces"),
-    Resource("Service", "", "v1", "services"),
-    Resource("ReplicationController", "", "v1", "replicationcontrollers"),
-    Resource("ReplicaSet", "apps", "v1", "replicasets"),
-    Resource("StatefulSet", "apps", "v1", "statefulsets"),
-    Resource("PersistentVolume", "", "v1", "persistentvolumes"),
-    Resource("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims"),
-    Resource("StorageClass", "storage.k8s.io", "v1", "storageclasses"),
-    Resource("CSINode", "storage.k8s.io", "v1", "csinodes"),
-    Resource("CSIDriver", "storage.k8s.io", "v1", "csidrivers"),
-    Resource("CSIStorageCapacity", "storage.k8s.io", "v1", "csistoragecapacities"),
-    Resource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
-    Resource("PriorityClass", "scheduling.k8s.io", "v1", "priorityclasses"),
-    Resource("NodeMetric", "slo.koordinator.sh", "v1alpha1", "nodemetrics"),
-    Resource("NodeSLO", "slo.koordinator.sh", "v1alpha1", "nodeslos"),
-    Resource("Device", "scheduling.koordinator.sh", "v1alpha1", "devices"),
-    Resource("Reservation", "scheduling.koordinator.sh", "v1alpha1", "reservations"),
-    Resource("PodMigrationJob", "scheduling.koordinator.sh", "v1alpha1", "podmigrationjobs"),
-    Resource("PodGroup", "scheduling.sigs.k8s.io", "v1alpha1", "podgroups"),
-    Resource("ElasticQuota", "scheduling.sigs.k8s.io", "v1alpha1", "elasticquotas"),
-    Resource("NodeResourceTopology", "topology.node.k8s.io", "v1alpha1", "noderesourcetopologies"),
+    ApiResource("Node", "", "v1", "nodes", required=True),
+    ApiResource("Pod", "", "v1", "pods", required=True),
+    ApiResource("Namespace", "", "v1", "namespaces"),
+    ApiResource("Service", "", "v1", "services"),
+    ApiResource("ReplicationController", "", "v1", "replicationcontrollers"),
+    ApiResource("ReplicaSet", "apps", "v1", "replicasets"),
+    ApiResource("StatefulSet", "apps", "v1", "statefulsets"),
+    ApiResource("PersistentVolume", "", "v1", "persistentvolumes"),
+    ApiResource("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims"),
+    ApiResource("StorageClass", "storage.k8s.io", "v1", "storageclasses"),
+    ApiResource("CSINode", "storage.k8s.io", "v1", "csinodes"),
+    ApiResource("CSIDriver", "storage.k8s.io", "v1", "csidrivers"),
+    ApiResource("CSIStorageCapacity", "storage.k8s.io", "v1", "csistoragecapacities"),
+    ApiResource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
+    ApiResource("PriorityClass", "scheduling.k8s.io", "v1", "priorityclasses"),
+    ApiResource("NodeMetric", "slo.koordinator.sh", "v1alpha1", "nodemetrics"),
+    ApiResource("NodeSLO", "slo.koordinator.sh", "v1alpha1", "nodeslos"),
+    ApiResource("Device", "scheduling.koordinator.sh", "v1alpha1", "devices"),
+    ApiResource("Reservation", "scheduling.koordinator.sh", "v1alpha1", "reservations"),
+    ApiResource("PodMigrationJob", "scheduling.koordinator.sh", "v1alpha1", "podmigrationjobs"),
+    ApiResource("PodGroup", "scheduling.sigs.k8s.io", "v1alpha1", "podgroups"),
+    ApiResource("ElasticQuota", "scheduling.sigs.k8s.io", "v1alpha1", "elasticquotas"),
+    ApiResource("NodeResourceTopology", "topology.node.k8s.io", "v1alpha1", "noderesourcetopologies"),
 )
 KINDS: Final = tuple(resource.kind for resource in RESOURCES)
 _BY_KIND: Final = {resource.kind: resource for resource in RESOURCES}
@@ -178,7 +178,7 @@ def binder(
 
 
 class _FaultError(Exception):
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: ApiFault) -> None:
         super().__init__(fault.message)
         self.fault = fault
 
@@ -203,7 +203,7 @@ def _client(context: str | None, configuration_file: str | os.PathLike[str] | No
         fault = error.fault
         raise _no_way(context, fault) from None
     except Exception as error:  # the client raises its own errors, YAML's and the system's for a wrong file
-        fault = (Fault(f"the service account cannot be used: {error}", "mount its token into the pod") if inside else
+        fault = (ApiFault(f"the service account cannot be used: {error}", "mount its token into the pod") if inside else
                  of_configuration(error, files=name, context=context, there=there))
         raise _no_way(context, fault) from None
     if not settings.verify_ssl:
@@ -217,7 +217,7 @@ def _client(context: str | None, configuration_file: str | os.PathLike[str] | No
         made.close()
 
 
-def _no_way(context: str | None, fault: Fault) -> PolicyError:
+def _no_way(context: str | None, fault: ApiFault) -> PolicyError:
     return PolicyError([Problem(f"no way into the cluster{f' `{context}`' if context else ''}: {fault.message}",
                                 help=fault.help, code="cluster")])
 
@@ -233,12 +233,12 @@ def _load_kubeconfig(files: str, context: str | None, settings: Any) -> None:
     command = str((plugin or {}).get("command", ""))
     if plugin is not None and shutil.which(command) is None and not Path(command).exists():
         hint = " ".join(str(plugin.get("installHint") or "").split())
-        raise _FaultError(Fault(
+        raise _FaultError(ApiFault(
             f"the kubeconfig's user is known by the command `{command}`, which is not installed here",
             hint or "install it, or use a context whose user has a token or a certificate"))
     kube_config.load_kube_config(config_file=files, context=context, client_configuration=settings)
     if plugin is not None and not settings.api_key and not settings.cert_file:
-        raise _FaultError(Fault(
+        raise _FaultError(ApiFault(
             f"the command `{command}`, by which the kubeconfig's user is known, brought no credentials",
             "run it by hand: it says why, and may want you to log in"))
 
@@ -263,10 +263,10 @@ def _faults(client: Any, verb: str, resource: str, subject: str) -> Iterator[Non
         yield
     except ApiException as error:
         fault = of_status(error.status or 0, error.body, verb=verb, resource=resource)
-        raise _FaultError(Fault(f"{subject}: {fault.message}", fault.help, fault.everywhere)) from None
+        raise _FaultError(ApiFault(f"{subject}: {fault.message}", fault.help, fault.everywhere)) from None
     except (HTTPError, OSError) as error:
         fault = of_exception(error)
-        raise _FaultError(Fault(f"the cluster at {client.configuration.host} cannot be reached: {fault.message}",
+        raise _FaultError(ApiFault(f"the cluster at {client.configuration.host} cannot be reached: {fault.message}",
                                 fault.help, fault.everywhere)) from None
 
 
@@ -294,7 +294,7 @@ _lists: Final = msgspec.json.Decoder(_List)
 _heads: Final = msgspec.json.Decoder(_Head)
 
 
-def _listed(client: Any, resource: Resource, page: int) -> list[Undecoded]:
+def _listed(client: Any, resource: ApiResource, page: int) -> list[Undecoded]:
     for _ in range(_RESTARTS):
         objects: list[Undecoded] = []
         token: str | None = None
@@ -313,10 +313,10 @@ def _listed(client: Any, resource: Resource, page: int) -> list[Undecoded]:
             token = (answer.metadata.next if answer.metadata is not None else None) or None
             if token is None:
                 return objects
-    raise _FaultError(Fault(f"the list of {resource.plural} expires before it is read", "ask for larger pages"))
+    raise _FaultError(ApiFault(f"the list of {resource.plural} expires before it is read", "ask for larger pages"))
 
 
-def _page(client: Any, resource: Resource, page: int, token: str | None) -> _List | None:
+def _page(client: Any, resource: ApiResource, page: int, token: str | None) -> _List | None:
     """Return one page as the server sends it; None if its token has expired."""
     from kubernetes.client.exceptions import ApiException  # noqa: PLC0415
 
@@ -330,12 +330,12 @@ def _page(client: Any, resource: Resource, page: int, token: str | None) -> _Lis
             if error.status == 410 and token is not None:
                 return None
             if error.status == 404:
-                raise _FaultError(Fault(
+                raise _FaultError(ApiFault(
                     f"{_ABSENT} {resource.plural} ({resource.api_version})",
                     "is this a Kubernetes API server?" if resource.required else "install what defines them")) from None
             if error.status == 403:
                 fault = of_status(403, error.body, verb="list", resource=resource.plural)
-                raise _FaultError(Fault(f"{resource.plural} may not be listed: {fault.message}",
+                raise _FaultError(ApiFault(f"{resource.plural} may not be listed: {fault.message}",
                                         f"grant `list` on `{resource.plural}` cluster-wide")) from None
             raise
     try:
@@ -344,13 +344,13 @@ def _page(client: Any, resource: Resource, page: int, token: str | None) -> _Lis
         raise _no_list(client, resource) from None
 
 
-def _no_list(client: Any, resource: Resource) -> _FaultError:
-    return _FaultError(Fault(
+def _no_list(client: Any, resource: ApiResource) -> _FaultError:
+    return _FaultError(ApiFault(
         f"the cluster at {client.configuration.host} answers with something else than a list of {resource.plural}",
         "is this a Kubernetes API server?"))
 
 
-def _request(client: Any, resource: Resource) -> Callable[..., Any]:
+def _request(client: Any, resource: ApiResource) -> Callable[..., Any]:
     apis: Any = import_module("kubernetes.client")
     listing: Callable[..., Any]
     match resource.kind:

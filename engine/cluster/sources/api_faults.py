@@ -17,7 +17,7 @@ _LONGEST: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ApiFault:
     """What is wrong, as the end of a sentence, and what to do about it."""
 
     message: str
@@ -26,68 +26,103 @@ class Fault:
     """Whether no other request would fare better."""
 
 
-_BY_STATUS: Final[Mapping[int, Fault]] = {
-    400: Fault("the server does not understand the request", "is this a Kubernetes API server?"),
-    401: Fault("the server does not accept the credentials",
+_BY_STATUS: Final[Mapping[int, ApiFault]] = {
+    400: ApiFault("the server does not understand the request", "is this a Kubernetes API server?"),
+    401: ApiFault("the server does not accept the credentials",
                "renew the token or the certificate of the kubeconfig's user (`kubectl auth whoami` says whether it is "
                "valid)", everywhere=True),
-    403: Fault("it is not allowed", "grant `{verb}` on `{resource}` to the user or service account"),
-    404: Fault("the cluster does not have it", "install what defines it, if it is needed"),
-    408: Fault("the server gave up on the request", "try again; if it goes on, look at the load of the API server"),
-    409: Fault("it is there already, or was changed meanwhile", "nothing: kube-scheduler tries again"),
-    429: Fault("the server has too many requests", "try again later, or give koord-policy a flow schema of its own "
+    403: ApiFault("it is not allowed", "grant `{verb}` on `{resource}` to the user or service account"),
+    404: ApiFault("the cluster does not have it", "install what defines it, if it is needed"),
+    408: ApiFault("the server gave up on the request", "try again; if it goes on, look at the load of the API server"),
+    409: ApiFault("it is there already, or was changed meanwhile", "nothing: kube-scheduler tries again"),
+    429: ApiFault("the server has too many requests", "try again later, or give koord-policy a flow schema of its own "
                "(`kubectl get flowschemas`)"),
 }
-_OF_5XX: Final = Fault("the server fails",
+_OF_5XX: Final = ApiFault("the server fails",
                        "look at the health of the API server (`kubectl get --raw '/readyz?verbose'`)")
-_OTHER_STATUS: Final = Fault("the server answers something else", "is this a Kubernetes API server?")
+_OTHER_STATUS: Final = ApiFault("the server answers something else", "is this a Kubernetes API server?")
 
 # By the number of OpenSSL's verification, see X509_V_ERR in its x509_vfy.h.
-_BY_VERIFICATION: Final[Mapping[int, Fault]] = {
-    9: Fault("its certificate is not valid yet", "compare the clocks of this machine and of the API server", True),
-    10: Fault("its certificate has expired", "renew the API server's certificate, or correct this machine's clock",
-              True),
-    62: Fault("its certificate is for other names", "use one of its names as `server` of the kubeconfig's cluster, or "
-              "name it as `tls-server-name`", True),
-    64: Fault("its certificate is for other addresses", "use one of its names as `server` of the kubeconfig's cluster, "
-              "or name it as `tls-server-name`", True),
+_BY_VERIFICATION: Final[Mapping[int, ApiFault]] = {
+    9: ApiFault("its certificate is not valid yet", "compare the clocks of this machine and of the API server", True),
+    10: ApiFault(
+        "its certificate has expired", "renew the API server's certificate, or correct this machine's clock", True,
+    ),
+    62: ApiFault(
+        "its certificate is for other names",
+        "use one of its names as `server` of the kubeconfig's cluster, or name it as `tls-server-name`",
+        True,
+    ),
+    64: ApiFault(
+        "its certificate is for other addresses",
+        "use one of its names as `server` of the kubeconfig's cluster, or name it as `tls-server-name`",
+        True,
+    ),
 }
-_UNKNOWN_AUTHORITY: Final = Fault(
+_UNKNOWN_AUTHORITY: Final = ApiFault(
     "its certificate is of an authority that is not known here",
     "name that authority's file as `certificate-authority` of the kubeconfig's cluster", True)
-_TLS: Final = Fault("TLS with it fails", "does `server` of the kubeconfig's cluster say https where the server does, "
-                    "and does the server accept the user's certificate?", True)
-
-_BY_EXCEPTION: Final[tuple[tuple[Callable[[BaseException], bool], Fault], ...]] = (
-    (lambda error: isinstance(error, socket.gaierror) or _named(error, "NameResolutionError"),
-     Fault("its name is not known", "check `server` of the kubeconfig's cluster, and this machine's DNS", True)),
-    (lambda error: _named(error, "ProxyError"),
-     Fault("the proxy does not let it through",
-           "check `HTTPS_PROXY` and `NO_PROXY`, and `proxy-url` of the kubeconfig's cluster", True)),
-    (lambda error: isinstance(error, ConnectionRefusedError),
-     Fault("nobody listens there", "is the API server running, and is `server` of the kubeconfig's cluster its "
-           "address?", True)),
-    (lambda error: isinstance(error, TimeoutError) or (
-        _named(error, "ConnectTimeoutError", "ReadTimeoutError") and not _named(error, "NewConnectionError")),
-     Fault("it does not answer in time",
-           "check the network in between (firewalls, VPN), and the load of the API server", True)),
-    (lambda error: isinstance(error, ConnectionError) or _named(error, "ProtocolError", "IncompleteRead"),
-     Fault("it breaks off the connection", "look at the API server and at what is in between (load balancers, proxies)",
-           True)),
+_TLS: Final = ApiFault(
+    "TLS with it fails",
+    "does `server` of the kubeconfig's cluster say https where the server does, "
+    "and does the server accept the user's certificate?",
+    True,
 )
-_OTHER: Final = Fault("it cannot be reached", "check the address and the network", True)
+
+_BY_EXCEPTION: Final[tuple[tuple[Callable[[BaseException], bool], ApiFault], ...]] = (
+    (
+        lambda error: isinstance(error, socket.gaierror) or _named(error, "NameResolutionError"),
+        ApiFault("its name is not known", "check `server` of the kubeconfig's cluster, and this machine's DNS", True),
+    ),
+    (
+        lambda error: _named(error, "ProxyError"),
+        ApiFault(
+            "the proxy does not let it through",
+            "check `HTTPS_PROXY` and `NO_PROXY`, and `proxy-url` of the kubeconfig's cluster",
+            True,
+        ),
+    ),
+    (
+        lambda error: isinstance(error, ConnectionRefusedError),
+        ApiFault(
+            "nobody listens there",
+            "is the API server running, and is `server` of the kubeconfig's cluster its address?",
+            True,
+        ),
+    ),
+    (
+        lambda error: (
+            isinstance(error, TimeoutError)
+            or (_named(error, "ConnectTimeoutError", "ReadTimeoutError") and not _named(error, "NewConnectionError"))
+        ),
+        ApiFault(
+            "it does not answer in time",
+            "check the network in between (firewalls, VPN), and the load of the API server",
+            True,
+        ),
+    ),
+    (
+        lambda error: isinstance(error, ConnectionError) or _named(error, "ProtocolError", "IncompleteRead"),
+        ApiFault(
+            "it breaks off the connection",
+            "look at the API server and at what is in between (load balancers, proxies)",
+            True,
+        ),
+    ),
+)
+_OTHER: Final = ApiFault("it cannot be reached", "check the address and the network", True)
 
 
-def of_status(status: int, body: object, *, verb: str, resource: str) -> Fault:
+def of_status(status: int, body: object, *, verb: str, resource: str) -> ApiFault:
     """Return what a refusal of the API server means; `body` is what it sent, a `Status` as a rule."""
     known = _BY_STATUS.get(status) or (_OF_5XX if 500 <= status < 600 else _OTHER_STATUS)
     said = _said(body)
     message = said if status == 403 and said else f"{known.message} ({status}{f': {said}' if said else ''})"
-    return Fault(message, known.help.format(verb=verb, resource=resource) if "{" in known.help else known.help,
+    return ApiFault(message, known.help.format(verb=verb, resource=resource) if "{" in known.help else known.help,
                  known.everywhere)
 
 
-def of_exception(error: BaseException) -> Fault:
+def of_exception(error: BaseException) -> ApiFault:
     """Return what a connection that fails means."""
     for each in _causes(error):
         verification = getattr(each, "verify_code", None)
@@ -100,24 +135,24 @@ def of_exception(error: BaseException) -> Fault:
     return next((fault for fits, fault in _BY_EXCEPTION if any(map(fits, causes))), _OTHER)
 
 
-def of_configuration(error: BaseException, *, files: str, context: str | None, there: bool) -> Fault:
+def of_configuration(error: BaseException, *, files: str, context: str | None, there: bool) -> ApiFault:
     """Return what is wrong with a kubeconfig; `there` is whether any of its files exists."""
     where = f"`{files}`"
     if not there:
-        return Fault(f"there is no kubeconfig {where}", "name one in the environment variable KUBECONFIG")
+        return ApiFault(f"there is no kubeconfig {where}", "name one in the environment variable KUBECONFIG")
     text = " ".join(str(error).removeprefix("Invalid kube-config file. ").split()).rstrip(".")[:_LONGEST]
     if type(error).__module__.partition(".")[0] == "yaml":
-        return Fault(f"the kubeconfig {where} is no YAML: {text}", "correct it, or name another one in KUBECONFIG")
+        return ApiFault(f"the kubeconfig {where} is no YAML: {text}", "correct it, or name another one in KUBECONFIG")
     if isinstance(error, OSError):
-        return Fault(f"the kubeconfig {where}, or a file that it names, cannot be read: {error.strerror or text}",
+        return ApiFault(f"the kubeconfig {where}, or a file that it names, cannot be read: {error.strerror or text}",
                      "check the path and who may read it")
     if context is not None and "contexts" in text:
-        return Fault(f"the kubeconfig {where} has no context `{context}`",
+        return ApiFault(f"the kubeconfig {where} has no context `{context}`",
                      "name one of its contexts (`kubectl config get-contexts`)")
     if "current-context" in text or "contexts" in text:
-        return Fault(f"the kubeconfig {where} names no current context that it has",
+        return ApiFault(f"the kubeconfig {where} names no current context that it has",
                      "choose one with `kubectl config use-context`, or name it: `kube:CONTEXT`")
-    return Fault(f"the kubeconfig {where} cannot be used: {text}", "`kubectl config view` shows what is in it")
+    return ApiFault(f"the kubeconfig {where} cannot be used: {text}", "`kubectl config view` shows what is in it")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

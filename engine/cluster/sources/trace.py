@@ -117,7 +117,7 @@ class Stay:
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class ClusterRecording:
     """What the two lists say of a cluster as it was: who came, and who left."""
 
     nodes: tuple[TraceNode, ...]
@@ -166,7 +166,7 @@ def load(path: Path, nodes: Path | None = None) -> Trace:
     return Trace(found_nodes, found_pods)
 
 
-def load_recording(path: Path, nodes: Path | None = None) -> Recording:
+def load_recording(path: Path, nodes: Path | None = None) -> ClusterRecording:
     """Return the pods of a list with their times, and the nodes; the list needs `creation_time` and `deletion_time`.
 
     The rest is as in `load`.
@@ -178,7 +178,7 @@ def load_recording(path: Path, nodes: Path | None = None) -> Recording:
     found_nodes, source = _lists(path, nodes, problems)
     stays = sorted(read_stays(source, problems), key=lambda stay: stay.created)
     problems.raise_errors()
-    return Recording(found_nodes, tuple(stays))
+    return ClusterRecording(found_nodes, tuple(stays))
 
 
 def _lists(path: Path, nodes: Path | None, problems: Problems) -> tuple[tuple[TraceNode, ...], Source]:

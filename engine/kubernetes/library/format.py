@@ -53,7 +53,7 @@ _VALUE_MESSAGE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class NamedFormat:
     """A named format; `check` returns what is wrong with a text.
 
     `pattern_size` is how many characters Kubernetes takes the format's pattern to have when it counts the cost.
@@ -173,29 +173,29 @@ _PER_PATTERN: Final = 0.25
 FORMATS: Final = {
     each.name: each
     for each in (
-        Format("dns1123Label", _label, 30),
-        Format("dns1123Subdomain", _subdomain, 60),
-        Format("dns1035Label", _label_1035, 30),
-        Format("qualifiedName", _qualified_name, 60),
-        Format("dns1123LabelPrefix", _prefix(_label), 30),
-        Format("dns1123SubdomainPrefix", _prefix(_subdomain), 60),
-        Format("dns1035LabelPrefix", _prefix(_label_1035), 30),
-        Format("labelValue", _label_value, 40),
-        Format("uri", _uri, _LONGEST),
-        Format("uuid", lambda text: [] if _UUID.fullmatch(text) else ["does not match the UUID format"], 70),
-        Format("byte", _byte, 84),
-        Format("date", _date, 71),
-        Format("datetime", _datetime, 71),
+        NamedFormat("dns1123Label", _label, 30),
+        NamedFormat("dns1123Subdomain", _subdomain, 60),
+        NamedFormat("dns1035Label", _label_1035, 30),
+        NamedFormat("qualifiedName", _qualified_name, 60),
+        NamedFormat("dns1123LabelPrefix", _prefix(_label), 30),
+        NamedFormat("dns1123SubdomainPrefix", _prefix(_subdomain), 60),
+        NamedFormat("dns1035LabelPrefix", _prefix(_label_1035), 30),
+        NamedFormat("labelValue", _label_value, 40),
+        NamedFormat("uri", _uri, _LONGEST),
+        NamedFormat("uuid", lambda text: [] if _UUID.fullmatch(text) else ["does not match the UUID format"], 70),
+        NamedFormat("byte", _byte, 84),
+        NamedFormat("date", _date, 71),
+        NamedFormat("datetime", _datetime, 71),
     )
 }
 
 
-def _validate(named: Format, text: str) -> Optional:
+def _validate(named: NamedFormat, text: str) -> Optional:
     problems = named.check(text)
     return Optional(list(problems)) if problems else NONE
 
 
-def _cost(named: Format, text: str) -> int:
+def _cost(named: NamedFormat, text: str) -> int:
     return math.ceil((len(text) + 1) * 0.1) * math.ceil(named.pattern_size * _PER_PATTERN)
 
 
@@ -204,11 +204,11 @@ def _named(name: str) -> Optional:
     return NONE if found is None else Optional(found)
 
 
-def _constant(named: Format) -> Callable[[], Format]:
+def _constant(named: NamedFormat) -> Callable[[], NamedFormat]:
     return lambda: named
 
 
-_FORMAT: Final = Format.cel_type
+_FORMAT: Final = NamedFormat.cel_type
 
 FORMAT: Final = (
     *(

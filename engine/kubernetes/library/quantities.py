@@ -8,7 +8,7 @@ from koordpolicy.engine.cel.check.environment import Cost, Function, Overload
 from koordpolicy.engine.cel.check.types import BOOL, DOUBLE, INT, STRING
 from koordpolicy.engine.cel.scalar.values import EvaluationError
 
-from ..quantity import Format, Quantity
+from ..quantity import Quantity, QuantityFormat
 
 _QUANTITY: Final = Quantity.cel_type
 _COST: Final = Cost(0, ((0, 0.1),))
@@ -37,7 +37,7 @@ def _as_integer(amount: Quantity) -> int:
 
 
 def _units(number: int) -> Quantity:
-    return Quantity(number, format=Format.EXPONENT)
+    return Quantity(number, format=QuantityFormat.EXPONENT)
 
 
 QUANTITIES: Final = (

@@ -35,7 +35,7 @@ from koordpolicy.engine.framework.scheduler import (
 from koordpolicy.engine.kubernetes.release import Release, release_of
 
 from ..explain.diagnosis import diagnosis_of
-from ..observe.tracing import Asked, traced
+from ..observe.tracing import PluginCall, traced
 from ..profiles.profile import Profile, ProfileSpec
 from ..profiles.profile_set import HotSwap, ProfileSet
 from ..queue.events import EventHub, Subscriber
@@ -519,7 +519,7 @@ def _unsubscribe(handle: Handle) -> None:
         handle.events.close()
 
 
-def _log_asked(pod: PodInfo, asked: Asked) -> None:
+def _log_asked(pod: PodInfo, asked: PluginCall) -> None:
     log = logging.getLogger("koordpolicy.scheduler")
     log.info("trace: pod=%s plugin=%s method=%s us=%.0f result=%r", pod.key, asked.plugin, asked.method,
              asked.seconds * 1e6, asked.result)

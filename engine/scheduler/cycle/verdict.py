@@ -88,7 +88,7 @@ class Tie:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedNodes:
     """Nodes that one plugin refused for one reason."""
 
     plugin: str
@@ -188,7 +188,7 @@ class Verdict:
     binding: bool = False
     """Whether the pod has its node and is being bound beside other decisions."""
     failures: tuple[Failure, ...] = ()
-    told: tuple[Refused, ...] | None = None
+    told: tuple[RefusedNodes, ...] | None = None
     """The explanations, where they have been asked for already; see `explained`."""
     written: str | None = None
     """The message, where it has been asked for already; see `explained`."""
@@ -203,7 +203,7 @@ class Verdict:
         """The number of nodes that were asked about."""
         return len(self.names) if self.considered < 0 else self.considered
 
-    def refusals(self) -> tuple[Refused, ...]:
+    def refusals(self) -> tuple[RefusedNodes, ...]:
         """Return which nodes were refused by whom and why, in the order of the filters, commonest reason first.
 
         Of a filter whose messages differ from node to node the ten commonest stand as they are; the other nodes follow
@@ -401,7 +401,7 @@ def in_fixed_words(step: Filtered, rows: Rows) -> Mapping[str, Rows]:
     return _by_reason(step, rows)
 
 
-def _grouped(step: Filtered, names: Sequence[str]) -> list[Refused]:
+def _grouped(step: Filtered, names: Sequence[str]) -> list[RefusedNodes]:
     groups = _commonest_first(_by_reason(step, step.refused))
     if len(groups) > _MOST_REASONS and step.answer.brief is not None:
         rest = np.unique(np.concatenate([rows for _, rows in groups[_MOST_REASONS:]]))
@@ -409,7 +409,7 @@ def _grouped(step: Filtered, names: Sequence[str]) -> list[Refused]:
     found = []
     for reason, rows in groups:
         first = step.answer.explain(int(rows[0]))
-        found.append(Refused(step.plugin, first.rule, reason, first.code, tuple(names[int(row)] for row in rows),
+        found.append(RefusedNodes(step.plugin, first.rule, reason, first.code, tuple(names[int(row)] for row in rows),
                              first.values, step.enforcement))
     return found
 

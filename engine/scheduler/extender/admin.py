@@ -18,7 +18,7 @@ from koordpolicy.engine.reload.reloader import HELD, Reloader
 from koordpolicy.engine.reload.source_state import Mount
 from koordpolicy.engine.source import PolicyError
 
-from .shadow import Result, Shadow
+from .shadow import Shadow, ShadowResult
 
 SHORTEST_TOKEN: Final = 16
 """Characters."""
@@ -32,7 +32,7 @@ _MOST_DECISIONS: Final = 1_000_000_000
 _EXAMPLES: Final = 5
 
 
-class Refused(Exception):
+class AdminRefusal(Exception):
     """What was asked for is not done: why, a code for machines, and facts."""
 
     def __init__(self, reason: str, code: str, facts: dict[str, Any] | None = None) -> None:
@@ -41,7 +41,7 @@ class Refused(Exception):
         self.facts = facts or {}
 
 
-class Token:
+class AdminToken:
     """The secret that whoever changes something must show; its file is read each time, so it may be replaced."""
 
     def __init__(self, path: Path) -> None:
@@ -119,50 +119,57 @@ def judge(shadow: Shadow | None, reloader: Reloader, wish: Wish) -> Promotion:
         Refused: there is nothing to promote, it does not agree well enough, or it cannot be published from here.
     """
     if shadow is None:
-        raise Refused("there is no shadow: start the server with `--shadow DIR`", "no-shadow")
+        raise AdminRefusal("there is no shadow: start the server with `--shadow DIR`", "no-shadow")
     status, agreement = shadow.reloader.status(), shadow.agreement
     problems = [problem.message for source in status.sources for problem in source.problems]
     source = status.sources[0]
     past = status.history[-1] if status.history else None
     if not shadow.ready or problems or past is None or not past.versions[source.path].hashes:
         why = "; ".join(problems[:3]) or "its directory holds no policies"
-        raise Refused(f"there is no valid set in the shadow: {why}", "shadow-invalid")
+        raise AdminRefusal(f"there is no valid set in the shadow: {why}", "shadow-invalid")
     if past.digest != agreement.shadow:
-        raise Refused("what is in the shadow has just changed: 0 decisions were compared", "not-enough")
+        raise AdminRefusal("what is in the shadow has just changed: 0 decisions were compared", "not-enough")
     hashes = {"hash": past.digest, "directoryHash": source.digest}
     if wish.hash and not any(each and each.startswith(wish.hash) for each in hashes.values()):
-        raise Refused(f"`{past.digest}` is in the shadow (its directory's hash is `{source.digest}`), not "
+        raise AdminRefusal(f"`{past.digest}` is in the shadow (its directory's hash is `{source.digest}`), not "
                       f"`{wish.hash[:80]}`", "other-hash", hashes)
     if agreement.shadow == agreement.active:
-        raise Refused(f"`{agreement.active}` is in force already", "in-force", hashes)
+        raise AdminRefusal(f"`{agreement.active}` is in force already", "in-force", hashes)
     tally = agreement.tally
-    compared, differing = tally.compared, tally.count(Result.DIFFERS) + tally.count(Result.ERROR)
+    compared, differing = tally.compared, tally.count(ShadowResult.DIFFERS) + tally.count(ShadowResult.ERROR)
     comparison: dict[str, Any] = tally.to_json(_EXAMPLES) | {"failing": dict(agreement.failing)}
     facts = hashes | {"comparison": comparison}
     if differing > wish.differences * max(compared, wish.decisions):
-        raise Refused(f"{differing} of {compared} decisions differ, and at most {100 * wish.differences:g} % may",
+        raise AdminRefusal(f"{differing} of {compared} decisions differ, and at most {100 * wish.differences:g} % may",
                       "differs", facts)
     if compared < wish.decisions:
-        raise Refused(f"{compared} decisions were compared so far, {differing} of them differ; {wish.decisions} are "
-                      "wanted", "not-enough", facts)
+        raise AdminRefusal(
+            f"{compared} decisions were compared so far, {differing} of them differ; {wish.decisions} are wanted",
+            "not-enough",
+            facts,
+        )
     targets = reloader.status().sources
     if len(targets) != 1:
         paths = ", ".join(f"`{each.path}`" for each in targets)
-        raise Refused(f"the shadow agrees, and which of {paths or 'no `--policies`'} it is to replace cannot be known: "
-                      "publish it by hand", "not-publishable", facts)
+        raise AdminRefusal(
+            f"the shadow agrees, and which of {paths or 'no `--policies`'} it is to replace cannot be known: "
+            "publish it by hand",
+            "not-publishable",
+            facts,
+        )
     target = targets[0]
     refused = [problem.message for problem in target.problems if problem.code != HELD]
     if refused:
-        raise Refused(f"`{target.path}` holds a version that is not in force, which would be lost: {refused[0]}",
+        raise AdminRefusal(f"`{target.path}` holds a version that is not in force, which would be lost: {refused[0]}",
                       "policies-invalid", facts)
     try:
         files = content_of(Mount(source.path), past.versions[source.path])
     except PolicyError as error:
-        raise Refused(error.problems[0].message, error.problems[0].code, facts) from None
+        raise AdminRefusal(error.problems[0].message, error.problems[0].code, facts) from None
     return Promotion(target.path, files, agreement.active, facts)
 
 
-def refusal(error: PolicyError) -> Refused:
+def refusal(error: PolicyError) -> AdminRefusal:
     """Return what went wrong while something was put in force, as a refusal."""
     texts = [problem.message + (f" ({problem.help})" if problem.help else "") for problem in error.problems]
-    return Refused("; ".join(texts[:5]), error.problems[0].code or "invalid")
+    return AdminRefusal("; ".join(texts[:5]), error.problems[0].code or "invalid")

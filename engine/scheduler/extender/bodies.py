@@ -44,11 +44,11 @@ _MARKS: Final = tuple(b",{[")
 _Type = TypeVar("_Type")
 
 
-class Malformed(ValueError):
+class MalformedBody(ValueError):
     """A body that is no question of the protocol; the message says what is wrong with it, and where."""
 
 
-class ExcessiveError(Malformed):
+class ExcessiveError(MalformedBody):
     """A body with more in it than is read; the message says which bound it exceeds."""
 
 
@@ -170,7 +170,7 @@ class NodeReader:
         self._known: dict[bytes, SentNode] = {}
 
     def read(self, items: Sequence[msgspec.Raw]) -> list[SentNode]:
-        """Return the nodes; raises `Malformed` with its place in the list where one is none."""
+        """Return the nodes; raises `MalformedBody` with its place in the list where one is none."""
         if len(items) > MOST_NODES:
             raise ExcessiveError(f"`Nodes` has {len(items)} items, at most {MOST_NODES} are read")
         known, sent = self._known, []
@@ -209,7 +209,7 @@ def read_envelope(body: bytes | bytearray, reader: NodeReader | None = None) -> 
         found = _loosely(body)
     named = found.NodeNames != _NULL
     if named and found.Nodes is not None:
-        raise Malformed("both `Nodes` and `NodeNames` are given: kube-scheduler sends one of them")
+        raise MalformedBody("both `Nodes` and `NodeNames` are given: kube-scheduler sends one of them")
     pod, weight = _value(found.Pod), weight_of(bytes(found.Pod))
     if named:
         return Envelope(pod, _names_of(found.NodeNames), None, weight)
@@ -256,10 +256,10 @@ def read_binding(body: bytes | bytearray) -> Binding:
     for name in ("PodNamespace", "PodName", "PodUID", "Node"):
         text = fields.get(name.lower())
         if not isinstance(text, str) or not text:
-            raise Malformed(f"`{name}` is missing" if text in (None, "") else
+            raise MalformedBody(f"`{name}` is missing" if text in (None, "") else
                             f"`{name}` must be a text, not {json_kind(text)}")
         if not _NAME.fullmatch(text):
-            raise Malformed(f"`{name}` is `{text[:100]}`, which is no name of an object")
+            raise MalformedBody(f"`{name}` is `{text[:100]}`, which is no name of an object")
         texts.append(text)
     return Binding(*texts)
 
@@ -292,7 +292,7 @@ def read_object(body: bytes | bytearray | msgspec.Raw) -> dict[str, Any]:
     """
     data = _value(body)
     if not isinstance(data, dict):
-        raise Malformed(f"{_ENVELOPE}, not {json_kind(data)}")
+        raise MalformedBody(f"{_ENVELOPE}, not {json_kind(data)}")
     return data
 
 
@@ -303,11 +303,11 @@ def _names_of(names: msgspec.Raw) -> list[str]:
     except (ValueError, RecursionError):
         found = _value(names)
     if not isinstance(found, list):
-        raise Malformed(f"`NodeNames` must be a list of texts, not {json_kind(found)}")
+        raise MalformedBody(f"`NodeNames` must be a list of texts, not {json_kind(found)}")
     place = next((place for place, name in enumerate(found) if not isinstance(name, str)), -1)
     if place >= 0:
-        raise Malformed(f"`NodeNames[{place}]` must be a text, not {json_kind(found[place])}")
-    raise Malformed("`NodeNames` holds a text that is no Unicode")
+        raise MalformedBody(f"`NodeNames[{place}]` must be a text, not {json_kind(found[place])}")
+    raise MalformedBody("`NodeNames` holds a text that is no Unicode")
 
 
 def _head_of(place: int, item: msgspec.Raw) -> SentNode:
@@ -317,21 +317,21 @@ def _head_of(place: int, item: msgspec.Raw) -> SentNode:
     except (ValueError, RecursionError):
         metadata = _Metadata(*_names_in(_value(item), f"`Nodes.items[{place}]"))
     if not metadata.name:
-        raise Malformed(f"`Nodes.items[{place}].metadata.name` is missing")
+        raise MalformedBody(f"`Nodes.items[{place}].metadata.name` is missing")
     return SentNode(metadata.name, metadata.uid or "", metadata.resourceVersion or "", item)
 
 
 def _names_in(node: object, where: str) -> list[str]:
-    """Return name, UID and version of a node that was decoded; raise `Malformed` where it is none."""
+    """Return name, UID and version of a node that was decoded; raise `MalformedBody` where it is none."""
     if not isinstance(node, dict):
-        raise Malformed(f"{where}` must be an object, not {json_kind(node)}")
+        raise MalformedBody(f"{where}` must be an object, not {json_kind(node)}")
     metadata = node.get("metadata")
     if not isinstance(metadata, dict):
-        raise Malformed(f"{where}.metadata.name` is missing")
+        raise MalformedBody(f"{where}.metadata.name` is missing")
     texts = [metadata.get(field) or "" for field in ("name", "uid", "resourceVersion")]
     for field, text in zip(("name", "uid", "resourceVersion"), texts, strict=True):
         if not isinstance(text, str):
-            raise Malformed(f"{where}.metadata.{field}` must be a text, not {json_kind(text)}")
+            raise MalformedBody(f"{where}.metadata.{field}` must be a text, not {json_kind(text)}")
     return texts
 
 
@@ -343,11 +343,11 @@ def _cut(decoder: msgspec.json.Decoder[_Type], text: bytes | bytearray | msgspec
         raise _too_deep("the body") from None
     except ValueError as error:
         if len(memoryview(text)) > _LONGEST_COMPLAINT:
-            raise Malformed(f"the body is no JSON that can be read: {error}") from None
+            raise MalformedBody(f"the body is no JSON that can be read: {error}") from None
         found = _value(text)  # it complains with line and column
         if isinstance(error, msgspec.ValidationError):
-            raise Malformed(f"{wanted}, not {json_kind(found)}") from None
-        raise Malformed(f"the body is no JSON that can be read: {error}") from None
+            raise MalformedBody(f"{wanted}, not {json_kind(found)}") from None
+        raise MalformedBody(f"the body is no JSON that can be read: {error}") from None
 
 
 def _members_of(body: bytes | bytearray) -> dict[str, msgspec.Raw]:
@@ -372,15 +372,15 @@ def _value(text: bytes | bytearray | msgspec.Raw) -> Any:
     try:
         value = json.loads(bytes(text).decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
     except UnicodeDecodeError as error:
-        raise Malformed(f"the body is not UTF-8 at byte {error.start}") from None
+        raise MalformedBody(f"the body is not UTF-8 at byte {error.start}") from None
     except RecursionError:
         raise _too_deep("the body") from None
     except json.JSONDecodeError as error:
-        raise Malformed(f"the body is no JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
-    except Malformed:
+        raise MalformedBody(f"the body is no JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    except MalformedBody:
         raise
     except ValueError as error:  # a number with thousands of digits
-        raise Malformed(f"the body is no JSON that can be read: {error}") from None
+        raise MalformedBody(f"the body is no JSON that can be read: {error}") from None
     if count > DEEPEST and _is_deeper(value, DEEPEST):
         raise _too_deep("the body")
     return value
@@ -401,8 +401,8 @@ def _check_count(text: bytes | bytearray | msgspec.Raw, most: int, where: str) -
     return count
 
 
-def _too_deep(where: str) -> Malformed:
-    return Malformed(f"{where} is nested too deeply")
+def _too_deep(where: str) -> MalformedBody:
+    return MalformedBody(f"{where} is nested too deeply")
 
 
 def _is_deeper(value: object, levels: int) -> bool:
@@ -415,11 +415,11 @@ def _is_deeper(value: object, levels: int) -> bool:
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise Malformed(f"the body is no JSON: `{text}` is no number")
+    raise MalformedBody(f"the body is no JSON: `{text}` is no number")
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise Malformed(f"the body holds the number `{text[:40]}`, which is out of range")
+        raise MalformedBody(f"the body holds the number `{text[:40]}`, which is out of range")
     return value

@@ -17,7 +17,7 @@ from koordpolicy.engine.explanation import Finding
 from koordpolicy.engine.source import did_you_mean
 
 from ..explain.explanation import explain_decision, explain_node, explain_pod
-from .bodies import Malformed, read_pod
+from .bodies import MalformedBody, read_pod
 from .protocol import Extender, pod_of
 
 _KNOWN: Final = ("pod", "node", "output")
@@ -53,19 +53,19 @@ def read_explain_request(query: Mapping[str, str], body: bytes | bytearray | Non
     """
     for name in query:
         if name not in _KNOWN:
-            raise Malformed(f"`{name[:40]}` is no parameter: there are `pod`, `node` and `output`")
+            raise MalformedBody(f"`{name[:40]}` is no parameter: there are `pod`, `node` and `output`")
     output = query.get("output", "json")
     if output not in _OUTPUTS:
-        raise Malformed(f"`output` is `{output[:40]}`: say `json` or `text`")
+        raise MalformedBody(f"`output` is `{output[:40]}`: say `json` or `text`")
     node, key = query.get("node", ""), query.get("pod", "")
     if max(len(node), len(key)) > _LONGEST:
-        raise Malformed(f"a name has more than {_LONGEST} characters")
+        raise MalformedBody(f"a name has more than {_LONGEST} characters")
     if body is None:
         if not key:
-            raise Malformed("which pod? ask `?pod=NAMESPACE/NAME`, or send one with POST")
+            raise MalformedBody("which pod? ask `?pod=NAMESPACE/NAME`, or send one with POST")
         return ExplainRequest(key, None, node, output == "text")
     if key:
-        raise Malformed("`pod` is named and a pod is sent: do one of both")
+        raise MalformedBody("`pod` is named and a pod is sent: do one of both")
     pod = pod_of(read_pod(body))
     return ExplainRequest(pod.key, pod, node, output == "text")
 

@@ -30,10 +30,10 @@ from ..cycle.rowwise import describe
 from ..cycle.schedule_one import Scheduler, filter_nodes, score_nodes
 from ..cycle.verdict import Filtered, Verdict
 from ..profiles.profile import Profile
-from .bodies import Malformed, NodeReader, SentNode, read_envelope
+from .bodies import MalformedBody, NodeReader, SentNode, read_envelope
 from .placements import Placements
 from .sent_nodes import NODE_SECONDS, AdoptedNodes, NodesOfRequests, OverlaidNodes
-from .shadow import Audits, Seen, Shadow
+from .shadow import ActiveAnswer, Audits, Shadow
 
 HIGHEST_PRIORITY: Final = 10
 """The protocol's MaxExtenderPriority."""
@@ -75,7 +75,7 @@ class Priorities(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ExtenderArgs:
     """ExtenderArgs: a pod, and the nodes that are left, by name or whole (`nodeCacheCapable: false`)."""
 
     pod: PodInfo
@@ -97,7 +97,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class DecisionRecord:
     """What was decided, for status and metrics.
 
     `result` is `ok`, `refused` (a filter that left no node) or `error`. `errors` counts what failed by plugin, point
@@ -172,10 +172,10 @@ class Reply:
     """The answer as JSON, and what is remembered of it."""
 
     body: bytes
-    record: Record
+    record: DecisionRecord
 
 
-def read_question(body: bytes | bytearray, reader: NodeReader | None = None) -> Question:
+def read_question(body: bytes | bytearray, reader: NodeReader | None = None) -> ExtenderArgs:
     """Read ExtenderArgs; see `read_envelope`.
 
     Raises:
@@ -184,23 +184,23 @@ def read_question(body: bytes | bytearray, reader: NodeReader | None = None) -> 
     envelope = read_envelope(body, reader)
     pod = pod_of(envelope.pod)
     if envelope.names is not None:
-        return Question(pod, envelope.names, weight=envelope.weight)
+        return ExtenderArgs(pod, envelope.names, weight=envelope.weight)
     if envelope.nodes is not None:
-        return Question(pod, [node.name for node in envelope.nodes], envelope.nodes, envelope.weight)
-    raise Malformed("`Nodes` and `NodeNames` are both missing: there is nothing to choose from")
+        return ExtenderArgs(pod, [node.name for node in envelope.nodes], envelope.nodes, envelope.weight)
+    raise MalformedBody("`Nodes` and `NodeNames` are both missing: there is nothing to choose from")
 
 
 def pod_of(pod: object) -> PodInfo:
-    """Read the pod of a question; raise `Malformed` where it is none."""
+    """Read the pod of a question; raise `MalformedBody` where it is none."""
     if not isinstance(pod, dict):
-        raise Malformed("`Pod` is missing" if pod is None else f"`Pod` must be an object, not {json_kind(pod)}")
+        raise MalformedBody("`Pod` is missing" if pod is None else f"`Pod` must be an object, not {json_kind(pod)}")
     try:
         # Go leaves the kind out of what it sends; expressions see objects as the API server serves them.
         info = PodInfo.of({"apiVersion": "v1", "kind": "Pod", **pod})
     except ValueError as error:
-        raise Malformed(f"`Pod`: {error}") from None
+        raise MalformedBody(f"`Pod`: {error}") from None
     if len(info.uid) > _LONGEST_UID or len(info.key) > 2 * _LONGEST_UID:
-        raise Malformed(f"`Pod`: its name or `metadata.uid` is longer than {_LONGEST_UID} characters")
+        raise MalformedBody(f"`Pod`: its name or `metadata.uid` is longer than {_LONGEST_UID} characters")
     return info
 
 
@@ -239,7 +239,7 @@ class Extender:
         """`placements` holds what is assumed of answers; without it only what is bound here is assumed."""
         self.shadow = shadow
         self.audits = Audits()
-        self.recent: tuple[Record, ...] = ()
+        self.recent: tuple[DecisionRecord, ...] = ()
         """The last decisions, newest last; rebound as a whole, so that other threads may read it."""
         self._scheduler = scheduler
         self._clock = clock
@@ -253,9 +253,9 @@ class Extender:
         self._reader = NodeReader()
         self._pins: OrderedDict[str, _Pin] = OrderedDict()
         self._quoted: tuple[Sequence[str], Sequence[str]] = ((), ())
-        self._seen: Seen | None = None
+        self._seen: ActiveAnswer | None = None
         self.placements = Placements(scheduler.cluster, timer, seconds=0) if placements is None else placements
-        self._expected: tuple[Question, Sequence[str]] | None = None
+        self._expected: tuple[ExtenderArgs, Sequence[str]] | None = None
         """The last question and the nodes that it calls best, until they are assumed."""
 
     @property
@@ -289,8 +289,8 @@ class Extender:
         try:
             reply = self._filter(question) if verb is Verb.FILTER else self._prioritize(question)
         except RecursionError:
-            raise Malformed("the body is nested too deeply") from None
-        except Malformed:  # nodes of the request that are too much
+            raise MalformedBody("the body is nested too deeply") from None
+        except MalformedBody:  # nodes of the request that are too much
             raise
         except Exception as error:  # whatever it was, kube-scheduler is told, and the next pod gets its turn
             _LOG.exception("deciding about %s failed", question.pod.key)
@@ -322,7 +322,7 @@ class Extender:
             except Exception:  # the answer is given, and the next listing says what came of it
                 _LOG.exception("assuming the placement of %s failed", expected[0].pod.key)
 
-    def _assume_best(self, question: Question, best: Sequence[str]) -> None:
+    def _assume_best(self, question: ExtenderArgs, best: Sequence[str]) -> None:
         node = self.placements.choose(question.pod, best)
         self.placements.assume(question.pod, node, weight=question.weight)
 
@@ -338,13 +338,13 @@ class Extender:
 
     # The two verbs
 
-    def _filter(self, question: Question) -> Reply:
+    def _filter(self, question: ExtenderArgs) -> Reply:
         self.placements.asked(question.pod, question.weight)
         unusable, snapshot, rows, places = self._look_up(question)
         profile = self._pin(question.pod)
         verdict = filter_nodes(self._scheduler.watched(profile, question.pod), question.pod, snapshot, among=rows)
         self._scheduler.log(verdict)
-        self._seen = Seen(profile, snapshot, rows, verdict)
+        self._seen = ActiveAnswer(profile, snapshot, rows, verdict)
         if not len(verdict.passed):
             self._unpin(question.pod)
         if len(verdict.passed) == 1 and self.placements.guesses:
@@ -367,7 +367,7 @@ class Extender:
                               refusals=told, refusals_left_out=rest)
         return Reply(_filter_result(nodes, names, refused.failed, refused.unresolvable), record)
 
-    def _prioritize(self, question: Question) -> Reply:
+    def _prioritize(self, question: ExtenderArgs) -> Reply:
         _, snapshot, rows, places = self._look_up(question)
         profile, pinned = self._pinned(question.pod)
         try:
@@ -377,7 +377,7 @@ class Extender:
             self._unpin(question.pod)
         assert verdict.totals is not None
         priorities = rescale(verdict.totals, self._priorities)
-        self._seen = Seen(profile, snapshot, rows, verdict, priorities)
+        self._seen = ActiveAnswer(profile, snapshot, rows, verdict, priorities)
         best = verdict.passed[verdict.totals == verdict.totals.max()] if len(verdict.totals) else verdict.passed
         if self.placements.guesses and (len(best) < len(verdict.passed) or len(best) == 1):
             # Where all are equally good, the answer says nothing of where the pod goes.
@@ -396,9 +396,16 @@ class Extender:
                               pinned=pinned, priorities=priorities)
         return Reply(f"[{','.join(hosts)}]".encode(), record)
 
-    def _broken(self, verb: Verb, question: Question, message: str) -> Reply:
-        record = Record(verb, question.pod.key, question.pod.uid, "error", self._clock(), asked=len(question.names),
-                        failures=(("koord-policy", message),))
+    def _broken(self, verb: Verb, question: ExtenderArgs, message: str) -> Reply:
+        record = DecisionRecord(
+            verb,
+            question.pod.key,
+            question.pod.uid,
+            "error",
+            self._clock(),
+            asked=len(question.names),
+            failures=(("koord-policy", message),),
+        )
         if verb is Verb.FILTER:
             return Reply(_filter_result(b"null", "null", error=f"koord-policy: {message}"), record)
         # This answer has no place for an error; kube-scheduler goes on without priorities that say nothing.
@@ -440,7 +447,7 @@ class Extender:
 
     # Which nodes
 
-    def _look_up(self, question: Question) -> tuple[dict[str, str], Snapshot, Rows, Rows]:
+    def _look_up(self, question: ExtenderArgs) -> tuple[dict[str, str], Snapshot, Rows, Rows]:
         """Return why nodes cannot be used, the snapshot, the rows asked about, and the row of each name (or -1)."""
         faults: Mapping[str, str] = {}
         if question.nodes is not None:
@@ -466,10 +473,10 @@ class Extender:
     # Answers and records
 
     def _record(
-        self, verb: Verb, question: Question, verdict: Verdict, *, unknown: int, result: str,
+        self, verb: Verb, question: ExtenderArgs, verdict: Verdict, *, unknown: int, result: str,
         refusals: tuple[Told, ...] = (), refusals_left_out: int = 0, pinned: bool = False,
         priorities: NDArray[np.int64] | None = None,
-    ) -> Record:
+    ) -> DecisionRecord:
         errors = _errors(verdict)
         failures = tuple((each.plugin, each.message[:_LONGEST_MESSAGE]) for each in verdict.errors()) if errors else ()
         refused_by: dict[str, int] = {}
@@ -478,7 +485,7 @@ class Extender:
         for step in verdict.filters:
             if step.enforcement is Enforcement.ENFORCE and len(step.refused):
                 refused_by[step.plugin] = len(step.refused)
-        record = Record(
+        record = DecisionRecord(
             verb, question.pod.key, question.pod.uid, result, self._clock(), verdict.generation, verdict.profile,
             pinned, len(question.names), len(verdict.passed), unknown, refusals, refused_by,
             tuple((step.plugin, step.enforcement, len(step.refused)) for step in verdict.filters

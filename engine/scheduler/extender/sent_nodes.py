@@ -20,7 +20,7 @@ import msgspec
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange, Snapshot
 from koordpolicy.engine.source import PolicyError
 
-from .bodies import ExcessiveError, Malformed, SentNode, weight_of
+from .bodies import ExcessiveError, MalformedBody, SentNode, weight_of
 
 NODE_SECONDS: Final = 3600.0
 """How long a node that came with a request is remembered after the last request that named it."""
@@ -102,7 +102,7 @@ class _Memory:
             made = added[name] = self._known[name] = _Remembered(node.raw.copy(), weights[name], None, "", now)
             try:
                 made.node = node.decoded()
-            except Malformed as error:
+            except MalformedBody as error:
                 made.refuse(name, str(error))
             self._weight += weights[name]
         return added

@@ -43,8 +43,8 @@ from koordpolicy.engine.reload.vet import Vetter
 from koordpolicy.engine.source import PolicyError
 
 from ..observe.counters import Counters, evaluations_of, expressions_of
-from .admin import Refused, Token, Wish, judge, refusal
-from .bodies import ExcessiveError, Malformed, read_binding
+from .admin import AdminRefusal, AdminToken, Wish, judge, refusal
+from .bodies import ExcessiveError, MalformedBody, read_binding
 from .daemons import Daemons
 from .decider import Decider, Stopped
 from .explain_endpoint import (
@@ -56,10 +56,10 @@ from .explain_endpoint import (
 )
 from .garbage_collection import ShortCollections
 from .intake import DeclinedError, Intake
-from .protocol import Extender, Record, Verb
+from .protocol import DecisionRecord, Extender, Verb
 from .services import FLAGS, UnknownPathError, switched
 from .services import answer as answer_service
-from .shadow import Result
+from .shadow import ShadowResult
 from .watchdog import Overdue, Watchdog, document_of
 
 T = TypeVar("T")
@@ -171,7 +171,7 @@ class Metrics:
         """Count a listing: `success`, `partial` (a kind that was known could not be listed) or `failure`."""
         self._refreshes.labels(result).inc()
 
-    def observe(self, record: Record, seconds: float) -> None:
+    def observe(self, record: DecisionRecord, seconds: float) -> None:
         """Count a decision."""
         verb = record.verb.value
         self._decisions.labels(verb, record.result).inc()
@@ -260,7 +260,7 @@ def _compared(extender: Extender) -> Iterable[Metric]:
         "koord_policy_audit_decisions", "Answers by whether a plugin that only audits or warns would have changed them",
         labels=["plugin", "enforcement", "verb", "result"])
     for plugin, verb, how, tally in extender.audits.read():
-        for result in (Result.SAME, Result.DIFFERS):
+        for result in (ShadowResult.SAME, ShadowResult.DIFFERS):
             audits.add_metric([plugin, how.value, verb, result.value], tally.count(result))
     yield audits
     shadow = extender.shadow
@@ -319,7 +319,7 @@ class Server:
 
     def __init__(
         self, load: Callable[[], Loaded], *, max_body: int = DEFAULT_MAX_BODY, tls: ssl.SSLContext | None = None,
-        health: tuple[str, int] | None = None, token: Token | None = None,
+        health: tuple[str, int] | None = None, token: AdminToken | None = None,
         decision_seconds: float = DECISION_SECONDS, stuck_seconds: float = STUCK_SECONDS,
         close_seconds: float = _CLOSE_SECONDS, binds: bool = False,
         collections: ShortCollections | None = None,
@@ -652,7 +652,7 @@ class Server:
                 self._waiting -= 1
         if answer is None:
             return _later(f"no decision within {self._decision_seconds:g} s")
-        if isinstance(answer, Malformed):
+        if isinstance(answer, MalformedBody):
             self.metrics.malformed(verb)
             return _refuse(413 if isinstance(answer, ExcessiveError) else 400, str(answer))
         if isinstance(answer, Exception):
@@ -679,7 +679,7 @@ class Server:
         started = time.perf_counter()
         try:
             reply = loaded.extender.answer(verb, body)
-        except Malformed as error:
+        except MalformedBody as error:
             # The frames that it went through hold the body, which would stay until the next garbage collection.
             tell(_bare(error))
             return
@@ -700,7 +700,7 @@ class Server:
         async with self._intake.body(request, largest=_SMALL_BODY) as body:
             try:
                 binding = read_binding(body)
-            except Malformed as error:
+            except MalformedBody as error:
                 return _refuse(413 if isinstance(error, ExcessiveError) else 400, str(error))
         placements, fault = loaded.extender.placements, ""
         try:
@@ -731,7 +731,7 @@ class Server:
             promotion = await asyncio.to_thread(judge, shadow, loaded.reloader, wish)
             facts = promotion.facts
             past = await _done(promotion.begin(loaded.reloader))
-        except Refused as refused:
+        except AdminRefusal as refused:
             _LOG.info("not promoted: %s", refused)
             return _declined(refused, facts)
         _LOG.warning("promoted from the shadow: generation %d, %s", past.generation, past.digest)
@@ -745,7 +745,7 @@ class Server:
             return _refuse(400, 'the body must be {} or {"to": "GENERATION or HASH"}')
         try:
             past = await _done(loaded.reloader.restore(wanted))
-        except Refused as refused:
+        except AdminRefusal as refused:
             return _declined(refused)
         _LOG.warning("rolled back on request: generation %d is %s again", past.generation, past.restored)
         return web.json_response({"restored": past.restored, "generation": past.generation, "hash": past.digest})
@@ -821,8 +821,8 @@ class Server:
         except TooLongError as error:
             return _refuse(503, str(error))
 
-    async def _explained(self, loaded: Loaded, wanted: ExplainRequest | Malformed) -> web.Response:
-        if isinstance(wanted, Malformed):
+    async def _explained(self, loaded: Loaded, wanted: ExplainRequest | MalformedBody) -> web.Response:
+        if isinstance(wanted, MalformedBody):
             return _refuse(413 if isinstance(wanted, ExcessiveError) else 400, str(wanted))
         if self._explaining:
             # Decisions wait for each of them: many at once would be too much.
@@ -992,14 +992,14 @@ def _close(loaded: Loaded) -> None:
     loaded.extender.scheduler.close()
 
 
-def _bare(error: Malformed) -> Malformed:
+def _bare(error: MalformedBody) -> MalformedBody:
     return type(error)(*error.args)
 
 
-def _read(query: Mapping[str, str], body: bytes | bytearray | None) -> ExplainRequest | Malformed:
+def _read(query: Mapping[str, str], body: bytes | bytearray | None) -> ExplainRequest | MalformedBody:
     try:
         return read_explain_request(query, body)
-    except Malformed as error:
+    except MalformedBody as error:
         return _bare(error)
 
 
@@ -1017,17 +1017,17 @@ def _settle(
 
 
 async def _done(asked: Future[Past]) -> Past:
-    """Return what the thread that reloads came to; raises `Refused`."""
+    """Return what the thread that reloads came to; raises `AdminRefusal`."""
     try:
         return await asyncio.wait_for(asyncio.wrap_future(asked), _ADMIN_SECONDS)
     except PolicyError as error:
         raise refusal(error) from None
     except TimeoutError:
-        raise Refused(f"it was not done within {_ADMIN_SECONDS:g} s: the status tells what came of it",
+        raise AdminRefusal(f"it was not done within {_ADMIN_SECONDS:g} s: the status tells what came of it",
                       "timeout") from None
 
 
-def _declined(refused: Refused, facts: Mapping[str, Any] | None = None) -> web.Response:
+def _declined(refused: AdminRefusal, facts: Mapping[str, Any] | None = None) -> web.Response:
     data = {**(facts or {}), **refused.facts, "error": str(refused), "code": refused.code}
     return web.json_response(data, status=409)
 

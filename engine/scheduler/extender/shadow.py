@@ -43,7 +43,7 @@ Scale: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 """Totals to the priorities that are answered."""
 
 
-class Result(enum.Enum):
+class ShadowResult(enum.Enum):
     """What came of a comparison."""
 
     SAME = "same"
@@ -55,7 +55,7 @@ class Result(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ActiveAnswer:
     """An answer that was given: the verdict, and (of scores) the priorities that the verdict's rows got."""
 
     profile: Profile
@@ -71,7 +71,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ShadowDifference:
     """One answer that would have been another; `nodes` is for how many nodes.
 
     Of a filter, `gained` would pass and did not, `lost` did pass and would not. Of priorities, `lost` are the best
@@ -99,25 +99,25 @@ class Difference:
                 **{name: count for name, count in left_out.items() if count}}
 
 
-def _most_nodes_first(difference: Difference) -> tuple[int, int]:
+def _most_nodes_first(difference: ShadowDifference) -> tuple[int, int]:
     return -difference.nodes, difference.at
 
 
 @dataclass(slots=True)
-class Tally:
+class ShadowTally:
     """Counts results and keeps a sample of differences, in which each has the same chance to be; for all threads."""
 
     seed: int = 0
     most: int = SAMPLE
-    _counts: Counter[Result] = field(default_factory=Counter)
-    _sample: list[Difference] = field(default_factory=list)
+    _counts: Counter[ShadowResult] = field(default_factory=Counter)
+    _sample: list[ShadowDifference] = field(default_factory=list)
     _random: random.Random = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)  # noqa: S311 - a sample needs no secrecy
 
-    def add(self, result: Result, difference: Difference | None = None) -> None:
+    def add(self, result: ShadowResult, difference: ShadowDifference | None = None) -> None:
         """Count one comparison."""
         with self._lock:
             self._counts[result] += 1
@@ -126,11 +126,11 @@ class Tally:
             if len(self._sample) < self.most:
                 self._sample.append(difference)
                 return
-            place = self._random.randrange(self._counts[Result.DIFFERS])
+            place = self._random.randrange(self._counts[ShadowResult.DIFFERS])
             if place < self.most:
                 self._sample[place] = difference
 
-    def count(self, result: Result) -> int:
+    def count(self, result: ShadowResult) -> int:
         """Return how often that was the result."""
         with self._lock:
             return self._counts[result]
@@ -139,9 +139,9 @@ class Tally:
     def compared(self) -> int:
         """How many answers were compared, whatever came of it."""
         with self._lock:
-            return sum(self._counts.values()) - self._counts[Result.SKIPPED]
+            return sum(self._counts.values()) - self._counts[ShadowResult.SKIPPED]
 
-    def sample(self) -> tuple[Difference, ...]:
+    def sample(self) -> tuple[ShadowDifference, ...]:
         """Return the sampled differences, those that concern most nodes first."""
         with self._lock:
             return tuple(sorted(self._sample, key=_most_nodes_first))
@@ -149,10 +149,10 @@ class Tally:
     def to_json(self, most: int | None = None) -> dict[str, Any]:
         """Return plain data, with at most so many examples; `examplesLeftOut` counts the other differences."""
         with self._lock:
-            counts, sample = {each: self._counts[each] for each in Result}, tuple(self._sample)
+            counts, sample = {each: self._counts[each] for each in ShadowResult}, tuple(self._sample)
         examples = sorted(sample, key=_most_nodes_first)[:most]
-        rest = counts[Result.DIFFERS] - len(examples)
-        return {"decisions": sum(counts.values()) - counts[Result.SKIPPED],
+        rest = counts[ShadowResult.DIFFERS] - len(examples)
+        return {"decisions": sum(counts.values()) - counts[ShadowResult.SKIPPED],
                 **{each.value: count for each, count in counts.items()},
                 "examples": [each.to_json() for each in examples], **({"examplesLeftOut": rest} if rest else {})}
 
@@ -165,7 +165,7 @@ class Agreement:
     """The hash of the registry in the shadow."""
     active: str
     """The hash of the registry in force."""
-    tally: Tally
+    tally: ShadowTally
     failing: Counter[str] = field(default_factory=Counter)
     """In how many decisions expressions of a plugin failed in the shadow."""
 
@@ -187,7 +187,7 @@ class Shadow:
         share: float = SHARE,
     ) -> None:
         self.reloader = reloader
-        self.totals: Counter[tuple[str, Result]] = Counter()
+        self.totals: Counter[tuple[str, ShadowResult]] = Counter()
         """Since the start, by verb and result."""
         self.seconds = 0.0
         """What deciding in the shadow took since the start."""
@@ -197,7 +197,7 @@ class Shadow:
         self._timer = timer
         self._share = share
         self._saved, self._saved_at = _MOST_SAVED_S, timer()
-        self._agreement = Agreement("", "", Tally())
+        self._agreement = Agreement("", "", ShadowTally())
 
     @property
     def ready(self) -> bool:
@@ -209,9 +209,9 @@ class Shadow:
         """What was compared since the shadow or what is in force has changed; may be asked from any thread."""
         pair = self._live.registry.digest, self._active.registry.digest
         found = self._agreement
-        return found if (found.shadow, found.active) == pair else Agreement(*pair, Tally())
+        return found if (found.shadow, found.active) == pair else Agreement(*pair, ShadowTally())
 
-    def compare(self, seen: Seen, scale: Scale) -> None:
+    def compare(self, seen: ActiveAnswer, scale: Scale) -> None:
         """Decide in the shadow about what was just answered; never raises."""
         if not self.ready:
             return
@@ -219,12 +219,12 @@ class Shadow:
         now = self._timer()
         self._saved = min(_MOST_SAVED_S, self._saved + (now - self._saved_at) * self._share)
         self._saved_at = now
-        result, difference = Result.SKIPPED, None
+        result, difference = ShadowResult.SKIPPED, None
         if self._saved > 0 and seen.verdict.generation == self._active.registry.generation:
             try:
                 result, difference = self._decide(seen, scale, agreement)
             except Exception as error:  # whatever goes wrong in the shadow stays there
-                result = Result.ERROR
+                result = ShadowResult.ERROR
                 agreement.fail(f"koord-policy: {describe(error)}"[:_LONGEST_MESSAGE])
             took = self._timer() - now
             self._saved -= took
@@ -232,7 +232,9 @@ class Shadow:
         agreement.tally.add(result, difference)
         self.totals[seen.verb, result] += 1
 
-    def _decide(self, seen: Seen, scale: Scale, agreement: Agreement) -> tuple[Result, Difference | None]:
+    def _decide(
+        self, seen: ActiveAnswer, scale: Scale, agreement: Agreement,
+    ) -> tuple[ShadowResult, ShadowDifference | None]:
         pod, snapshot = seen.verdict.pod, seen.snapshot
         profile = self._scheduler.profile_of(pod)
         if seen.priorities is None:
@@ -244,7 +246,7 @@ class Shadow:
             difference = _scored(seen, scale(other.totals), ())
         for plugin in {failure.plugin for failure in other.errors()}:
             agreement.fail(plugin)
-        return (Result.SAME, None) if difference is None else (Result.DIFFERS, difference)
+        return (ShadowResult.SAME, None) if difference is None else (ShadowResult.DIFFERS, difference)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for `/status`."""
@@ -264,9 +266,9 @@ class Audits:
     """Asks of each plugin that is not enforced whether it would have changed an answer; `compare` is for one thread."""
 
     def __init__(self) -> None:
-        self._tallies: dict[tuple[str, str], tuple[Enforcement, Tally]] = {}
+        self._tallies: dict[tuple[str, str], tuple[Enforcement, ShadowTally]] = {}
 
-    def compare(self, seen: Seen, scale: Scale) -> None:
+    def compare(self, seen: ActiveAnswer, scale: Scale) -> None:
         """Compare one answer with what it would have been."""
         profile, verdict = seen.profile, seen.verdict
         if seen.priorities is None:
@@ -283,7 +285,7 @@ class Audits:
                 totals = verdict.totals + step.scores.values[verdict.passed].astype(np.int64) * step.weight
                 self._add(step.plugin, step.enforcement, "prioritize", _scored(seen, scale(totals), (step.plugin,)))
 
-    def read(self) -> list[tuple[str, str, Enforcement, Tally]]:
+    def read(self) -> list[tuple[str, str, Enforcement, ShadowTally]]:
         """Return plugin, verb, enforcement and what was counted; may be called from any thread."""
         found = list(self._tallies.items())
         return sorted(((plugin, verb, how, tally) for (plugin, verb), (how, tally) in found), key=lambda each: each[:2])
@@ -293,22 +295,22 @@ class Audits:
         return [{"plugin": plugin, "verb": verb, "enforcement": how.value} | tally.to_json()
                 for plugin, verb, how, tally in self.read()]
 
-    def _add(self, plugin: str, how: Enforcement, verb: str, difference: Difference | None) -> None:
+    def _add(self, plugin: str, how: Enforcement, verb: str, difference: ShadowDifference | None) -> None:
         known = self._tallies.get((plugin, verb))
         if known is None:
             if len(self._tallies) >= _MOST_PLUGINS:
                 # Names come and go with reloads: the one that is known longest makes room.
                 self._tallies.pop(next(iter(self._tallies)))
-            known = how, Tally(most=_NAMES_SHOWN)
+            known = how, ShadowTally(most=_NAMES_SHOWN)
             self._tallies[plugin, verb] = known
-        known[1].add(Result.SAME if difference is None else Result.DIFFERS, difference)
+        known[1].add(ShadowResult.SAME if difference is None else ShadowResult.DIFFERS, difference)
 
 
 def _by_name(watched: Sequence[Any]) -> list[tuple[str, Enforcement]]:
     return list({each.name: each.plugin.enforcement for each in watched}.items())
 
 
-def _filtered(seen: Seen, other: Verdict) -> Difference | None:
+def _filtered(seen: ActiveAnswer, other: Verdict) -> ShadowDifference | None:
     before, after = seen.verdict.passed, other.passed
     if np.array_equal(before, after):
         return None
@@ -317,7 +319,7 @@ def _filtered(seen: Seen, other: Verdict) -> Difference | None:
     return _difference(seen, len(gained) + len(lost), gained, lost, why)
 
 
-def _lost(seen: Seen, plugin: str, rows: Rows) -> Difference | None:
+def _lost(seen: ActiveAnswer, plugin: str, rows: Rows) -> ShadowDifference | None:
     if not len(rows):
         return None
     step = next(each for each in seen.verdict.filters if each.plugin == plugin and rows[0] in each.refused)
@@ -326,7 +328,7 @@ def _lost(seen: Seen, plugin: str, rows: Rows) -> Difference | None:
     return _difference(seen, len(rows), rows[:0], rows, why)
 
 
-def _scored(seen: Seen, priorities: NDArray[np.int64], why: tuple[str, ...]) -> Difference | None:
+def _scored(seen: ActiveAnswer, priorities: NDArray[np.int64], why: tuple[str, ...]) -> ShadowDifference | None:
     before, rows = seen.priorities, seen.verdict.passed
     assert before is not None
     changed = int((before != priorities).sum())
@@ -340,12 +342,12 @@ def _best(rows: Rows, priorities: NDArray[np.int64]) -> Rows:
     return best
 
 
-def _difference(seen: Seen, count: int, gained: Rows, lost: Rows, why: tuple[str, ...]) -> Difference:
-    return Difference(seen.verb, seen.verdict.pod.key, seen.snapshot.now, count, _named(seen, gained),
+def _difference(seen: ActiveAnswer, count: int, gained: Rows, lost: Rows, why: tuple[str, ...]) -> ShadowDifference:
+    return ShadowDifference(seen.verb, seen.verdict.pod.key, seen.snapshot.now, count, _named(seen, gained),
                       _named(seen, lost), why, len(gained[_NAMES_SHOWN:]), len(lost[_NAMES_SHOWN:]))
 
 
-def _named(seen: Seen, rows: Rows) -> tuple[str, ...]:
+def _named(seen: ActiveAnswer, rows: Rows) -> tuple[str, ...]:
     return tuple(str(seen.verdict.names[int(row)]) for row in rows[:_NAMES_SHOWN])
 
 

@@ -32,7 +32,7 @@ Counts = NDArray[np.int64]
 
 
 @dataclass(slots=True, eq=False)
-class Kind:
+class PodKind:
     """What pods of one kind agree on: all that selectors, affinity terms and ports see of them."""
 
     namespace: str
@@ -48,7 +48,7 @@ class Kind:
     """Whether any of them ever ran."""
 
 
-Weight = Callable[[Kind], int]
+Weight = Callable[[PodKind], int]
 """What one pod of a kind counts; it must not change for one and the same question."""
 
 
@@ -76,14 +76,14 @@ class PodCounts:
         self._size = size
         self._most = max(_FEWEST_COLUMNS, most_bytes // (8 * max(size, 1)))
         self._stamp = -1
-        self._rows: list[dict[str, tuple[PodInfo, Kind]]] = [{} for _ in range(size)]
-        self._kinds: dict[Hashable, Kind] = {}
-        self._running: dict[Kind, int] = {}
+        self._rows: list[dict[str, tuple[PodInfo, PodKind]]] = [{} for _ in range(size)]
+        self._kinds: dict[Hashable, PodKind] = {}
+        self._running: dict[PodKind, int] = {}
         self._terms: dict[Hashable, AffinityTerms] = {}
         self._affine: dict[AffinityTerms, int] = {}
         self._with_ports = 0
-        self._seen: dict[int, tuple[Mapping[str, Any], Kind]] = {}
-        self._order: list[Kind] = []
+        self._seen: dict[int, tuple[Mapping[str, Any], PodKind]] = {}
+        self._order: list[PodKind] = []
         self._columns: dict[Hashable, _Column] = {}
         self.seen: PodsSeen | None = None
         """What was last looked at: several plugins look at one snapshot, one after the other."""
@@ -126,7 +126,7 @@ class PodCounts:
                     known[key] = (pod, kind)
                     self._count(index, kind, 1)
 
-    def _count(self, index: int, kind: Kind, change: int) -> None:
+    def _count(self, index: int, kind: PodKind, change: int) -> None:
         here = kind.where.get(index, 0) + change
         if here:
             kind.where[index] = here
@@ -145,7 +145,7 @@ class PodCounts:
             kind.listed = True
             self._order.append(kind)
 
-    def _first_or_last(self, kind: Kind, change: int) -> None:
+    def _first_or_last(self, kind: PodKind, change: int) -> None:
         if kind.ports:
             self._with_ports += change
         if not kind.terms.has_any:
@@ -164,7 +164,7 @@ class PodCounts:
         """Another one whenever pods have come or gone."""
         return self._stamp
 
-    def kind_of(self, pod: PodInfo) -> Kind:
+    def kind_of(self, pod: PodInfo) -> PodKind:
         """Return the kind of a pod, wherever it runs; it is one and the same for pods that agree."""
         item = pod.object
         found = self._seen.get(id(item))
@@ -176,7 +176,7 @@ class PodCounts:
         self._seen[id(item)] = (item, kind)
         return kind
 
-    def _kind_of(self, pod: PodInfo, item: Mapping[str, Any]) -> Kind:
+    def _kind_of(self, pod: PodInfo, item: Mapping[str, Any]) -> PodKind:
         metadata, spec = item["metadata"], item["spec"]
         labels: Mapping[str, str] = metadata.get("labels") or {}
         affinity = spec.get("affinity") or {}
@@ -189,7 +189,7 @@ class PodCounts:
         kind = self._kinds.get(key)
         if kind is None:
             terms = self._terms_of(texts, affinity, pod.namespace, labels)
-            kind = self._kinds[key] = Kind(pod.namespace, labels, terminating, terms, ports)
+            kind = self._kinds[key] = PodKind(pod.namespace, labels, terminating, terms, ports)
         return kind
 
     def _terms_of(
@@ -241,9 +241,9 @@ class PodCounts:
         for kind in self._order:
             kind.columns = [each for each in kind.columns if each[0] not in gone]
 
-    def moved(self, snapshot: Snapshot) -> list[tuple[int, Kind, int]]:
+    def moved(self, snapshot: Snapshot) -> list[tuple[int, PodKind, int]]:
         """Return what an overlay changes: rows, kinds, and how many pods more or fewer there are."""
-        found: list[tuple[int, Kind, int]] = []
+        found: list[tuple[int, PodKind, int]] = []
         rows = snapshot.cluster.rows
         for index, row in snapshot.patched.items():
             before = rows[index].pods
@@ -263,7 +263,7 @@ class PodsSeen:
         self.version = counts.version
         self._moved = counts.moved(snapshot) if snapshot.patched else []
 
-    def kind_of(self, pod: PodInfo) -> Kind:
+    def kind_of(self, pod: PodInfo) -> PodKind:
         """Return the kind of a pod, also of one that does not run."""
         return self._counts.kind_of(pod)
 

@@ -17,7 +17,7 @@ from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.objects.node_rows import NodeRow
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, mapping_at, resource_list
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.kubernetes.quantity import Format, Quantity
+from koordpolicy.engine.kubernetes.quantity import Quantity, QuantityFormat
 from koordpolicy.engine.kubernetes.selectors import check_selector, matches_labels
 from koordpolicy.engine.kubernetes.vocabulary import (
     NODE_RESERVATION_ANNOTATION,
@@ -150,7 +150,7 @@ def written(amounts: Mapping[str, int]) -> dict[str, str]:
     """Return canonical amounts as the API writes them."""
     return {
         name: str(Quantity(amount, -3) if name == "cpu" else Quantity(
-            amount, 0, Format.BINARY if "memory" in name or "storage" in name else Format.DECIMAL))
+            amount, 0, QuantityFormat.BINARY if "memory" in name or "storage" in name else QuantityFormat.DECIMAL))
         for name, amount in amounts.items()
     }
 

@@ -42,7 +42,7 @@ class NumaState(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class TopologyDemand:
     """What the manager has to go by on one node; NUMA nodes are numbers, states default to idle."""
 
     numa_nodes: Sequence[int]
@@ -118,7 +118,7 @@ def affinity_of(state: CycleState, snapshot: Snapshot, row: int) -> TopologyHint
 
 def admit(
     state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int, *, providers: Sequence[TopologyHints],
-    demand: Demand,
+    demand: TopologyDemand,
 ) -> Refusal | None:
     """Choose an affinity for the pod on the node and remember it; return why there is none.
 
@@ -148,7 +148,7 @@ def admit(
 
 
 def merge(
-    hints: Iterable[Mapping[str, Sequence[TopologyHint] | None]], demand: Demand,
+    hints: Iterable[Mapping[str, Sequence[TopologyHint] | None]], demand: TopologyDemand,
 ) -> tuple[TopologyHint, list[str]]:
     """Return the best affinity under the policy, and why it is not admitted (empty where it is)."""
     choices, unsatisfied, summary = _choices(hints)
@@ -191,7 +191,7 @@ def masks(numa_nodes: Sequence[int]) -> Iterator[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
+class _MergedHint:
     """A hint, or the lack of any (`satisfied` is false)."""
 
     hint: TopologyHint
@@ -212,7 +212,7 @@ class _Partial:
     satisfied: bool = True
     score: int = 0
 
-    def with_(self, choice: _Choice) -> _Partial:
+    def with_(self, choice: _MergedHint) -> _Partial:
         hint = choice.hint
         preferred, satisfied = self.preferred and hint.preferred, self.satisfied and choice.satisfied
         if hint.mask is None:
@@ -226,7 +226,7 @@ class _Partial:
         )
 
 
-def _best(choices: Sequence[Sequence[_Choice]], everything: int, demand: Demand) -> _Choice:
+def _best(choices: Sequence[Sequence[_MergedHint]], everything: int, demand: TopologyDemand) -> _MergedHint:
     """Return the best of all combinations of one hint per resource; it is satisfied if it suits all of them."""
     partials = [_Partial(everything)]
     for choice in choices:
@@ -234,13 +234,13 @@ def _best(choices: Sequence[Sequence[_Choice]], everything: int, demand: Demand)
         if len(partials) > _MOST_COMBINATIONS:
             # In the order of enumeration; which of several that are as good is found then hangs on repetitions.
             partials = list(dict.fromkeys(partials))
-    best = _Choice(TopologyHint(everything, False))
+    best = _MergedHint(TopologyHint(everything, False))
     for partial in partials:
         if not partial.mask:
             continue
         satisfied = partial.satisfied and (partial.first < 0 or partial.widest == partial.mask.bit_count())
         preferred = partial.preferred and not _violates(partial.mask, demand)
-        found = _Choice(TopologyHint(partial.mask, preferred, partial.score), satisfied)
+        found = _MergedHint(TopologyHint(partial.mask, preferred, partial.score), satisfied)
         if _is_better(found.hint, best.hint):
             best = found
     return best
@@ -255,7 +255,7 @@ def _is_better(hint: TopologyHint, best: TopologyHint) -> bool:
     return mask < other or hint.score > best.score
 
 
-def _violates(mask: int, demand: Demand) -> bool:
+def _violates(mask: int, demand: TopologyDemand) -> bool:
     """Whether a pod that wants NUMA nodes to itself must not share these."""
     if demand.exclusive != EXCLUSIVE_REQUIRED:
         return False
@@ -265,12 +265,12 @@ def _violates(mask: int, demand: Demand) -> bool:
 
 def _choices(
     hints: Iterable[Mapping[str, Sequence[TopologyHint] | None]],
-) -> tuple[list[list[_Choice]], list[str], list[str]]:
+) -> tuple[list[list[_MergedHint]], list[str], list[str]]:
     """Return the hints to combine, the reasons of resources that no NUMA node satisfies, and a summary of the rest."""
-    choices: list[list[_Choice]] = []
+    choices: list[list[_MergedHint]] = []
     unsatisfied: list[str] = []
     summary: list[str] = []
-    neutral = [_Choice(TopologyHint(None, True))]
+    neutral = [_MergedHint(TopologyHint(None, True))]
     for of_provider in hints:
         if not of_provider:
             choices.append(neutral)
@@ -278,10 +278,10 @@ def _choices(
             if found is None:
                 choices.append(neutral)
             elif not found:
-                choices.append([_Choice(TopologyHint(None, False), satisfied=False)])
+                choices.append([_MergedHint(TopologyHint(None, False), satisfied=False)])
                 unsatisfied.append(f"Unsatisfied NUMA {resource}")
             else:
-                choices.append([_Choice(hint) for hint in found])
+                choices.append([_MergedHint(hint) for hint in found])
                 summary.append(_summary(resource, found))
     return choices, unsatisfied, sorted(summary)
 

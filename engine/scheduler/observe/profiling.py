@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from koordpolicy.engine.cel.scalar.program import Program
-from koordpolicy.engine.cel.scalar.timing import Spent, TimedProgram
+from koordpolicy.engine.cel.scalar.timing import TimedProgram, TimeSpent
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.compile.programs import CompiledScheduler, with_programs
 from koordpolicy.engine.compile.scheduling import DocumentScheduler, one_line
@@ -21,7 +21,7 @@ from koordpolicy.engine.framework.points import Enforcement
 from ..cycle.schedule_one import Scheduler
 from ..cycle.verdict import Filtered, Verdict, in_fixed_words
 from ..profiles.profile import Active, Profile
-from .tracing import Watched, watched
+from .tracing import TracedPlugin, watched
 
 OTHER_REASONS: Final = "other reasons"
 """What stands for the rest where a plugin gives another reason for every node."""
@@ -72,7 +72,7 @@ class ExpressionCost:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurements:
     """What was measured: seconds are those of one thread, and of decisions only."""
 
     decisions: int
@@ -85,7 +85,7 @@ class Measured:
     unplaced: tuple[Unplaced, ...]
 
 
-class Meter:
+class DecisionMeter:
     """Measures the decisions that a scheduler makes through it. For one thread; `timer` tells seconds."""
 
     def __init__(self, timer: Callable[[], float]) -> None:
@@ -119,12 +119,12 @@ class Meter:
         self._decisions += 1
         return verdict
 
-    def measured(self) -> Measured:
+    def measured(self) -> Measurements:
         """Return what was measured until now."""
         expressions = [
             each for document, timed in self._documents.items() for each in _expressions(document.name, timed)
         ]
-        return Measured(
+        return Measurements(
             self._decisions, self._seconds,
             dict(sorted(self._plugins.items(), key=lambda item: (-item[1].seconds, item[0]))),
             tuple(sorted(expressions, key=lambda each: (-each.seconds, each.plugin, each.point, each.rule))),
@@ -137,7 +137,7 @@ class Meter:
             known = self._profiles[profile] = watched(profile, self._watch)
         return known
 
-    def _watch(self, active: Active) -> Watched:
+    def _watch(self, active: Active) -> TracedPlugin:
         cost = self._plugins.setdefault(active.name, PluginCost())
 
         def tell(method: str, seconds: float, *_: object) -> None:
@@ -145,7 +145,7 @@ class Meter:
                 cost.calls[method] += 1
                 cost.seconds += seconds
 
-        return Watched(self._timed(active.ask), tell, self._timer)
+        return TracedPlugin(self._timed(active.ask), tell, self._timer)
 
     def _timed(self, instance: object) -> object:
         if not isinstance(instance, DocumentScheduler):
@@ -191,12 +191,12 @@ class Meter:
         return known
 
 
-class _WhileDeciding(Spent):
+class _WhileDeciding(TimeSpent):
     """Counts what is spent on decisions."""
 
     __slots__ = ("_meter",)
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: DecisionMeter) -> None:
         super().__init__()
         self._meter = meter
 

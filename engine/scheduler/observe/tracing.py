@@ -15,7 +15,7 @@ from ..profiles.profile import Active, Profile
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PluginCall:
     """One question to one plugin: the method, what it came to in a few words, and the seconds that it took."""
 
     plugin: str
@@ -29,13 +29,13 @@ class Asked:
                 "microseconds": round(self.seconds * 1e6, 1)}
 
 
-Record = Callable[[Asked], None]
+Record = Callable[[PluginCall], None]
 
 _HIDDEN: Final = frozenset((Repeats.question.__name__,))
 """A plugin that is traced is asked itself every time: kept answers would leave nothing to see."""
 
 
-class Watched:
+class TracedPlugin:
     """A plugin of which every answer is told; it has the methods that the plugin has, but for those that are hidden.
 
     `tell` is given the method, the seconds, the answer (or what was raised, and then true) and the arguments.
@@ -86,12 +86,12 @@ def watched(profile: Profile, watch: Callable[[Active], Any]) -> Profile:
 def traced(profile: Profile, record: Record, *, timer: Callable[[], float] = time.perf_counter) -> Profile:
     """Return the profile with plugins that are the same and tell `record` of everything that they are asked."""
 
-    def trace(active: Active) -> Watched:
+    def trace(active: Active) -> TracedPlugin:
         def tell(method: str, seconds: float, answer: Any, raised: bool, arguments: tuple[Any, ...]) -> None:
             result = f"raised {describe(answer)}" if raised else _in_words(answer, arguments)
-            record(Asked(active.name, method, result, seconds))
+            record(PluginCall(active.name, method, result, seconds))
 
-        return Watched(active.ask, tell, timer, _HIDDEN)
+        return TracedPlugin(active.ask, tell, timer, _HIDDEN)
 
     return watched(profile, trace)
 

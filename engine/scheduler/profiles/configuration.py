@@ -15,14 +15,14 @@ from typing import Any, Final
 
 from koordpolicy.engine.documents import configuration_in
 from koordpolicy.engine.documents.ignored_fields import ignored
-from koordpolicy.engine.documents.nodes import Node, read_file, to_plain
+from koordpolicy.engine.documents.nodes import YamlNode, read_file, to_plain
 from koordpolicy.engine.documents.nodes import read as read_nodes
 from koordpolicy.engine.documents.validation import validate
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.source import PolicyError, Problem, Severity, Source, did_you_mean
 
-from .profile import EVERYTHING, POINTS, Choice, ProfileSpec
+from .profile import EVERYTHING, POINTS, PluginChoice, ProfileSpec
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 KIND: Final = "KubeSchedulerConfiguration"
@@ -55,7 +55,7 @@ _STEP: Final = re.compile(r"[^.\[\]]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
+class SchedulerConfiguration:
     """A valid configuration, as a scheduler runs it; backoffs in nanoseconds."""
 
     profiles: tuple[ProfileSpec, ...]
@@ -66,7 +66,7 @@ class Configuration:
     plain: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
-def load(path: Path, registry: Registry) -> Configuration:
+def load(path: Path, registry: Registry) -> SchedulerConfiguration:
     """Read a configuration file; see `read`.
 
     Raises:
@@ -75,7 +75,7 @@ def load(path: Path, registry: Registry) -> Configuration:
     return read(read_file(path), registry)
 
 
-def read(source: Source, registry: Registry) -> Configuration:
+def read(source: Source, registry: Registry) -> SchedulerConfiguration:
     """Read a configuration; `registry` has the plugins that it may name, and says which are defaults.
 
     A manifest of a ConfigMap that holds one under a key is one too.
@@ -106,17 +106,17 @@ def read(source: Source, registry: Registry) -> Configuration:
     reading.warn_of_unused(node)
     if reading.errors:
         raise PolicyError(reading.errors)
-    return Configuration(profiles, initial * SECOND, longest * SECOND, tuple(reading.warnings), to_plain(node))
+    return SchedulerConfiguration(profiles, initial * SECOND, longest * SECOND, tuple(reading.warnings), to_plain(node))
 
 
-def _without_nulls(node: Node) -> Node:
+def _without_nulls(node: YamlNode) -> YamlNode:
     """Return a configuration without the fields that are null: to the API machinery they are as if they were not there.
 
     A null in a list is an object without fields. Arguments of plugins are the plugins', but for what they begin with.
     """
     value = node.value
     if isinstance(value, tuple):
-        empty: Mapping[str, Node] = {}
+        empty: Mapping[str, YamlNode] = {}
         return replace(node, value=tuple(
             replace(each, value=empty) if each.value is None else _without_nulls(each) for each in value
         ))
@@ -127,12 +127,12 @@ def _without_nulls(node: Node) -> Node:
                                 for key, each in found.items()})
 
 
-def _args_of(node: Node) -> Node:
+def _args_of(node: YamlNode) -> YamlNode:
     fields = {key: each for key, each in node.fields.items() if each.value is not None or key not in _TYPE_FIELDS}
     return replace(node, value=fields) if node.fields else node
 
 
-def _decode(node: Node) -> Iterator[Problem]:
+def _decode(node: YamlNode) -> Iterator[Problem]:
     version, kind = node.at("apiVersion"), node.at("kind")
     if not node.fields or version is None or kind is None:
         yield Problem(f"this is no `{KIND}`: it does not say `apiVersion` and `kind`", node.span,
@@ -147,12 +147,12 @@ def _decode(node: Node) -> Iterator[Problem]:
         yield from validate(node, KIND)
 
 
-def _number(node: Node, name: str, default: int) -> int:
+def _number(node: YamlNode, name: str, default: int) -> int:
     found = node.at(name)
     return found.scalar if found is not None and isinstance(found.scalar, int) else default
 
 
-def _text(node: Node | None) -> str:
+def _text(node: YamlNode | None) -> str:
     return str(node.scalar) if node is not None and node.scalar is not None else ""
 
 
@@ -166,7 +166,7 @@ class _Named:
 
     name: str
     weight: int = 0
-    place: Node | None = None
+    place: YamlNode | None = None
 
 
 class _Reading:
@@ -178,18 +178,18 @@ class _Reading:
         self._plugins = plugins
         defaults = [each for each in plugins.values() if each.default_weight is not None]
         self._defaults = [_Named(each.name, each.default_weight or 0) for each in sorted(defaults, key=_place_in_order)]
-        self._seen: dict[str, Node] = {}
+        self._seen: dict[str, YamlNode] = {}
 
-    def complain(self, message: str, place: Node, hint: str = "") -> None:
+    def complain(self, message: str, place: YamlNode, hint: str = "") -> None:
         """Take note of what is wrong."""
         self.errors.append(Problem(message, place.place, hint, code="configuration"))
 
-    def profiles(self, node: Node) -> tuple[Node | None, ...]:
+    def profiles(self, node: YamlNode) -> tuple[YamlNode | None, ...]:
         """Return the profiles of the file; one without a name where there are none."""
         found = node.at("profiles")
         return found.items if found is not None and found.items else (None,)
 
-    def profile(self, node: Node | None) -> ProfileSpec:
+    def profile(self, node: YamlNode | None) -> ProfileSpec:
         """Return a profile, its plugins merged with the defaults and expanded to points."""
         name = (_text(node.at("schedulerName")) if node is not None else "") or DEFAULT_NAME
         if node is not None:
@@ -200,7 +200,7 @@ class _Reading:
         given = node.at("plugins") if node is not None else None
         multi = self._merged(given, MULTI_POINT, self._defaults)
         off: dict[Point | None, frozenset[str]] = {None: self._disabled(given, MULTI_POINT)}
-        choices: list[Choice] = []
+        choices: list[PluginChoice] = []
         for point in POINTS:
             named = self._merged(given, point.value, [])
             disabled = self._disabled(given, point.value)
@@ -208,7 +208,7 @@ class _Reading:
             if point is Point.PRE_BIND and given is not None and PRE_BINDER in self._plugins and not (
                     disabled & {PRE_BINDER} or PRE_BINDER in {each.name for each in named}):
                 named.append(_Named(PRE_BINDER))
-            choices += (Choice(each.name, each.weight, points=frozenset({point}))
+            choices += (PluginChoice(each.name, each.weight, points=frozenset({point}))
                         for each in self._expanded(point, multi, named, disabled))
         binds = any(choice.points == frozenset((Point.BIND,)) for choice in choices)
         if given is not None and not binds and any(Point.BIND in each.points for each in self._plugins.values()):
@@ -219,7 +219,7 @@ class _Reading:
             self._args(node), named_only=True,
         )
 
-    def check_names(self, node: Node) -> None:
+    def check_names(self, node: YamlNode) -> None:
         """Check that profiles have names where there are several: only a single one is the default."""
         found = self.profiles(node)
         for index, each in enumerate(found):
@@ -227,7 +227,7 @@ class _Reading:
                 self.complain(f"profiles[{index}].schedulerName: required where there are several profiles", each,
                               "name the profile as pods do")
 
-    def check_queue(self, node: Node, profiles: Sequence[ProfileSpec]) -> None:
+    def check_queue(self, node: YamlNode, profiles: Sequence[ProfileSpec]) -> None:
         """Check that all profiles sort the queue alike: there is one queue."""
         sorting = frozenset({Point.QUEUE_SORT})
         sorts = [[choice.name for choice in profile.enabled if choice.points == sorting] for profile in profiles]
@@ -244,21 +244,21 @@ class _Reading:
                               f" {', '.join(sorts[0]) or 'none'} in the first profile", at,
                               "all profiles share one queue: enable the same")
 
-    def warn_of_unused(self, node: Node) -> None:
+    def warn_of_unused(self, node: YamlNode) -> None:
         """Say what the file asks for and is done otherwise here."""
         self.warnings.extend(ignored(node, IGNORED))
         for profile in self.profiles(node):
             if profile is not None:
                 self.warnings.extend(ignored(profile, IGNORED, "profiles."))
 
-    def _warn(self, message: str, place: Node, hint: str = "") -> None:
+    def _warn(self, message: str, place: YamlNode, hint: str = "") -> None:
         self.warnings.append(Problem(message, place.place, hint, Severity.WARNING, code="configuration"))
 
-    def _listed(self, given: Node | None, point: str, which: str) -> Iterator[Node]:
+    def _listed(self, given: YamlNode | None, point: str, which: str) -> Iterator[YamlNode]:
         found = given.at(point, which) if given is not None else None
         yield from found.items if found is not None else ()
 
-    def _disabled(self, given: Node | None, point: str) -> frozenset[str]:
+    def _disabled(self, given: YamlNode | None, point: str) -> frozenset[str]:
         names = set()
         for each in self._listed(given, point, "disabled"):
             name = _text(each.at("name"))
@@ -267,7 +267,7 @@ class _Reading:
                 self._unknown(name, f"plugins.{point}.disabled", each)
         return frozenset(names & {EVERYTHING, *self._plugins})
 
-    def _merged(self, given: Node | None, point: str, defaults: Sequence[_Named]) -> list[_Named]:
+    def _merged(self, given: YamlNode | None, point: str, defaults: Sequence[_Named]) -> list[_Named]:
         """Return defaults that are not disabled, a user's entry in place of the default of its name; then the rest."""
         disabled = self._disabled(given, point)
         added: dict[str, _Named] = {}
@@ -308,11 +308,11 @@ class _Reading:
                     and point in self._plugins[each.name].points)
         yield from (each for each in named if each.name not in of_multi)
 
-    def _unknown(self, name: str, path: str, place: Node) -> None:
+    def _unknown(self, name: str, path: str, place: YamlNode) -> None:
         self.errors.append(Problem(f"{path}: there is no plugin `{name}`", (place.at("name") or place).span,
                                    did_you_mean(name, self._plugins), code="unknown-plugin"))
 
-    def _args(self, node: Node | None) -> dict[str, Mapping[str, Any]]:
+    def _args(self, node: YamlNode | None) -> dict[str, Mapping[str, Any]]:
         configs = node.at("pluginConfig") if node is not None else None
         found: dict[str, Mapping[str, Any]] = {}
         for index, config in enumerate(configs.items if configs is not None else ()):
@@ -341,7 +341,7 @@ class _Reading:
             self._check_args(name, found[name], config, path)
         return found
 
-    def _check_args(self, name: str, args: Mapping[str, Any], config: Node, path: str) -> None:
+    def _check_args(self, name: str, args: Mapping[str, Any], config: YamlNode, path: str) -> None:
         check = self._plugins[name].check_args
         if check is None:
             return
@@ -358,7 +358,7 @@ class _Reading:
                 self.warnings.extend(ignored(given, find(args), f"{path}.args."))
 
 
-def _place_of(message: str, config: Node) -> Node:
+def _place_of(message: str, config: YamlNode) -> YamlNode:
     """Return the place of the field that a complaint begins with or names, as far as the file has it."""
     best = config.at("args") or config
     for field_path in _FIELD.findall(message):

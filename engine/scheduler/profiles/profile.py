@@ -55,7 +55,7 @@ CAPABILITIES: Final[Mapping[type, Point]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PluginChoice:
     """A plugin that a profile names; None (or 0, as in a component configuration) leaves the plugin's own weight.
 
     `points` limits it to some extension points; None means all that it has.
@@ -76,7 +76,7 @@ class ProfileSpec:
     """
 
     name: str = "default-scheduler"
-    enabled: tuple[Choice, ...] = ()
+    enabled: tuple[PluginChoice, ...] = ()
     disabled: Mapping[Point | None, frozenset[str]] = field(default_factory=dict)
     args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Arguments by plugin, also of plugins that are active by themselves; those of `enabled` win."""
@@ -236,7 +236,7 @@ def reads_of(spec: ProfileSpec, registry: Registry) -> Mapping[str, tuple[Read, 
 
 def _checked(
     spec: ProfileSpec, registry: Registry, problems: list[Problem],
-) -> Iterable[tuple[Choice, Plugin, Mapping[str, Any]]]:
+) -> Iterable[tuple[PluginChoice, Plugin, Mapping[str, Any]]]:
     for choice, plugin in _chosen(spec, registry, problems):
         args = {**spec.args.get(plugin.name, {}), **choice.args}
         try:
@@ -256,7 +256,7 @@ def _fault_of(plugin: Plugin, error: BaseException) -> Problem:
                    f"it comes from {plugin.origin}", code="plugin-args")
 
 
-def _chosen(spec: ProfileSpec, registry: Registry, problems: list[Problem]) -> Iterable[tuple[Choice, Plugin]]:
+def _chosen(spec: ProfileSpec, registry: Registry, problems: list[Problem]) -> Iterable[tuple[PluginChoice, Plugin]]:
     plugins = {plugin.name: plugin for plugin in registry.of_framework(Framework.SCHEDULER)}
     disabled = frozenset[str]().union(*spec.disabled.values()) - {EVERYTHING}
     for what, names in (("disables", disabled), ("has arguments for", frozenset(spec.args))):
@@ -291,7 +291,7 @@ def _chosen(spec: ProfileSpec, registry: Registry, problems: list[Problem]) -> I
             point for point in POINTS
             if point not in taken and not spec.disabled.get(point, frozenset()) & {name, EVERYTHING}
         )
-        yield Choice(name, plugin.default_weight, points=points), plugin
+        yield PluginChoice(name, plugin.default_weight, points=points), plugin
 
 
 def _asked(instance: Any, point: Point) -> Any:

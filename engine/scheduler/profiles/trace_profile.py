@@ -12,11 +12,15 @@ from koordpolicy.engine.source import PolicyError
 
 from ..cycle.schedule_one import Settings
 from ..extensions.fragmentation import TypicalPod
-from .profile import Choice, ProfileSpec
+from .profile import PluginChoice, ProfileSpec
 
 TRACE_PLUGINS: Final = (
-    Choice("NodeUnschedulable"), Choice("NodeName"), Choice("TaintToleration"), Choice("NodeAffinity"),
-    Choice("NodeResourcesFit", points=frozenset({Point.FILTER})), Choice("GpuShare"),
+    PluginChoice("NodeUnschedulable"),
+    PluginChoice("NodeName"),
+    PluginChoice("TaintToleration"),
+    PluginChoice("NodeAffinity"),
+    PluginChoice("NodeResourcesFit", points=frozenset({Point.FILTER})),
+    PluginChoice("GpuShare"),
 )
 """What decides about the pods of a trace beside what is named and documents."""
 _TYPICAL: Final = "typicalPods"

@@ -11,7 +11,7 @@ from koordpolicy.builtin_plugins.scheduler.device_share.devices import holding_i
 from koordpolicy.builtin_plugins.scheduler.node_numa_resource.args import check_args, convert
 from koordpolicy.engine.cluster.snapshot import NodeChange
 from koordpolicy.engine.framework.points import Code, Refusal
-from koordpolicy.engine.scheduler.extensions.topology import Demand, merge
+from koordpolicy.engine.scheduler.extensions.topology import TopologyDemand, merge
 from koordpolicy.plugin import CycleState, TopologyHint, Wait
 from tests.fake_framework import FakeFramework
 
@@ -128,7 +128,7 @@ def test_numa_nodes_are_scored_by_the_type_of_one_strategy_and_the_resources_of_
     ([(0b01, True, 1), (0b10, True, 9)], 0b10),  # unless a later one counts more
 ])
 def test_the_best_hint_is_preferred_then_narrow_then_high(hints, best):
-    found, reasons = merge([{"cpu": [TopologyHint(*each) for each in hints]}], Demand([0, 1], "BestEffort"))
+    found, reasons = merge([{"cpu": [TopologyHint(*each) for each in hints]}], TopologyDemand([0, 1], "BestEffort"))
     assert (found.mask, reasons) == (best, [])
 
 

@@ -14,13 +14,13 @@ from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.extensions.reservations import allocated_uid, is_reserve_pod
-from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 
 SECOND = 1_000_000_000
 GANG, QUOTA = "pod-group.scheduling.sigs.k8s.io", "quota.scheduling.koordinator.sh/name"
 KNOWN = {plugin.name for plugin in PLUGINS}
 PROFILE = ProfileSpec(name="koord-scheduler", named_only=True, enabled=tuple(
-    Choice(name, weight, points=frozenset((point,)))
+    PluginChoice(name, weight, points=frozenset((point,)))
     for point, plugins in KOORDINATOR_PLUGINS.items() for name, weight in plugins if name in KNOWN
 ))
 

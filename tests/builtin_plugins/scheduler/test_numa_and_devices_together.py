@@ -8,7 +8,7 @@ from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
 from koordpolicy.engine.scheduler.extensions.reservations import reserve_pod
-from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 
 DOMAIN = "scheduling.koordinator.sh/"
 GPU = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100", "koordinator.sh/gpu-memory": "80Gi"}
@@ -70,7 +70,7 @@ def cluster():
 
 def test_what_a_reservation_holds_goes_to_its_owner_through_the_whole_cycle():
     names = ("NodeNUMAResource", "DeviceShare", "Reservation", "DefaultPreBind")
-    spec = ProfileSpec(enabled=tuple(Choice(name) for name in names), disabled={None: frozenset({"GpuShare"})})
+    spec = ProfileSpec(enabled=tuple(PluginChoice(name) for name in names), disabled={None: frozenset({"GpuShare"})})
     held, client = cluster(), Client()
     live = Live(Registry.of(PLUGINS, generation=1))
     scheduler = Scheduler(held, live, Settings((spec,)), clock=lambda: 0, client=client)

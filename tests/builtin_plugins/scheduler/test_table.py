@@ -7,7 +7,7 @@ from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
-from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 
 
 def test_kubernetes_default_plugins_are_active_by_themselves_with_their_weights_and_no_others():
@@ -23,7 +23,9 @@ def test_every_other_built_in_can_be_enabled_and_answers_at_its_points():
     args = {
         "FragmentationGradient": {"typicalPods": [{"cpuMilli": 1000, "gpus": 1, "gpuMilli": 1000, "probability": 1.0}]},
     }
-    others = tuple(Choice(plugin.name, args=args.get(plugin.name, {})) for plugin in PLUGINS if not plugin.enabled)
+    others = tuple(
+        PluginChoice(plugin.name, args=args.get(plugin.name, {})) for plugin in PLUGINS if not plugin.enabled
+    )
     scheduler = Scheduler(Cluster(), Live(Registry.of(PLUGINS, generation=1)), Settings((ProfileSpec(enabled=others),)))
     assert set(scheduler.profiles[0].plugins()) == {plugin.name for plugin in PLUGINS}
 

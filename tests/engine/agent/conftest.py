@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from koordpolicy.engine.agent.metric_cache.metrics import Recording
+from koordpolicy.engine.agent.metric_cache.metrics import MetricsRecording
 from koordpolicy.engine.agent.metric_cache.metrics import load as load_recording
 from koordpolicy.engine.compile.plugins import compile_documents
 from koordpolicy.engine.documents.loader import load
@@ -40,10 +40,10 @@ def registry() -> Callable[..., Registry]:
 
 
 @pytest.fixture
-def recording(tmp_path) -> Callable[..., Recording]:
+def recording(tmp_path) -> Callable[..., MetricsRecording]:
     """Makes a recording of node `n` with 10 cores: samples are (second, node milli-cores, {pod: milli-cores})."""
 
-    def make(*samples: tuple[float, int, dict[str, int]], pods: tuple[dict[str, object], ...] = ()) -> Recording:
+    def make(*samples: tuple[float, int, dict[str, int]], pods: tuple[dict[str, object], ...] = ()) -> MetricsRecording:
         lines: list[object] = [{"interval": "1s", "files": {"n": {"besteffort/cpu.cfs_quota_us": "-1"}}}, NODE, *pods]
         for time, cpu, used in samples:
             of_pods = {f"d/{name}": {"cpu": f"{milli}m"} for name, milli in used.items()}

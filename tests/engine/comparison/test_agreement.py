@@ -14,7 +14,7 @@ from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, decide
-from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 from koordpolicy.engine.source import Source
 
 from .conftest import NOW, document, metric, node, pod
@@ -96,7 +96,7 @@ def test_kinds_of_pods_say_what_each_pod_would(chosen: set[str], affinity: bool,
         (*builtins(), *compile_documents(load([Source("p.yaml", text)], source_name="p"))), generation=1,
     )
     cluster = Cluster(objects(places))
-    how = Settings((ProfileSpec(enabled=(Choice("InterPodAffinity"),) if affinity else ()),))
+    how = Settings((ProfileSpec(enabled=(PluginChoice("InterPodAffinity"),) if affinity else ()),))
     found = outcome(registry, cluster, now=NOW, settings=how)
     alone, where = one_by_one(registry, cluster, how), {
         f"shop/p-{number}": on for number, (on, _, _) in enumerate(places)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.comparison.audit import Audit, audit
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
-from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 
 from .conftest import NOW, Policies, document, metric, node, pod
 
@@ -234,7 +234,7 @@ def test_vetoes_of_everything_and_nothing_are_told(policies: Policies):
 
 
 def test_a_plugin_in_python_that_somebody_enabled_and_that_orders_nothing_is_told(policies: Policies):
-    settings = Settings((ProfileSpec(enabled=(Choice("GpuClustering"),)),))
+    settings = Settings((ProfileSpec(enabled=(PluginChoice("GpuClustering"),)),))
     assert told(audit(policies(), plain_cluster(), now=NOW, settings=settings)) == [
         ("warning", "constant-score", "GpuClustering", "", "to every pod it says the same of all nodes: 0"),
     ]

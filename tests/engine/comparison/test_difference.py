@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.comparison.difference import Budget, Difference, difference, spend
+from koordpolicy.engine.comparison.difference import ChangeBudget, Difference, difference, spend
 from koordpolicy.engine.comparison.outcome import Cause, outcome
 from koordpolicy.engine.framework.registry import Registry
 
@@ -156,18 +156,22 @@ def test_outcomes_of_different_clusters_are_not_compared(policies: Policies, clu
     ("5", "5"), ("0", "0"), ("1%", "1%"), ("0.5%", "0.5%"), (" 10% ", "10%"), ("100%", "100%"),
 ])
 def test_a_budget_is_a_number_or_a_share(text: str, told: str):
-    assert str(Budget.parse(text)) == told
+    assert str(ChangeBudget.parse(text)) == told
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "one", "1%%", "101%", "%", "1e9", "NaN", "1 %", "٣", "9" * 400])
 def test_what_is_no_budget_is_refused(text: str):
     with pytest.raises(ValueError, match=r"budget|more than all"):
-        Budget.parse(text)
+        ChangeBudget.parse(text)
 
 
 def test_a_budget_is_spent_by_what_came_and_not_by_what_went(policies: Policies, cluster: Cluster):
     free, strict = policies(), policies(zone("not-cool", 'nodeInfo.name != "cool"'))
-    budgets = {"moved": Budget.parse("25%"), "pending": Budget.parse("0"), "misfits": Budget.parse("30%")}
+    budgets = {
+        "moved": ChangeBudget.parse("25%"),
+        "pending": ChangeBudget.parse("0"),
+        "misfits": ChangeBudget.parse("30%"),
+    }
     spent = {
         each.name: (each.count, each.whole, each.within) for each in spend(compare(free, strict, cluster), budgets)
     }

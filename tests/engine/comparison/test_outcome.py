@@ -3,9 +3,18 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.engine.cluster.snapshot import Cluster
-from koordpolicy.engine.comparison.outcome import ELIGIBLE, Cause, Causes, Eviction, Fault, Misfit, Outcome, outcome
+from koordpolicy.engine.comparison.outcome import (
+    ELIGIBLE,
+    Cause,
+    Causes,
+    FailureCount,
+    Misfit,
+    Outcome,
+    PredictedEviction,
+    outcome,
+)
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
-from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 
 from .conftest import NOW, Policies, document, metric, node, pod
 
@@ -75,7 +84,7 @@ def test_what_is_only_watched_refuses_nothing_and_is_counted(policies: Policies,
 
 def test_an_expired_metric_is_an_error_that_is_counted_and_refuses(policies: Policies, cluster: Cluster):
     found = outcome(policies(COLD), cluster, now=NOW)
-    assert found.faults[0] == Fault(
+    assert found.faults[0] == FailureCount(
         "cold", "filter", "below", "no metric of the node, or an expired one", 1, "shop/web-1 on small",
     )
     assert refusals(found)["shop/web-1"] == {"hot": "below", "small": "below"}
@@ -117,7 +126,9 @@ criteria: [{name: movable, expression: podUsage.cpu > 0, message: it runs hot}]
 until: usage.cpu * 100 / allocatable.cpu <= 65
 """, kind="DeschedulerPlugin")
     found = outcome(policies(drain), cluster, now=NOW)
-    assert found.evictions == (Eviction("shop/web-2", "hot", "descheduler", "drain", "movable", "it runs hot"),)
+    assert found.evictions == (
+        PredictedEviction("shop/web-2", "hot", "descheduler", "drain", "movable", "it runs hot"),
+    )
     assert (found.summary.evictions, found.summary.hot, outcome(policies(), cluster, now=NOW).summary.hot) == (1, 1, 2)
 
 
@@ -175,14 +186,14 @@ def test_replicas_that_keep_apart_are_each_asked_about_without_the_one_that_is_l
     ]}}
     replicas = [pod(f"web-{name}", on=name, labels={"app": "web"}, affinity=apart) for name in ("a", "b")]
     cluster = Cluster([node("a", zone="a"), node("b", zone="b"), node("c", zone="c"), *replicas])
-    settings = Settings((ProfileSpec(enabled=(Choice("InterPodAffinity"),)),))
+    settings = Settings((ProfileSpec(enabled=(PluginChoice("InterPodAffinity"),)),))
     found = outcome(policies(), cluster, now=NOW, settings=settings)
     assert (found.misfits, refusals(found)) == ((), {"shop/web-a": {}})
 
 
 def test_whoever_a_pod_of_higher_priority_would_drive_out_is_told_and_stays(policies: Policies):
     cluster = Cluster([node("a", cpu="1"), pod("low", "1", "a"), pod("high", "1", priority=1000)])
-    settings = Settings((ProfileSpec(enabled=(Choice("DefaultPreemption"),)),))
+    settings = Settings((ProfileSpec(enabled=(PluginChoice("DefaultPreemption"),)),))
     found = outcome(policies(), cluster, now=NOW, settings=settings)
     assert [(each.pod, each.node, each.framework, each.plugin) for each in found.evictions] == [
         ("shop/low", "a", "scheduler", "preemption"),
@@ -208,7 +219,7 @@ def test_pods_that_claim_different_volumes_are_of_two_kinds_where_volumes_are_lo
                 ]}]}},
             }},
         ]
-    how = Settings((ProfileSpec(enabled=(Choice("VolumeBinding"),)),))
+    how = Settings((ProfileSpec(enabled=(PluginChoice("VolumeBinding"),)),))
     found = outcome(policies(), Cluster(objects), now=NOW, settings=how)
     assert refusals(found) == {"shop/db-0": {"b": "volumes"}, "shop/db-1": {"a": "volumes"}}
     blind = frozenset({"VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone"})
@@ -229,7 +240,7 @@ def test_pods_that_are_spread_by_the_plugins_arguments_are_taken_off_their_nodes
     spread = {"defaultingType": "List", "defaultConstraints": [
         {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"},
     ]}
-    how = Settings((ProfileSpec(enabled=(Choice("PodTopologySpread", args=spread),)),))
+    how = Settings((ProfileSpec(enabled=(PluginChoice("PodTopologySpread", args=spread),)),))
     cluster = Cluster([node("a", zone="a"), node("b", zone="b"), owner, *pods])
     found = outcome(policies(), cluster, now=NOW, settings=how)
     assert found.misfits == ()

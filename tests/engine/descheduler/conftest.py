@@ -8,7 +8,7 @@ import pytest
 from koordpolicy.builtin_plugins.descheduler import PLUGINS
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile.plugins import compile_documents
-from koordpolicy.engine.descheduler.framework import CycleResult, ProfileSpec, build_profiles, run_cycle
+from koordpolicy.engine.descheduler.framework import CycleResult, DeschedulerProfileSpec, build_profiles, run_cycle
 from koordpolicy.engine.documents.loader import load
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import Source
@@ -60,13 +60,13 @@ def cycle() -> Callable[..., CycleResult]:
     """Runs one cycle of documents (texts) and named built-ins over objects; `spec` is the profile's."""
 
     def run(
-        objects: list[dict[str, Any]], *texts: str, spec: ProfileSpec | None = None,
-        specs: list[ProfileSpec] | None = None,
+        objects: list[dict[str, Any]], *texts: str, spec: DeschedulerProfileSpec | None = None,
+        specs: list[DeschedulerProfileSpec] | None = None,
         cycles: int = 1, **given: Any,
     ) -> CycleResult:
         documents = load([Source(f"{number}.yaml", text) for number, text in enumerate(texts)])
         registry = Registry.of([*PLUGINS, *compile_documents(documents)], generation=1)
-        profiles = build_profiles(specs or [spec or ProfileSpec("p")], registry, dry_run=True)
+        profiles = build_profiles(specs or [spec or DeschedulerProfileSpec("p")], registry, dry_run=True)
         cluster = Cluster(objects)
         for number in range(cycles):
             result = run_cycle(profiles, cluster.snapshot(NOW + number * 10**9), **given)

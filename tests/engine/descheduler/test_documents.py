@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from koordpolicy.engine.descheduler.framework import ProfileSpec
+from koordpolicy.engine.descheduler.framework import DeschedulerProfileSpec
 
 from .conftest import evicted, kept, metric, node, pod
 
@@ -123,7 +123,11 @@ def test_profiles_count_apart_in_how_many_cycles_a_node_was_hot(cycle):
     objects = hot(pod("a", "hot"), used={"a": "9000m"})
     text = drain().replace("  criteria:", "    anomaly: {consecutive: 3, timeout: 5m}\n  criteria:")
     # The second profile does not look at the hot node: what it finds there keeps no count, and resets none.
-    profiles = [ProfileSpec("p"), ProfileSpec("q", {"matchLabels": {"name": "cold"}}), ProfileSpec("r")]
+    profiles = [
+        DeschedulerProfileSpec("p"),
+        DeschedulerProfileSpec("q", {"matchLabels": {"name": "cold"}}),
+        DeschedulerProfileSpec("r"),
+    ]
     waiting = cycle(objects, text, cycles=2, specs=profiles)
     assert [(each.profile, each.message) for each in waiting.node_notes if each.node == "hot"] == [
         ("p", "a source in 2 of 3 cycles in a row"), ("r", "a source in 2 of 3 cycles in a row"),
@@ -174,7 +178,7 @@ def test_a_document_that_is_only_watched_evicts_nothing(cycle):
 
 def test_a_disabled_document_takes_no_part(cycle):
     objects = hot(pod("a", "hot"), used={"a": "9000m"})
-    assert cycle(objects, drain(), spec=ProfileSpec("p", disabled=frozenset(("drain",)))).outcomes == ()
+    assert cycle(objects, drain(), spec=DeschedulerProfileSpec("p", disabled=frozenset(("drain",)))).outcomes == ()
 
 
 def test_aggregates_run_over_all_nodes_or_pods(cycle):

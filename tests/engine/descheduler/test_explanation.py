@@ -5,9 +5,9 @@ import json
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile import compile_documents
-from koordpolicy.engine.descheduler.documents import Memory
-from koordpolicy.engine.descheduler.explanation import Question, explain_eviction
-from koordpolicy.engine.descheduler.framework import Limits, ProfileSpec, build_profiles
+from koordpolicy.engine.descheduler.documents import SourceStreaks
+from koordpolicy.engine.descheduler.explanation import ExplainEvictionRequest, explain_eviction
+from koordpolicy.engine.descheduler.framework import DeschedulerProfileSpec, EvictionLimits, build_profiles
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import Source
@@ -58,11 +58,11 @@ def told(
     cluster = Cluster(objects)
     snapshot = cluster.snapshot(NOW)
     profiles = build_profiles(
-        [profile or ProfileSpec("p")], Registry.of((*builtins(), *plugins), generation=1), dry_run=True,
-        snapshot=lambda: snapshot, memory=Memory(),
+        [profile or DeschedulerProfileSpec("p")], Registry.of((*builtins(), *plugins), generation=1), dry_run=True,
+        snapshot=lambda: snapshot, memory=SourceStreaks(),
     )
     evicted, found = explain_eviction(
-        Question(cluster.pod(name), profiles, snapshot, limits or Limits(), selector, cycles),
+        ExplainEvictionRequest(cluster.pod(name), profiles, snapshot, limits or EvictionLimits(), selector, cycles),
     )
     json.dumps(found.to_json())
     return evicted, found.as_text().splitlines()
@@ -110,7 +110,7 @@ def test_an_anomaly_says_how_often_it_must_be_seen():
 
 
 def test_limits_targets_and_until_are_told():
-    assert told(limits=Limits(total=0))[1][
+    assert told(limits=EvictionLimits(total=0))[1][
         4
     ] == "  limit       drain: chosen by small, but at most 0 pods per cycle (limits)"
     nowhere = told(nodes={"source": SPEC["nodes"]["source"], "target": "false"})[1]
@@ -137,7 +137,7 @@ def test_a_veto_says_its_rule_and_its_values():
 def test_nodes_that_no_cycle_looks_at_are_told():
     down = [node("hot", ready=False), node("third"), *OBJECTS[1:]]
     assert told(down)[1][4] == "  not seen    its node hot is not ready"
-    selected = ProfileSpec("p", node_selector={"matchLabels": {"pool": "a"}})
+    selected = DeschedulerProfileSpec("p", node_selector={"matchLabels": {"pool": "a"}})
     assert told(profile=selected)[1][4] == "  not seen    the node selector of profile p leaves its node out"
     assert told(
         match={"nodes": {"names": ["cool"]}},
@@ -160,7 +160,9 @@ def test_what_failed_is_told_and_nothing_is_evicted():
 
 def test_low_node_load_says_what_is_used_beside_its_thresholds():
     args = {"highThresholds": {"cpu": 95}, "lowThresholds": {"cpu": 20}}
-    profile = ProfileSpec("p", balance=("LowNodeLoad",), disabled=frozenset({"*"}), args={"LowNodeLoad": args})
+    profile = DeschedulerProfileSpec(
+        "p", balance=("LowNodeLoad",), disabled=frozenset({"*"}), args={"LowNodeLoad": args},
+    )
     _, lines = told(profile=profile)
     assert lines[4:] == [
         "  not source  LowNodeLoad: hot is none that pods leave",

@@ -6,9 +6,9 @@ from koordpolicy.builtin_plugins.descheduler import PLUGINS
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.descheduler.framework import (
     TOO_SMALL,
+    DeschedulerProfileSpec,
     EvictionLimiter,
-    Limits,
-    ProfileSpec,
+    EvictionLimits,
     aggregate,
     build_profiles,
     run_cycle,
@@ -64,14 +64,15 @@ REGISTRY = Registry.of([
 OBJECTS = [node("a"), node("b"), pod("web", "a"), pod("x", "a"), pod("y", "a"), pod("z", "b", namespace="e")]
 
 
-def run(*specs: ProfileSpec, objects=OBJECTS, **given):
+def run(*specs: DeschedulerProfileSpec, objects=OBJECTS, **given):
     Everyone.log.clear()
     return run_cycle(build_profiles(specs, REGISTRY, dry_run=True), Cluster(objects).snapshot(), generation=7, **given)
 
 
 def test_every_candidate_says_what_would_evict_it_or_what_stopped_it():
     result = run(
-        ProfileSpec("p", balance=("Everyone",), filter=("KeepsWeb",)), limits=Limits(per_node=1, total=5),
+        DeschedulerProfileSpec("p", balance=("Everyone",), filter=("KeepsWeb",)),
+        limits=EvictionLimits(per_node=1, total=5),
         objects=[*OBJECTS, pod("broken", "b")],
     )
     assert result.to_json() == {
@@ -104,39 +105,44 @@ def test_every_candidate_says_what_would_evict_it_or_what_stopped_it():
 
 
 def test_all_deschedule_plugins_of_all_profiles_run_before_any_balance_plugin():
-    run(ProfileSpec("p", deschedule=("Everyone",), balance=("Second",)), ProfileSpec("q", deschedule=("Everyone",)))
+    run(
+        DeschedulerProfileSpec("p", deschedule=("Everyone",), balance=("Second",)),
+        DeschedulerProfileSpec("q", deschedule=("Everyone",)),
+    )
     assert Everyone.log == ["deschedule", "deschedule", "balance"]
 
 
 def test_a_failing_plugin_stops_no_other_of_its_profile_but_the_cycle_after_it():
-    spec = ProfileSpec("p", deschedule=("Everyone", "Second"), balance=("Second",), args={"Everyone": {"fail": True}})
-    result = run(spec, ProfileSpec("q", deschedule=("Second",)))
+    spec = DeschedulerProfileSpec(
+        "p", deschedule=("Everyone", "Second"), balance=("Second",), args={"Everyone": {"fail": True}},
+    )
+    result = run(spec, DeschedulerProfileSpec("q", deschedule=("Second",)))
     assert (Everyone.log, result.error, evicted(result)) == (
         ["deschedule", "deschedule"], "no way", ["web", "x", "y", "z"],
     )
 
 
 def test_a_pod_is_evicted_once_per_cycle():
-    result = run(ProfileSpec("p", balance=("Everyone", "Second")))
+    result = run(DeschedulerProfileSpec("p", balance=("Everyone", "Second")))
     assert (evicted(result), set(kept(result).values())) == (["web", "x", "y", "z"], {("Everyone", "evicted")})
 
 
 def test_nodes_that_are_not_ready_or_not_selected_are_none_of_its_business():
     objects = [*OBJECTS, node("c", ready="Unknown"), node("e", unschedulable=True), pod("u", "c"), pod("v", "e")]
-    everyone = ProfileSpec("p", balance=("Everyone",))
+    everyone = DeschedulerProfileSpec("p", balance=("Everyone",))
     assert evicted(run(everyone, objects=objects)) == ["web", "x", "y", "z", "v"]
     only = {"matchLabels": {"name": "b"}}
-    assert evicted(run(ProfileSpec("p", only, balance=("Everyone",)), objects=objects)) == ["z"]
+    assert evicted(run(DeschedulerProfileSpec("p", only, balance=("Everyone",)), objects=objects)) == ["z"]
     assert run(everyone, objects=objects, node_selector=only).error == TOO_SMALL
 
 
 def test_a_cluster_of_one_node_is_left_alone():
-    result = run(ProfileSpec("p", balance=("Everyone",)), objects=[node("a"), pod("x", "a")])
+    result = run(DeschedulerProfileSpec("p", balance=("Everyone",)), objects=[node("a"), pod("x", "a")])
     assert (result.outcomes, result.error) == ((), TOO_SMALL)
 
 
 def test_limits_count_nodes_namespaces_and_all():
-    limiter = EvictionLimiter(Limits(per_node=2, per_namespace=3, total=4))
+    limiter = EvictionLimiter(EvictionLimits(per_node=2, per_namespace=3, total=4))
     answers = []
     for on, namespace in (("a", "x"), ("a", "x"), ("a", "x"), ("b", "x"), ("c", "x"), ("", "y"), ("", "z")):
         answers.append(limiter.refusal(on, namespace))
@@ -146,21 +152,21 @@ def test_limits_count_nodes_namespaces_and_all():
         "", "", "at most 2 pods of one node per cycle", "", "at most 3 pods of one namespace per cycle", "",
         "at most 4 pods per cycle",
     ]
-    assert EvictionLimiter(Limits(total=0)).refusal("a", "x") == "at most 0 pods per cycle"
+    assert EvictionLimiter(EvictionLimits(total=0)).refusal("a", "x") == "at most 0 pods per cycle"
 
 
 def test_every_fault_of_every_profile_is_told_at_once():
     with pytest.raises(PolicyError) as caught:
         build_profiles([
-            ProfileSpec(
+            DeschedulerProfileSpec(
                 "p", balance=("LowNodeLoda", "KeepsWeb"), deschedule=("Everyone", "Everyone"),
                 disabled=frozenset({"Secnd", "*", "Second"}), args={"LowNodeLoda": {}, "Everone": {}, "Second": {}},
             ),
-            ProfileSpec(
+            DeschedulerProfileSpec(
                 "p", evict=("MigrationController",), args={"LowNodeLoad": {"numberOfNodes": -1}},
                 balance=("LowNodeLoad",),
             ),
-            ProfileSpec("", evict=("MigrationController", "DefaultEvictor")),
+            DeschedulerProfileSpec("", evict=("MigrationController", "DefaultEvictor")),
         ], REGISTRY, dry_run=False)
     assert [(problem.message, problem.help) for problem in caught.value.problems] == [
         ("descheduler name is needed", "give each profile a `name`"),
@@ -200,6 +206,8 @@ def test_a_plugin_is_given_the_profile_the_cluster_and_the_moment():
 
     registry = Registry.of([python_plugin("Asks", Framework.DESCHEDULER, Asks)], generation=1)
     snapshot = Cluster(OBJECTS).snapshot(7)
-    profiles = build_profiles([ProfileSpec("p", balance=("Asks",))], registry, dry_run=True, snapshot=lambda: snapshot)
+    profiles = build_profiles(
+        [DeschedulerProfileSpec("p", balance=("Asks",))], registry, dry_run=True, snapshot=lambda: snapshot,
+    )
     run_cycle(profiles, snapshot)
     assert seen == [("p", ["a", "b"], 7, "koordpolicy.descheduler.p")]

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.experiments.journal import Busy, Journal, Outcome, key_of
+from koordpolicy.engine.experiments.journal import Busy, ExperimentOutcome, Journal, key_of
 
 POINT = {"policy": "FGD", "seed": 42}
-OUTCOME = Outcome({"failed": 3, "gpu": 95.39}, {"gpu": [0.5, None, 95.39]}, 1.5)
+OUTCOME = ExperimentOutcome({"failed": 3, "gpu": 95.39}, {"gpu": [0.5, None, 95.39]}, 1.5)
 
 
 def test_what_was_added_is_there_when_the_journal_is_opened_again(tmp_path):

@@ -17,7 +17,7 @@ from koordpolicy.engine.experiments.runners import NotRun
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
-from koordpolicy.engine.scheduler.profiles.profile import Choice
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice
 from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
 from koordpolicy.engine.scheduler.simulate import simulate
 
@@ -100,7 +100,9 @@ spec:
     found = [each.figures["arrivals"] - each.figures["failed"] for each in by_path.values()]
     assert found[0] == 9 < found[1] < found[2]
     assert [axis.values for axis in space(folder, policies=[str(mine)]).axes] == [("default",), ("-",), (42,)]
-    (both,) = outcomes(space(folder, "policy=BestFit", policies=[str(mine)], enabled=(Choice("RandomScore"),))).values()
+    (both,) = outcomes(
+        space(folder, "policy=BestFit", policies=[str(mine)], enabled=(PluginChoice("RandomScore"),)),
+    ).values()
     (without,) = outcomes(space(folder, "policy=BestFit")).values()
     assert both.figures["failed"] > without.figures["failed"]
 
@@ -110,7 +112,7 @@ def test_a_change_of_what_decides_is_seen_in_the_fingerprint(folder):
     first = space(folder).inputs(point)
     assert space(folder).inputs(point) == first
     assert space(folder, limit=3).inputs(point) != first
-    assert space(folder, enabled=(Choice("RandomScore"),), policies=()).axes != ()
+    assert space(folder, enabled=(PluginChoice("RandomScore"),), policies=()).axes != ()
     (folder / "openb_pod_list_default.csv").write_text(PODS.replace("p0,1000", "p0,2000"))
     assert space(folder).inputs(point) != first
 

@@ -6,8 +6,8 @@ import re
 from koordpolicy.engine.experiments import plots
 from koordpolicy.engine.experiments import presentation as shown
 from koordpolicy.engine.experiments.axes import Axis, points
-from koordpolicy.engine.experiments.journal import Outcome
-from koordpolicy.engine.experiments.plots import Groups, Panel
+from koordpolicy.engine.experiments.journal import ExperimentOutcome
+from koordpolicy.engine.experiments.plots import BarGroups, Panel
 from koordpolicy.engine.experiments.report import page
 from koordpolicy.engine.experiments.sweep import Finished, Swept
 
@@ -17,7 +17,7 @@ AXES = (Axis("workload", ("default", "cpu<0>")), Axis("policy", ("BestFit", "FGD
 def outcome(point):
     best = 95.0 if point["policy"] == "FGD" else 93.0
     curve = [min(float(x), best + (point["seed"] - 42.5)) for x in range(131)]
-    return Outcome(
+    return ExperimentOutcome(
         {"gpu_alloc_pct": curve[-1], "frag_amount_pct": 5.0, "frag_ratio_pct": 99.0, "failed": 2500 + point["seed"]},
         {"gpu_alloc_pct": curve, "frag_amount_pct": [None] * 131, "frag_ratio_pct": curve},
     )
@@ -44,7 +44,7 @@ def test_a_line_is_the_mean_over_seeds_and_each_workload_has_its_own_panels():
     assert (best_fit.mean[50], best_fit.deviation[50], best_fit.mean[130], best_fit.deviation[130]) == (
         50.0, 0.0, 93.0, math.sqrt(0.5))
     overview = drawn[""]
-    assert all(isinstance(each, Groups) for each in overview)
+    assert all(isinstance(each, BarGroups) for each in overview)
     assert overview[0].values == (
         ("BestFit", (93.0, 93.0), (math.sqrt(0.5),) * 2), ("FGD", (95.0, 95.0), (math.sqrt(0.5),) * 2),
     )
@@ -53,7 +53,8 @@ def test_a_line_is_the_mean_over_seeds_and_each_workload_has_its_own_panels():
 def test_figures_are_drawn_over_the_axis_that_is_a_number():
     axes = (Axis("params.cpuPercent", (55, 60, 65)), Axis("policy", ("a", "b")))
     finished = [
-        Finished(point, Outcome({"pending": point["params.cpuPercent"], "hot": None})) for point in points(axes)
+        Finished(point, ExperimentOutcome({"pending": point["params.cpuPercent"], "hot": None}))
+        for point in points(axes)
     ]
     (panels,) = shown.panels(finished, shown.SNAPSHOTS).values()
     assert [(each.y, each.x, [(line.label, line.x, line.mean) for line in each.lines]) for each in panels] == [

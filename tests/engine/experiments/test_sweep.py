@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.engine.experiments.axes import Axis, points
-from koordpolicy.engine.experiments.journal import Journal, Outcome
+from koordpolicy.engine.experiments.journal import ExperimentOutcome, Journal
 from koordpolicy.engine.experiments.runners import Here, Lost, NotRun
 from koordpolicy.engine.experiments.sweep import sweep
 
@@ -33,7 +33,7 @@ class Counting:
         if point == self.fails:
             raise NotRun("its params are invalid")
         self.ran.append((point["policy"], point["seed"]))
-        return Outcome({"seed": point["seed"]})
+        return ExperimentOutcome({"seed": point["seed"]})
 
 
 def test_experiments_come_back_in_the_order_of_their_points_whatever_the_order_of_the_work(tmp_path):

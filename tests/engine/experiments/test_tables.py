@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.experiments.journal import Outcome
+from koordpolicy.engine.experiments.journal import ExperimentOutcome
 from koordpolicy.engine.experiments.sweep import Finished
 from koordpolicy.engine.experiments.tables import (
     grouped,
@@ -16,7 +16,8 @@ from koordpolicy.engine.experiments.tables import (
 
 def finished(policy, seed, gpu=1.0, curve=(0.0, 0.5, 1.0, None, 2.0)):
     return Finished(
-        {"policy": policy, "seed": seed, "tune": 1.3}, Outcome({"failed": seed, "gpu": gpu}, {"gpu": curve}, 0.25),
+        {"policy": policy, "seed": seed, "tune": 1.3},
+        ExperimentOutcome({"failed": seed, "gpu": gpu}, {"gpu": curve}, 0.25),
     )
 
 

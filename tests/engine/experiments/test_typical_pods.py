@@ -6,7 +6,7 @@ from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load_paths
 from koordpolicy.engine.scheduler.extensions.fragmentation import TypicalPod
-from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
 
 TYPICAL = (TypicalPod(8000, 500, 1, frozenset({"T4"}), 1.0),)
@@ -20,7 +20,7 @@ def told(profile):
 
 def test_plugins_and_documents_that_ask_for_the_typical_pods_are_told_those_of_the_trace():
     assert told(ProfileSpec()).args == {"trace-gpu-worth": TOLD}
-    enabled = ProfileSpec(enabled=(Choice("FragmentationGradient"),))
+    enabled = ProfileSpec(enabled=(PluginChoice("FragmentationGradient"),))
     assert told(enabled).args == {"FragmentationGradient": TOLD, "trace-gpu-worth": TOLD}
 
 

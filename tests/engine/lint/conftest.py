@@ -8,10 +8,10 @@ import pytest
 
 from koordpolicy.engine.compile import Compiled, compile_documents
 from koordpolicy.engine.documents import load, read
-from koordpolicy.engine.lint import Configuration, Finding, Whole, check, subjects
+from koordpolicy.engine.lint import LintConfiguration, LintFinding, Whole, check, subjects
 from koordpolicy.engine.source import Source
 
-Check = Callable[..., tuple[Finding, ...]]
+Check = Callable[..., tuple[LintFinding, ...]]
 
 HEAD = (
     "apiVersion: policy.koordinator.sh/v1alpha2\nkind: {kind}\n"
@@ -19,22 +19,22 @@ HEAD = (
 )
 
 
-def findings(text: str, configuration: str = "", settings: Configuration | None = None) -> tuple[Finding, ...]:
+def findings(text: str, configuration: str = "", settings: LintConfiguration | None = None) -> tuple[LintFinding, ...]:
     source, beside = Source("policy.yaml", text), Source("config.yaml", configuration)
     loaded = load([source])
     compiled: list[Compiled] = []
     compile_documents(loaded, observe=compiled.append)
     whole = Whole(subjects(loaded.documents, compiled), read(beside))
-    return check(whole, [source, beside], settings or Configuration())
+    return check(whole, [source, beside], settings or LintConfiguration())
 
 
-def told(text: str, configuration: str = "", settings: Configuration | None = None) -> list[tuple[str, str]]:
+def told(text: str, configuration: str = "", settings: LintConfiguration | None = None) -> list[tuple[str, str]]:
     """Return rule and marked text of every finding, in order of place."""
     found = findings(text, configuration, settings)
     return sorted((each.rule.id, marked(each)) for each in found)
 
 
-def marked(finding: Finding) -> str:
+def marked(finding: LintFinding) -> str:
     assert finding.found.span is not None
     root = finding.found.span.root()
     return root.source.text[root.start : root.end]

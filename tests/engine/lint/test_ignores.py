@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from koordpolicy.engine.lint import Configuration
+from koordpolicy.engine.lint import LintConfiguration
 from koordpolicy.engine.lint.configuration import nearest, parse, pattern
 from koordpolicy.engine.source import PolicyError, Severity, Source
 
@@ -49,7 +49,7 @@ def test_an_ignore_that_names_no_rule_is_told():
     assert [rule for rule, _ in told(with_comment("koord-policy: ignore because I say so"))] == ["KP010", "KP041"]
 
 
-def configuration(text: str) -> Configuration:
+def configuration(text: str) -> LintConfiguration:
     return parse(Source("koord-policy.yaml", text), Path())
 
 

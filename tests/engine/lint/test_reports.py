@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from xml.etree import ElementTree as ET
 
-from koordpolicy.engine.lint.reports import FORMATS, Entry, Report
+from koordpolicy.engine.lint.reports import FORMATS, LintReport, ReportEntry
 from koordpolicy.engine.source import Problem, Severity, Source
 
 SOURCE = Source("a b/zone.yaml", "first: 1\nsecond: '\U0001f600 x'\n")
-REPORT = Report(
+REPORT = LintReport(
     (
-        Entry(
+        ReportEntry(
             Problem("100 % is\nwrong", SOURCE.span(20, 23), "mend, it", Severity.ERROR, "KP033"), (SOURCE.span(0, 5),),
             True,
         ),
-        Entry(Problem("no file `gone`", None, "", Severity.WARNING, "unreadable")),
-        Entry(Problem("says nothing", SOURCE.span(0, 5), "", Severity.NOTE, "KP005")),
+        ReportEntry(Problem("no file `gone`", None, "", Severity.WARNING, "unreadable")),
+        ReportEntry(Problem("says nothing", SOURCE.span(0, 5), "", Severity.NOTE, "KP005")),
     ),
     ("a b/zone.yaml", "other.yaml"), 3, "1.2",
 )
@@ -81,8 +81,8 @@ def test_gitlab_fingerprints_survive_a_move_and_differ_from_one_another():
         ("KP033", "critical", "a b/zone.yaml"), ("unreadable", "minor", ""), ("KP005", "info", "a b/zone.yaml"),
     ]
     moved = Source("a b/zone.yaml", "# more\n" + SOURCE.text)
-    entry = Entry(Problem("100 % is\nwrong", moved.span(27, 30), "mend, it", Severity.ERROR, "KP033"))
-    again = json.loads(FORMATS["gitlab"](Report((entry, entry), (), 1)))
+    entry = ReportEntry(Problem("100 % is\nwrong", moved.span(27, 30), "mend, it", Severity.ERROR, "KP033"))
+    again = json.loads(FORMATS["gitlab"](LintReport((entry, entry), (), 1)))
     assert again[0]["fingerprint"] == first[0]["fingerprint"] != again[1]["fingerprint"]
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.lint import RULES, Rule
+from koordpolicy.engine.lint import RULES, LintRule
 
 from .conftest import findings
 
 
-def found(rule: Rule, text: str) -> set[str]:
+def found(rule: LintRule, text: str) -> set[str]:
     policy, configuration = ("", text) if rule.configuration else (text, "")
     return {each.rule.id for each in findings(policy, configuration)}
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: f"{rule.id}-{rule.name}")
-def test_what_is_to_be_avoided_is_found_by_its_rule_alone_and_what_is_preferred_by_none(rule: Rule):
+def test_what_is_to_be_avoided_is_found_by_its_rule_alone_and_what_is_preferred_by_none(rule: LintRule):
     assert found(rule, rule.avoid) == {rule.id}
     assert found(rule, rule.prefer) == set()
 

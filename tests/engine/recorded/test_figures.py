@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from koordpolicy.engine.recorded.figures import Amounts, Eviction, Result, Span, Step, Use, Waits
+from koordpolicy.engine.recorded.figures import Amounts, RecordedEviction, RecordingResult, Step, TimeSpan, Use, Waits
 
 S = 1_000_000_000
 NOBODY = Waits.of([])
 
 
 def result(*steps, end, evictions=()):
-    return Result(Amounts(4000, 1000, 0), 2, NOBODY, NOBODY, (), evictions, 0, steps, end * S, (), (), 0, 0.0)
+    return RecordingResult(Amounts(4000, 1000, 0), 2, NOBODY, NOBODY, (), evictions, 0, steps, end * S, (), (), 0, 0.0)
 
 
 STEPS = (Step(10 * S, Amounts(4000, 100), 1, 0), Step(20 * S, Amounts(2000, 500), 2, 3), Step(50 * S, Amounts(), 0, 0))
@@ -26,11 +26,14 @@ def test_means_are_weighed_by_time():
 
 
 def test_a_series_is_cut_anywhere_between_the_steps():
-    evictions = (Eviction(30.0, "p", "n", "x", "", "", None), Eviction(50.0, "p", "n", "x", "", "", None))
+    evictions = (
+        RecordedEviction(30.0, "p", "n", "x", "", "", None),
+        RecordedEviction(50.0, "p", "n", "x", "", "", None),
+    )
     found = result(*STEPS, end=50, evictions=evictions)
     assert found.series(4) == (
-        Span(10, 20, 100.0, 10.0, 0.0, 1.0, 0.0, 0, 0), Span(20, 30, 50.0, 50.0, 0.0, 2.0, 3.0, 3, 0),
-        Span(30, 40, 50.0, 50.0, 0.0, 2.0, 3.0, 3, 1), Span(40, 50, 50.0, 50.0, 0.0, 2.0, 3.0, 3, 1),
+        TimeSpan(10, 20, 100.0, 10.0, 0.0, 1.0, 0.0, 0, 0), TimeSpan(20, 30, 50.0, 50.0, 0.0, 2.0, 3.0, 3, 0),
+        TimeSpan(30, 40, 50.0, 50.0, 0.0, 2.0, 3.0, 3, 1), TimeSpan(40, 50, 50.0, 50.0, 0.0, 2.0, 3.0, 3, 1),
     )
     halves = found.series(2)
     assert [(each.start, each.cpu, each.pending, each.most_pending) for each in halves] == [
@@ -39,17 +42,17 @@ def test_a_series_is_cut_anywhere_between_the_steps():
 
 
 def test_after_the_last_step_everything_stays_as_it_is():
-    assert result(Step(0, Amounts(4000), 1, 2), end=10).series(1) == (Span(0, 10, 100.0, 0.0, 0.0, 1.0, 2.0, 2, 0),)
+    assert result(Step(0, Amounts(4000), 1, 2), end=10).series(1) == (TimeSpan(0, 10, 100.0, 0.0, 0.0, 1.0, 2.0, 2, 0),)
 
 
 def test_more_points_than_nanoseconds_are_as_many_as_there_are():
     assert len(result(Step(0, Amounts(), 0, 0), end=0).series(5)) == 0
-    short = Result(Amounts(), 0, NOBODY, NOBODY, (), (), 0, (Step(0, Amounts(), 0, 0),), 3, (), (), 0, 0.0)
+    short = RecordingResult(Amounts(), 0, NOBODY, NOBODY, (), (), 0, (Step(0, Amounts(), 0, 0),), 3, (), (), 0, 0.0)
     assert len(short.series(10)) == 3
 
 
 def test_the_figures_as_plain_data():
-    found = result(*STEPS, end=50, evictions=(Eviction(30.0, "p", "n", "x", "r", "why", 2.5),)).to_json(1)
+    found = result(*STEPS, end=50, evictions=(RecordedEviction(30.0, "p", "n", "x", "r", "why", 2.5),)).to_json(1)
     assert found == {
         "arrivals": 2, "ran": 0, "start": 10.0, "end": 50.0,
         "waits": {"pods": 0, "mean": 0.0, "p50": 0.0, "p90": 0.0, "p95": 0.0, "p99": 0.0, "most": 0.0},

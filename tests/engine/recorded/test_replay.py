@@ -6,12 +6,12 @@ import pytest
 
 from koordpolicy.builtin_plugins.descheduler import PLUGINS as DESCHEDULER
 from koordpolicy.builtin_plugins.scheduler import PLUGINS as SCHEDULER
-from koordpolicy.engine.cluster.sources.trace import Recording, Stay, TraceNode, TracePod
+from koordpolicy.engine.cluster.sources.trace import ClusterRecording, Stay, TraceNode, TracePod
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.descheduler.config import default
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.registry import Live, Registry
-from koordpolicy.engine.recorded.figures import Amounts, Eviction, NeverRan, Step, Waits
+from koordpolicy.engine.recorded.figures import Amounts, NeverRan, RecordedEviction, Step, Waits
 from koordpolicy.engine.recorded.replay import Descheduling, Leave, replay, stretched, thinned
 from koordpolicy.engine.source import Source
 
@@ -36,7 +36,7 @@ def stay(name, cpu, created, deleted, gpu=0, qos=""):
 def run(*stays, nodes=ONE_NODE, text="", **options):
     plugins = compile_documents(load([Source("policy.yaml", text)])) if text else ()
     live = Live(Registry.of([*SCHEDULER, *DESCHEDULER, *plugins], generation=1))
-    result = replay(Recording(tuple(nodes), stays), live, clock=lambda: 0.0, **options)
+    result = replay(ClusterRecording(tuple(nodes), stays), live, clock=lambda: 0.0, **options)
     assert result.errors == ()
     return result
 
@@ -105,7 +105,7 @@ def test_whom_the_descheduler_evicts_goes_back_to_the_queue():
     result = run(stay("first", 2, 0, 400), stay("big", 4, 10, 300), nodes=nodes, text=EVICT,
                  descheduling=Descheduling(default(), 60))
     assert result.descheduler_errors == ()
-    assert result.evictions == (Eviction(60.0, "first", "a", "move-along", "chosen", "chosen", 0.0),)
+    assert result.evictions == (RecordedEviction(60.0, "first", "a", "move-along", "chosen", "chosen", 0.0),)
     assert pending(result) == [(0, 1, 0), (10, 1, 1), (60, 2, 0), (300, 1, 0), (400, 0, 0)]
     assert (result.waits, result.waits_again) == (
         Waits(2, 25.0, 0.0, 50.0, 50.0, 50.0, 50.0), Waits(1, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
@@ -184,8 +184,8 @@ def test_a_share_of_a_cluster_has_some_of_each_kind():
 
 
 def test_a_recording_can_be_stretched():
-    recording = Recording((), (stay("first", 1, 10, 20),))
-    assert stretched(recording, 2.5) == Recording((), (stay("first", 1, 10, 35),))
+    recording = ClusterRecording((), (stay("first", 1, 10, 20),))
+    assert stretched(recording, 2.5) == ClusterRecording((), (stay("first", 1, 10, 35),))
     assert stretched(recording, 1) is recording
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import itertools
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.engine.cluster.sources.trace import Recording, Stay, TraceNode, TracePod
+from koordpolicy.engine.cluster.sources.trace import ClusterRecording, Stay, TraceNode, TracePod
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.recorded.replay import replay
 from koordpolicy.engine.reports.recording import recording_page
@@ -18,7 +18,9 @@ STAYS = (
 
 
 def replayed(nodes=NODES, stays=STAYS):
-    return replay(Recording(nodes, stays), Live(Registry.of(PLUGINS, generation=1)), clock=itertools.count().__next__)
+    return replay(
+        ClusterRecording(nodes, stays), Live(Registry.of(PLUGINS, generation=1)), clock=itertools.count().__next__,
+    )
 
 
 def seconds(value: float) -> str:

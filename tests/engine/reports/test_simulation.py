@@ -15,7 +15,7 @@ from koordpolicy.engine.framework.points import Answer, Framework, Point, Refusa
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.reports.simulation import Replayed, simulation_page
 from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
-from koordpolicy.engine.scheduler.observe.profiling import Meter
+from koordpolicy.engine.scheduler.observe.profiling import DecisionMeter
 from koordpolicy.engine.scheduler.simulate import simulate
 from koordpolicy.engine.source import Problems, Source
 
@@ -47,7 +47,7 @@ def replayed(nodes=NODES, pods=PODS, policy=POLICY, plugins=(), title="a trace",
     live = Live(Registry.of([*PLUGINS, *plugins, *compile_documents(documents, problems)], generation=1))
     problems.raise_errors()
     workload = Workload(nodes, pods)
-    meter = Meter(itertools.count().__next__) if measure else None
+    meter = DecisionMeter(itertools.count().__next__) if measure else None
     result = simulate(workload, live, clock=itertools.count().__next__, typical=typical_pods(pods), meter=meter)
     return result if meter is None else Replayed(title, about, workload, result, meter.measured())
 

@@ -13,7 +13,7 @@ from koordpolicy.engine.cluster.sources.trace import TraceNode, TracePod, Worklo
 from koordpolicy.engine.framework.points import Framework, Point, Scores
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.extensions.fragmentation import TypicalPod
-from koordpolicy.engine.scheduler.simulate import Allocation, Failed, Record, simulate
+from koordpolicy.engine.scheduler.simulate import Allocation, ArrivalState, UnplacedPods, simulate
 
 NODES = (
     TraceNode("0-a", 10_000, 1000, 2, "T4"), TraceNode("1-b", 10_000, 1000, 2, "P100"), TraceNode("2-c", 4000, 500, 0),
@@ -41,13 +41,13 @@ def test_pods_are_placed_one_after_the_other_and_failed_ones_are_gone():
     )
     assert result.placed == {"p0": "0-a", "p1": "0-a", "p2": "1-b", "p4": "0-a"}
     assert result.records == [
-        Record(600, 1000, 100, 600), Record(1000, 2000, 200, 1000), Record(3000, 3000, 300, 3000),
-        Record(5000, 3000, 300, 3000), Record(5000, 8000, 400, 3000), Record(5500, 8000, 400, 3000),
+        ArrivalState(600, 1000, 100, 600), ArrivalState(1000, 2000, 200, 1000), ArrivalState(3000, 3000, 300, 3000),
+        ArrivalState(5000, 3000, 300, 3000), ArrivalState(5000, 8000, 400, 3000), ArrivalState(5500, 8000, 400, 3000),
     ]
-    assert (result.arrivals, result.failed, result.capacity) == (6, 2, Record(5500, 24_000, 2500, 4000))
+    assert (result.arrivals, result.failed, result.capacity) == (6, 2, ArrivalState(5500, 24_000, 2500, 4000))
     assert result.failed_shapes == (
-        Failed(1000, 100, 2, 1000, (), 1, "p3", {"Insufficient GPU": 2, "node(s) had no GPU": 1}),
-        Failed(
+        UnplacedPods(1000, 100, 2, 1000, (), 1, "p3", {"Insufficient GPU": 2, "node(s) had no GPU": 1}),
+        UnplacedPods(
             1000, 100, 1, 500, ("A10",), 1, "p5",
             {"node(s) had no GPU of a model that the pod accepts": 2, "node(s) had no GPU": 1},
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from koordpolicy.engine.testing.cases import run_case
-from koordpolicy.engine.testing.coverage import Coverage, percent, to_html, to_json, to_sarif
+from koordpolicy.engine.testing.coverage import ExpressionCoverage, percent, to_html, to_json, to_sarif
 from koordpolicy.engine.testing.suites import cases_of
 
 POLICY = """\
@@ -26,7 +26,7 @@ HEAD = "fixtures: {nodes: {n: {usage: {cpu: 1}}}}\n"
 
 def reports(load, cases):
     loaded = load(cases, head=HEAD, policies=POLICY)
-    coverage = Coverage()
+    coverage = ExpressionCoverage()
     assert all(run_case(suite, case, coverage).passed for suite, case in cases_of(loaded.suites))
     return coverage.reports(loaded.suites)
 

@@ -21,7 +21,7 @@ from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, Ref
 from koordpolicy.engine.kubernetes.pod_affinity import HOSTNAME
 from koordpolicy.engine.kubernetes.selectors import untolerated
 from koordpolicy.engine.scheduler.extensions.domains import domains
-from koordpolicy.engine.scheduler.extensions.pod_counts import Counts, Kind, Weight, pod_counts
+from koordpolicy.engine.scheduler.extensions.pod_counts import Counts, PodKind, Weight, pod_counts
 from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
 from koordpolicy.plugin import SKIP, CycleState, Event, Handle, Skip
 
@@ -204,7 +204,7 @@ def _question(pod: PodInfo, constraint: Constraint) -> tuple[Hashable, Weight]:
     """Return the question which pods a constraint counts, and its answer per pod."""
     namespace = pod.namespace
 
-    def weight(kind: Kind) -> int:
+    def weight(kind: PodKind) -> int:
         return int(kind.namespace == namespace and not kind.terminating and constraint.counts(kind.labels))
 
     return (PodTopologySpread, namespace, constraint.text), weight

@@ -29,7 +29,7 @@ from ..volumes import (
     CSI_STORAGE_CAPACITY,
     STORAGE_CLASS,
     VOLUME,
-    Claim,
+    VolumeClaim,
     claim_object,
     claims_of,
     class_of,
@@ -220,7 +220,7 @@ class VolumeBinding:
         return self._matcher.match(selected, others, snapshot, self._assumed.taken(snapshot))
 
 
-def _look_at(pod: PodInfo, claims: tuple[Claim, ...], snapshot: Snapshot) -> _Claims | Refusal:
+def _look_at(pod: PodInfo, claims: tuple[VolumeClaim, ...], snapshot: Snapshot) -> _Claims | Refusal:
     items: list[Json] = []
     for claim in claims:
         item = claim_object(snapshot, pod.namespace, claim)
@@ -244,7 +244,7 @@ def _look_at(pod: PodInfo, claims: tuple[Claim, ...], snapshot: Snapshot) -> _Cl
     return found
 
 
-def _fault(pod: PodInfo, claim: Claim, item: Json | None) -> str:
+def _fault(pod: PodInfo, claim: VolumeClaim, item: Json | None) -> str:
     """Return what is wrong with a claim, in kube-scheduler's words, or an empty text."""
     if item is None:
         if claim.ephemeral:

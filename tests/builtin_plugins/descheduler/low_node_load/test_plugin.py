@@ -8,7 +8,7 @@ import pytest
 from koordpolicy.builtin_plugins.descheduler.low_node_load.plugin import (
     LowNodeLoad,
     NodeLoad,
-    Thresholds,
+    PoolThresholds,
     raw_allocatable,
     reserve,
     usage_preference,
@@ -144,7 +144,7 @@ def test_pools_balance_among_themselves_and_inherit_what_they_leave_out():
 
 
 def test_thresholds_as_deviations_are_counted_from_the_average_and_clamped():
-    thresholds = Thresholds.of(NodePool(deviation=True, low={"cpu": 10}, high={"cpu": 60}))
+    thresholds = PoolThresholds.of(NodePool(deviation=True, low={"cpu": 10}, high={"cpu": 60}))
     load = NodeLoad(0, HOT[0], raw_allocatable(HOT[0]), {}, {}, (), {})
     bounds = thresholds.bounds(load, {"cpu": 50.0}, {})
     assert (bounds.low["cpu"], bounds.high["cpu"], bounds.low["memory"]) == (4000, 10_000, 10 * 2**30)
@@ -160,7 +160,7 @@ def test_a_raw_allocatable_that_cannot_be_read_is_left_aside():
 
 def test_what_is_reserved_on_a_target_stays_and_what_does_not_fit_is_taken_back():
     load = NodeLoad(0, COLD[0], raw_allocatable(COLD[0]), {"cpu": 1000, "memory": 0}, {}, (), {})
-    load.bounds = Thresholds.of(NodePool(low={"cpu": 30}, high={"cpu": 60})).bounds(load, {}, {})
+    load.bounds = PoolThresholds.of(NodePool(low={"cpu": 30}, high={"cpu": 60})).bounds(load, {}, {})
     assert [reserve(load, {"cpu": 3000}, prod=False) for _ in range(2)] == [True, False]
     assert load.usage["cpu"] == 4000
 
@@ -169,6 +169,6 @@ def test_the_pod_that_just_removes_the_excess_is_preferred_and_unmeasured_ones_c
     pods = [PodInfo.of(each) for each in HOT[1:4]]
     metrics = {pod.key: ResourceList(cpu=milli) for pod, milli in zip(pods[:2], (9000, 2000), strict=True)}
     load = NodeLoad(0, HOT[0], raw_allocatable(HOT[0]), {"cpu": 8500}, {}, tuple(pods), metrics)
-    load.bounds = Thresholds.of(NodePool(low={"cpu": 30}, high={"cpu": 60})).bounds(load, {}, {})
+    load.bounds = PoolThresholds.of(NodePool(low={"cpu": 30}, high={"cpu": 60})).bounds(load, {}, {})
     ordered = sorted(pods, key=usage_preference(load, {"cpu": 1}, prod=False))
     assert [pod.name for pod in ordered] == ["a", "b", "c"]

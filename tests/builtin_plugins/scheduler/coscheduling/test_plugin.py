@@ -17,7 +17,7 @@ from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
-from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 from koordpolicy.plugin import SKIP, CycleState, Plan, Wait
 from koordpolicy.testing import FakeClock
 from tests.fake_framework import FakeFramework
@@ -51,7 +51,7 @@ def clock():
 
 
 def start(clock, *objects, **args):
-    spec = ProfileSpec(enabled=(Choice("Coscheduling", args=args), Choice("DefaultPreBind")))
+    spec = ProfileSpec(enabled=(PluginChoice("Coscheduling", args=args), PluginChoice("DefaultPreBind")))
     cluster = Cluster(objects)
     loop = SchedulingLoop(cluster, Live(Registry.of(PLUGINS, generation=1)), Settings(profiles=(spec,)), clock=clock)
     return loop, cluster

@@ -11,7 +11,7 @@ from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
-from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 from koordpolicy.plugin import NO_CANDIDATE, CycleState, Nomination
 
 
@@ -149,7 +149,7 @@ def test_a_node_that_would_take_the_pod_with_everybody_on_it_is_an_error_unless_
 
 def decided(*objects, new=NEW):
     """What kube-scheduler's default plugins make of a pod."""
-    profile = ProfileSpec(enabled=tuple(Choice(name) for name in ("NodePorts", "DefaultPreemption")))
+    profile = ProfileSpec(enabled=tuple(PluginChoice(name) for name in ("NodePorts", "DefaultPreemption")))
     loop = SchedulingLoop(
         Cluster([*objects, new]), Live(Registry.of(PLUGINS, generation=1)), Settings((profile,)), clock=lambda: 0,
     )
@@ -224,7 +224,7 @@ def test_victims_go_also_where_that_breaks_their_budgets():
 
     guarded = pod("guarded", 4, 1, "a", labels={"app": "web"})
     cluster = Cluster([node("a"), guarded, budget("web", 0, {"app": "web"}), NEW])
-    profile = ProfileSpec(enabled=(Choice("DefaultPreemption"),))
+    profile = ProfileSpec(enabled=(PluginChoice("DefaultPreemption"),))
     loop = SchedulingLoop(
         cluster, Live(Registry.of(PLUGINS, generation=1)), Settings((profile,)), clock=lambda: 0, client=Api(),
     )

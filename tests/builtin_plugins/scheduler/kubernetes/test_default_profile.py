@@ -12,11 +12,11 @@ from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.kubernetes.release import KUBERNETES_1_35, KUBERNETES_1_36
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
-from koordpolicy.engine.scheduler.profiles.profile import EVERYTHING, Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import EVERYTHING, PluginChoice, ProfileSpec
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 ENABLED = tuple(
-    Choice(name, weight, points=frozenset((point,)))
+    PluginChoice(name, weight, points=frozenset((point,)))
     for point, plugins in DEFAULT_PLUGINS.items()
     for name, weight in plugins
 )

@@ -20,7 +20,7 @@ from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
 from koordpolicy.engine.framework.points import Point
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
-from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 from koordpolicy.plugin import CycleState
 
 NOW = nanoseconds("2026-01-01T00:10:00Z", "")
@@ -324,7 +324,9 @@ def test_a_node_counts_by_its_allocatable_before_amplification(text, cpu):
 def test_a_profile_that_names_it_fills_nodes_up_to_the_threshold_and_no_further():
     args = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "LoadAwareSchedulingArgs",
             "usageThresholds": {"cpu": 30}, "resourceWeights": {"cpu": 1}}
-    spec = ProfileSpec(enabled=(Choice("LoadAwareScheduling", args=args),), disabled={Point.SCORE: frozenset("*")})
+    spec = ProfileSpec(
+        enabled=(PluginChoice("LoadAwareScheduling", args=args),), disabled={Point.SCORE: frozenset("*")},
+    )
     cluster = Cluster([node("a"), metric("a", cpu="10"), node("b"), metric("b", cpu="20")])
     scheduler = Scheduler(cluster, Live(Registry.of(PLUGINS, generation=1)), Settings((spec,)), clock=lambda: NOW)
     verdicts = [scheduler.schedule(PodInfo.of(pod(f"p{number}")), explained=True) for number in range(4)]

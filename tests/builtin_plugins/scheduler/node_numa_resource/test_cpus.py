@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpolicy.builtin_plugins.scheduler.node_numa_resource.cpus import (
-    Choice,
     Cpu,
+    CpuSelection,
     CpuTopology,
     Taken,
     cpu_mask,
@@ -30,7 +30,7 @@ def machine(sockets=2, nodes=1, cores=4, threads=2):
 def take(topology, needed, *, free=None, taken=None, **choice):
     found = take_cpus(
         topology, topology.all if free is None else parse_cpus(free), taken or {}, needed=needed,
-        choice=Choice(**choice),
+        choice=CpuSelection(**choice),
     )
     return None if found is None else format_cpus(found)
 
@@ -78,7 +78,7 @@ def test_cpus_are_taken_as_the_policies_want(needed, free, choice, expected):
 def test_no_more_is_taken_than_was_asked_for_where_sockets_hold_an_odd_rest():
     # Two whole sockets of 8, then one core of the next: 19 are needed, and not 20.
     assert take(machine(sockets=4), 19).count(",") <= 2
-    found = take_cpus(machine(sockets=4), machine(sockets=4).all, {}, needed=19, choice=Choice())
+    found = take_cpus(machine(sockets=4), machine(sockets=4).all, {}, needed=19, choice=CpuSelection())
     assert found.bit_count() == 19
 
 
@@ -106,7 +106,7 @@ def test_the_cpus_with_the_fewest_references_come_first_where_cpus_are_shared():
 
 def test_preferred_cpus_come_before_all_others():
     topology = machine()
-    found = take_preferred_cpus(topology, topology.all, parse_cpus("14-15"), {}, needed=4, choice=Choice())
+    found = take_preferred_cpus(topology, topology.all, parse_cpus("14-15"), {}, needed=4, choice=CpuSelection())
     assert format_cpus(found) == "0-1,14-15"
 
 
@@ -123,7 +123,7 @@ def test_what_is_taken_was_free_and_is_as_much_as_was_asked_for(data):
     taken = {
         number: Taken(1, data.draw(st.sampled_from(policies))) for number in cpu_numbers(topology.all & ~free)
     }
-    choice = Choice(
+    choice = CpuSelection(
         data.draw(st.sampled_from(("FullPCPUs", "SpreadByPCPUs"))), data.draw(st.sampled_from(policies)),
         data.draw(st.sampled_from(("MostAllocated", "LeastAllocated", "DistributeEvenly"))),
     )

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler.node_numa_resource.cpus import (
-    Choice,
     Cpu,
+    CpuSelection,
     CpuTopology,
     Taken,
     cpu_mask,
@@ -155,7 +155,7 @@ def test_cpus_are_chosen_as_the_text_says(seed):
         theirs = chance.choice((exclusive, "", "PCPULevel"))
         taken = dict.fromkeys(chance.sample(range(len(cpus)), chance.randrange(len(cpus))), theirs)
         need = chance.randint(1, len(cpus))
-        choice = Choice(
+        choice = CpuSelection(
             chance.choice(("FullPCPUs", "SpreadByPCPUs")), exclusive,
             chance.choice(("MostAllocated", "LeastAllocated", "DistributeEvenly")), 1,
         )

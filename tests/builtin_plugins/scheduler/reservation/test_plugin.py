@@ -20,7 +20,7 @@ from koordpolicy.engine.framework.points import Code
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
-from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 from koordpolicy.plugin import SKIP, Changed, CycleState, OnlyNodes
 from koordpolicy.testing import FakeClock
 from tests.fake_framework import FakeFramework, done
@@ -442,7 +442,7 @@ def test_a_hint_says_what_may_help_a_refused_pod():
 
 def start(*objects, **args):
     clock = FakeClock(1000 * SECOND)
-    spec = ProfileSpec(enabled=(Choice("Reservation", args=args), Choice("DefaultPreBind")))
+    spec = ProfileSpec(enabled=(PluginChoice("Reservation", args=args), PluginChoice("DefaultPreBind")))
     cluster = Cluster(objects)
     loop = SchedulingLoop(cluster, Live(Registry.of(PLUGINS, generation=1)), Settings(profiles=(spec,)), clock=clock)
     return loop, cluster, clock
@@ -483,7 +483,9 @@ def test_a_deleted_reservation_leaves_its_place():
 
 def test_reservations_may_be_a_gang():
     label = {"pod-group.scheduling.sigs.k8s.io": "g"}
-    spec = ProfileSpec(enabled=(Choice("Reservation"), Choice("Coscheduling"), Choice("DefaultPreBind")))
+    spec = ProfileSpec(
+        enabled=(PluginChoice("Reservation"), PluginChoice("Coscheduling"), PluginChoice("DefaultPreBind")),
+    )
     group = {"kind": "PodGroup", "metadata": {"name": "g", "namespace": "default"}, "spec": {"minMember": 2}}
     both = [reservation(name, on="", cpu="3", labels=label) for name in ("r", "s")]
     cluster, clock = Cluster([node(cpu="4"), group, *both]), FakeClock(1000 * SECOND)

@@ -9,7 +9,7 @@ from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.framework.points import Code
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
-from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 from koordpolicy.plugin import SKIP, CycleState, OnlyNodes
 from tests.fake_framework import FakeFramework
 
@@ -61,7 +61,7 @@ def test_a_hinted_pod_goes_where_the_hint_says_as_far_as_the_filters_let_it(kit,
     nodes = [kit.node(name) for name in "abc"] + [kit.node("full", unschedulable=True)]
     scheduler = Scheduler(
         Cluster(nodes), Live(Registry.of(PLUGINS, generation=1)),
-        Settings((ProfileSpec(enabled=(Choice("SchedulingHint"),)),)),
+        Settings((ProfileSpec(enabled=(PluginChoice("SchedulingHint"),)),)),
     )
     annotations = {} if hint is None else {"internal.scheduling.koordinator.sh/scheduling-hint": json.dumps(hint)}
     assert scheduler.schedule(kit.pod(annotations=annotations)).node == chosen

@@ -14,12 +14,12 @@ from koordpolicy.engine.cel.check.checked_ast import (
 from koordpolicy.engine.cel.check.checker import check
 from koordpolicy.engine.cel.check.environment import (
     Environment,
+    ExpressionLimits,
     Function,
     InvalidLiteralError,
-    Limits,
     Overload,
     Scope,
-    Unknown,
+    UnknownArgument,
     Variable,
     validator,
 )
@@ -441,7 +441,7 @@ def test_a_local_has_the_scope_of_what_it_ranges_over():
 
 
 def test_comprehensions_nest_to_the_limit_only():
-    environment = Environment(PLAIN.variables, PLAIN.types, PLAIN.functions, limits=Limits(comprehensions=1))
+    environment = Environment(PLAIN.variables, PLAIN.types, PLAIN.functions, limits=ExpressionLimits(comprehensions=1))
     assert type_of_text("names.all(a, true) && names.filter(a, true).all(b, true)", environment) == "bool"
     assert fault("names.all(a, names.all(b, true))", environment)[:2] == (22, "comprehensions nest more than 1 deep")
 
@@ -453,8 +453,8 @@ def test_calls_with_literals_that_can_only_fail_are_refused():
         return text
 
     def look(arguments: tuple[object, ...]) -> None:
-        assert arguments[0] == Unknown(STRING)
-        if arguments[1] == ["a", Unknown(INT), 3]:
+        assert arguments[0] == UnknownArgument(STRING)
+        if arguments[1] == ["a", UnknownArgument(INT), 3]:
             raise InvalidLiteralError("three", 1, 2)
 
     environment = PLAIN.with_functions(

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from koordpolicy.engine.cel.check.checked_ast import Checked
 from koordpolicy.engine.cel.check.checker import check
 from koordpolicy.engine.cel.check.cost import ASSUMED_SIZES, Estimate, check_cost, estimate
-from koordpolicy.engine.cel.check.environment import Environment, Limits, Variable
+from koordpolicy.engine.cel.check.environment import Environment, ExpressionLimits, Variable
 from koordpolicy.engine.cel.check.types import DYN, INT, STRING, list_of, map_of
 from koordpolicy.engine.cel.library import BINDINGS, STANDARD, table
 from koordpolicy.engine.cel.scalar.interpreter import exact_of
@@ -81,7 +81,9 @@ def test_joining_lists_costs_what_copying_them_does():
 
 
 def test_what_may_cost_too_much_is_refused_with_the_reason():
-    environment = Environment(PLAIN.variables, functions=PLAIN.functions, limits=Limits(estimated_cost=10_000))
+    environment = Environment(
+        PLAIN.variables, functions=PLAIN.functions, limits=ExpressionLimits(estimated_cost=10_000),
+    )
     assert check_cost(analyze("texts.all(t, t == 'a')", environment)) == Estimate(2, 503)
     with pytest.raises(PolicyError) as caught:
         check_cost(analyze("n > 0 && texts.exists(a, texts.exists(b, a == b))", environment))

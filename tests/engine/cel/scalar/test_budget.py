@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from koordpolicy.engine.cel.check.environment import Environment, Limits, Variable
+from koordpolicy.engine.cel.check.environment import Environment, ExpressionLimits, Variable
 from koordpolicy.engine.cel.check.types import DYN, INT, STRING, list_of
 from koordpolicy.engine.cel.library import BINDINGS, LISTS, STANDARD, table
 from koordpolicy.engine.cel.scalar.budget import EXACTLY
@@ -16,7 +16,7 @@ from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.source import Source
 
 SCOPE = Environment(
-    functions=table(STANDARD, LISTS), limits=Limits(document_cost=20_000, decision_cost=40_000, cost=5_000),
+    functions=table(STANDARD, LISTS), limits=ExpressionLimits(document_cost=20_000, decision_cost=40_000, cost=5_000),
 ).with_variables(
     Variable("xs", list_of(INT)), Variable("n", INT), Variable("d", DYN), Variable("ts", list_of(STRING)),
 )
@@ -119,7 +119,7 @@ def nested(first: str, step: str, levels: int) -> str:
 )
 @pytest.mark.parametrize("given", [list(range(100)), "a" * 100], ids=["list", "text"])
 def test_what_doubles_with_every_step_is_stopped_before_memory_is(first: str, step: str, given: object) -> None:
-    scope = replace(SCOPE, functions=table(STANDARD, LISTS, BINDINGS), limits=Limits(cost=100_000))
+    scope = replace(SCOPE, functions=table(STANDARD, LISTS, BINDINGS), limits=ExpressionLimits(cost=100_000))
     doubling = compile_program(nested(first, step, 25), scope)
     values = {"xs": list(range(100)), "ts": ["a"] * 100, "d": given, "n": 1}
     try:

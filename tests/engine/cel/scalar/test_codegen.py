@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpolicy.engine.cel.check.environment import Environment, Limits, Variable
+from koordpolicy.engine.cel.check.environment import Environment, ExpressionLimits, Variable
 from koordpolicy.engine.cel.check.types import (
     BOOL,
     DOUBLE,
@@ -339,7 +339,7 @@ def test_texts_that_double_are_stopped() -> None:
     text = "a.name"
     for number in range(40):
         text = f"cel.bind(x{number}, {text}, x{number} + x{number})"
-    environment = replace(ENVIRONMENT, limits=Limits(cost=100_000))
+    environment = replace(ENVIRONMENT, limits=ExpressionLimits(cost=100_000))
     with pytest.raises(EvaluationError, match="cost limit"):
         compile_program(f"size({text}) > 0", environment).call({"name": "a" * 100})
 

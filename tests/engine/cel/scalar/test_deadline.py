@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from koordpolicy.engine.cel.check.environment import Environment, Limits, Scope, Variable
+from koordpolicy.engine.cel.check.environment import Environment, ExpressionLimits, Scope, Variable
 from koordpolicy.engine.cel.check.types import INT, STRING, list_of
 from koordpolicy.engine.cel.library import LISTS, STANDARD, table
 from koordpolicy.engine.cel.scalar.budget import COST_LIMIT
@@ -19,7 +19,7 @@ from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.kubernetes.library import FUNCTIONS
 from koordpolicy.engine.source import PolicyError, Source
 
-ENDLESS = Limits(cost=10**12, document_cost=10**15, decision_cost=10**15)
+ENDLESS = ExpressionLimits(cost=10**12, document_cost=10**15, decision_cost=10**15)
 SCOPE = Environment(functions=table(STANDARD, LISTS), limits=ENDLESS).with_variables(
     Variable("xs", list_of(INT), Scope.DECISION), Variable("n", INT, Scope.ROW),
 )
@@ -135,5 +135,5 @@ def test_rows_that_each_compile_a_large_pattern_of_their_own_are_stopped(functio
 def test_a_loop_pays_for_the_large_patterns_that_it_makes() -> None:
     text = r"lists.range(100).exists(i, 'é'.matches('\\pL{40}' + t + string(i)))"
     with pytest.raises(EvaluationError) as caught:
-        compile_program(text, replace(PATTERNS, limits=Limits(cost=20_000))).evaluate({"t": "a"})
+        compile_program(text, replace(PATTERNS, limits=ExpressionLimits(cost=20_000))).evaluate({"t": "a"})
     assert caught.value.reason == COST_LIMIT

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.cel.check.environment import Environment, Limits, Variable
+from koordpolicy.engine.cel.check.environment import Environment, ExpressionLimits, Variable
 from koordpolicy.engine.cel.check.types import DYN, INT
 from koordpolicy.engine.cel.library import STANDARD, STRINGS, table
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.scalar.tracing import explain
 
 ENVIRONMENT = Environment(functions=table(STANDARD, STRINGS)).with_variables(Variable("pod", DYN), Variable("n", INT))
-DEEPEST = Limits().depth
+DEEPEST = ExpressionLimits().depth
 
 
 @pytest.mark.parametrize("text", [

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from koordpolicy.engine.cel.check.environment import Environment, Limits, Variable
+from koordpolicy.engine.cel.check.environment import Environment, ExpressionLimits, Variable
 from koordpolicy.engine.cel.check.types import BOOL, DYN, INT
 from koordpolicy.engine.cel.library import BINDINGS, OPTIONALS, STANDARD, STRINGS, table
 from koordpolicy.engine.cel.scalar.program import Program
@@ -76,7 +76,7 @@ def test_a_metered_evaluation_stops_at_its_limit() -> None:
 
 
 def test_loops_without_cost_are_bounded_too() -> None:
-    environment = replace(ENVIRONMENT, limits=Limits(cost=50_000))
+    environment = replace(ENVIRONMENT, limits=ExpressionLimits(cost=50_000))
     program = compile_program("pod.l.filter(x, pod.l.filter(y, false).size() > 0).size() > 0", environment)
     with pytest.raises(EvaluationError, match="cost limit"):
         program.call({"l": list(range(500))})

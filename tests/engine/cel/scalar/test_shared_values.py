@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordpolicy.engine.cel.check.checker import check
-from koordpolicy.engine.cel.check.environment import Environment, Function, Limits, Overload, Scope, Variable
+from koordpolicy.engine.cel.check.environment import Environment, ExpressionLimits, Function, Overload, Scope, Variable
 from koordpolicy.engine.cel.check.types import BOOL, DYN, INT, STRING, Type
 from koordpolicy.engine.cel.library import BINDINGS, ENCODERS, MATH, table
 from koordpolicy.engine.cel.scalar.program import Program
@@ -27,7 +27,7 @@ from koordpolicy.engine.source import Source
 
 EVERY = table(FUNCTIONS.values(), BINDINGS, MATH, ENCODERS, KOORDINATOR)
 LEVELS = 30
-PLACE = Environment(functions=EVERY, limits=Limits(cost=100_000), homogeneous_literals=False).with_variables(
+PLACE = Environment(functions=EVERY, limits=ExpressionLimits(cost=100_000), homogeneous_literals=False).with_variables(
     Variable("one", INT, Scope.ROW), Variable("d", DYN, Scope.ROW), Variable("t", STRING, Scope.ROW),
 )
 GIVEN = {"one": 1, "d": {"a": [1, {"b": "x"}]}, "t": "abcdefgh" * 4}
@@ -214,7 +214,7 @@ COSTLY = {
 @pytest.mark.parametrize("text", COSTLY.values(), ids=COSTLY)
 def test_long_texts_are_no_way_around(text: str) -> None:
     place = scope_with("'aaaaaaaaaa'", "Y + Y", 14)
-    program = compile_program(text, replace(place, limits=Limits(cost=100_000)))
+    program = compile_program(text, replace(place, limits=ExpressionLimits(cost=100_000)))
     assert outcome(program) in ("CostLimit", "the text would be longer than 10000000 characters")
 
 

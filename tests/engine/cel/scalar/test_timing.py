@@ -11,7 +11,7 @@ from koordpolicy.engine.cel.check.environment import Environment, Variable
 from koordpolicy.engine.cel.check.types import INT
 from koordpolicy.engine.cel.library import STANDARD, table
 from koordpolicy.engine.cel.scalar.program import compile  # noqa: A004
-from koordpolicy.engine.cel.scalar.timing import Spent, TimedProgram
+from koordpolicy.engine.cel.scalar.timing import TimedProgram, TimeSpent
 from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
@@ -29,14 +29,14 @@ def test_an_evaluation_that_fails_costs_too():
     assert program.evaluate({"x": 5}) == 2
     with pytest.raises(EvaluationError):
         program.evaluate({"x": 0})
-    assert program.spent == Spent(calls=2, rows=2, seconds=2)
+    assert program.spent == TimeSpent(calls=2, rows=2, seconds=2)
 
 
 def test_a_column_is_one_call_about_the_rows_that_are_asked_for():
     program, frame = timed("x * 2"), RowFrame([{"x": number} for number in range(5)], {})
     assert evaluate(program, frame).values.tolist() == [0, 2, 4, 6, 8]
     evaluate(program, frame, np.array([1, 3], np.intp))
-    assert program.spent == Spent(calls=2, rows=7, seconds=2)
+    assert program.spent == TimeSpent(calls=2, rows=7, seconds=2)
 
 
 def test_programs_have_an_account_each():

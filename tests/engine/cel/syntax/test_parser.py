@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpolicy.engine.cel.check.environment import Limits
+from koordpolicy.engine.cel.check.environment import ExpressionLimits
 from koordpolicy.engine.cel.syntax import ast
 from koordpolicy.engine.cel.syntax.ast import (
     Bind,
@@ -296,8 +296,8 @@ def test_runs_of_signs_are_no_nesting():
 def test_limits_are_held_and_can_be_changed():
     assert refusal("a" * 100_001)[0] == "too long: 100001 characters, at most 100000 are allowed"
     assert refusal("a && " * 15_000 + "a")[0] == "too long: more than 20000 parts"
-    assert refusal("a.b.c", limits=Limits(depth=2))[0] == "nested too deeply: more than 2 levels"
-    assert height(read("+".join(["a"] * 40), limits=Limits(depth=40))) == 40
+    assert refusal("a.b.c", limits=ExpressionLimits(depth=2))[0] == "nested too deeply: more than 2 levels"
+    assert height(read("+".join(["a"] * 40), limits=ExpressionLimits(depth=40))) == 40
     assert isinstance(read("[" + "1," * 9_000 + "]"), ListLiteral)
 
 
@@ -310,7 +310,7 @@ def test_ids_are_unique_and_count_from_one():
         ids.append(node.id)
         if isinstance(node, ast.MapLiteral):
             rest.extend(node.entries)
-        elif isinstance(node, ast.Entry):
+        elif isinstance(node, ast.MapEntry):
             rest.extend((node.key, node.value))
         elif isinstance(node, ast.MessageLiteral):
             rest.extend(node.fields)

@@ -16,8 +16,8 @@ from koordpolicy.engine.scheduler.cycle.schedule_one import (
     score_nodes,
 )
 from koordpolicy.engine.scheduler.cycle.tie_break import tie_break
-from koordpolicy.engine.scheduler.cycle.verdict import Failure, Refused
-from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.cycle.verdict import Failure, RefusedNodes
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 from koordpolicy.engine.source import PolicyError
 
 
@@ -132,7 +132,7 @@ def test_a_pre_filter_that_is_only_watched_is_told_and_keeps_the_pod_from_nothin
     verdict = schedule(kit, [watched, kit.plugin("S", kit.gives(b=7))])
     assert (verdict.node, verdict.refusal, verdict.reasons()) == ("b", None, {})
     assert verdict.refusals() == (
-        Refused("W", "small", "too big", Code.UNSCHEDULABLE, ("a", "b", "c"), enforcement=Enforcement.WARN),
+        RefusedNodes("W", "small", "too big", Code.UNSCHEDULABLE, ("a", "b", "c"), enforcement=Enforcement.WARN),
     )
 
 
@@ -341,7 +341,7 @@ def test_instances_outlive_generations_and_are_closed_when_nobody_wants_them(kit
         return kit.plugin("S", make, points=(Point.SCORE,), digest=digest)
 
     live = kit.live(plugin())
-    scheduler = Scheduler(kit.cluster("a"), live, Settings((ProfileSpec(enabled=(Choice("S", args={"x": 1}),)),)))
+    scheduler = Scheduler(kit.cluster("a"), live, Settings((ProfileSpec(enabled=(PluginChoice("S", args={"x": 1}),)),)))
     live.replace(lambda: [plugin(), kit.plugin("T", kit.gives())])
     scheduler.decide(kit.pod())
     assert log == ["made for default-scheduler with {'x': 1}"]

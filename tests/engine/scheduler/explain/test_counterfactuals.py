@@ -17,7 +17,7 @@ from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, filter_nodes
 from koordpolicy.engine.scheduler.explain.counterfactuals import counterfactuals, passing
-from koordpolicy.engine.scheduler.profiles.profile import Choice, ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 from koordpolicy.engine.source import Source
 
 NOW = 1_767_355_200_000_000_000
@@ -35,7 +35,7 @@ def document(*filters, name="rules", **spec):
 def scheduler_of(cluster, *documents, enabled=()):
     plugins = compile_documents(load([Source("p.yaml", text) for text in documents]))
     live = Live(Registry.of((*builtins(), *plugins), generation=1))
-    spec = ProfileSpec(enabled=tuple(map(Choice, enabled)))
+    spec = ProfileSpec(enabled=tuple(map(PluginChoice, enabled)))
     return Scheduler(cluster, live, Settings((spec,)), clock=lambda: NOW)
 
 

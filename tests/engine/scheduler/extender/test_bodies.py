@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from koordpolicy.engine.scheduler.extender import bodies
 from koordpolicy.engine.scheduler.extender.bodies import (
     ExcessiveError,
-    Malformed,
+    MalformedBody,
     count_elements,
     read_envelope,
     read_object,
@@ -46,7 +46,7 @@ def test_an_object_is_read_as_json(value):
 @given(st.binary(max_size=60) | st.text(alphabet='{}[],:"\\ue0a1.-+ntf ', max_size=40).map(str.encode))
 def test_whatever_is_sent_is_read_or_refused(body):
     for read in (read_envelope, read_pod, read_object):
-        with suppress(Malformed):
+        with suppress(MalformedBody):
             read(body)
 
 
@@ -68,7 +68,7 @@ def test_whatever_is_sent_is_read_or_refused(body):
     (b'{"Nodes":' + b"[" * 100_000, "the body is nested too deeply"),
 ])
 def test_more_than_is_read_is_refused_by_the_bound_that_it_exceeds(body, reason):
-    with pytest.raises(Malformed) as caught:
+    with pytest.raises(MalformedBody) as caught:
         read_envelope(body)
     assert (str(caught.value), isinstance(caught.value, ExcessiveError)) == (reason, "nested" not in reason)
 
@@ -85,7 +85,7 @@ def test_no_body_takes_much_more_memory_than_it_has_bytes(item, where):
     tracemalloc.start()
     try:
         for read in (read_envelope, read_pod):
-            with suppress(Malformed):
+            with suppress(MalformedBody):
                 read(body)
         peak = tracemalloc.get_traced_memory()[1]
     finally:

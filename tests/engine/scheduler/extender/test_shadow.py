@@ -10,7 +10,7 @@ from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload.status import Status
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
 from koordpolicy.engine.scheduler.extender.protocol import Extender, Verb
-from koordpolicy.engine.scheduler.extender.shadow import Difference, Result, Shadow, Tally
+from koordpolicy.engine.scheduler.extender.shadow import Shadow, ShadowDifference, ShadowResult, ShadowTally
 
 
 class Timer:
@@ -69,21 +69,21 @@ class Server:
 
     @property
     def counts(self):
-        return {result: count for result in Result if (count := self.shadow.agreement.tally.count(result))}
+        return {result: count for result in ShadowResult if (count := self.shadow.agreement.tally.count(result))}
 
 
 def test_a_shadow_that_answers_alike_is_the_same(kit):
     server = Server(kit, [kit.plugin("F", kit.refuses("b"))], [kit.plugin("G", kit.refuses("b"))])
     server.ask(Verb.FILTER)
     server.ask(Verb.PRIORITIZE, "a", "c")
-    assert server.counts == {Result.SAME: 2}
-    assert server.shadow.totals == Counter({("filter", Result.SAME): 1, ("prioritize", Result.SAME): 1})
+    assert server.counts == {ShadowResult.SAME: 2}
+    assert server.shadow.totals == Counter({("filter", ShadowResult.SAME): 1, ("prioritize", ShadowResult.SAME): 1})
 
 
 def test_nodes_gained_and_lost_are_told_with_who_refuses_them(kit):
     server = Server(kit, [kit.plugin("F", kit.refuses("a", "b"))], [kit.plugin("G", kit.refuses("c"))])
     assert server.ask(Verb.FILTER)["NodeNames"] == ["c"]
-    assert server.shadow.agreement.tally.sample() == (Difference(
+    assert server.shadow.agreement.tally.sample() == (ShadowDifference(
         "filter", "shop/p", 7_000_000_000, 3, gained=("a", "b"), lost=("c",),
         why=("was refused by F: no a", "would be refused by G: no c")),)
 
@@ -91,23 +91,23 @@ def test_nodes_gained_and_lost_are_told_with_who_refuses_them(kit):
 def test_only_the_nodes_of_the_request_are_compared(kit):
     server = Server(kit, [], [kit.plugin("G", kit.refuses("c"))])
     server.ask(Verb.FILTER, "a", "b")
-    assert server.counts == {Result.SAME: 1}
+    assert server.counts == {ShadowResult.SAME: 1}
 
 
 def test_scores_are_compared_as_the_priorities_that_are_answered(kit):
     server = Server(kit, [kit.plugin("S", kit.gives(a=10, b=50, c=90))], [kit.plugin("T", kit.gives(a=1, b=5, c=9))])
     server.ask(Verb.PRIORITIZE)
-    assert server.counts == {Result.SAME: 1}
+    assert server.counts == {ShadowResult.SAME: 1}
     server = Server(kit, [kit.plugin("S", kit.gives(a=10, b=50, c=90))], [kit.plugin("T", kit.gives(a=9, b=5, c=1))])
     server.ask(Verb.PRIORITIZE)
     assert server.shadow.agreement.tally.sample() == (
-        Difference("prioritize", "shop/p", 7_000_000_000, 2, gained=("a",), lost=("c",)),)
+        ShadowDifference("prioritize", "shop/p", 7_000_000_000, 2, gained=("a",), lost=("c",)),)
 
 
 def test_a_plugin_that_fails_in_the_shadow_is_counted_and_changes_no_answer(kit):
     server = Server(kit, [kit.plugin("F", kit.refuses("b"))], [kit.plugin("G", Breaks("filter"))])
     assert server.ask(Verb.FILTER)["NodeNames"] == ["a", "c"]
-    assert (server.counts, server.shadow.agreement.failing) == ({Result.DIFFERS: 1}, {"G": 1})
+    assert (server.counts, server.shadow.agreement.failing) == ({ShadowResult.DIFFERS: 1}, {"G": 1})
 
 
 def test_a_shadow_that_fails_as_a_whole_is_an_error_and_changes_no_answer(kit):
@@ -115,7 +115,7 @@ def test_a_shadow_that_fails_as_a_whole_is_an_error_and_changes_no_answer(kit):
     server.shadow._scheduler.profile_of = Breaks("fail").fail
     assert server.ask(Verb.FILTER)["NodeNames"] == ["a", "c"]
     assert (server.counts, server.shadow.agreement.failing) == (
-        {Result.ERROR: 1}, {"koord-policy: RuntimeError: broken": 1})
+        {ShadowResult.ERROR: 1}, {"koord-policy: RuntimeError: broken": 1})
 
 
 def test_without_a_valid_set_nothing_is_compared(kit):
@@ -132,7 +132,7 @@ def test_counting_begins_anew_when_either_set_changes(kit):
         live.replace(lambda name=name: [kit.plugin(name, kit.refuses("b"))])
         assert server.shadow.agreement.tally.compared == 0
         server.ask(Verb.FILTER)
-        assert server.counts == {Result.SAME: 1}
+        assert server.counts == {ShadowResult.SAME: 1}
     assert sum(server.shadow.totals.values()) == 3
 
 
@@ -141,7 +141,7 @@ def test_a_pod_between_its_two_calls_under_an_older_generation_is_skipped(kit):
     server.ask(Verb.FILTER)
     server.active.replace(lambda: [kit.plugin("T", kit.gives(b=1))])
     server.ask(Verb.PRIORITIZE)
-    assert server.counts == {Result.SKIPPED: 1}
+    assert server.counts == {ShadowResult.SKIPPED: 1}
 
 
 def test_the_shadow_takes_its_share_of_the_time_and_no_more(kit):
@@ -150,7 +150,7 @@ def test_the_shadow_takes_its_share_of_the_time_and_no_more(kit):
     timer.step = 0.3  # so long takes each look at the clock, and so each decision in the shadow
     for number in range(100):
         server.ask(Verb.FILTER, uid=str(number))
-    assert server.counts[Result.SKIPPED] > 50
+    assert server.counts[ShadowResult.SKIPPED] > 50
     assert 0 < server.shadow.seconds <= 0.1 * timer.now + 1
 
 
@@ -160,15 +160,15 @@ def test_a_share_of_nothing_compares_only_what_was_saved_at_start(kit):
     timer.step = 1.0
     for number in range(5):
         server.ask(Verb.FILTER, uid=str(number))
-    assert server.counts == {Result.DIFFERS: 1, Result.SKIPPED: 4}
+    assert server.counts == {ShadowResult.DIFFERS: 1, ShadowResult.SKIPPED: 4}
 
 
 def test_differences_are_sampled_each_with_the_same_chance():
     chosen = Counter()
     for seed in range(300):
-        tally = Tally(seed=seed, most=5)
+        tally = ShadowTally(seed=seed, most=5)
         for number in range(50):
-            tally.add(Result.DIFFERS, Difference("filter", str(number), number, 1))
+            tally.add(ShadowResult.DIFFERS, ShadowDifference("filter", str(number), number, 1))
         assert (tally.compared, len(tally.sample())) == (50, 5)
         chosen.update(int(each.pod) for each in tally.sample())
     # 30 expected of each; a sample that keeps the first, or the last, would be far off.
@@ -176,9 +176,9 @@ def test_differences_are_sampled_each_with_the_same_chance():
 
 
 def test_the_sample_shows_what_concerns_most_nodes_first():
-    tally = Tally()
+    tally = ShadowTally()
     for nodes in (1, 9, 4):
-        tally.add(Result.DIFFERS, Difference("filter", "p", nodes, nodes))
+        tally.add(ShadowResult.DIFFERS, ShadowDifference("filter", "p", nodes, nodes))
     assert [each["nodes"] for each in tally.to_json()["examples"]] == [9, 4, 1]
 
 
@@ -191,7 +191,7 @@ def test_what_is_not_enforced_is_compared_as_if_it_was(kit, enforcement):
     server.ask(Verb.FILTER, "a", "b")
     server.ask(Verb.PRIORITIZE)
     server.ask(Verb.PRIORITIZE, "a", "b")
-    assert [(plugin, verb, how, tally.count(Result.SAME), tally.count(Result.DIFFERS), [
+    assert [(plugin, verb, how, tally.count(ShadowResult.SAME), tally.count(ShadowResult.DIFFERS), [
         (each.gained, each.lost, each.why) for each in tally.sample()])
         for plugin, verb, how, tally in server.extender.audits.read()] == [
         ("A", "filter", enforcement, 1, 1, [((), ("c",), ("would be refused by A: no c",))]),
@@ -214,19 +214,20 @@ def test_a_node_that_is_refused_anyway_makes_no_difference(kit):
                           kit.plugin("F", kit.refuses("b"))], None)
     server.ask(Verb.FILTER)
     assert [
-        (tally.count(Result.SAME), tally.count(Result.DIFFERS)) for *_, tally in server.extender.audits.read()
+        (tally.count(ShadowResult.SAME), tally.count(ShadowResult.DIFFERS))
+        for *_, tally in server.extender.audits.read()
     ] == [(1, 0)]
 
 
 def test_examples_and_nodes_that_are_not_shown_are_counted():
-    tally = Tally(most=2)
+    tally = ShadowTally(most=2)
     for number in range(5):
-        tally.add(Result.DIFFERS, Difference("filter", "p", number, 1))
-    tally.add(Result.SAME)
+        tally.add(ShadowResult.DIFFERS, ShadowDifference("filter", "p", number, 1))
+    tally.add(ShadowResult.SAME)
     assert [(found["decisions"], len(found["examples"]), found["examplesLeftOut"])
             for found in (tally.to_json(), tally.to_json(1))] == [(6, 2, 3), (6, 1, 4)]
-    assert "examplesLeftOut" not in Tally().to_json()
-    one = Difference("filter", "p", 0, 9, ("a",), ("b",), ("no",), gained_left_out=3, lost_left_out=4)
+    assert "examplesLeftOut" not in ShadowTally().to_json()
+    one = ShadowDifference("filter", "p", 0, 9, ("a",), ("b",), ("no",), gained_left_out=3, lost_left_out=4)
     assert one.to_json() == {"verb": "filter", "pod": "p", "at": 0.0, "nodes": 9, "gained": ["a"], "lost": ["b"],
                              "why": ["no"], "gainedLeftOut": 3, "lostLeftOut": 4}
 

@@ -10,8 +10,8 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
 from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.scheduler.extensions.topology import (
-    Demand,
     NumaState,
+    TopologyDemand,
     admit,
     affinity_of,
     mask_of,
@@ -66,7 +66,7 @@ def test_masks_come_by_size_and_then_by_node():
     ("SingleNUMANode", [{}], (TopologyHint(None, True), [])),
 ])
 def test_one_set_of_numa_nodes_is_chosen_by_policy(policy, hints, expected):
-    assert merge(hints, Demand([0, 1], policy)) == expected
+    assert merge(hints, TopologyDemand([0, 1], policy)) == expected
 
 
 @pytest.mark.parametrize(("states", "exclusive", "admitted"), [
@@ -74,7 +74,7 @@ def test_one_set_of_numa_nodes_is_chosen_by_policy(policy, hints, expected):
     ({0: NumaState.SINGLE}, "Required", True),
 ])
 def test_a_pod_that_must_not_share_avoids_numa_nodes_of_pods_that_span_several(states, exclusive, admitted):
-    _, reasons = merge([{"cpu": [hint(1)]}], Demand([0, 1], "Restricted", exclusive, states))
+    _, reasons = merge([{"cpu": [hint(1)]}], TopologyDemand([0, 1], "Restricted", exclusive, states))
     assert (not reasons) is admitted
 
 
@@ -97,7 +97,7 @@ def test_an_affinity_is_chosen_once_per_view_of_a_node_and_tried_by_everybody():
     cluster = Cluster([{"kind": "Node", "metadata": {"name": "a"}, "status": {"allocatable": {}}}])
     snapshot, state = cluster.snapshot(), CycleState()
     first, second = Provider({"cpu": [hint(1)]}), Provider({})
-    demand = Demand([0, 1], "Restricted")
+    demand = TopologyDemand([0, 1], "Restricted")
     for _ in range(2):
         assert admit(state, POD, snapshot, 0, providers=(first, second), demand=demand) is None
     assert (first.asked, second.asked) == (["hints", 1, 1], ["hints", 1, 1])
@@ -112,7 +112,7 @@ def test_an_affinity_is_chosen_once_per_view_of_a_node_and_tried_by_everybody():
 
 def test_what_a_provider_refuses_is_the_reason():
     cluster = Cluster([{"kind": "Node", "metadata": {"name": "a"}, "status": {"allocatable": {}}}])
-    demand, state = Demand([0], "Restricted"), CycleState()
+    demand, state = TopologyDemand([0], "Restricted"), CycleState()
     refusing = Provider(Refusal("x", "no hints"))
     assert admit(state, POD, cluster.snapshot(), 0, providers=(refusing, refusing), demand=demand) == Refusal(
         "topology", "no hints, no hints")
@@ -143,5 +143,5 @@ def test_merging_step_by_step_finds_what_all_combinations_hold(lists):
             best = TopologyHint(mask, preferred, score)
             satisfied = max(each.mask.bit_count() for each in chosen) == mask.bit_count()
     hints = [{f"r{number}": found} for number, found in enumerate(lists)]
-    assert merge(hints, Demand([0, 1, 2], "Restricted"))[0] == best
-    assert merge(hints, Demand([0, 1, 2], "BestEffort"))[0] == (best if satisfied else TopologyHint(7, False))
+    assert merge(hints, TopologyDemand([0, 1, 2], "Restricted"))[0] == best
+    assert merge(hints, TopologyDemand([0, 1, 2], "BestEffort"))[0] == (best if satisfied else TopologyHint(7, False))

@@ -7,13 +7,13 @@ import numpy as np
 from koordpolicy.engine.framework.points import Answer, Framework, Point, Refusal
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
-from koordpolicy.engine.scheduler.observe.profiling import OTHER_REASONS, Blame, Meter, Unplaced
+from koordpolicy.engine.scheduler.observe.profiling import OTHER_REASONS, Blame, DecisionMeter, Unplaced
 from koordpolicy.plugin import Question
 
 
 def meter():
     """Each look at the clock is a second later."""
-    return Meter(itertools.count().__next__)
+    return DecisionMeter(itertools.count().__next__)
 
 
 def test_calls_and_seconds_are_those_of_decisions(kit):

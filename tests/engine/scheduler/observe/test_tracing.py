@@ -6,7 +6,7 @@ import pytest
 from koordpolicy.engine.framework.points import Framework, Point, Question, Refusal
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, decide
-from koordpolicy.engine.scheduler.observe.tracing import Asked, traced
+from koordpolicy.engine.scheduler.observe.tracing import PluginCall, traced
 from koordpolicy.plugin import SKIP, Wait
 
 
@@ -86,7 +86,7 @@ def test_answers_are_told_in_a_few_words(kit, answer, words):
     )
     profile = traced(scheduler.profile_of(kit.pod()), found.append, timer=Timer())
     assert profile.at[Point.PERMIT][0].ask.permit(None, None, None, 0) == answer
-    assert found == [Asked("P", "permit", words, pytest.approx(1e-6))]
+    assert found == [PluginCall("P", "permit", words, pytest.approx(1e-6))]
 
 
 def test_a_traced_plugin_has_the_methods_of_the_plugin_and_no_others(kit):

@@ -7,7 +7,7 @@ import pytest
 from koordpolicy.engine.framework.instances import Instances
 from koordpolicy.engine.framework.points import Point
 from koordpolicy.engine.framework.registry import Registry
-from koordpolicy.engine.scheduler.profiles.profile import Choice, Profile, ProfileSpec, check_profiles
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, Profile, ProfileSpec, check_profiles
 from koordpolicy.engine.source import PolicyError
 from koordpolicy.plugin import Handle
 
@@ -42,7 +42,7 @@ def test_all_plugins_are_active_by_order_and_name_unless_they_say_otherwise(kit,
 
 
 def test_what_a_profile_enables_comes_first_with_its_weight_and_whatever_is_disabled(kit, build):
-    spec = ProfileSpec(enabled=(Choice("waiting", 5), Choice("b", 0)), disabled={None: frozenset({"*"})})
+    spec = ProfileSpec(enabled=(PluginChoice("waiting", 5), PluginChoice("b", 0)), disabled={None: frozenset({"*"})})
     profile = build(
         spec, kit.plugin("a", kit.gives()), kit.plugin("b", kit.gives(), weight=2),
         kit.plugin("waiting", kit.gives(), enabled=False),
@@ -60,7 +60,9 @@ def test_plugins_are_disabled_and_enabled_per_point(kit, build):
     profile = build(ProfileSpec(disabled={Point.SCORE: frozenset({"p"})}), plugin)
     assert (names(profile.filters), names(profile.scores)) == ([("p", 1)], [])
     profile = build(
-        ProfileSpec(enabled=(Choice("p", 9, points=frozenset({Point.SCORE})),), disabled={None: frozenset({"p"})}),
+        ProfileSpec(
+            enabled=(PluginChoice("p", 9, points=frozenset({Point.SCORE})),), disabled={None: frozenset({"p"})},
+        ),
         plugin,
     )
     assert (names(profile.filters), names(profile.scores)) == ([], [("p", 9)])
@@ -79,7 +81,7 @@ def test_arguments_of_the_choice_win_over_those_of_the_profile_and_are_checked(k
         return kit.gives()
 
     plugin = kit.plugin("p", make, points=(Point.SCORE,), check_args=check)
-    build(ProfileSpec(enabled=(Choice("p", args={"x": 2}),), args={"p": {"x": 1, "y": 1}}), plugin)
+    build(ProfileSpec(enabled=(PluginChoice("p", args={"x": 2}),), args={"p": {"x": 1, "y": 1}}), plugin)
     assert seen == [{"x": 2, "y": 1, "filled": True}]
     with pytest.raises(PolicyError, match="the scheduler plugin `p` cannot be made: there is no argument `bad`"):
         build(ProfileSpec(args={"p": {"bad": 1}}), plugin)
@@ -88,7 +90,7 @@ def test_arguments_of_the_choice_win_over_those_of_the_profile_and_are_checked(k
 def test_all_that_is_wrong_with_a_profile_is_told_at_once(kit, build):
     with pytest.raises(PolicyError) as caught:
         build(
-            ProfileSpec("mine", enabled=(Choice("Scorr"), Choice("Score"), Choice("Score"))),
+            ProfileSpec("mine", enabled=(PluginChoice("Scorr"), PluginChoice("Score"), PluginChoice("Score"))),
             kit.plugin("Score", kit.gives()), kit.plugin("Liar", kit.gives(), points=(Point.FILTER,)),
         )
     assert str(caught.value) == (
@@ -107,7 +109,7 @@ def test_what_a_profile_asks_for_can_be_checked_without_making_anything(kit):
         raise AssertionError("nothing is to be made")
 
     registry = Registry.of([kit.plugin("p", make, points=(Point.SCORE,), check_args=refuse)], generation=3)
-    specs = [ProfileSpec(enabled=(Choice("x"),)), ProfileSpec("other", disabled={None: frozenset({"p"})})]
+    specs = [ProfileSpec(enabled=(PluginChoice("x"),)), ProfileSpec("other", disabled={None: frozenset({"p"})})]
     with pytest.raises(PolicyError) as caught:
         check_profiles(specs, registry)
     assert [problem.message for problem in caught.value.problems] == [
