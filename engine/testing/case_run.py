@@ -146,7 +146,8 @@ def outcome_of(
         if error is not None or refusal.code is Code.ERROR:
             message = error.message if error is not None else refusal.message
             return Got(
-                ExpectedResult.ERROR, refusal.rule, message, error.reason if error is not None else "", of_rule or asked,
+                ExpectedResult.ERROR, refusal.rule, message,
+                error.reason if error is not None else "", of_rule or asked,
             )
         return Got(ExpectedResult.FAIL, refusal.rule, refusal.message, asked=of_rule)
     if policy is FailurePolicy.IGNORE:

@@ -89,7 +89,9 @@ class NodeResourcesBalancedAllocation:
 
 
 @lru_cache(maxsize=1024)
-def _with_and_without(resources: tuple[WeightedResource, ...], requests: tuple[int, ...]) -> tuple[NDArray[np.int64], ...]:
+def _with_and_without(
+    resources: tuple[WeightedResource, ...], requests: tuple[int, ...],
+) -> tuple[NDArray[np.int64], ...]:
     """Return what to subtract from amounts with a pod to get two rows, those with it and those without it.
 
     What counts with the pod counts without it too.
