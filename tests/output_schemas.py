@@ -25,14 +25,22 @@ def read_output(command: str, text: str) -> Any:
     return data
 
 
-def faults_of(command: str, data: Any) -> list[str]:
-    """Return how an output does not hold, with the most telling alternative of each."""
-    return [_told(each) for each in _validator(command).iter_errors(data)]
+def check_part(command: str, definition: str, data: Any) -> None:
+    """Hold data against one of the definitions of a command's schema."""
+    faults = faults_of(command, data, definition)
+    assert not faults, f"this is no `{definition}` of `{command}`:\n" + "\n".join(faults)
+
+
+def faults_of(command: str, data: Any, definition: str = "") -> list[str]:
+    """Return how an output, or a part of one, does not hold, with the most telling alternative of each."""
+    return [_told(each) for each in _validator(command, definition).iter_errors(data)]
 
 
 @functools.cache
-def _validator(command: str) -> jsonschema.Draft202012Validator:
+def _validator(command: str, definition: str) -> jsonschema.Draft202012Validator:
     schema = of_output(command)
+    if definition:
+        schema = {"$ref": f"#/$defs/{definition}", "$defs": schema["$defs"]}
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 

@@ -137,6 +137,24 @@ def test_a_promotion_says_why_not_and_then_promotes(run, shadowed, shadow, polic
     assert run("hash", policies).out.strip() == digest
 
 
+def test_promotions_and_rollbacks_are_told_to_programs(run, shadowed, shadow, policies, token):
+    words = ("--endpoint", shadowed.url, "--token-file", token, "-o", "json")
+    same = run("promote", *words).json
+    assert (same["promoted"], same["inForce"], same["answer"]["code"]) == (False, True, "in-force")
+    (shadow / "policy.yaml").write_text(document(1500))
+    shadowed.until(lambda status: status["shadow"]["policies"]["generation"] == 2)
+    decide(shadowed)
+    compared(shadowed, 2)
+    differs = run("promote", "--decisions", 2, *words).json
+    assert (differs["answer"]["code"], len(differs["answer"]["comparison"]["examples"])) == ("differs", 1)
+    done = run("promote", "--decisions", 2, "--max-differences", "50%", *words).json
+    assert (done["promoted"], done["answer"]["generation"], done["error"]) == (True, 2, None)
+    (back,) = run("rollback", *words).json
+    assert (back["result"]["restored"], back["result"]["generation"]) == (1, 3)
+    (unknown,) = run("rollback", "--to", "77", *words).json
+    assert (unknown["result"], unknown["error"].startswith("no generation `77` is kept")) == (None, True)
+
+
 def test_where_the_directory_cannot_be_written_the_commands_are_printed(run, shadowed, shadow, policies, token):
     (shadow / "deep").mkdir()
     (shadow / "deep" / "more.yaml").write_text(document(9000, name="more"))

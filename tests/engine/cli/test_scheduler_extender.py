@@ -35,10 +35,15 @@ from koordpolicy.engine.framework.points import Answer, Framework
 from koordpolicy.engine.scheduler.extender.server import Loaded, Refresh, Server
 from koordpolicy.engine.source import PolicyError, Problem
 from koordpolicy.plugin import python_plugin
+from tests.output_schemas import check_part
 
 from .conftest import node, pod
 
 MEBIBYTE = 1024 * 1024
+
+
+PUBLISHED = {"/status": ("status", "serverStatus"), "/explain": ("explain", "finding")}
+"""Where the schemas of what paths answer stand: the command, and the definition in its schema."""
 
 
 class Client:
@@ -60,10 +65,14 @@ class Client:
             )
             response = self.connection.getresponse()
             text, kind = response.read().decode(), response.headers.get_content_type()
-            return response.status, json.loads(text) if kind == "application/json" else text
         except Exception:
             self.connection.close()
             raise
+        data = json.loads(text) if kind == "application/json" else text
+        published = PUBLISHED.get(path.partition("?")[0])
+        if published is not None and response.status == 200 and data is not text:
+            check_part(*published, data)
+        return response.status, data
 
     def metric(self, name, **labels):
         """Return a sample's value; 0 where there is none."""

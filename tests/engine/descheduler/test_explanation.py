@@ -11,6 +11,7 @@ from koordpolicy.engine.descheduler.framework import DeschedulerProfileSpec, Evi
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import Source
+from tests.output_schemas import check_part
 
 NOW = 1_767_355_200_000_000_000
 
@@ -64,7 +65,7 @@ def told(
     evicted, found = explain_eviction(
         ExplainEvictionRequest(cluster.pod(name), profiles, snapshot, limits or EvictionLimits(), selector, cycles),
     )
-    json.dumps(found.to_json())
+    check_part("explain", "finding", json.loads(json.dumps(found.to_json())))
     return evicted, found.as_text().splitlines()
 
 

@@ -11,6 +11,7 @@ from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load as load_documents
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import Source
+from tests.output_schemas import check_part
 
 SECOND = 1_000_000_000
 NODE = {"kind": "Node", "metadata": {"name": "n"}, "spec": {}, "status": {
@@ -51,6 +52,7 @@ HOT = {
 
 
 def told(found):
+    check_part("explain", "finding", json.loads(json.dumps(found.to_json())))
     return [line.rstrip() for line in found.as_text().splitlines()]
 
 

@@ -20,8 +20,10 @@ from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.points import Answer, Refusal
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
-from koordpolicy.engine.scheduler.explain.explanation import explain_decision, explain_node, explain_pod
+from koordpolicy.engine.scheduler.explain import explanation
+from koordpolicy.engine.scheduler.explain.explanation import explain_pod
 from koordpolicy.engine.source import Source
+from tests.output_schemas import check_part
 
 NOW = 1_767_355_200_000_000_000
 
@@ -40,6 +42,20 @@ def plugins(**spec):
     text = json.dumps({"apiVersion": "policy.koordinator.sh/v1alpha2", "kind": "SchedulerPlugin",
                        "metadata": {"name": "rules"}, "spec": spec})
     return compile_documents(load([Source("p.yaml", text)]))
+
+
+def held(found):
+    """Return a finding, which must be as its schema says."""
+    check_part("explain", "finding", json.loads(json.dumps(found.to_json())))
+    return found
+
+
+def explain_decision(*arguments, **options):
+    return held(explanation.explain_decision(*arguments, **options))
+
+
+def explain_node(*arguments, **options):
+    return held(explanation.explain_node(*arguments, **options))
 
 
 def looked_into(objects, *entries, asked=None, own=True):
