@@ -225,13 +225,13 @@ class PluginRunner:
             state, pod, snapshot = self.state, self.pod, self.snapshot
 
             def work_out() -> Iterator[Filtered]:
-                refusing = set(shown.tolist())
+                refusals = np.bincount(shown + 1, minlength=len(actives) + 1)
                 questions = dict(zip(kept.places, kept.questions, strict=True))
                 for place, active in enumerate(actives):
                     if place in others:
                         answer, asked, refused = others[place]
                         yield step_of(active, _secured(active, answer), answer.errors, asked, refused)
-                    elif place in questions and (place in refusing or errors.get(place)):
+                    elif place in questions and (refusals[place + 1] or place in errors):
                         refused = rows[shown == place]
                         asked = rows[(shown < 0) | (shown >= place)]
                         failed = among(errors.get(place, {}), asked)

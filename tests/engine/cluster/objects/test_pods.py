@@ -32,6 +32,18 @@ def test_a_pod_is_read_whole():
     assert (found.requests["nvidia.com/gpu"], found.on("n2").node_name, found.node_name) == (0, "n2", "n1")
 
 
+def test_a_pod_like_another_one_differs_in_its_object_name_and_uid():
+    def item(name):
+        made = pod(container(requests={"cpu": "1"}))
+        return {**made, "metadata": {**made["metadata"], "name": name, "uid": f"u-{name}"}}
+
+    first, second = PodInfo.of(item("a")), PodInfo.of(item("b"))
+    made = first.like(second.object, "b", "u-b")
+    assert {name: getattr(made, name) for name in PodInfo.__slots__} == {
+        name: getattr(second, name) for name in PodInfo.__slots__}
+    assert (made.shape(), made.on("n").shape()) == (second.shape(), second.on("n").shape())
+
+
 def test_pods_of_one_shape_differ_in_nothing_but_what_tells_them_apart():
     def shape(name="p", spec=None, **metadata):
         item = pod(container(requests={"cpu": "1"}), **(spec or {}))

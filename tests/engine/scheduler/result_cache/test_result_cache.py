@@ -451,6 +451,52 @@ def test_a_question_that_says_its_answer_spares_the_plugin_but_for_the_reasons()
     assert plugin.asked == [[0, 1]]
 
 
+def test_a_question_that_says_the_reasons_spares_the_plugin_until_the_cluster_changes():
+    plugin, cluster, scheduler = counting()
+
+    def even(snapshot, rows):
+        return np.array([len(snapshot.pods(row)) % 2 == 0 for row in rows.tolist()])
+
+    question = Question(None, PODS, answer=even, reasons=lambda snapshot, rows: {"odd": rows})
+    plugin.question = lambda point, pod, snapshot: question
+    scheduler.schedule(pod("p", Random(1)))
+    assert (scheduler.decide(pod("q", Random(1))).reasons(), plugin.asked) == ({"odd": 1}, [])
+    verdict = scheduler.decide(pod("q", Random(1)))
+    cluster.assume(pod("r", Random(1)), "n00")
+    assert verdict.reasons() == {"refused at the time of the decision; the cluster has changed since": 1}
+    assert plugin.asked == [[0]]
+
+
+def test_in_a_small_cluster_what_answers_by_arrays_is_asked_about_all_nodes_that_may_have_changed():
+    asked = []
+
+    class Says:
+        def __init__(self, paths):
+            self._paths = paths
+
+        def filter(self, state, pod, snapshot, rows):
+            raise AssertionError
+
+        def question(self, point, pod, snapshot):
+            def answer(snapshot, rows):
+                asked.append((self._paths, rows.tolist()))
+                return np.ones(len(rows), np.bool_)
+
+            return Question(None, self._paths, answer=answer)
+
+    nodes = frozenset((("node", "metadata"),))
+    plugins = [
+        Plugin(name, Framework.SCHEDULER, (Point.FILTER,), lambda args, handle, paths=paths: Says(paths), name, "1")
+        for name, paths in (("Pods", PODS), ("Nodes", nodes))
+    ]
+    cluster = Cluster(node(number, Random(number)) for number in range(NODES))
+    scheduler = Scheduler(cluster, Live(Registry.of(plugins, generation=1)))
+    for number in range(2):
+        assert scheduler.schedule(pod(f"p{number}", Random(1))).node == "n00"
+    everything = list(range(NODES))
+    assert sorted(asked, key=repr) == sorted([(nodes, everything), (PODS, everything), (PODS, everything)], key=repr)
+
+
 @pytest.mark.parametrize(("said", "told"), [
     (lambda rows: None, []),
     (
