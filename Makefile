@@ -12,7 +12,7 @@ RIVALS := .venv/.rivals-installed
 .PHONY: help venv demo test coverage check lint-policies wheel release bench fuzz soak golden golden-full golden-cases types lock clean
 
 help:  ## List these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 venv: $(STAMP)  ## Make .venv with the project and what it needs to run: the command is .venv/bin/koord-policy
 
