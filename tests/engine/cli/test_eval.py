@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import functools
+import importlib
 from pathlib import Path
 
 import pytest
+
+from koordpolicy.engine.explanation import plain_or_cut
 
 from .conftest import Run
 
@@ -145,3 +149,13 @@ def test_the_plan_of_an_expression_is_shown_and_nothing_evaluated(run: Run):
         (1, "usage.cpu < 65", "by column"), (2, "usage.cpu", "numeric column"),
     ]
     assert found["parts"][0]["readsOfDecision"] == ["requests.cpu"]
+
+
+def test_values_that_are_cut_say_so(run: Run, dump: Path, monkeypatch: pytest.MonkeyPatch):
+    command = importlib.import_module("koordpolicy.engine.cli.eval")
+    monkeypatch.setattr(command, "plain_or_cut", functools.partial(plain_or_cut, most=3))
+    assert run("eval", "[1, 2, 3]", "--output", "json").json == {
+        "type": "list(int)", "value": [1, 2, "..."], "truncated": True}
+    assert run("eval", "[1, 2]", "--output", "json").json == {"type": "list(int)", "value": [1, 2]}
+    found = run("eval", "[usage.cpu, 2, 3]", "--cluster", dump, "--output", "json").json
+    assert (found["truncated"], found["values"]["hot"]) == (["cool", "hot", "small"], [3000, 2, "..."])

@@ -61,9 +61,10 @@ def test_actions_are_told_with_their_reasons(run: Run, recording: Path, quota: P
 def test_json_holds_the_eventful_rounds_or_all(run: Run, recording: Path, quota: Path):
     found = run("qos", "--replay", recording, "--policies", quota, "--output", "json").json
     assert {key: found[key] for key in ("rounds", "actions", "errors")} == {"rounds": 4, "actions": 1, "errors": 0}
-    assert [each["elapsedSeconds"] for each in found["log"]] == [3.0]
-    every = run("qos", "--replay", recording, "--policies", quota, "--all", "-o", "json").json["log"]
-    assert [(each["elapsedSeconds"], each["thresholds"][0]["true"]) for each in every] == [
+    assert ([each["elapsedSeconds"] for each in found["log"]], found["logLeftOut"]) == ([3.0], 3)
+    every = run("qos", "--replay", recording, "--policies", quota, "--all", "-o", "json").json
+    assert "logLeftOut" not in every
+    assert [(each["elapsedSeconds"], each["thresholds"][0]["true"]) for each in every["log"]] == [
         (0.0, False), (1.0, False), (2.0, False), (3.0, True),
     ]
 
