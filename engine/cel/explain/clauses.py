@@ -18,7 +18,7 @@ from ..check.analysis import sub_expression
 from ..check.checked_ast import Checked, DefinitionReference, Path, path_of, reads_of
 from ..check.environment import Scope
 from ..check.types import BOOL
-from ..scalar.interpreter import Exact
+from ..scalar.interpreter import Interpreter
 from ..scalar.values import INT64_MAX, EvaluationError
 from ..syntax.ast import Call, Expr, Literal, Select, children
 
@@ -89,14 +89,14 @@ def value_of(owner: Checked, node: Expr, bindings: Bindings) -> object:
     kept = _evaluators(owner)
     evaluator = kept.get(node.id)
     if evaluator is None:
-        evaluator = kept[node.id] = Exact(sub_expression(owner, node))
+        evaluator = kept[node.id] = Interpreter(sub_expression(owner, node))
     try:
         return evaluator.evaluate(_Read(bindings), owner.environment.limits.cost)[0]
     except EvaluationError as error:
         return error
 
 
-def _evaluators(owner: Checked) -> dict[int, Exact]:
+def _evaluators(owner: Checked) -> dict[int, Interpreter]:
     found = owner.plans.setdefault(_evaluators, {})
     assert isinstance(found, dict)
     return found

@@ -2,7 +2,7 @@
 
 The function is *optimistic*. It answers the ordinary case with plain Python operations, and raises on anything else: a
 missing field, a value of another kind than declared, an overflow, NaN, a long loop. Then, whatever was raised, the
-exact evaluator starts afresh and gives CEL's answer, value or error. (Expressions have no side effects, so nothing is
+interpreter starts afresh and gives CEL's answer, value or error. (Expressions have no side effects, so nothing is
 lost but time.) So the rule for every line emitted here is one-sided: raise, or compute exactly what CEL computes.
 
 That also settles `&&`, `||`, `all` and `exists`: as long as nothing raises, they are Python's `and`, `or` and loops.
@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import ast as py
 import math
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Final, NoReturn
+from typing import Final
 
-from ..check.call_cost import call_cost
 from ..check.checked_ast import (
     CallReference,
     Checked,
@@ -30,33 +29,20 @@ from ..check.checked_ast import (
     TypeReference,
     VariableReference,
 )
-from ..check.dispatch import choose
 from ..check.environment import PLAIN, Overload, Scope
 from ..check.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, ObjectType, Type
-from ..library.core import CORE, divide_double, divide_int, modulo_int
+from ..library.core import CORE, divide_int
 from ..syntax import ast
 from ..syntax.ast import Expr, Macro
+from . import python_tree as tree
 from .budget import Meter
-from .interpreter import (
-    is_constant,
-    list_field,
-    literal_value,
-    read_double,
-    read_duration,
-    read_timestamp,
-    reader,
-)
-from .traversal import comparison, everything, nothing, result_size, search
-from .values import INT64_MAX, INT64_MIN, Uint, equal, equal_or_raise, has_key, index, index_list, is_map, key_value
+from .codegen_runtime import GLOBALS, LOOP_LIMIT, MeteredCalls, dispatcher
+from .interpreter import is_constant, literal_value
+from .list_types import list_field
+from .reading import reader
+from .traversal import nothing
+from .values import INT64_MAX, INT64_MIN
 
-_LOOP_LIMIT: Final = 100_000
-"""Units that the loops of one call may take, by the parts of what is done in each turn; who needs more is metered."""
-_FREE_SIZE: Final = 64
-"""Characters and elements of a call's arguments that nobody counts."""
-_TEXT_LIMIT: Final = 4_096
-"""Characters of a text that a loop builds; who needs more is metered."""
-_PER_UNIT: Final = 10
-"""Characters that are joined in the time of a unit."""
 _NODE_LIMIT: Final = 4_000
 _FEW_LEAVES: Final = 16
 """So many texts or lists may be joined without looking at how long they are."""
@@ -82,137 +68,7 @@ _DOUBLE_ARITHMETIC: Final[dict[str, type[py.operator]]] = {
 
 
 class RefusedError(Exception):
-    """The tree holds a node that only the exact evaluator knows."""
-
-
-class Extraordinary(Exception):
-    """Not an ordinary value."""
-
-
-def _give_up(*_: object) -> NoReturn:
-    raise Extraordinary
-
-
-def _as_map(value: object) -> object:
-    if is_map(value):
-        return value
-    raise Extraordinary
-
-
-def _items(value: object) -> list[object]:
-    """Return what a loop over a value of unknown kind runs over."""
-    if type(value) is list:
-        return value
-    if is_map(value):
-        return [key if key.__class__ is str else key_value(key) for key in value]  # type: ignore[attr-defined]
-    raise Extraordinary
-
-
-_ATOMS: Final = frozenset({type(None), bool, int, float, str, bytes, Uint})
-
-
-class _Metered:
-    """Operations that emitted functions leave to the exact evaluator where they take long, and count where not."""
-
-    __slots__ = ("_meter",)
-
-    def __init__(self, meter: Meter) -> None:
-        self._meter = meter
-
-    def spend(self, units: int) -> None:
-        """Count what an operation takes; raise where the operations of a call together take too long.
-
-        A function that resets `Meter.inner` when it is called bounds each call; one that does not is handed to the
-        exact evaluator once in so many units, which is as good a bound.
-        """
-        meter = self._meter
-        meter.inner += units
-        if meter.inner > _LOOP_LIMIT:
-            meter.inner = 0
-            raise Extraordinary
-        meter.spent += units
-
-    def equal(self, left: object, right: object) -> bool:
-        """`left == right` for values of any kinds."""
-        if left.__class__ not in _ATOMS:
-            steps = comparison(left, right)
-            if steps > _FREE_SIZE:
-                self.spend(steps)
-            return equal_or_raise(left, right)
-        return equal(left, right)
-
-    def in_list(self, value: object, items: list[object]) -> bool:
-        """`value in items`."""
-        if value.__class__ not in _ATOMS:
-            self.spend(search(items, value))
-        return any(equal(value, each) for each in items)
-
-    def concatenated(self, left: object, right: object) -> object:
-        """`left + right` for texts and lists."""
-        size = len(left) + len(right)  # type: ignore[arg-type]
-        if size > _TEXT_LIMIT:
-            raise Extraordinary
-        self.spend(size // _PER_UNIT)
-        return left + right  # type: ignore[operator]
-
-    def call(
-        self, evaluate: Callable[..., object], overloads: tuple[Overload, ...], *, holds: bool, walks: bool = False,
-    ) -> Callable[..., object]:
-        """Return a function that leaves large arguments and results to the exact evaluator, and counts all others.
-
-        `holds`: its arguments may be lists or maps that it looks through. `walks`: texts of any length may take long.
-        """
-        overload = overloads[0] if len(overloads) == 1 else None
-        measured = overload is not None and overload.measure is not None
-        walk = None if overload is None else overload.walk
-        spend = self.spend
-
-        def bounded(*arguments: object) -> object:
-            size = 0
-            for each in arguments:
-                if each.__class__ not in _UNSIZED and isinstance(each, _SIZED):
-                    size += len(each)
-            if size > _TEXT_LIMIT:
-                raise Extraordinary
-            units = 0
-            if size > _FREE_SIZE or measured:
-                # What is not known costs as much as comparing everything with everything.
-                units = size * size if overload is None else call_cost(overload, arguments)
-            if holds or walks or size > _FREE_SIZE:
-                if overload is None:
-                    steps = max(size, 1) * everything(*arguments) if holds else 0
-                else:
-                    steps = 0 if walk is None or walk is nothing else walk(*arguments)
-                if steps > _FREE_SIZE:
-                    units = max(units, steps)
-            if units:
-                spend(units)
-            value = evaluate(*arguments)
-            if result_size(value) > _TEXT_LIMIT // _PER_UNIT and len(value) > _TEXT_LIMIT:  # type: ignore[arg-type]
-                raise Extraordinary
-            return value
-
-        return bounded
-
-
-_SIZED: Final = (list, str, dict, bytes)
-_UNSIZED: Final[frozenset[type]] = frozenset({int, float, bool, type(None)})
-_MISSING: Final = object()
-
-
-def _descend(value: object, fields: tuple[tuple[str, bool], ...]) -> object:
-    """Return what lies at a chain of optional fields; `null_is_absent` is told per field."""
-    for field, null_is_absent in fields:
-        if type(value) is not dict:
-            raise Extraordinary
-        value = value.get(field, _MISSING)
-        if value is _MISSING or (value is None and null_is_absent):
-            return _MISSING
-    return value
-
-
-def _in_map(key: object, mapping: Mapping[object, object]) -> bool:
-    return has_key(mapping, key)
+    """The tree holds a node that only the interpreter knows."""
 
 
 _SHALLOW: Final = (None, nothing)
@@ -228,22 +84,6 @@ def _counts_texts(overload: Overload) -> bool:
 def _is_superlinear(overload: Overload) -> bool:
     """Whether a call may take longer than looking at its arguments."""
     return overload.measure is not None or overload.cost.product
-
-
-def dispatcher(overloads: tuple[Overload, ...], objects: Container[str] = ()) -> Callable[..., object]:
-    """Return a function that calls the overload that its arguments' classes ask for."""
-    chosen: dict[tuple[type, ...], Callable[..., object]] = {}
-
-    def dispatch(*arguments: object) -> object:
-        kinds = tuple([each.__class__ for each in arguments])
-        evaluate = chosen.get(kinds)
-        if evaluate is None:
-            evaluate = choose(overloads, arguments, objects).evaluate
-            if len(chosen) < 256:
-                chosen[kinds] = evaluate
-        return evaluate(*arguments)
-
-    return dispatch
 
 
 def _usual(overloads: tuple[Overload, ...], count: int) -> Overload | None:
@@ -265,7 +105,7 @@ def emit(
     """Return a function of the variables `names` that gives the expression's value.
 
     Whenever it cannot, it returns what `otherwise` returns (or raises) for the same arguments. What its loops take is
-    counted by `meter`. Raises `RefusedError` for trees with nodes that only the exact evaluator knows.
+    counted by `meter`. Raises `RefusedError` for trees with nodes that only the interpreter knows.
     """
     meter = meter or Meter()
     emitter = _Emitter(checked, names, meter)
@@ -274,14 +114,14 @@ def emit(
     except RecursionError:
         raise RefusedError from None
     parameters = [py.arg(emitter.parameters[name]) for name in names]
-    fallback = py.Return(py.Call(_name("otherwise"), [_name(each.arg) for each in parameters], []))
-    guarded = py.Try(body, [py.ExceptHandler(_name("Exception"), None, [*emitter.account(), fallback])], [], [])
+    fallback = py.Return(py.Call(tree.name("otherwise"), [tree.name(each.arg) for each in parameters], []))
+    guarded = py.Try(body, [py.ExceptHandler(tree.name("Exception"), None, [*emitter.account(), fallback])], [], [])
     statements: list[py.stmt] = [*emitter.opening(), guarded]
     function = py.FunctionDef("rule", py.arguments([], parameters, None, [], [], None, []), statements, [])
     module = py.fix_missing_locations(py.Module([function], []))
     metered = emitter.metered
     scope: dict[str, object] = {
-        **emitter.constants, **_GLOBALS, "otherwise": otherwise, "meter": meter, "equal": metered.equal,
+        **emitter.constants, **GLOBALS, "otherwise": otherwise, "meter": meter, "equal": metered.equal,
         "in_list": metered.in_list, "concatenated": metered.concatenated,
     }
     try:
@@ -292,70 +132,6 @@ def emit(
     rule = scope["rule"]
     assert callable(rule)
     return rule
-
-
-_GLOBALS: Final[dict[str, object]] = {
-    "__builtins__": {}, "Exception": Exception, "int": int, "str": str, "bool": bool, "list": list, "dict": dict,
-    "float": float, "len": len, "enumerate": enumerate, "give_up": _give_up, "as_map": _as_map, "items": _items,
-    "in_map": _in_map,
-    "index": index, "index_list": index_list, "divide_int": divide_int, "modulo_int": modulo_int,
-    "divide_double": divide_double, "read_double": read_double, "read_timestamp": read_timestamp,
-    "read_duration": read_duration, "descend": _descend, "MISSING": _MISSING,
-}
-
-
-# --- pieces of Python's tree -----------------------------------------------------------------------------------------
-
-
-def _name(text: str) -> py.Name:
-    return py.Name(text, py.Load())
-
-
-def _set(target: str, value: py.expr) -> py.Assign:
-    return py.Assign([py.Name(target, py.Store())], value)
-
-
-def _walrus(target: str, value: py.expr) -> py.NamedExpr:
-    return py.NamedExpr(py.Name(target, py.Store()), value)
-
-
-def _constant(value: float | str | bytes | None) -> py.Constant:
-    return py.Constant(value)
-
-
-def _call(function: str, *arguments: py.expr) -> py.Call:
-    return py.Call(_name(function), list(arguments), [])
-
-
-def _method(receiver: py.expr, name: str, *arguments: py.expr) -> py.Call:
-    return py.Call(py.Attribute(receiver, name, py.Load()), list(arguments), [])
-
-
-def _item(container: py.expr, key: py.expr) -> py.Subscript:
-    return py.Subscript(container, key, py.Load())
-
-
-def _compare(left: py.expr, operator: type[py.cmpop], right: py.expr) -> py.Compare:
-    return py.Compare(left, [operator()], [right])
-
-
-def _has_class(value: py.expr, kind: str) -> py.Compare:
-    return _compare(py.Attribute(value, "__class__", py.Load()), py.Is, _name(kind))
-
-
-def _all_of(tests: Sequence[py.expr]) -> py.expr:
-    """Return whether all hold. All are computed: what they keep is read by what follows."""
-    joined = tests[0]
-    for each in tests[1:]:
-        joined = py.BinOp(joined, py.BitAnd(), each)
-    return joined
-
-
-def _negated(value: py.expr) -> py.expr:
-    return py.UnaryOp(py.Not(), value)
-
-
-_GIVE_UP: Final = _call("give_up")
 
 
 class _Emitter:
@@ -373,7 +149,7 @@ class _Emitter:
         self._loops = 0
         self._any_loop = False
         self._any_bounded = False
-        self.metered = _Metered(meter)
+        self.metered = MeteredCalls(meter)
         self._sharing: dict[str, bool] = {}
         """Locals of loops and binds: whether what they stand for may be part of a value more than once."""
         self._joins: dict[Checked, int] = {}
@@ -387,28 +163,28 @@ class _Emitter:
     def function_body(self) -> list[py.stmt]:
         """Return the statements of the function."""
         value = self._value(self._checked.root)
-        prologue: list[py.stmt] = [_set(each, _name("UNSET")) for each in self._definitions.values()]
+        prologue: list[py.stmt] = [tree.assign(each, tree.name("UNSET")) for each in self._definitions.values()]
         if self._definitions:
             self.constants["UNSET"] = object()
         if not self._any_loop:
             return [*prologue, *self._block, py.Return(value)]
-        return [*prologue, *self._block, _set("result", value), *self.account(), py.Return(_name("result"))]
+        return [*prologue, *self._block, tree.assign("result", value), *self.account(), py.Return(tree.name("result"))]
 
     def opening(self) -> list[py.stmt]:
         """Return what a call begins with: nothing is counted yet."""
         found: list[py.stmt] = []
         if self._any_loop:
-            found.append(_set("turns", _constant(0)))
+            found.append(tree.assign("turns", tree.constant(0)))
         if self._any_bounded:
-            found.append(py.Assign([py.Attribute(_name("meter"), "inner", py.Store())], _constant(0)))
+            found.append(py.Assign([py.Attribute(tree.name("meter"), "inner", py.Store())], tree.constant(0)))
         return found
 
     def account(self) -> list[py.stmt]:
         """Return what adds the turns of the call to the meter."""
         if not self._any_loop:
             return []
-        spent = py.Attribute(_name("meter"), "spent", py.Store())
-        return [py.AugAssign(spent, py.Add(), _name("turns"))]
+        spent = py.Attribute(tree.name("meter"), "spent", py.Store())
+        return [py.AugAssign(spent, py.Add(), tree.name("turns"))]
 
     # names and places
 
@@ -419,16 +195,16 @@ class _Emitter:
     def _global(self, value: object) -> py.expr:
         name = f"c{len(self.constants)}"
         self.constants[name] = value
-        return _name(name)
+        return tree.name(name)
 
     def _kept(self, value: py.expr) -> tuple[py.expr, py.expr]:
         """Return an expression that computes and keeps a value, and one that reads it again."""
         if isinstance(value, py.Name | py.Constant):
             return value, value
         if isinstance(value, py.NamedExpr):
-            return value, _name(value.target.id)
+            return value, tree.name(value.target.id)
         name = self._fresh()
-        return _walrus(name, value), _name(name)
+        return tree.walrus(name, value), tree.name(name)
 
     @contextmanager
     def _branch(self) -> Iterator[list[py.stmt]]:
@@ -466,9 +242,9 @@ class _Emitter:
         reference = self._checked.references.get(node.id)
         match reference:
             case VariableReference(name=name):
-                return self._read(_name(self.parameters[name]), node, ("variable", name), chain=chain)
+                return self._read(tree.name(self.parameters[name]), node, ("variable", name), chain=chain)
             case LocalReference(name=name):
-                return self._read(_name(self._locals[name]), node, ("local", self._locals[name]), chain=chain)
+                return self._read(tree.name(self._locals[name]), node, ("local", self._locals[name]), chain=chain)
             case DefinitionReference(name=name):
                 return self._definition(self._checked.definition(name))
             case TypeReference(type=of):
@@ -481,7 +257,7 @@ class _Emitter:
             case ast.Literal(value=float() as number) if not math.isfinite(number):
                 return self._global(number)
             case ast.Literal(value=constant):
-                return _constant(constant)
+                return tree.constant(constant)
             case ast.Select(test=True):
                 return self._presence(node)
             case ast.Select():
@@ -528,14 +304,14 @@ class _Emitter:
             key = (path, chain)
             kept = self._known.get(key) or self._known.get((path, False))
             if kept is not None:
-                return _name(kept)
+                return tree.name(kept)
         declared = self._type(node)
         is_object = declared.name in self._checked.environment.types
         unchecked = chain and (is_object or declared.name in {"dyn", "map"})
         if declared.name == "dyn" and not chain and isinstance(node, ast.Select) and self._object(node.operand):
             # A null in a declared field counts as absent.
             first, again = self._kept(value)
-            value = py.IfExp(_compare(first, py.IsNot, _constant(None)), again, _GIVE_UP)
+            value = py.IfExp(tree.compare(first, py.IsNot, tree.constant(None)), again, tree.GIVE_UP)
         elif not unchecked:
             value = self._checked_read(value, declared, is_object=is_object)
         if path is None or isinstance(value, py.Name):
@@ -543,12 +319,12 @@ class _Emitter:
                 self._known[path, False] = value.id
             return value
         # The check itself keeps the value in a local; use that one where it does.
-        if isinstance(value, py.IfExp) and isinstance(value.body, py.Name) and value.orelse is _GIVE_UP:
+        if isinstance(value, py.IfExp) and isinstance(value.body, py.Name) and value.orelse is tree.GIVE_UP:
             self._known[path, chain and unchecked] = value.body.id
             return value
         name = self._fresh()
         self._known[path, chain and unchecked] = name
-        return _walrus(name, value)
+        return tree.walrus(name, value)
 
     def _checked_read(self, value: py.expr, declared: Type, *, is_object: bool) -> py.expr:
         name = declared.name
@@ -556,17 +332,17 @@ class _Emitter:
             return value
         if name in _SCALARS:
             first, again = self._kept(value)
-            return py.IfExp(_has_class(first, _SCALARS[name]), again, _GIVE_UP)
+            return py.IfExp(tree.has_class(first, _SCALARS[name]), again, tree.GIVE_UP)
         if is_object or name == "map":
             first, again = self._kept(value)
-            return py.IfExp(_has_class(first, "dict"), again, _call("as_map", again))
+            return py.IfExp(tree.has_class(first, "dict"), again, tree.call("as_map", again))
         if name == DOUBLE.name:
             first, again = self._kept(value)
-            return py.IfExp(_has_class(first, "float"), again, _call("read_double", again))
+            return py.IfExp(tree.has_class(first, "float"), again, tree.call("read_double", again))
         if name == TIMESTAMP.name:
-            return _call("read_timestamp", value)
+            return tree.call("read_timestamp", value)
         if name == DURATION.name:
-            return _call("read_duration", value)
+            return tree.call("read_duration", value)
         read = reader(declared, self._checked.environment)
         if read is None:
             return value
@@ -582,27 +358,28 @@ class _Emitter:
         if path is not None:
             kept = self._known.get((path, chain)) or self._known.get((path, False))
             if kept is not None:
-                return _name(kept)
+                return tree.name(kept)
         operand = self._chain(node.operand)
         declared = self._object(node.operand)
-        field = _constant(node.field)
+        field = tree.constant(node.field)
         if declared is not None and declared.absent is not None:
-            value: py.expr = _method(operand, "get", field, _constant(declared.absent))
+            value: py.expr = tree.call_method(operand, "get", field, tree.constant(declared.absent))
         else:
-            value = _item(operand, field)
+            value = tree.item(operand, field)
         return self._read(value, node, path, chain=chain)
 
     def _presence(self, node: ast.Select) -> py.expr:
         if self._is_optional(node.operand):
             raise RefusedError
-        field = _constant(node.field)
+        field = tree.constant(node.field)
         if self._object(node.operand) is not None:
-            return _compare(_method(self._chain(node.operand), "get", field), py.IsNot, _constant(None))
+            found = tree.call_method(self._chain(node.operand), "get", field)
+            return tree.compare(found, py.IsNot, tree.constant(None))
         operand = self._value(node.operand)
         if self._type(node.operand).name == "map":
-            return _compare(field, py.In, operand)
+            return tree.compare(field, py.In, operand)
         first, again = self._kept(operand)
-        return py.IfExp(_has_class(first, "dict"), _compare(field, py.In, again), _GIVE_UP)
+        return py.IfExp(tree.has_class(first, "dict"), tree.compare(field, py.In, again), tree.GIVE_UP)
 
     def _index(self, node: ast.Call, *, chain: bool) -> py.expr:
         container, key = node.args
@@ -612,24 +389,24 @@ class _Emitter:
         if path is not None:
             kept = self._known.get((path, chain)) or self._known.get((path, False))
             if kept is not None:
-                return _name(kept)
+                return tree.name(kept)
         declared, kind, key_kind = self._object(container), self._type(container).name, self._type(key).name
         value: py.expr
         if kind == "list":
             items, number = self._arguments((container, key))
             if isinstance(key, ast.Literal) and type(key.value) is int and not key.unsigned:
-                value = _item(items, number) if key.value >= 0 else _GIVE_UP
+                value = tree.item(items, number) if key.value >= 0 else tree.GIVE_UP
             elif key_kind == INT.name:
                 first, again = self._kept(number)
-                value = _item(items, py.IfExp(_compare(first, py.GtE, _constant(0)), again, _GIVE_UP))
+                value = tree.item(items, py.IfExp(tree.compare(first, py.GtE, tree.constant(0)), again, tree.GIVE_UP))
             else:
-                value = _call("index_list", items, number)
+                value = tree.call("index_list", items, number)
         elif key_kind == STRING.name:
             operand, text = self._in_order([partial(self._chain, container), partial(self._value, key)])
             if declared is not None and declared.absent is not None:
-                value = _method(operand, "get", text, _constant(declared.absent))
+                value = tree.call_method(operand, "get", text, tree.constant(declared.absent))
             else:
-                value = _item(operand, text)
+                value = tree.item(operand, text)
         else:
             if declared is not None:
                 raise RefusedError
@@ -640,18 +417,18 @@ class _Emitter:
         """Return an element of what may be a list or a map, under a key of any kind."""
         (first, again), (key_first, key_again) = self._kept(container), self._kept(key)
         if not isinstance(key, py.Constant):
-            test = _all_of([_has_class(first, "dict"), _has_class(key_first, "str")])
+            test = tree.all_of([tree.has_class(first, "dict"), tree.has_class(key_first, "str")])
         elif type(key.value) is int and key.value >= 0:
-            test = _has_class(first, "list")
+            test = tree.has_class(first, "list")
         else:
-            return _call("index", container, key)
-        return py.IfExp(test, _item(again, key_again), _call("index", again, key_again))
+            return tree.call("index", container, key)
+        return py.IfExp(test, tree.item(again, key_again), tree.call("index", again, key_again))
 
     def _definition(self, checked: Checked) -> py.expr:
         """Return a definition's value: computed where it is first needed, then kept."""
         kept = self._known.get(checked)
         if kept is not None:
-            return _name(kept)
+            return tree.name(kept)
         once = self._root_uses.get(checked, 2) < 2 and not self._loops
         if once:
             with self._inside(checked):
@@ -662,10 +439,10 @@ class _Emitter:
         with self._branch() as block:
             with self._inside(checked):
                 value = self._value(checked.root)
-            block.append(_set(local, value))
-        self._block.append(py.If(_compare(_name(local), py.Is, _name("UNSET")), block, []))
+            block.append(tree.assign(local, value))
+        self._block.append(py.If(tree.compare(tree.name(local), py.Is, tree.name("UNSET")), block, []))
         self._known[checked] = local
-        return _name(local)
+        return tree.name(local)
 
     @contextmanager
     def _inside(self, checked: Checked) -> Iterator[None]:
@@ -697,7 +474,7 @@ class _Emitter:
         if self._type(node) == BOOL:
             return value
         first, again = self._kept(value)
-        return py.IfExp(_has_class(first, "bool"), again, _GIVE_UP)
+        return py.IfExp(tree.has_class(first, "bool"), again, tree.GIVE_UP)
 
     def _logic(self, node: ast.Call) -> py.expr:
         both = node.function == "_&&_"
@@ -720,16 +497,16 @@ class _Emitter:
             joined = _joined(values, both=both)
             if result is None:
                 result = self._fresh()
-            current.append(_set(result, joined))
-            test: py.expr = _name(result) if both else _negated(_name(result))
+            current.append(tree.assign(result, joined))
+            test: py.expr = tree.name(result) if both else tree.negated(tree.name(result))
             current.append(py.If(test, statements, []))
             current = statements
             values = [value]
         joined = _joined(values, both=both)
         if result is None:
             return joined
-        current.append(_set(result, joined))
-        return _name(result)
+        current.append(tree.assign(result, joined))
+        return tree.name(result)
 
     def _conditional(self, node: ast.Call) -> py.expr:
         condition = self._condition(node.args[0])
@@ -740,10 +517,10 @@ class _Emitter:
         if not then_block and not else_block:
             return py.IfExp(condition, then, otherwise)
         result = self._fresh()
-        then_block.append(_set(result, then))
-        else_block.append(_set(result, otherwise))
+        then_block.append(tree.assign(result, then))
+        else_block.append(tree.assign(result, otherwise))
         self._block.append(py.If(condition, then_block, else_block))
-        return _name(result)
+        return tree.name(result)
 
     def _function(self, node: ast.Call) -> py.expr:
         reference = self._checked.references.get(node.id)
@@ -778,17 +555,17 @@ class _Emitter:
             node = node.operand
         if not fields or self._is_optional(node):
             raise RefusedError
-        reached = _call("descend", self._value(node), self._global(tuple(reversed(fields))))
+        reached = tree.call("descend", self._value(node), self._global(tuple(reversed(fields))))
         name = self._fresh()
         with self._branch() as block:
             value = self._checked_read(
-                _name(name), self._inner(optional),
+                tree.name(name), self._inner(optional),
                 is_object=self._inner(optional).name in self._checked.environment.types,
             )
             otherwise = self._value(default)
         if block:
             raise RefusedError
-        return py.IfExp(_compare(_walrus(name, reached), py.Is, _name("MISSING")), otherwise, value)
+        return py.IfExp(tree.compare(tree.walrus(name, reached), py.Is, tree.name("MISSING")), otherwise, value)
 
     def _inner(self, node: Expr) -> Type:
         """Return the type of what an optional may hold; of any other value its own."""
@@ -807,13 +584,13 @@ class _Emitter:
         pairs = [self._kept(each) for each in values]
         again = [each[1] for each in pairs]
         tests = [
-            _has_class(first, _SCALARS[parameter.name])
+            tree.has_class(first, _SCALARS[parameter.name])
             for (first, _), node, parameter in zip(pairs, nodes, usual.parameters, strict=True)
             if not (isinstance(first, py.Name | py.Constant) and self._type(node) == parameter)
         ]
         if not tests:
             return py.Call(dispatch, again, [])
-        return py.IfExp(_all_of(tests), self._applied(node, usual, again, nodes), py.Call(dispatch, again, []))
+        return py.IfExp(tree.all_of(tests), self._applied(node, usual, again, nodes), py.Call(dispatch, again, []))
 
     def _applied(
         self, node: Expr, overload: Overload, arguments: list[py.expr], nodes: tuple[Expr, ...],
@@ -888,9 +665,9 @@ class _Emitter:
                 for position, earlier in enumerate(values):
                     if not isinstance(earlier, py.Name | py.Constant):
                         name = self._fresh()
-                        self._block.insert(before, _set(name, earlier))
+                        self._block.insert(before, tree.assign(name, earlier))
                         before += 1
-                        values[position] = _name(name)
+                        values[position] = tree.name(name)
             values.append(value)
         return values
 
@@ -913,28 +690,28 @@ class _Emitter:
                 return result
             first, again = self._kept(result)
             in_range = py.Compare(
-                _constant(INT64_MIN), [py.LtE(), py.LtE()], [first, _constant(INT64_MAX)],
+                tree.constant(INT64_MIN), [py.LtE(), py.LtE()], [first, tree.constant(INT64_MAX)],
             )
-            return py.IfExp(in_range, again, _GIVE_UP)
+            return py.IfExp(in_range, again, tree.GIVE_UP)
         if id_ in _DOUBLE_ARITHMETIC:
             return py.BinOp(arguments[0], _DOUBLE_ARITHMETIC[id_](), arguments[1])
         operation = id_.rpartition("_")[0]
         if id_ in {"divide_int64", "modulo_int64"}:
             return self._division(id_, arguments, bounded=self._range(nodes[0]) is not None)
         if id_ == "logical_not":
-            return _negated(arguments[0])
+            return tree.negated(arguments[0])
         if id_ in {"add_string", "add_bytes", "add_list"}:
             if self._loops or self._joined_of(node) > _FEW_LEAVES:
                 self._any_bounded = True
-                return _call("concatenated", *arguments)
+                return tree.call("concatenated", *arguments)
             return py.BinOp(arguments[0], py.Add(), arguments[1])
         if operation in {"size", "member_size"}:
-            return _call("len", arguments[0])
+            return tree.call("len", arguments[0])
         if id_ == "contains_string":
             simple = isinstance(nodes[1], ast.Literal) and not self._loops
-            return _compare(arguments[1], py.In, arguments[0]) if simple else None
+            return tree.compare(arguments[1], py.In, arguments[0]) if simple else None
         if id_ in {"starts_with_string", "ends_with_string"}:
-            return _method(arguments[0], "startswith" if id_[0] == "s" else "endswith", arguments[1])
+            return tree.call_method(arguments[0], "startswith" if id_[0] == "s" else "endswith", arguments[1])
         return self._order(id_, arguments, nodes)
 
     def _order(self, id_: str, arguments: list[py.expr], nodes: tuple[Expr, ...]) -> py.expr | None:
@@ -943,28 +720,28 @@ class _Emitter:
             if kinds == id_ or kinds not in _ORDER:
                 continue
             if kinds in _PLAIN_ORDER:
-                return _compare(arguments[0], operator, arguments[1])
+                return tree.compare(arguments[0], operator, arguments[1])
             if kinds in {"timestamp", "duration"}:
                 left, right = (py.Attribute(each, "ns", py.Load()) for each in arguments)
-                return _compare(left, operator, right)
+                return tree.compare(left, operator, right)
             sides: list[py.expr] = []
             tests: list[py.expr] = []
             for node, value in zip(nodes, arguments, strict=True):
                 if self._type(node) != DOUBLE:
-                    first, again = self._kept(_call("float", value))
+                    first, again = self._kept(tree.call("float", value))
                 elif isinstance(node, ast.Literal):
                     sides.append(value)
                     continue
                 else:
                     first, again = self._kept(value)
                 # NaN is not equal to itself, and has no order.
-                tests.append(_compare(first, py.Eq, again))
+                tests.append(tree.compare(first, py.Eq, again))
                 sides.append(again)
-            comparison = _compare(sides[0], operator, sides[1])
+            comparison = tree.compare(sides[0], operator, sides[1])
             if not tests:
                 return comparison
             test = tests[0] if len(tests) == 1 else py.BinOp(tests[0], py.BitAnd(), tests[1])
-            return py.IfExp(test, comparison, _GIVE_UP)
+            return py.IfExp(test, comparison, tree.GIVE_UP)
         return None
 
     def _division(self, id_: str, arguments: list[py.expr], *, bounded: bool) -> py.expr:
@@ -972,43 +749,43 @@ class _Emitter:
         exact = "divide_int" if id_ == "divide_int64" else "modulo_int"
         dividend, dividend_again = self._kept(arguments[0])
         divisor = arguments[1]
-        positive: py.expr = _compare(dividend, py.GtE, _constant(0))
+        positive: py.expr = tree.compare(dividend, py.GtE, tree.constant(0))
         if not bounded:  # what is read may be any number that a text can hold
-            positive = py.Compare(_constant(0), [py.LtE(), py.LtE()], [dividend, _constant(INT64_MAX)])
+            positive = py.Compare(tree.constant(0), [py.LtE(), py.LtE()], [dividend, tree.constant(INT64_MAX)])
         if isinstance(divisor, py.Constant) and divisor.value > 0:  # type: ignore[operator]
             divisor_again: py.expr = divisor
         else:
             kept, divisor_again = self._kept(divisor)
             # `&`, as both have to be computed.
-            positive = py.BinOp(positive, py.BitAnd(), _compare(kept, py.Gt, _constant(0)))
+            positive = py.BinOp(positive, py.BitAnd(), tree.compare(kept, py.Gt, tree.constant(0)))
         ordinary = py.BinOp(dividend_again, operator, divisor_again)
-        return py.IfExp(positive, ordinary, _call(exact, dividend_again, divisor_again))
+        return py.IfExp(positive, ordinary, tree.call(exact, dividend_again, divisor_again))
 
     def _equality(self, left: Expr, right: Expr, *, negated: bool) -> py.expr:
         operator: type[py.cmpop] = py.NotEq if negated else py.Eq
         for node, other in ((left, right), (right, left)):
             if isinstance(other, ast.Literal) and other.value is None:
                 value = self._chain(node) if self._is_null_allowed(node) else self._value(node)
-                return _compare(value, py.IsNot if negated else py.Is, _constant(None))
+                return tree.compare(value, py.IsNot if negated else py.Is, tree.constant(None))
         kinds = {self._type(left).name, self._type(right).name}
         values = self._arguments((left, right))
         if len(kinds) == 1 and kinds <= {INT.name, UINT.name, DOUBLE.name, STRING.name, BOOL.name, BYTES.name}:
-            return _compare(values[0], operator, values[1])
+            return tree.compare(values[0], operator, values[1])
         if kinds == {INT.name, UINT.name} or (len(kinds) == 1 and kinds <= {TIMESTAMP.name, DURATION.name}):
-            return _compare(values[0], operator, values[1])
+            return tree.compare(values[0], operator, values[1])
         if kinds == {"dyn", STRING.name}:
-            return _compare(values[0], operator, values[1])
+            return tree.compare(values[0], operator, values[1])
         if self._loops and not kinds & {"dyn", INT.name, STRING.name, BOOL.name}:
             raise RefusedError  # large structures compared in a loop are metered
         pairs = [self._kept(each) for each in values]
-        result: py.expr = _call("equal", *(again for _, again in pairs))
+        result: py.expr = tree.call("equal", *(again for _, again in pairs))
         if negated:
-            result = _negated(result)
+            result = tree.negated(result)
         if not kinds <= {"dyn", INT.name}:
-            return _negated(_call("equal", *values)) if negated else _call("equal", *values)
+            return tree.negated(tree.call("equal", *values)) if negated else tree.call("equal", *values)
         kind = "int" if INT.name in kinds else "str"
-        tests = [_has_class(first, kind) for first, _ in pairs if not isinstance(first, py.Constant)]
-        return py.IfExp(_all_of(tests), _compare(pairs[0][1], operator, pairs[1][1]), result)
+        tests = [tree.has_class(first, kind) for first, _ in pairs if not isinstance(first, py.Constant)]
+        return py.IfExp(tree.all_of(tests), tree.compare(pairs[0][1], operator, pairs[1][1]), result)
 
     def _is_null_allowed(self, node: Expr) -> bool:
         """Whether a null there is a value: a variable or an element, not a declared field."""
@@ -1024,31 +801,31 @@ class _Emitter:
             if (item_kind, classes) in ((STRING.name, {str}), (INT.name, {int})):
                 value = self._value(item)
                 keys = frozenset(plain) if len(plain) > 3 else tuple(plain)
-                return _compare(value, py.In, self._global(keys))
+                return tree.compare(value, py.In, self._global(keys))
             if (item_kind, classes) == ("dyn", {str}):
                 first, again = self._kept(self._value(item))
-                known = _compare(again, py.In, self._global(frozenset(plain)))
-                return _joined([_has_class(first, "str"), known], both=True)
+                known = tree.compare(again, py.In, self._global(frozenset(plain)))
+                return _joined([tree.has_class(first, "str"), known], both=True)
         values = self._arguments((item, container))
         if kind == "list":
             if self._loops:
                 # Every turn looks through the whole list: it counts as that many turns.
                 sought, items = self._fresh(), self._fresh()
-                self._block += [_set(sought, values[0]), _set(items, values[1])]
+                self._block += [tree.assign(sought, values[0]), tree.assign(items, values[1])]
                 self._count_turns(items, 1)
-                values = [_name(sought), _name(items)]
+                values = [tree.name(sought), tree.name(items)]
             if item_kind == STRING.name:
-                return _compare(values[0], py.In, values[1])
-            return _call("in_list", *values)
+                return tree.compare(values[0], py.In, values[1])
+            return tree.call("in_list", *values)
         if kind == "map":
             if item_kind == STRING.name:
-                return _compare(values[0], py.In, values[1])
-            return _call("in_map", *values)
+                return tree.compare(values[0], py.In, values[1])
+            return tree.call("in_map", *values)
         found = dispatcher(overloads, self._checked.environment.types)
         dispatch = self._global(self._bounded(found, overloads, (item, container)))
         (first, again), (second, second_again) = map(self._kept, values)
-        test = _all_of([_has_class(first, "str"), _has_class(second, "dict")])
-        return py.IfExp(test, _compare(again, py.In, second_again), py.Call(dispatch, [again, second_again], []))
+        test = tree.all_of([tree.has_class(first, "str"), tree.has_class(second, "dict")])
+        return py.IfExp(test, tree.compare(again, py.In, second_again), py.Call(dispatch, [again, second_again], []))
 
     # literals, loops
 
@@ -1057,13 +834,13 @@ class _Emitter:
         texts = [key for key in keys if type(key) is str]
         if len(set(texts)) != len(node.entries) or any(each.optional for each in node.entries):
             raise RefusedError
-        return py.Dict([_constant(key) for key in texts], self._arguments([each.value for each in node.entries]))
+        return py.Dict([tree.constant(key) for key in texts], self._arguments([each.value for each in node.entries]))
 
     def _bind(self, node: ast.Bind) -> py.expr:
-        # The value is computed whether it is needed or not: should it fail, the exact evaluator finds out.
+        # The value is computed whether it is needed or not: should it fail, the interpreter finds out.
         local = self._fresh()
         self._sharing[local], self._lengths[local] = self._shares(node.init), self._joined_of(node.init)
-        self._block.append(_set(local, self._value(node.init)))
+        self._block.append(tree.assign(local, self._value(node.init)))
         outer = self._locals
         self._locals = {**outer, node.variable: local}
         self._known[("local", local), False] = local
@@ -1079,17 +856,17 @@ class _Emitter:
             raise RefusedError
         declared = self._type(node.range)
         items = self._fresh()
-        self._block.append(_set(items, self._value(node.range)))
+        self._block.append(tree.assign(items, self._value(node.range)))
         first = self._fresh()
         second = None if node.variable2 is None else self._fresh()
         self._sharing[first] = self._sharing[second or first] = self._shares(node.range)
         target: py.expr = py.Name(first, py.Store())
-        loop_over: py.expr = _name(items)
+        loop_over: py.expr = tree.name(items)
         kinds: list[tuple[str, Type]] = []
         if declared.name == "list":
             element = declared.parameters[0] if declared.parameters else Type("dyn")
             if second is not None:
-                loop_over = _call("enumerate", loop_over)
+                loop_over = tree.call("enumerate", loop_over)
                 kinds.append((second, element))
                 self._known[("local", first), False] = first
             else:
@@ -1097,10 +874,10 @@ class _Emitter:
         elif declared.name == "map" and declared.parameters and declared.parameters[0].name in {"string", "int"}:
             kinds.append((first, declared.parameters[0]))
             if second is not None:
-                loop_over = _method(loop_over, "items")
+                loop_over = tree.call_method(loop_over, "items")
                 kinds.append((second, declared.parameters[1]))
         elif declared.name == "dyn" and second is None:
-            self._block.append(_set(items, _call("items", _name(items))))
+            self._block.append(tree.assign(items, tree.call("items", tree.name(items))))
             kinds.append((first, Type("dyn")))
         else:
             raise RefusedError
@@ -1122,16 +899,16 @@ class _Emitter:
         start: py.expr
         match node.macro:
             case Macro.ALL | Macro.EXISTS:
-                start = _constant(node.macro is Macro.ALL)
+                start = tree.constant(node.macro is Macro.ALL)
             case Macro.EXISTS_ONE:
-                start = _constant(0)
+                start = tree.constant(0)
             case _:
                 start = py.List([], py.Load())
-        self._block.append(_set(result, start))
+        self._block.append(tree.assign(result, start))
         self._block.append(py.For(target, loop_over, body, []))
         if node.macro is Macro.EXISTS_ONE:
-            return _compare(_name(result), py.Eq, _constant(1))
-        return _name(result)
+            return tree.compare(tree.name(result), py.Eq, tree.constant(1))
+        return tree.name(result)
 
     # what has to be metered
 
@@ -1237,12 +1014,12 @@ class _Emitter:
     def _count_turns(self, items: str, units: int) -> None:
         """Emit the bound of all loops: the turns that running over a list or map takes, of so many units each."""
         self._any_loop = True
-        count: py.expr = _call("len", _name(items))
+        count: py.expr = tree.call("len", tree.name(items))
         if units > 1:
-            count = py.BinOp(count, py.Mult(), _constant(units))
-        self._block.append(_set("turns", py.BinOp(_name("turns"), py.Add(), count)))
+            count = py.BinOp(count, py.Mult(), tree.constant(units))
+        self._block.append(tree.assign("turns", py.BinOp(tree.name("turns"), py.Add(), count)))
         self._block.append(
-            py.If(_compare(_name("turns"), py.Gt, _constant(_LOOP_LIMIT)), [py.Expr(_GIVE_UP)], []),
+            py.If(tree.compare(tree.name("turns"), py.Gt, tree.constant(LOOP_LIMIT)), [py.Expr(tree.GIVE_UP)], []),
         )
 
     def _head(self, local: str, kind: Type) -> None:
@@ -1252,11 +1029,11 @@ class _Emitter:
         is_object = kind.name in self._checked.environment.types
         if is_object or kind.name in _SCALARS:
             wanted = "dict" if is_object else _SCALARS[kind.name]
-            wrong = _compare(py.Attribute(_name(local), "__class__", py.Load()), py.IsNot, _name(wanted))
-            self._block.append(py.If(wrong, [py.Expr(_GIVE_UP)], []))
+            wrong = tree.compare(py.Attribute(tree.name(local), "__class__", py.Load()), py.IsNot, tree.name(wanted))
+            self._block.append(py.If(wrong, [py.Expr(tree.GIVE_UP)], []))
         else:
-            value = self._checked_read(_name(local), kind, is_object=False)
-            self._block.append(_set(local, value))
+            value = self._checked_read(tree.name(local), kind, is_object=False)
+            self._block.append(tree.assign(local, value))
         self._known[("local", local), False] = local
 
     def _turn(self, node: ast.Comprehension, result: str, first: str) -> None:
@@ -1267,18 +1044,18 @@ class _Emitter:
             case Macro.ALL | Macro.EXISTS:
                 assert predicate is not None
                 every = node.macro is Macro.ALL
-                done = [_set(result, _constant(not every)), py.Break()]
-                self._block.append(py.If(_negated(predicate) if every else predicate, done, []))
+                done = [tree.assign(result, tree.constant(not every)), py.Break()]
+                self._block.append(py.If(tree.negated(predicate) if every else predicate, done, []))
                 return
             case Macro.EXISTS_ONE:
-                done = [_set(result, py.BinOp(_name(result), py.Add(), _constant(1)))]
+                done = [tree.assign(result, py.BinOp(tree.name(result), py.Add(), tree.constant(1)))]
             case Macro.FILTER:
-                done = [py.Expr(_method(_name(result), "append", _name(first)))]
+                done = [py.Expr(tree.call_method(tree.name(result), "append", tree.name(first)))]
             case _:
                 assert node.transform is not None
                 with self._branch() as done:
                     value = self._value(node.transform)
-                    done.append(py.Expr(_method(_name(result), "append", value)))
+                    done.append(py.Expr(tree.call_method(tree.name(result), "append", value)))
         self._block.extend([py.If(predicate, done, [])] if predicate is not None else done)
 
 

@@ -1,8 +1,8 @@
-"""The exact evaluator: every node, every error, every unit of cost.
+"""The interpreter: every node, every error, every unit of cost.
 
-A checked tree becomes closures over one `Frame`. They are complete and careful rather than fast: the emitted functions
-of `emit` answer the ordinary case and hand over to this evaluator whatever is not ordinary (errors and what absorbs
-them, unusual kinds, budgets), and it alone says what an error is and where.
+A checked tree becomes closures over one `Evaluation`. They are complete and careful rather than fast: the functions of
+`codegen` compute the ordinary case and fall back to the interpreter for all else (errors and what absorbs them, unusual
+kinds, budgets). The interpreter alone says what an error is and where.
 
 Values that an expression *reads* (a variable, a field, an element, an iterated key) are held against their declared
 type there and then: API objects come from a cluster and may be malformed. Everything computed is trusted.
@@ -10,10 +10,6 @@ type there and then: API objects come from a cluster and may be malformed. Every
 
 from __future__ import annotations
 
-import base64
-import binascii
-import functools
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
@@ -28,92 +24,29 @@ from ..check.checked_ast import (
     VariableReference,
 )
 from ..check.dispatch import choose
-from ..check.environment import PLAIN, Environment, Overload
+from ..check.environment import PLAIN, Overload
 from ..check.folding import FOLDED
-from ..check.types import BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT, Field, ObjectType, Type
+from ..check.types import BYTES, STRING, ObjectType, Type
 from ..syntax import ast
-from ..syntax.ast import Expr, Macro
-from .budget import COST_LIMIT, EXACTLY, Meter, stopped
-from .deadline import POLL_UNITS, Deadline
-from .traversal import comparison, nothing, ordering, product, result_size
-from .values import (
-    NONE,
-    Duration,
-    EvaluationError,
-    Optional,
-    Timestamp,
-    Uint,
-    compare,
-    equal,
-    find,
-    index,
-    is_map,
-    key_of,
-    key_value,
-    no_overload,
-    text_of,
-    type_name,
-    type_of_value,
-)
+from ..syntax.ast import Expr
+from .budget import EXACTLY, Meter
+from .evaluation import Evaluation, Step
+from .list_types import LIST_OPERATORS, list_field, listed_walk
+from .loops import MACROS, Loop
+from .reading import Reader, reader
+from .traversal import nothing, result_size
+from .values import NONE, EvaluationError, Optional, Uint, find, index, is_map, key_of, key_value, no_overload, text_of
 
 _MISSING: Final = object()
 _UNSET: Final = object()
 _MAP_COST: Final = 30
 
 
-class Frame:
-    """One evaluation: its inputs, the variables of its loops, what it has spent."""
-
-    __slots__ = (
-        "_deadline", "_next_cost", "_next_turns", "bindings", "checked", "cost", "definitions", "limit", "locals",
-        "turns",
-    )
-
-    def __init__(self, bindings: Mapping[str, object], limit: float, slots: int, checked: Checked) -> None:
-        self.bindings = bindings
-        self.limit = limit
-        self.checked = checked
-        self.cost = 0
-        self.turns = 0
-        self.locals: list[object] = [None] * slots
-        self.definitions: dict[Checked, object] = {}
-        """Values and errors of the definitions that were read so far."""
-        self._deadline = Deadline.current()
-        # At the limit, or where the deadline is polled next.
-        self._next_cost = self._next_turns = limit if self._deadline is None else min(limit, POLL_UNITS)
-
-    def charge(self, units: int) -> None:
-        """Spend some units; raise once the budget is exceeded or the deadline has passed."""
-        self.cost += units
-        if self.cost > self._next_cost:
-            self._next_cost = self._poll(self.cost)
-
-    def turn(self, steps: int = 1) -> None:
-        """Count steps that cost nothing in Kubernetes' units, or too little: those must not go on for ever either."""
-        self.turns += steps
-        if self.turns > self._next_turns:
-            self._next_turns = self._poll(self.turns)
-
-    def _poll(self, spent: int) -> float:
-        """Return at how many units to poll again."""
-        if spent > self.limit:
-            raise _spent()
-        if self._deadline is not None and self._deadline.passed:
-            raise stopped(self.checked, self._deadline)
-        return min(self.limit, spent + POLL_UNITS)
-
-
-def _spent() -> EvaluationError:
-    return EvaluationError("operation cancelled: actual cost limit exceeded", reason=COST_LIMIT, final=True)
-
-
-Step: TypeAlias = Callable[[Frame], object]
-Reader: TypeAlias = Callable[[object], object]
 Decorate: TypeAlias = Callable[[Checked, Expr, Step], Step]
 """Returns what takes the place of a node's step, in the expression or in one of its definitions; for observers."""
 
 
-class Exact:
+class Interpreter:
     """A checked expression that can be evaluated exactly. Immutable once built; any number of evaluations may run."""
 
     __slots__ = ("_slots", "_step", "checked")
@@ -131,9 +64,9 @@ class Exact:
 
         `limit` bounds the cost. `meter` is told what was spent, also by an evaluation that fails.
         """
-        frame = Frame(bindings, limit, self._slots, self.checked)
+        evaluation = Evaluation(bindings, limit, self._slots, self.checked)
         try:
-            value = self._step(frame)
+            value = self._step(evaluation)
         except RecursionError:
             raise EvaluationError("the expression is nested too deeply", offset=self.checked.root.position) from None
         except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError):
@@ -142,130 +75,17 @@ class Exact:
         finally:
             if meter is not None:
                 # What was refused for its cost alone was not done.
-                meter.spent += EXACTLY * int(min(frame.cost, limit) + min(frame.turns, limit))
-        return value, frame.cost
+                meter.spent += EXACTLY * int(min(evaluation.cost, limit) + min(evaluation.turns, limit))
+        return value, evaluation.cost
 
-    def within(self, outer: Frame) -> object:
+    def within(self, outer: Evaluation) -> object:
         """Return the value as a part of another evaluation: same inputs, same budget, same definitions."""
-        frame = Frame(outer.bindings, outer.limit, self._slots, self.checked)
-        frame.cost, frame.turns, frame.definitions = outer.cost, outer.turns, outer.definitions
+        evaluation = Evaluation(outer.bindings, outer.limit, self._slots, self.checked)
+        evaluation.cost, evaluation.turns, evaluation.definitions = outer.cost, outer.turns, outer.definitions
         try:
-            return self._step(frame)
+            return self._step(evaluation)
         finally:
-            outer.cost, outer.turns = frame.cost, frame.turns
-
-
-# --- reading ---------------------------------------------------------------------------------------------------------
-
-
-def _wrong_kind(value: object, expected: Type) -> EvaluationError:
-    return EvaluationError(f"no such overload: expected {type_name(expected)}, found {type_name(type_of_value(value))}")
-
-
-def _reader_of_class(kind: type, expected: Type) -> Reader:
-    def read(value: object) -> object:
-        if type(value) is kind:
-            return value
-        raise _wrong_kind(value, expected)
-
-    return read
-
-
-def _read_uint(value: object) -> object:
-    if type(value) is Uint:
-        return value
-    if type(value) is int and 0 <= value < 2**64:
-        return Uint(value)
-    raise _wrong_kind(value, UINT)
-
-
-def read_double(value: object) -> object:
-    """Return a number of a JSON object as a double: JSON writes whole ones without a point."""
-    if type(value) is float:
-        return value
-    if type(value) is int:
-        try:
-            return float(value)
-        except OverflowError:
-            raise EvaluationError("a number is too large for a double") from None
-    raise _wrong_kind(value, DOUBLE)
-
-
-def _read_bytes(value: object) -> object:
-    if type(value) is bytes:
-        return value
-    if type(value) is str:
-        try:
-            return base64.b64decode(value, validate=True)
-        except binascii.Error:
-            raise EvaluationError("a bytes field does not hold base64") from None
-    raise _wrong_kind(value, BYTES)
-
-
-def read_timestamp(value: object) -> object:
-    """Return a timestamp, parsed where it is a text of a JSON object."""
-    if type(value) is Timestamp:
-        return value
-    if type(value) is str:
-        return Timestamp.parse(value)
-    raise _wrong_kind(value, TIMESTAMP)
-
-
-def read_duration(value: object) -> object:
-    """Return a duration, parsed where it is a text of a JSON object."""
-    if type(value) is Duration:
-        return value
-    if type(value) is str:
-        return Duration.parse(value)
-    raise _wrong_kind(value, DURATION)
-
-
-def _reader_of_map(expected: Type) -> Reader:
-    def read(value: object) -> object:
-        if is_map(value):
-            return value
-        raise _wrong_kind(value, expected)
-
-    return read
-
-
-def _read_object(value: object) -> object:
-    # A null object stays one: what is read of it is absent.
-    if value is None or is_map(value):
-        return value
-    raise _wrong_kind(value, Type("map"))
-
-
-def _reader_of_opaque(expected: Type) -> Reader:
-    def read(value: object) -> object:
-        if type_of_value(value).name == expected.name:
-            return value
-        raise _wrong_kind(value, expected)
-
-    return read
-
-
-_READERS: Final[dict[str, Reader]] = {
-    **{
-        expected.name: _reader_of_class(kind, expected)
-        for expected, kind in ((INT, int), (STRING, str), (BOOL, bool), (Type("list"), list))
-    },
-    NULL.name: _reader_of_class(type(None), NULL),
-    UINT.name: _read_uint, DOUBLE.name: read_double, BYTES.name: _read_bytes, TIMESTAMP.name: read_timestamp,
-    DURATION.name: read_duration, "map": _reader_of_map(Type("map")),
-}
-
-
-def reader(declared: Type, environment: Environment) -> Reader | None:
-    """Return what holds a value against its declared type (and converts it), or None where any value will do."""
-    if declared.variable or declared.name in {"dyn", "*error*", "any"}:
-        return None
-    known = _READERS.get(declared.name)
-    if known is not None:
-        return known
-    if declared.name in environment.types:
-        return _read_object
-    return _reader_of_opaque(declared)
+            outer.cost, outer.turns = evaluation.cost, evaluation.turns
 
 
 # --- calls ----------------------------------------------------------------------------------------------------------
@@ -351,9 +171,9 @@ class _Builder:
         read = self._reader(node)
         position = node.position
 
-        def variable(frame: Frame) -> object:
-            frame.cost += 1
-            value = frame.bindings.get(name, _MISSING)
+        def variable(evaluation: Evaluation) -> object:
+            evaluation.cost += 1
+            value = evaluation.bindings.get(name, _MISSING)
             if value is _MISSING:
                 raise EvaluationError(f"no value for variable `{name}`", offset=position)
             if read is None:
@@ -369,18 +189,18 @@ class _Builder:
         slot, lazy = self._scope[name]
         if not lazy:
 
-            def local(frame: Frame) -> object:
-                frame.cost += 1
-                return frame.locals[slot]
+            def local(evaluation: Evaluation) -> object:
+                evaluation.cost += 1
+                return evaluation.locals[slot]
 
             return local
 
-        def lazy_local(frame: Frame) -> object:
-            frame.cost += 1
-            held = frame.locals[slot]
+        def lazy_local(evaluation: Evaluation) -> object:
+            evaluation.cost += 1
+            held = evaluation.locals[slot]
             if isinstance(held, _Lazy | _Again):
-                held = held.evaluate(frame)
-                frame.locals[slot] = held
+                held = held.evaluate(evaluation)
+                evaluation.locals[slot] = held
             if type(held) is EvaluationError:
                 raise held
             return held
@@ -390,20 +210,20 @@ class _Builder:
     def _definition(self, name: str, node: Expr) -> Step:
         checked = self.checked.definition(name)
         # Who decorates wants to see the definitions of this very evaluation; all others share them.
-        exact = exact_of(checked) if self._decorate is None else Exact(checked, decorate=self._decorate)
+        exact = interpreter_of(checked) if self._decorate is None else Interpreter(checked, decorate=self._decorate)
         position = node.position
 
-        def definition(frame: Frame) -> object:
-            frame.cost += 1
-            held = frame.definitions.get(checked, _UNSET)
+        def definition(evaluation: Evaluation) -> object:
+            evaluation.cost += 1
+            held = evaluation.definitions.get(checked, _UNSET)
             if held is _UNSET:
                 try:
-                    held = exact.within(frame)
+                    held = exact.within(evaluation)
                 except EvaluationError as error:
                     if error.final:
                         raise
                     held = error
-                frame.definitions[checked] = held
+                evaluation.definitions[checked] = held
             if isinstance(held, EvaluationError):
                 # The place of the definition's own fault lies in another text: this one has the name.
                 raise EvaluationError(held.message, offset=position, reason=held.reason)
@@ -443,9 +263,9 @@ class _Builder:
 
         base = self._base_cost(node.operand)
 
-        def select(frame: Frame) -> object:
-            container = operand(frame)
-            frame.cost += base
+        def select(evaluation: Evaluation) -> object:
+            container = operand(evaluation)
+            evaluation.cost += base
             if container is NONE:
                 return NONE
             try:
@@ -455,9 +275,9 @@ class _Builder:
             if optional or type(container) is Optional:
                 if value is _MISSING:
                     return NONE
-                frame.cost += 1
+                evaluation.cost += 1
                 return Optional(value)
-            frame.cost += 1
+            evaluation.cost += 1
             if value is _MISSING:
                 raise EvaluationError(f"no such key: {field}", offset=position)
             return value
@@ -474,9 +294,9 @@ class _Builder:
         lenient = self.environment.has_on_scalars
         base = self._base_cost(node.operand)
 
-        def presence(frame: Frame) -> object:
-            container = operand(frame)
-            frame.cost += base
+        def presence(evaluation: Evaluation) -> object:
+            container = operand(evaluation)
+            evaluation.cost += base
             if type(container) is Optional:
                 if container is NONE:
                     return False
@@ -533,18 +353,18 @@ class _Builder:
         # cel-go resolves a key that is read while it takes the step, and counts no step for where the reading begins.
         base = self._base_cost(node.args[0]) - self._is_read(node.args[1])
 
-        def at(frame: Frame) -> object:
-            container = operand(frame)
-            key = key_step(frame)
-            frame.cost += base
+        def at(evaluation: Evaluation) -> object:
+            container = operand(evaluation)
+            key = key_step(evaluation)
+            evaluation.cost += base
             if container is NONE:
                 return NONE
             try:
                 if optional or type(container) is Optional:
                     found = softly(container.value if type(container) is Optional else container, key)
-                    frame.cost += found is not NONE
+                    evaluation.cost += found is not NONE
                     return found
-                frame.cost += 1
+                evaluation.cost += 1
                 return value_of(container, key)
             except EvaluationError as error:
                 raise error.at(position) from None
@@ -573,20 +393,20 @@ class _Builder:
         left, right = self.build(left_node), self.build(right_node)
         position = node.position
 
-        def operand(step: Step, frame: Frame) -> object:
+        def operand(step: Step, evaluation: Evaluation) -> object:
             try:
-                value = step(frame)
+                value = step(evaluation)
             except EvaluationError as error:
                 if error.final:
                     raise
                 return error
             return value if type(value) is bool else no_overload().at(position)
 
-        def logic(frame: Frame) -> object:
-            first = operand(left, frame)
+        def logic(evaluation: Evaluation) -> object:
+            first = operand(left, evaluation)
             if first is decisive:
                 return decisive
-            second = operand(right, frame)
+            second = operand(right, evaluation)
             if second is decisive:
                 return decisive
             if type(first) is not bool:
@@ -603,14 +423,14 @@ class _Builder:
         then_less, otherwise_less = (1 if self._only_reads(each) else 0 for each in node.args[1:])
         position = node.position
 
-        def conditional(frame: Frame) -> object:
-            chosen = condition(frame)
+        def conditional(evaluation: Evaluation) -> object:
+            chosen = condition(evaluation)
             if chosen is True:
-                frame.cost -= then_less
-                return then(frame)
+                evaluation.cost -= then_less
+                return then(evaluation)
             if chosen is False:
-                frame.cost -= otherwise_less
-                return otherwise(frame)
+                evaluation.cost -= otherwise_less
+                return otherwise(evaluation)
             raise no_overload().at(position)
 
         return conditional
@@ -647,7 +467,7 @@ class _Builder:
         steps = tuple(self.build(each) for each in arguments_nodes)
         overloads, objects = reference.overloads, self.environment.types
         declared = list_field(self.checked, node)
-        special = None if declared is None else _LISTED[reference.function](declared)
+        special = None if declared is None else LIST_OPERATORS[reference.function](declared)
         priced = FUNCTION_COSTS.get(reference.function)
         only = overloads[0] if len(overloads) == 1 and self._certain(arguments_nodes, overloads[0]) else None
         if len(overloads) > 1 and reference.function in PRICED_BY_OVERLOAD:
@@ -662,25 +482,25 @@ class _Builder:
         builds = joins or any(each.result.name in _BUILT for each in overloads)
         unpriced = priced is one_unit
 
-        def call(frame: Frame) -> object:
+        def call(evaluation: Evaluation) -> object:
             try:
-                arguments = tuple([step(frame) for step in steps])
+                arguments = tuple([step(evaluation) for step in steps])
             except EvaluationError:
-                frame.cost += 1
+                evaluation.cost += 1
                 raise
             try:
                 overload = only if only is not None else choose(overloads, arguments, objects)
                 if not free:
-                    frame.charge(call_cost(overload, arguments) if priced is None else priced(arguments))
+                    evaluation.charge(call_cost(overload, arguments) if priced is None else priced(arguments))
                 if walks and not (compares and arguments[0].__class__ in _ATOMS):
-                    walk = overload.walk if special is None else _listed_walk
+                    walk = overload.walk if special is None else listed_walk
                     if walk is not None:
-                        frame.turn(walk(*arguments))
+                        evaluation.turn(walk(*arguments))
                 elif unpriced:
-                    frame.turn(sum(map(result_size, arguments)))
+                    evaluation.turn(sum(map(result_size, arguments)))
                 value = overload.evaluate(*arguments) if special is None else special(*arguments)
                 if builds:
-                    frame.turn(size_of(value) if joins else result_size(value))
+                    evaluation.turn(size_of(value) if joins else result_size(value))
             except EvaluationError as error:
                 raise error.at(position) from None
             except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError):
@@ -737,11 +557,11 @@ class _Builder:
         steps = tuple((self.build(each), number in node.optional) for number, each in enumerate(node.elements))
         position = node.position
 
-        def build_list(frame: Frame) -> object:
-            frame.charge(cost)
+        def build_list(evaluation: Evaluation) -> object:
+            evaluation.charge(cost)
             items = []
             for step, optional in steps:
-                value = step(frame)
+                value = step(evaluation)
                 if not optional:
                     items.append(value)
                 elif type(value) is not Optional:
@@ -761,15 +581,15 @@ class _Builder:
 
         doubles = self.environment.double_keys
 
-        def build_map(frame: Frame) -> object:
-            frame.charge(cost)
+        def build_map(evaluation: Evaluation) -> object:
+            evaluation.charge(cost)
             entries: dict[object, object] = {}
             for key_step, value_step, optional, key_position, position in steps:
                 try:
-                    key = key_of(key_step(frame), doubles=doubles)
+                    key = key_of(key_step(evaluation), doubles=doubles)
                 except EvaluationError as error:
                     raise error.at(key_position) from None
-                value = value_step(frame)
+                value = value_step(evaluation)
                 if optional:
                     if type(value) is not Optional:
                         raise no_overload().at(position)
@@ -794,161 +614,41 @@ class _Builder:
             self._scope[name] = (slot, lazy)
         return slot
 
-    def _comprehension(self, node: ast.Comprehension) -> Step:  # noqa: C901 - one closure per macro over shared variables
+    def _comprehension(self, node: ast.Comprehension) -> Step:
         items, first_reader, second_reader = self._range(node)
         outer = dict(self._scope)
         first = self._bound(node.variable)
         second = self._bound(node.variable2) if node.variable2 is not None else None
         predicate = None if node.predicate is None else self.build(node.predicate)
-        transform = None
-        if node.transform is not None and node.macro is not Macro.TRANSFORM_MAP_ENTRY:
-            transform = self.build(node.transform)
-        entry = None
-        if node.macro is Macro.TRANSFORM_MAP_ENTRY:
-            assert node.transform is not None
-            entry = self.build(node.transform)
+        transform = None if node.transform is None else self.build(node.transform)
         self._scope = outer
         position = node.position
 
         at = node.range.position
 
-        def assign(frame: Frame, pair: tuple[object, object]) -> None:
+        def assign(evaluation: Evaluation, pair: tuple[object, object]) -> None:
             """Set the loop's variables; an element of another kind than declared is an error of this turn only."""
             value, other = pair
             try:
-                frame.locals[first] = value if first_reader is None else first_reader(value)
+                evaluation.locals[first] = value if first_reader is None else first_reader(value)
                 if second is not None:
-                    frame.locals[second] = other if second_reader is None else second_reader(other)
+                    evaluation.locals[second] = other if second_reader is None else second_reader(other)
             except EvaluationError as error:
                 raise error.at(at) from None
 
-        def holds(frame: Frame) -> bool:
+        def holds(evaluation: Evaluation) -> bool:
             assert predicate is not None
-            value = predicate(frame)
+            value = predicate(evaluation)
             if type(value) is not bool:
                 raise no_overload().at(position)
             return value is True
 
-        match node.macro:
-            case Macro.ALL | Macro.EXISTS:
-                decisive = node.macro is Macro.EXISTS
-                per_item = 4 if decisive else 3
-
-                def quantifier(frame: Frame) -> object:
-                    failure: EvaluationError | None = None
-                    frame.cost += 1
-                    pairs = iter(items(frame))
-                    for pair in pairs:
-                        frame.charge(per_item)
-                        try:
-                            assign(frame, pair)
-                            if holds(frame) is decisive:
-                                if next(pairs, None) is not None:
-                                    frame.cost += per_item - 1  # the condition is asked once more
-                                return decisive
-                        except EvaluationError as error:
-                            if error.final:
-                                raise
-                            failure = failure or error
-                    if failure is not None:
-                        raise failure
-                    return not decisive
-
-                return quantifier
-            case Macro.EXISTS_ONE:
-
-                def exists_one(frame: Frame) -> object:
-                    count = 0
-                    frame.cost += 2
-                    for pair in items(frame):
-                        assign(frame, pair)
-                        if holds(frame):
-                            frame.charge(2)
-                            count += 1
-                        else:
-                            frame.turn()
-                    return count == 1
-
-                return exists_one
-            case Macro.FILTER:
-
-                def filter_(frame: Frame) -> object:
-                    result = []
-                    frame.cost += 1
-                    for pair in items(frame):
-                        assign(frame, pair)
-                        if holds(frame):
-                            frame.charge(13)
-                            result.append(frame.locals[first])
-                        else:
-                            frame.turn()
-                    return result
-
-                return filter_
-            case Macro.MAP | Macro.TRANSFORM_LIST:
-                assert transform is not None
-
-                def map_(frame: Frame) -> object:
-                    result = []
-                    frame.cost += 1
-                    for pair in items(frame):
-                        assign(frame, pair)
-                        if predicate is None or holds(frame):
-                            frame.charge(12)
-                            result.append(transform(frame))
-                        else:
-                            frame.turn()
-                    return result
-
-                return map_
-            case Macro.TRANSFORM_MAP:
-                assert transform is not None
-
-                def transform_map(frame: Frame) -> object:
-                    mapped: dict[object, object] = {}
-                    frame.cost += 1
-                    for pair in items(frame):
-                        assign(frame, pair)
-                        if predicate is None or holds(frame):
-                            frame.charge(3)
-                            mapped[key_of(frame.locals[first], doubles=True)] = transform(frame)
-                        else:
-                            frame.turn()
-                    return mapped
-
-                return transform_map
-            case Macro.TRANSFORM_MAP_ENTRY:
-                assert entry is not None
-
-                def transform_map_entry(frame: Frame) -> object:
-                    mapped: dict[object, object] = {}
-                    frame.cost += 1
-                    for pair in items(frame):
-                        assign(frame, pair)
-                        if predicate is not None and not holds(frame):
-                            frame.turn()
-                            continue
-                        frame.charge(2)
-                        new = entry(frame)
-                        if not is_map(new):
-                            raise no_overload().at(position)
-                        frame.turn(len(new))  # type: ignore[arg-type]
-                        for key, value in new.items():  # type: ignore[attr-defined]
-                            if key in mapped:
-                                raise EvaluationError(
-                                    f"insert failed: key {text_of(key_value(key))} already exists", offset=position,
-                                )
-                            mapped[key] = value
-                    return mapped
-
-                return transform_map_entry
-            case _:
-                assert transform is not None
-                return _sort_by(items, assign, first, transform, position)
+        loop = Loop(items, assign, None if predicate is None else holds, transform, first, position)
+        return MACROS[node.macro](loop)
 
     def _range(
         self, node: ast.Comprehension,
-    ) -> tuple[Callable[[Frame], Iterable[tuple[object, object]]], Reader | None, Reader | None]:
+    ) -> tuple[Callable[[Evaluation], Iterable[tuple[object, object]]], Reader | None, Reader | None]:
         """Return what yields the values of both loop variables, unchecked, and what checks them."""
         source = self.build(node.range)
         position = node.range.position
@@ -962,8 +662,8 @@ class _Builder:
             element = reader(declared.parameters[1], self.environment)
         readers = (element, None) if declared.name == "list" and not two else (key, element)
 
-        def pairs(frame: Frame) -> Iterable[tuple[object, object]]:
-            container = source(frame)
+        def pairs(evaluation: Evaluation) -> Iterable[tuple[object, object]]:
+            container = source(evaluation)
             if type(container) is list:
                 items: list[object] = container
                 return enumerate(items) if two else ((each, None) for each in items)
@@ -984,10 +684,10 @@ class _Builder:
         self._scope = outer
         lazy = _Lazy(init)
 
-        def bind(frame: Frame) -> object:
-            frame.turn()
-            frame.locals[slot] = lazy
-            return body(frame)
+        def bind(evaluation: Evaluation) -> object:
+            evaluation.turn()
+            evaluation.locals[slot] = lazy
+            return body(evaluation)
 
         return bind
 
@@ -999,21 +699,21 @@ class _Builder:
         self._scope = outer
         position, flat = node.position, node.flat
 
-        def optional_map(frame: Frame) -> object:
-            before = frame.cost
-            held = target(frame)
-            again = frame.cost - before
-            frame.charge(1)
+        def optional_map(evaluation: Evaluation) -> object:
+            before = evaluation.cost
+            held = target(evaluation)
+            again = evaluation.cost - before
+            evaluation.charge(1)
             if type(held) is not Optional:
                 raise no_overload().at(position)
             if held is NONE:
-                frame.charge(1)
+                evaluation.charge(1)
                 return NONE
             # The macro's expansion evaluates its target once more, where the variable is read.
-            frame.locals[slot] = _Again(held.value, again + 1)
-            value = body(frame)
+            evaluation.locals[slot] = _Again(held.value, again + 1)
+            value = body(evaluation)
             if not flat:
-                frame.charge(1)
+                evaluation.charge(1)
                 return Optional(value)
             if type(value) is not Optional:
                 raise no_overload().at(position)
@@ -1030,10 +730,10 @@ class _Lazy:
     def __init__(self, step: Step) -> None:
         self._step = step
 
-    def evaluate(self, frame: Frame) -> object:
+    def evaluate(self, evaluation: Evaluation) -> object:
         """Return the value, or the error in its place."""
         try:
-            return self._step(frame)
+            return self._step(evaluation)
         except EvaluationError as error:
             if error.final:
                 raise
@@ -1049,41 +749,14 @@ class _Again:
         self._value = value
         self._units = units
 
-    def evaluate(self, frame: Frame) -> object:
+    def evaluate(self, evaluation: Evaluation) -> object:
         """Return the value; charge for it."""
-        frame.charge(self._units)
+        evaluation.charge(self._units)
         return self._value
 
 
-def _sort_by(
-    items: Callable[[Frame], Iterable[tuple[object, object]]], assign: Callable[[Frame, tuple[object, object]], None],
-    slot: int, transform: Step, position: int,
-) -> Step:
-    def sort_by(frame: Frame) -> object:
-        keyed: list[tuple[object, object]] = []
-        frame.cost += 3
-        for pair in items(frame):
-            assign(frame, pair)
-            frame.charge(12)
-            keyed.append((transform(frame), frame.locals[slot]))
-        factor = 2.1 if keyed and type(keyed[0][0]) in {str, bytes} else 2.0
-        frame.charge(LIST_COST + 1 + int(len(keyed) ** 2 * factor))
-        frame.turn(ordering([key for key, _ in keyed]))
-        try:
-            for (left, _), (right, _) in itertools.pairwise(keyed):
-                if type(left) is not right.__class__:
-                    raise no_overload()
-            order = functools.cmp_to_key(compare)
-            keyed.sort(key=lambda pair: order(pair[0]))
-        except EvaluationError as error:
-            raise error.at(position) from None
-        return [value for _, value in keyed]
-
-    return sort_by
-
-
 def _failing(message: str, position: int) -> Step:
-    def fail(_: Frame) -> object:
+    def fail(_: Evaluation) -> object:
         raise EvaluationError(message, offset=position)
 
     return fail
@@ -1092,11 +765,11 @@ def _failing(message: str, position: int) -> Step:
 def _or_value(builder: _Builder, nodes: tuple[Expr, ...], position: int) -> Step:
     target, default = (builder.build(each) for each in nodes)
 
-    def or_value(frame: Frame) -> object:
-        held = target(frame)
+    def or_value(evaluation: Evaluation) -> object:
+        held = target(evaluation)
         if type(held) is not Optional:
             raise no_overload().at(position)
-        return default(frame) if held is NONE else held.value
+        return default(evaluation) if held is NONE else held.value
 
     return or_value
 
@@ -1104,10 +777,10 @@ def _or_value(builder: _Builder, nodes: tuple[Expr, ...], position: int) -> Step
 def _or(builder: _Builder, nodes: tuple[Expr, ...], position: int) -> Step:
     target, other = (builder.build(each) for each in nodes)
 
-    def or_(frame: Frame) -> object:
-        held = target(frame)
+    def or_(evaluation: Evaluation) -> object:
+        held = target(evaluation)
         if held is NONE:
-            held = other(frame)
+            held = other(evaluation)
         if type(held) is not Optional:
             raise no_overload().at(position)
         return held
@@ -1119,73 +792,6 @@ _LAZY: Final[dict[str, Callable[[_Builder, tuple[Expr, ...], int], Step]]] = {
     "optional_orValue_value": _or_value, "optional_or_optional": _or,
 }
 """Functions that do not evaluate an argument which they do not need."""
-
-
-def list_field(checked: Checked, node: ast.Call) -> Field | None:
-    """Return the declaration of the left operand of `==`, `!=` or `+` if it is a field that holds a set or a map."""
-    if node.function not in _LISTED or not node.args:
-        return None
-    left = node.args[0]
-    if not isinstance(left, ast.Select) or left.test or checked.references.get(left.id) is not None:
-        return None
-    operand = checked.types[left.operand.id]
-    if operand.name == "optional_type" and operand.parameters:
-        operand = operand.parameters[0]
-    declared = checked.environment.types.get(operand.name)
-    field = None if declared is None else declared.fields.get(left.field)
-    return field if field is not None and field.list_type in {"set", "map"} else None
-
-
-def _same(field: Field) -> Callable[[object, object], bool]:
-    keys = field.list_keys if field.list_type == "map" else ()
-
-    def same(one: object, other: object) -> bool:
-        """Whether two elements stand for the same: by their keys, or as a whole."""
-        if not keys:
-            return equal(one, other)
-        if not is_map(one) or not is_map(other):
-            return False
-        return all(equal(one.get(key), other.get(key)) for key in keys)  # type: ignore[attr-defined]
-
-    return same
-
-
-def _equal_listed(left: object, right: object) -> bool:
-    if type(left) is not list or type(right) is not list:
-        return equal(left, right)
-    # Neither holds an element twice.
-    return len(left) == len(right) and all(any(equal(one, other) for other in right) for one in left)
-
-
-def _listed_walk(left: object, right: object) -> int:
-    if type(left) is not list or type(right) is not list:
-        return comparison(left, right)
-    return product(left, right)
-
-
-def _merged_listed(field: Field) -> Callable[..., object]:
-    same = _same(field)
-
-    def evaluate(left: list[object], right: list[object]) -> list[object]:
-        """Return the left elements, those of the right that stand for the same in their places, then the others."""
-        merged = list(left)
-        for each in right:
-            at = next((place for place, other in enumerate(left) if same(other, each)), None)
-            if at is None:
-                merged.append(each)
-            else:
-                merged[at] = each
-        return merged
-
-    return evaluate
-
-
-_LISTED: Final[dict[str, Callable[[Field], Callable[..., object]]]] = {
-    "_==_": lambda _: _equal_listed,
-    "_!=_": lambda _: lambda left, right: not _equal_listed(left, right),
-    "_+_": _merged_listed,
-}
-"""Operators that lists which are sets or maps have their own meaning for (Kubernetes' list types)."""
 
 
 def literal_value(node: ast.Literal) -> object:
@@ -1208,9 +814,9 @@ def is_constant(node: Expr) -> bool:
             return False
 
 
-def exact_of(checked: Checked) -> Exact:
+def interpreter_of(checked: Checked) -> Interpreter:
     """Return the exact evaluator of a checked expression; kept, as definitions are shared by many expressions."""
-    found = checked.plans.get(Exact)
-    if not isinstance(found, Exact):
-        found = checked.plans[Exact] = Exact(checked)
+    found = checked.plans.get(Interpreter)
+    if not isinstance(found, Interpreter):
+        found = checked.plans[Interpreter] = Interpreter(checked)
     return found

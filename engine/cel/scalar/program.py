@@ -18,7 +18,7 @@ from ..syntax.parser import parse
 if TYPE_CHECKING:
     from ..vector.frame import ByColumn
     from .budget import Meter
-    from .interpreter import Exact
+    from .interpreter import Interpreter
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Program:
         """
         from .codegen import RefusedError, emit  # noqa: PLC0415 - who only checks does not pay for evaluators
 
-        names, evaluate, limit = self.variables, self._exact.evaluate, self.checked.environment.limits.cost
+        names, evaluate, limit = self.variables, self._interpreter.evaluate, self.checked.environment.limits.cost
         meter = self.meter
 
         def exactly(*values: object) -> object:
@@ -78,10 +78,10 @@ class Program:
         return Meter()
 
     @cached_property
-    def _exact(self) -> Exact:
-        from .interpreter import exact_of  # noqa: PLC0415
+    def _interpreter(self) -> Interpreter:
+        from .interpreter import interpreter_of  # noqa: PLC0415
 
-        return exact_of(self.checked)
+        return interpreter_of(self.checked)
 
     def by_column(self, plan: ByColumn) -> ByColumn:
         """Return what answers by column, given the plain plan: programs that trace or time themselves wrap it."""
@@ -104,7 +104,7 @@ class Program:
         Raises `EvaluationError`, of reason `CostLimit` where the limit is exceeded.
         """
         within = self.checked.environment.limits.cost if limit is None else limit
-        return self._exact.evaluate(bindings, within, self.meter)
+        return self._interpreter.evaluate(bindings, within, self.meter)
 
 
 def compile(source: Source | str, environment: Environment, *, expected: Type | None = None) -> Program:  # noqa: A001

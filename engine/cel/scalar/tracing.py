@@ -13,8 +13,8 @@ from typing import Final, Protocol, TypeAlias
 from ..check.checked_ast import Checked
 from ..syntax.ast import Comprehension, Expr, Literal, children
 from ..vector.frame import ByColumn, Column, Frame, Rows
-from .interpreter import Exact, Step
-from .interpreter import Frame as Evaluation
+from .evaluation import Evaluation, Step
+from .interpreter import Interpreter
 from .program import Program
 from .values import EvaluationError
 
@@ -150,11 +150,11 @@ def explain(program: Program, bindings: Mapping[str, object]) -> tuple[tuple[Exp
     return tuple(sorted(found, key=lambda each: (each[0].start, -each[0].end)))
 
 
-def _telling(checked: Checked) -> Exact:
+def _telling(checked: Checked) -> Interpreter:
     """Return an evaluator that tells; kept, since building it takes longer than to evaluate."""
     found = checked.plans.get(_tell)
-    if not isinstance(found, Exact):
-        found = checked.plans[_tell] = Exact(checked, decorate=_tell)
+    if not isinstance(found, Interpreter):
+        found = checked.plans[_tell] = Interpreter(checked, decorate=_tell)
     return found
 
 

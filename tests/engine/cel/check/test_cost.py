@@ -8,7 +8,7 @@ from koordpolicy.engine.cel.check.cost import ASSUMED_SIZES, Estimate, check_cos
 from koordpolicy.engine.cel.check.environment import Environment, ExpressionLimits, Variable
 from koordpolicy.engine.cel.check.types import DYN, INT, STRING, list_of, map_of
 from koordpolicy.engine.cel.library import BINDINGS, STANDARD, table
-from koordpolicy.engine.cel.scalar.interpreter import exact_of
+from koordpolicy.engine.cel.scalar.interpreter import interpreter_of
 from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cel.syntax.parser import parse
 from koordpolicy.engine.source import PolicyError, Source
@@ -128,7 +128,7 @@ def test_no_evaluation_costs_more_than_estimated(
     checked = analyze(expression, environment)
     bindings = {"n": 2, "text": text, "n_text": text, "texts": texts, "labels": labels, "grid": grid, "pod": texts}
     try:
-        _, cost = exact_of(checked).evaluate(bindings, 10**9)
+        _, cost = interpreter_of(checked).evaluate(bindings, 10**9)
     except EvaluationError:
         return
     assert cost <= estimate(checked, {"string": 12, "list": 6, "map": 6, "dyn": 12}).high

@@ -1,0 +1,183 @@
+"""What generated functions call: operations on ordinary values, which raise for all others, and what they may take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from typing import Final, NoReturn
+
+from ..check.call_cost import call_cost
+from ..check.dispatch import choose
+from ..check.environment import Overload
+from ..library.core import divide_double, divide_int, modulo_int
+from .budget import Meter
+from .reading import read_double, read_duration, read_timestamp
+from .traversal import comparison, everything, nothing, result_size, search
+from .values import Uint, equal, equal_or_raise, has_key, index, index_list, is_map, key_value
+
+LOOP_LIMIT: Final = 100_000
+"""Units that the loops of one call may take, by the parts of what is done in each turn; who needs more is metered."""
+_FREE_SIZE: Final = 64
+"""Characters and elements of a call's arguments that nobody counts."""
+_TEXT_LIMIT: Final = 4_096
+"""Characters of a text that a loop builds; who needs more is metered."""
+_PER_UNIT: Final = 10
+"""Characters that are joined in the time of a unit."""
+
+
+class Extraordinary(Exception):
+    """Not an ordinary value."""
+
+
+def give_up(*_: object) -> NoReturn:
+    """Leave the evaluation to the interpreter."""
+    raise Extraordinary
+
+
+def as_map(value: object) -> object:
+    """Return a map; raise for anything else."""
+    if is_map(value):
+        return value
+    raise Extraordinary
+
+
+def items_of(value: object) -> list[object]:
+    """Return what a loop over a value of unknown kind runs over."""
+    if type(value) is list:
+        return value
+    if is_map(value):
+        return [key if key.__class__ is str else key_value(key) for key in value]  # type: ignore[attr-defined]
+    raise Extraordinary
+
+
+_ATOMS: Final = frozenset({type(None), bool, int, float, str, bytes, Uint})
+
+
+class MeteredCalls:
+    """Operations that emitted functions leave to the interpreter where they take long, and count where not."""
+
+    __slots__ = ("_meter",)
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+
+    def spend(self, units: int) -> None:
+        """Count what an operation takes; raise where the operations of a call together take too long.
+
+        A function that resets `Meter.inner` when it is called bounds each call; one that does not is handed to the
+        interpreter once in so many units, which is as good a bound.
+        """
+        meter = self._meter
+        meter.inner += units
+        if meter.inner > LOOP_LIMIT:
+            meter.inner = 0
+            raise Extraordinary
+        meter.spent += units
+
+    def equal(self, left: object, right: object) -> bool:
+        """`left == right` for values of any kinds."""
+        if left.__class__ not in _ATOMS:
+            steps = comparison(left, right)
+            if steps > _FREE_SIZE:
+                self.spend(steps)
+            return equal_or_raise(left, right)
+        return equal(left, right)
+
+    def in_list(self, value: object, items: list[object]) -> bool:
+        """`value in items`."""
+        if value.__class__ not in _ATOMS:
+            self.spend(search(items, value))
+        return any(equal(value, each) for each in items)
+
+    def concatenated(self, left: object, right: object) -> object:
+        """`left + right` for texts and lists."""
+        size = len(left) + len(right)  # type: ignore[arg-type]
+        if size > _TEXT_LIMIT:
+            raise Extraordinary
+        self.spend(size // _PER_UNIT)
+        return left + right  # type: ignore[operator]
+
+    def call(
+        self, evaluate: Callable[..., object], overloads: tuple[Overload, ...], *, holds: bool, walks: bool = False,
+    ) -> Callable[..., object]:
+        """Return a function that leaves large arguments and results to the interpreter, and counts all others.
+
+        `holds`: its arguments may be lists or maps that it looks through. `walks`: texts of any length may take long.
+        """
+        overload = overloads[0] if len(overloads) == 1 else None
+        measured = overload is not None and overload.measure is not None
+        walk = None if overload is None else overload.walk
+        spend = self.spend
+
+        def bounded(*arguments: object) -> object:
+            size = 0
+            for each in arguments:
+                if each.__class__ not in _UNSIZED and isinstance(each, _SIZED):
+                    size += len(each)
+            if size > _TEXT_LIMIT:
+                raise Extraordinary
+            units = 0
+            if size > _FREE_SIZE or measured:
+                # What is not known costs as much as comparing everything with everything.
+                units = size * size if overload is None else call_cost(overload, arguments)
+            if holds or walks or size > _FREE_SIZE:
+                if overload is None:
+                    steps = max(size, 1) * everything(*arguments) if holds else 0
+                else:
+                    steps = 0 if walk is None or walk is nothing else walk(*arguments)
+                if steps > _FREE_SIZE:
+                    units = max(units, steps)
+            if units:
+                spend(units)
+            value = evaluate(*arguments)
+            if result_size(value) > _TEXT_LIMIT // _PER_UNIT and len(value) > _TEXT_LIMIT:  # type: ignore[arg-type]
+                raise Extraordinary
+            return value
+
+        return bounded
+
+
+_SIZED: Final = (list, str, dict, bytes)
+_UNSIZED: Final[frozenset[type]] = frozenset({int, float, bool, type(None)})
+MISSING: Final = object()
+
+
+def descend(value: object, fields: tuple[tuple[str, bool], ...]) -> object:
+    """Return what lies at a chain of optional fields; `null_is_absent` is told per field."""
+    for field, null_is_absent in fields:
+        if type(value) is not dict:
+            raise Extraordinary
+        value = value.get(field, MISSING)
+        if value is MISSING or (value is None and null_is_absent):
+            return MISSING
+    return value
+
+
+def in_map(key: object, mapping: Mapping[object, object]) -> bool:
+    """`key in mapping`."""
+    return has_key(mapping, key)
+
+
+def dispatcher(overloads: tuple[Overload, ...], objects: Container[str] = ()) -> Callable[..., object]:
+    """Return a function that calls the overload that its arguments' classes ask for."""
+    chosen: dict[tuple[type, ...], Callable[..., object]] = {}
+
+    def dispatch(*arguments: object) -> object:
+        kinds = tuple([each.__class__ for each in arguments])
+        evaluate = chosen.get(kinds)
+        if evaluate is None:
+            evaluate = choose(overloads, arguments, objects).evaluate
+            if len(chosen) < 256:
+                chosen[kinds] = evaluate
+        return evaluate(*arguments)
+
+    return dispatch
+
+
+GLOBALS: Final[dict[str, object]] = {
+    "__builtins__": {}, "Exception": Exception, "int": int, "str": str, "bool": bool, "list": list, "dict": dict,
+    "float": float, "len": len, "enumerate": enumerate, "give_up": give_up, "as_map": as_map, "items": items_of,
+    "in_map": in_map,
+    "index": index, "index_list": index_list, "divide_int": divide_int, "modulo_int": modulo_int,
+    "divide_double": divide_double, "read_double": read_double, "read_timestamp": read_timestamp,
+    "read_duration": read_duration, "descend": descend, "MISSING": MISSING,
+}

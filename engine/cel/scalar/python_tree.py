@@ -1,0 +1,68 @@
+"""Pieces of Python's syntax tree, as the code generator puts them together."""
+
+from __future__ import annotations
+
+import ast as py
+from collections.abc import Sequence
+from typing import Final
+
+
+def name(text: str) -> py.Name:
+    """Return a name that is read."""
+    return py.Name(text, py.Load())
+
+
+def assign(target: str, value: py.expr) -> py.Assign:
+    """Return `target = value`."""
+    return py.Assign([py.Name(target, py.Store())], value)
+
+
+def walrus(target: str, value: py.expr) -> py.NamedExpr:
+    """Return `(target := value)`."""
+    return py.NamedExpr(py.Name(target, py.Store()), value)
+
+
+def constant(value: float | str | bytes | None) -> py.Constant:
+    """Return a literal."""
+    return py.Constant(value)
+
+
+def call(function: str, *arguments: py.expr) -> py.Call:
+    """Return a call of a function by name."""
+    return py.Call(name(function), list(arguments), [])
+
+
+def call_method(receiver: py.expr, name: str, *arguments: py.expr) -> py.Call:
+    """Return `receiver.name(...)`."""
+    return py.Call(py.Attribute(receiver, name, py.Load()), list(arguments), [])
+
+
+def item(container: py.expr, key: py.expr) -> py.Subscript:
+    """Return `container[key]`."""
+    return py.Subscript(container, key, py.Load())
+
+
+def compare(left: py.expr, operator: type[py.cmpop], right: py.expr) -> py.Compare:
+    """Return a comparison of two values."""
+    return py.Compare(left, [operator()], [right])
+
+
+def has_class(value: py.expr, kind: str) -> py.Compare:
+    """Return whether a value is of exactly this class."""
+    return compare(py.Attribute(value, "__class__", py.Load()), py.Is, name(kind))
+
+
+def all_of(tests: Sequence[py.expr]) -> py.expr:
+    """Return whether all hold. All are computed: what they keep is read by what follows."""
+    joined = tests[0]
+    for each in tests[1:]:
+        joined = py.BinOp(joined, py.BitAnd(), each)
+    return joined
+
+
+def negated(value: py.expr) -> py.expr:
+    """Return `not value`."""
+    return py.UnaryOp(py.Not(), value)
+
+
+GIVE_UP: Final = call("give_up")
