@@ -7,7 +7,7 @@ once and all of them at once. How types meet follows cel-go (spec/cel.md C).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -42,10 +42,11 @@ from .checked_ast import (
     reads_below,
 )
 from .dispatch import choose
-from .environment import Environment, Function, InvalidLiteralError, Overload, Scope, UnknownArgument
+from .environment import Environment, Function, InvalidLiteralError, Overload, UnknownArgument
 from .folding import FOLDED, Folding
 from .overload_errors import ELSEWHERE, MOST_SHOWN, FailedCall
 from .signatures import SYMBOLS, show
+from .survey import Survey
 from .types import (
     BOOL,
     BYTES,
@@ -63,11 +64,9 @@ from .types import (
     map_of,
     optional_of,
     type_of,
-    variable,
 )
+from .unification import Unifier
 
-_NEVER_NULL: Final = frozenset(("bool", "int", "uint", "double", "string", "bytes", "list", "map", "type"))
-_ANYTHING: Final = frozenset((DYN.name, ERROR.name))
 _ORDERED: Final = (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)
 _NUMBERS: Final = frozenset((INT, UINT, DOUBLE))
 _MIXED: Final = frozenset(("format",))
@@ -109,7 +108,7 @@ def check(
     types = {
         number: settle(each) if each.variable or each.parameters else each for number, each in checker.types.items()
     }
-    survey = _Survey(references, environment)
+    survey = Survey(references, environment)
     scope = survey.visit(root)
     reads = reads_below(root, references, environment)
     return Checked(source, root, environment, types, references, reads, scope, survey.scopes, survey.mentioned)
@@ -143,9 +142,10 @@ class _Checker:
         self.references: dict[int, Reference] = {}
         self.problems: list[Problem] = []
         self.locals: list[tuple[str, Type]] = []
-        # What type variables stand for, so far.
-        self.bindings: dict[str, Type] = {}
-        self.variables = 0
+        unifier = Unifier()
+        self.fresh, self.join, self.instantiate = unifier.fresh, unifier.join, unifier.instantiate
+        self.substitute, self.settle = unifier.substitute, unifier.settle
+        self.assignable, self.all_assignable = unifier.assignable, unifier.all_assignable
         # Literals that must hold one type: looked at when all variables are bound, and only in a sound expression.
         self.literals: list[tuple[list[Expr], frozenset[int]]] = []
         self.mixed = 0
@@ -171,109 +171,6 @@ class _Checker:
 
     def shown(self, type_: Type) -> str:
         return show(self.substitute(type_))
-
-    # -- how types meet ------------------------------------------------------------------------------------------
-
-    def fresh(self) -> Type:
-        self.variables += 1
-        return variable(f"_{self.variables}")
-
-    def substitute(self, type_: Type) -> Type:
-        """Replace the bound variables of a type."""
-        if type_.variable:
-            bound = self.bindings.get(type_.name)
-            return type_ if bound is None else self.substitute(bound)
-        if not type_.parameters:
-            return type_
-        return Type(type_.name, tuple(map(self.substitute, type_.parameters)))
-
-    def settle(self, type_: Type) -> Type:
-        """Replace all variables of a type; those that nothing bound are dyn."""
-        if type_.variable:
-            bound = self.bindings.get(type_.name)
-            return DYN if bound is None else self.settle(bound)
-        if not type_.parameters:
-            return type_
-        return Type(type_.name, tuple(map(self.settle, type_.parameters)))
-
-    def assignable(self, given: Type, wanted: Type) -> bool:
-        """Whether one type can stand where the other is wanted; binds variables if so."""
-        if given == wanted:
-            return True
-        saved = self.bindings.copy()
-        if self.meet(given, wanted):
-            return True
-        self.bindings = saved
-        return False
-
-    def all_assignable(self, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
-        if len(given) != len(wanted):
-            return False
-        saved = self.bindings.copy()
-        for left, right in zip(given, wanted, strict=True):
-            if left is not right and not self.meet(left, right):
-                self.bindings = saved
-                return False
-        return True
-
-    def meet(self, first: Type, second: Type) -> bool:
-        if second.variable:
-            valid, bound = self.bind(first, second)
-            if valid:
-                return True
-            if bound:
-                return False
-        if first.variable:
-            return self.bind(second, first)[0]
-        left, right = first.name, second.name
-        if left in _ANYTHING or right in _ANYTHING:
-            return True
-        if left != right:
-            return (left == NULL.name and right not in _NEVER_NULL) or (right == NULL.name and left not in _NEVER_NULL)
-        if left == "type":
-            return True
-        if len(first.parameters) != len(second.parameters):
-            return False
-        return all(map(self.meet, first.parameters, second.parameters))
-
-    def bind(self, type_: Type, name: Type) -> tuple[bool, bool]:
-        """Try to let a variable stand for a type; return whether it may, and whether it stood for one before."""
-        if type_ == name:
-            return True, True
-        bound = self.bindings.get(name.name)
-        if bound is not None:
-            if type_ == bound:
-                return True, True
-            if self.meet(type_, bound):
-                general = _more_general(type_, bound)
-                if not self.occurs(name, general):
-                    self.bindings[name.name] = general
-                return True, True
-            return False, True
-        if self.occurs(name, type_):
-            return False, False
-        self.bindings[name.name] = type_
-        return True, False
-
-    def occurs(self, name: Type, type_: Type) -> bool:
-        if type_ == name:
-            return True
-        if type_.variable:
-            bound = self.bindings.get(type_.name)
-            return bound is not None and self.occurs(name, bound)
-        return any(self.occurs(name, each) for each in type_.parameters)
-
-    def join(self, types: Iterable[Type]) -> Type:
-        """Return the type of what holds things of these types: the most general one, or dyn."""
-        joined: Type | None = None
-        for each in types:
-            if joined is None:
-                joined = each
-            elif self.assignable(joined, each):
-                joined = _more_general(joined, each)
-            else:
-                joined = DYN
-        return self.fresh() if joined is None else joined
 
     # -- names ---------------------------------------------------------------------------------------------------
 
@@ -613,21 +510,6 @@ class _Checker:
         if (len(overloads) == 1 and name not in SYMBOLS) or name in FOLDED:
             self.try_literals(node, overloads, node.args if not member else (node.target, *node.args))
 
-    def instantiate(self, overload: Overload) -> tuple[Sequence[Type], Type]:
-        """Return parameters and result of an overload with fresh variables."""
-        names: dict[str, Type] = {}
-
-        def refresh(type_: Type) -> Type:
-            if type_.variable:
-                if type_.name not in names:
-                    names[type_.name] = self.fresh()
-                return names[type_.name]
-            if not type_.parameters:
-                return type_
-            return Type(type_.name, tuple(map(refresh, type_.parameters)))
-
-        return [refresh(each) for each in overload.parameters], refresh(overload.result)
-
     def known(self, node: Expr) -> object:
         """Return the value of a literal, a list of literals or a converted literal; else an `UnknownArgument`."""
         if isinstance(node, Literal):
@@ -933,95 +815,6 @@ _BUILTIN: Final[dict[str, Callable[[_Checker, Call, Sequence[Type]], Type]]] = {
 }
 
 
-def _more_general(first: Type, second: Type) -> Type:
-    if first == NULL or second == DYN:
-        return second
-    return first if second == NULL or _less_specific(first, second) else second
-
-
-def _less_specific(first: Type, second: Type) -> bool:
-    """Whether the first type allows at least what the second does."""
-    if first == DYN or first.variable:
-        return True
-    if second == DYN or second.variable or first.name != second.name:
-        return False
-    if first.name == "type":
-        return True
-    return len(first.parameters) == len(second.parameters) and all(
-        map(_less_specific, first.parameters, second.parameters),
-    )
-
-
 def _listed(before: str, names: Sequence[str]) -> str:
     shown = ", ".join(f"`{each}`" for each in names[:MOST_SHOWN])
     return f"{before} {shown}" + (", ..." if len(names) > MOST_SHOWN else "")
-
-
-_NOTHING: Final[frozenset[str]] = frozenset()
-
-
-class _Survey:
-    """The scope of every node, and the locals of enclosing loops that it mentions."""
-
-    def __init__(self, references: Mapping[int, Reference], environment: Environment) -> None:
-        self.references = references
-        self.environment = environment
-        self.scopes: dict[int, Scope] = {}
-        self.mentioned: dict[int, frozenset[str]] = {}
-        self.bound: list[tuple[str, Scope]] = []
-
-    def visit(self, node: Expr) -> Scope:
-        """Return the scope of a node, after having noted it and those below."""
-        scopes, mentioned, references = self.scopes, self.mentioned, self.references
-        scope = Scope.CONSTANT
-        if isinstance(node, Literal):
-            scopes[node.id] = scope
-            return scope
-        names = _NOTHING
-        reference = references.get(node.id)
-        if reference is None and isinstance(node, Select):
-            scope = self.visit(node.operand)
-            names = mentioned.get(node.operand.id, _NOTHING)
-        elif isinstance(reference, CallReference) and isinstance(node, Call):
-            for part in node.args if node.target is None or reference.qualified else (node.target, *node.args):
-                inside = self.visit(part)
-                scope = max(scope, inside)
-                if part.id in mentioned:
-                    names |= mentioned[part.id]
-        elif isinstance(reference, VariableReference):
-            scope = self.environment.variables[reference.name].scope
-        elif isinstance(reference, LocalReference):
-            scope = next(each for name, each in reversed(self.bound) if name == reference.name)
-            names = frozenset((reference.name,))
-        elif isinstance(reference, DefinitionReference):
-            scope = self.environment.definitions[reference.name].scope
-        elif not isinstance(reference, TypeReference):
-            inner = _NOTHING
-            local: tuple[str, ...]
-            match node:
-                case Comprehension():
-                    scope = self.visit(node.range)
-                    outer: tuple[Expr, ...] = (node.range,)
-                    local = (node.variable,) if node.variable2 is None else (node.variable, node.variable2)
-                    parts: tuple[Expr, ...] = children(node)[1:]
-                case Bind():
-                    scope = self.visit(node.init)
-                    outer, local, parts = (node.init,), (node.variable,), (node.body,)
-                case OptionalMap():
-                    scope = self.visit(node.target)
-                    outer, local, parts = (node.target,), (node.variable,), (node.body,)
-                case _:
-                    outer, local, parts = (), (), children(node)
-            self.bound.extend((name, scope) for name in local)
-            for part in parts:
-                scope = max(scope, self.visit(part))
-                inner |= mentioned.get(part.id, _NOTHING)
-            if local:
-                del self.bound[-len(local) :]
-            names = inner.difference(local) if local else inner
-            for part in outer:
-                names |= mentioned.get(part.id, _NOTHING)
-        scopes[node.id] = scope
-        if names:
-            mentioned[node.id] = names
-        return scope
