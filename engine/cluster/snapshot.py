@@ -46,11 +46,11 @@ _NEVER: Final = -(2**62)
 
 _Integers = NDArray[np.int64]
 _Booleans = NDArray[np.bool_]
-_MOMENTS = "moments"
-_MOST_MOMENTS = 16
+_SCRATCHES = "scratches"
+_MOST_SCRATCHES = 16
 _NONZERO: Final = {name: place for place, name in enumerate(NONZERO)}
 _FORKS: Final = itertools.count(1)
-_Memo = dict[object, Any]
+_Cache = dict[object, Any]
 _Number = TypeVar("_Number", bound=np.generic)
 
 
@@ -202,7 +202,8 @@ class Cluster:
         self.names: list[str] = []
         self.index: dict[str, int] = {}
         self.fresh: _Booleans = np.zeros(0, dtype=np.bool_)
-        self.kept: dict[object, object] = {}
+        self.cross_version_cache: dict[object, object] = {}
+        """What outlives versions, until rows come or go; each user says which stamp its entries are up to."""
         self._objects: dict[str, dict[str, Mapping[str, Any]]] = {}
         self._versions: dict[str, int] = {}
         self._pods: dict[str, PodInfo] = {}
@@ -211,7 +212,7 @@ class Cluster:
         self._fresh_from = self._fresh_until = 0
         self._now = 0
         self._listeners: tuple[Callable[[Event], None], ...] = ()
-        self._memo: tuple[int, _Memo] = (-1, {})
+        self._version_cache: tuple[int, _Cache] = (-1, {})
         self._apply: Mapping[str, Callable[[str, Mapping[str, Any]], None]] = {
             "Node": self._upsert_node, "Pod": self._upsert_pod, "NodeMetric": self._upsert_metric,
             "Device": self._upsert_device,
@@ -262,13 +263,13 @@ class Cluster:
         return Snapshot(self, now)
 
     @property
-    def memo(self) -> _Memo:
-        """What was found out about the cluster as it is at this moment; another one after every change."""
-        version, memo = self._memo
+    def version_cache(self) -> _Cache:
+        """The cache of this version of the cluster; another one after every change."""
+        version, cache = self._version_cache
         if version != self.version:
-            memo = {}
-            self._memo = self.version, memo
-        return memo
+            cache = {}
+            self._version_cache = self.version, cache
+        return cache
 
     def listen(self, listener: Callable[[Event], None]) -> None:
         """Call back after every change from now on, in the thread that makes it.
@@ -404,7 +405,7 @@ class Cluster:
         """Share nothing that is written any more with the cluster that this is a copy of, and take in more rows."""
         nodes = {**self._objects.get("Node", {}), **{name: row.node for name, row in added.items()}}
         self._objects = {**self._objects, "Node": nodes}
-        self._listeners, self._memo, self.kept = (), (-1, {}), {}
+        self._listeners, self._version_cache, self.cross_version_cache = (), (-1, {}), {}
         # Results are compared by version, and no other cluster may have this one's.
         self.version = next(_FORKS) << 40
         self._versions = {**self._versions, "Node": self.version}
@@ -492,7 +493,7 @@ class Cluster:
         version = self.version
         self.names = [row.name for row in self.rows]
         self.index = {name: row for row, name in enumerate(self.names)}
-        self.kept.clear()
+        self.cross_version_cache.clear()
         self.pods_log, self.metric_log, self.clock_log = Log(version), Log(version), Log(version)
         self.devices_log, self.node_log, self.allocatable_log = Log(version), Log(version), Log(version)
         self._path_logs: dict[Path, Log] = {}
@@ -700,23 +701,23 @@ class Cluster:
             self._logs[paths] = found
         return found
 
-    def moment(self, rows: Rows | None) -> _Memo:
-        """Return what was found out about these rows (the very array; None for all) as they are now, whoever asked."""
-        memo = self.memo
-        moments: dict[int, tuple[Rows | None, _Memo]] = memo.setdefault(_MOMENTS, {})
-        found = moments.get(id(rows))
+    def scratch(self, rows: Rows | None) -> _Cache:
+        """Return the scratch space of these rows (the very array; None for all) in this version of the cluster."""
+        cache = self.version_cache
+        scratches: dict[int, tuple[Rows | None, _Cache]] = cache.setdefault(_SCRATCHES, {})
+        found = scratches.get(id(rows))
         if found is None:
-            if len(moments) >= _MOST_MOMENTS:
-                moments.clear()  # who asks about many rows apart, of one moment, asks about each of them once
-            found = moments[id(rows)] = (rows, {})
+            if len(scratches) >= _MOST_SCRATCHES:
+                scratches.clear()  # each of many sets of rows is read once in one version
+            found = scratches[id(rows)] = (rows, {})
         return found[1]
 
     def stamp(self, paths: frozenset[Path]) -> int:
         """Return a number that grows whenever a row may have changed at one of the ROW paths."""
-        memo = self.memo
-        found: int | None = memo.get(paths)
+        cache = self.version_cache
+        found: int | None = cache.get(paths)
         if found is None:
-            found = memo[paths] = max((log.last for log in self.logs(paths)), default=0)
+            found = cache[paths] = max((log.last for log in self.logs(paths)), default=0)
         return found
 
     def changed(self, paths: frozenset[Path], since: int) -> Rows | None:
@@ -724,15 +725,15 @@ class Cluster:
 
         Not to be written: many ask for the same, one after the other.
         """
-        memo = self.memo
+        cache = self.version_cache
         found: list[Rows] = []
         for log in self.logs(paths):
             if log.last <= since:
                 continue
             key = log, since
-            rows = memo.get(key, NO_ROWS)
+            rows = cache.get(key, NO_ROWS)
             if rows is NO_ROWS:
-                rows = memo[key] = log.since(since)
+                rows = cache[key] = log.since(since)
             if rows is None:
                 return None
             found.append(rows)
@@ -782,13 +783,13 @@ class Snapshot:
     snapshot too, in which a few rows differ.
     """
 
-    __slots__ = ("_at", "_cluster", "_devices", "_patch", "now", "version")
+    __slots__ = ("_at", "_cluster", "_devices", "_overridden", "now", "version")
 
-    def __init__(self, cluster: Cluster, now: int, patch: Mapping[int, NodeRow] | None = None) -> None:
+    def __init__(self, cluster: Cluster, now: int, overridden: Mapping[int, NodeRow] | None = None) -> None:
         self._cluster = cluster
-        self._patch = patch or {}
+        self._overridden = overridden or {}
         self._devices: Devices | None = None
-        self._at: tuple[Rows | None, int, _Memo] = (None, -1, {})
+        self._at: tuple[Rows | None, int, _Cache] = (None, -1, {})
         self.now = now
         self.version = cluster.version
 
@@ -809,7 +810,7 @@ class Snapshot:
 
     def row(self, row: int) -> NodeRow:
         """Return everything known of one node; not to be written."""
-        return self._patch.get(row) or self._cluster.rows[row]
+        return self._overridden.get(row) or self._cluster.rows[row]
 
     def node(self, row: int) -> Mapping[str, Any]:
         """Return a node object."""
@@ -837,38 +838,40 @@ class Snapshot:
 
     def allocatable(self, resource: str) -> _Integers:
         """Return a resource's allocatable amounts, int64[nodes], 0 where it is absent."""
-        return self._patched(self._cluster.allocatable_amounts(resource).values, lambda row: row.allocatable[resource])
+        column = self._cluster.allocatable_amounts(resource).values
+        return self._with_overridden(column, lambda row: row.allocatable[resource])
 
     def requested(self, resource: str) -> _Integers:
         """Return the sums of the pods' requests, int64[nodes], 0 where nothing is requested."""
-        return self._patched(self._cluster.requested_amounts(resource).values, lambda row: row.requested[resource])
+        column = self._cluster.requested_amounts(resource).values
+        return self._with_overridden(column, lambda row: row.requested[resource])
 
     def nonzero_requested(self, resource: str) -> _Integers:
         """Return `requested` as scores count it (see `PodInfo.nonzero`): Kubernetes' NonZeroRequested of all nodes."""
         place = _NONZERO.get(resource)
         if place is None:
             return self.requested(resource)
-        return self._patched(self._cluster.nonzero_amounts(place).values, lambda row: row.nonzero[place])
+        return self._with_overridden(self._cluster.nonzero_amounts(place).values, lambda row: row.nonzero[place])
 
     def gathered(self, values: NDArray[_Number], rows: Rows) -> NDArray[_Number]:
         """Return `values[..., rows]` of what is kept by row; many ask for the same. Not to be written."""
         if len(rows) == values.shape[-1]:
             return values
-        if self._patch:
+        if self._overridden:
             return values[..., rows]  # an overlay's columns are copies of its own
-        of, version, moment = self._at
+        of, version, scratch = self._at
         if of is not rows or version != self._cluster.version:
-            moment = self._cluster.moment(rows)
-            self._at = rows, self._cluster.version, moment
-        found: tuple[NDArray[_Number], NDArray[_Number]] | None = moment.get(id(values))
+            scratch = self._cluster.scratch(rows)
+            self._at = rows, self._cluster.version, scratch
+        found: tuple[NDArray[_Number], NDArray[_Number]] | None = scratch.get(id(values))
         if found is None:
-            found = moment[id(values)] = (values, values[rows] if values.ndim == 1 else values.take(rows, axis=-1))
+            found = scratch[id(values)] = (values, values[rows] if values.ndim == 1 else values.take(rows, axis=-1))
         return found[1]
 
     @property
     def pod_count(self) -> _Integers:
         """The numbers of pods per node, int64[nodes]."""
-        return self._patched(self._cluster.pod_counts.values, lambda row: len(row.pods))
+        return self._with_overridden(self._cluster.pod_counts.values, lambda row: len(row.pods))
 
     def usage(self, resource: str, statistic: str = "") -> Numbers:
         """Return the measured usage; absent without a metric of the resource, or where the metric expired."""
@@ -885,12 +888,12 @@ class Snapshot:
         """The devices of all nodes."""
         if self._devices is None:
             kept = self._cluster.device_columns
-            if self._patch:
-                if max(len(row.total) for row in self._patch.values()) > kept.total.shape[1]:
+            if self._overridden:
+                if max(len(row.total) for row in self._overridden.values()) > kept.total.shape[1]:
                     kept = _DeviceColumns([self.row(index) for index in range(self.size)])
                 else:
                     kept = kept.copy()
-                    for index, row in self._patch.items():
+                    for index, row in self._overridden.items():
                         kept.write(index, row)
             self._devices = Devices(self, kept)
         return self._devices
@@ -901,7 +904,7 @@ class Snapshot:
         Raises:
             ValueError: there is no such node, a pod to remove is not on it, or an object is malformed.
         """
-        patch = dict(self._patch)
+        overridden = dict(self._overridden)
         for name, change in changes.items():
             index = self.index.get(name)
             if index is None:
@@ -922,24 +925,24 @@ class Snapshot:
                 if pod.key in row.pods:
                     row.remove(pod.key)
                 row.add(pod.on(name), change.devices.get(pod.key, ()))
-            patch[index] = row
-        return Snapshot(self._cluster, self.now, patch)
+            overridden[index] = row
+        return Snapshot(self._cluster, self.now, overridden)
 
     def frame(self, values: Mapping[str, Any]) -> NodeFrame:
         """Return what expressions over the nodes read; `values` are the CONSTANT and DECISION variables."""
-        if values or self._patch:
+        if values or self._overridden:
             return NodeFrame(self, values)
-        memo, key = self._cluster.memo, (NodeFrame, self.now)
-        found: NodeFrame | None = memo.get(key)
+        cache, key = self._cluster.version_cache, (NodeFrame, self.now)
+        found: NodeFrame | None = cache.get(key)
         if found is None:
-            found = memo[key] = NodeFrame(self, {})
+            found = cache[key] = NodeFrame(self, {})
         return found
 
-    def _patched(self, column: _Integers, value: Callable[[NodeRow], int]) -> _Integers:
-        if not self._patch:
+    def _with_overridden(self, column: _Integers, value: Callable[[NodeRow], int]) -> _Integers:
+        if not self._overridden:
             return column
         copy = column.copy()
-        for index, row in self._patch.items():
+        for index, row in self._overridden.items():
             copy[index] = value(row)
         return copy
 
@@ -954,9 +957,9 @@ class Snapshot:
         return self._cluster
 
     @property
-    def patched(self) -> Mapping[int, NodeRow]:
-        """The rows in which this overlay differs from the cluster."""
-        return self._patch
+    def overridden(self) -> Mapping[int, NodeRow]:
+        """The overridden rows of an overlay, by number; empty where this is none."""
+        return self._overridden
 
     def is_fresh(self, row: int) -> bool:
         """Whether the node has a metric that counts at `now`."""
@@ -1012,17 +1015,17 @@ class NodeFrame:
     ROW variables: node, nodeInfo, nodeMetric, allocatable, requested, usage, estimated, metricAge, devices.
     """
 
-    __slots__ = ("_beneath", "_cluster", "_snapshot", "_values", "memo")
+    __slots__ = ("_base", "_cluster", "_snapshot", "_values", "decision_cache")
 
     def __init__(self, snapshot: Snapshot, values: Mapping[str, object]) -> None:
         self._snapshot = snapshot
         self._cluster = snapshot.cluster
         self._values = values
-        self.memo: dict[object, object] = {}
-        self._beneath: tuple[Frame, Rows] | None = None
-        if snapshot.patched:
-            rows = np.array(sorted(snapshot.patched), dtype=np.intp)
-            self._beneath = NodeFrame(Snapshot(self._cluster, snapshot.now), values), rows
+        self.decision_cache: dict[object, object] = {}
+        self._base: tuple[Frame, Rows] | None = None
+        if snapshot.overridden:
+            rows = np.array(sorted(snapshot.overridden), dtype=np.intp)
+            self._base = NodeFrame(Snapshot(self._cluster, snapshot.now), values), rows
 
     @property
     def size(self) -> int:
@@ -1030,18 +1033,18 @@ class NodeFrame:
         return self._snapshot.size
 
     @property
-    def beneath(self) -> tuple[Frame, Rows] | None:
-        """For an overlay: the frame beneath, and the rows in which this one differs from it."""
-        return self._beneath
+    def base(self) -> tuple[Frame, Rows] | None:
+        """For an overlay: the frame of its base, and its overridden rows; else None."""
+        return self._base
 
-    def moment(self, rows: Rows | None) -> dict[object, object]:
-        """Return what was computed of these rows (the very array; None for all), whoever asked, as they are now."""
-        return {} if self._beneath is not None else self._cluster.moment(rows)
+    def scratch(self, rows: Rows | None) -> dict[object, object]:
+        """Return the scratch space of these rows (the very array; None for all); that of an overlay is its own."""
+        return {} if self._base is not None else self._cluster.scratch(rows)
 
     @property
-    def kept(self) -> dict[object, object]:
-        """Results kept between decisions; an overlay has none."""
-        return {} if self._beneath is not None else self._cluster.kept
+    def cross_version_cache(self) -> dict[object, object]:
+        """The cache that outlives versions; an overlay has none."""
+        return {} if self._base is not None else self._cluster.cross_version_cache
 
     def value(self, name: str) -> object:
         """Return a CONSTANT or DECISION variable's value; raise KeyError where it is not given."""
@@ -1076,7 +1079,7 @@ class NodeFrame:
 
     def numbers(self, path: Path) -> Numbers | None:
         """Return the numeric column at a path below a ROW variable, or None where it holds no numbers."""
-        overlaid = self._beneath is not None
+        overlaid = self._base is not None
         match path:
             case ("requested", name):
                 if overlaid:
@@ -1103,10 +1106,10 @@ class NodeFrame:
         )
         if column is None:
             return None
-        if self._beneath is not None:
+        if self._base is not None:
             column = column.copy()
             read = self.reader(path)
-            for row in self._beneath[1].tolist():
+            for row in self._base[1].tolist():
                 column.write(row, read(row))
         return column.numbers
 
@@ -1116,10 +1119,10 @@ class NodeFrame:
         column = self._cluster.paths.codes(
             path, self.size, self._kept_reader(path), self.stamp(paths), lambda since: self.changed(paths, since),
         )
-        if self._beneath is not None:
+        if self._base is not None:
             column = column.copy()
             read = self.reader(path)
-            for row in self._beneath[1].tolist():
+            for row in self._base[1].tolist():
                 column.write(row, read(row))
         return column.codes
 
@@ -1133,9 +1136,9 @@ class NodeFrame:
 
     def _kept_reader(self, path: Path) -> Callable[[int], object]:
         """Return what reads a path of the cluster itself, whatever an overlay says."""
-        beneath = self if self._beneath is None else self._beneath[0]
-        assert isinstance(beneath, NodeFrame)
-        return beneath.reader(path)
+        base = self if self._base is None else self._base[0]
+        assert isinstance(base, NodeFrame)
+        return base.reader(path)
 
     def reader(self, path: Path) -> Callable[[int], object]:
         """Return what reads a path of a row, as `encoding.value_at` does."""

@@ -75,11 +75,11 @@ def node_mask(match: NodeMatch | None, digest: str, frame: NodeFrame, snapshot: 
     """
     if match is None:
         return None
-    below = frame.beneath
+    below = frame.base
     base = frame if below is None else below[0]
-    kept = base.kept.get(_KEPT)
+    kept = base.cross_version_cache.get(_KEPT)
     if not isinstance(kept, dict) or len(kept) > _MOST_KEPT:
-        kept = base.kept[_KEPT] = {}
+        kept = base.cross_version_cache[_KEPT] = {}
     stamp = base.stamp(NODE_PATHS)
     entry = kept.get(digest)
     mask: NDArray[np.bool_]

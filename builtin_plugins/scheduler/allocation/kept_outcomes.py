@@ -83,9 +83,9 @@ class KeptOutcomes:
         """Return what is known of pods of this kind, to be read and written for rows that no overlay changes."""
         frame = Snapshot(snapshot.cluster, snapshot.now).frame({})
         stamp = frame.stamp(self._paths)
-        kept = frame.kept.get(self)
+        kept = frame.cross_version_cache.get(self)
         if not isinstance(kept, dict):
-            kept = frame.kept[self] = {}
+            kept = frame.cross_version_cache[self] = {}
         found: tuple[int, Outcomes] | None = kept.pop(kind, None)
         rows = None if found is None else frame.changed(self._paths, found[0])
         if found is None or rows is None:
@@ -111,7 +111,7 @@ class Trials:
     ) -> tuple[_Booleans, _Booleans]:
         """Learn what is not known of the rows; return those that are known now, and those that an overlay changes."""
         overlaid = np.zeros(len(asked), np.bool_)
-        overlaid[list(snapshot.patched)] = True
+        overlaid[list(snapshot.overridden)] = True
         known = asked & ~overlaid
         self.outcomes.learn(np.flatnonzero(known & ~self.outcomes.known), compute, self.alike)
         return known, asked & overlaid

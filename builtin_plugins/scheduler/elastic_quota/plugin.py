@@ -166,7 +166,7 @@ class ElasticQuota:
 
     def _overlaid(self, snapshot: Snapshot) -> Iterator[tuple[PodInfo, int]]:
         """Yield the pods that a what-if puts onto nodes (1) or takes off them (-1)."""
-        for index, row in snapshot.patched.items():
+        for index, row in snapshot.overridden.items():
             there = snapshot.cluster.rows[index].pods
             for key, pod in there.items():
                 counted = self.pods.get(key)

@@ -119,7 +119,7 @@ class FragmentationGradient:
         """Return the scores kept for pods of this shape, and for which rows they are up to date."""
         frame = snapshot.frame({})
         stamp = frame.stamp(_PATHS)
-        shapes = frame.kept.setdefault(self, {})
+        shapes = frame.cross_version_cache.setdefault(self, {})
         assert isinstance(shapes, dict)
         shape = pod.requests["cpu"], pod.gpu
         if shape in shapes:

@@ -56,7 +56,7 @@ def _kinds(owner: object, snapshot: Snapshot) -> NDArray[np.int64]:
     """Return one bit per kind of GPU pod on each node; recomputed for the nodes whose pods changed."""
     frame = snapshot.frame({})
     stamp = frame.stamp(_PATHS)
-    kept = frame.kept.get(owner)
+    kept = frame.cross_version_cache.get(owner)
     bits: NDArray[np.int64] = np.zeros(snapshot.size, np.int64)
     changed: Any = range(snapshot.size)
     if isinstance(kept, tuple):
@@ -72,5 +72,5 @@ def _kinds(owner: object, snapshot: Snapshot) -> NDArray[np.int64]:
             if pod.gpu is not None:
                 value |= 1 << _kind(pod.gpu)
         bits[row] = value
-    frame.kept[owner] = (stamp, bits)
+    frame.cross_version_cache[owner] = (stamp, bits)
     return bits

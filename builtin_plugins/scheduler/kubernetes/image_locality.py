@@ -55,13 +55,13 @@ class ImageLocality:
         """Score the nodes."""
         images = tuple(_images_of(pod))
         cluster = snapshot.cluster
-        if any(row.node is not cluster.rows[index].node for index, row in snapshot.patched.items()):
+        if any(row.node is not cluster.rows[index].node for index, row in snapshot.overridden.items()):
             held = _Images(snapshot.size)
             held.write(range(snapshot.size), snapshot)
             return Scores(_scores(held, images, one_size=self._one_size))
-        kept = cluster.kept.get(self)
+        kept = cluster.cross_version_cache.get(self)
         if not isinstance(kept, _Images):
-            kept = cluster.kept[self] = _Images(snapshot.size)
+            kept = cluster.cross_version_cache[self] = _Images(snapshot.size)
         kept.follow(Snapshot(cluster, snapshot.now))
         values = kept.scores.get(images)
         if values is None:

@@ -119,10 +119,11 @@ class TaintToleration:
 
 def _has_soft(cluster: Cluster) -> bool:
     """Whether any node has a soft taint."""
-    stamp, known = cluster.stamp(_PATHS), cluster.kept.get(_has_soft)
+    stamp, known = cluster.stamp(_PATHS), cluster.cross_version_cache.get(_has_soft)
     if not isinstance(known, tuple) or known[0] != stamp:
         taints = chain.from_iterable((row.node.get("spec") or {}).get("taints") or () for row in cluster.rows)
-        known = cluster.kept[_has_soft] = stamp, any(taint.get("effect") == _PREFER_NO_SCHEDULE for taint in taints)
+        has_soft = any(taint.get("effect") == _PREFER_NO_SCHEDULE for taint in taints)
+        known = cluster.cross_version_cache[_has_soft] = stamp, has_soft
     return bool(known[1])
 
 

@@ -313,7 +313,7 @@ class LoadAwareScheduling:
 
     def _period(self, snapshot: Snapshot) -> _Period:
         """Return the period that it is; `snapshot` is no overlay."""
-        kept, stamp = snapshot.cluster.kept, snapshot.cluster.stamp(_METRICS_AND_THRESHOLDS)
+        kept, stamp = snapshot.cluster.cross_version_cache, snapshot.cluster.stamp(_METRICS_AND_THRESHOLDS)
         period = kept.get(self)
         if not isinstance(period, _Period) or period.stamp != stamp or not period.since <= snapshot.now < period.until:
             metrics = self._metrics.of(snapshot)
@@ -328,7 +328,7 @@ class LoadAwareScheduling:
         return period
 
     def _is_plain(self, snapshot: Snapshot) -> bool:
-        return not snapshot.patched and self._period(snapshot).plain
+        return not snapshot.overridden and self._period(snapshot).plain
 
     def _oldest(self, snapshot: Snapshot) -> int:
         """Return the time up to which a metric must have been updated not to count any more; never was before."""

@@ -609,7 +609,7 @@ class NodeNUMAResource:
         def attempt(row: int) -> Refusal | None:
             refusal = self._try(state, pod, snapshot, row, request)
             affinity = affinity_of(state, snapshot, row)
-            if trials is not None and affinity is not None and row not in snapshot.patched:
+            if trials is not None and affinity is not None and row not in snapshot.overridden:
                 trials.outcomes.affinities[row] = affinity
             return refusal
 
@@ -697,12 +697,12 @@ class NodeNUMAResource:
         """Return the scores of whole nodes; those of rows that did not change since the last such pod are known."""
         known = self._whole.of(snapshot, request.kind)
         unknown = rows[~known.known[rows]]
-        if len(unknown) and not snapshot.patched:
+        if len(unknown) and not snapshot.overridden:
             known.numbers[unknown] = self._whole_scores(request, snapshot, topologies, unknown)
             known.known[unknown] = True
         values = known.numbers.copy()
-        if snapshot.patched:
-            unknown = np.union1d(unknown, np.array(list(snapshot.patched), dtype=np.intp))
+        if snapshot.overridden:
+            unknown = np.union1d(unknown, np.array(list(snapshot.overridden), dtype=np.intp))
             values[unknown] = self._whole_scores(request, snapshot, topologies, unknown)
         return values
 

@@ -301,7 +301,7 @@ class Reservation:
         refusals: dict[int, Refusal],
     ) -> None:
         asked = {snapshot.index[node] for node, here in found.usable.items() if here.matched}
-        asked |= set(snapshot.patched) | set(found.shown.patched if found.shown is not None else ())
+        asked |= set(snapshot.overridden) | set(found.shown.overridden if found.shown is not None else ())
         for row in sorted(asked & set(rows.tolist())):
             refusal = self._judge(state, found, pod, snapshot, row)
             if refusal is not None:

@@ -75,14 +75,14 @@ class Budget:
         """Return the budget of the document that an expression is part of, in the decision that a frame stands for."""
         source = checked.source.parent or checked.source
         key = (Budget, source.name)
-        memo = frame.memo
-        found = memo.get(key)
+        cache = frame.decision_cache
+        found = cache.get(key)
         if not isinstance(found, Budget):
             limits, rows = checked.environment.limits, frame.size
-            whole = memo.get(Budget)
+            whole = cache.get(Budget)
             if not isinstance(whole, Budget):
-                whole = memo[Budget] = Budget(_SCALE * max(limits.decision_cost, _PER_ROW * rows * 10))
-            found = memo[key] = Budget(_SCALE * max(limits.document_cost, _PER_ROW * rows), whole)
+                whole = cache[Budget] = Budget(_SCALE * max(limits.decision_cost, _PER_ROW * rows * 10))
+            found = cache[key] = Budget(_SCALE * max(limits.document_cost, _PER_ROW * rows), whole)
         return found
 
 

@@ -17,11 +17,11 @@ _KEPT: Final = "columns"
 class RequestedRows:
     """The rows that a decision asks for: operands hold for these, and may hold for no others."""
 
-    __slots__ = ("memo", "partial", "rows")
+    __slots__ = ("operands", "partial", "rows")
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
-        self.memo: dict[object, object] = {}
+        self.operands: dict[object, object] = {}
         self.partial = False
         """Whether some row that is not asked for was left out."""
 
@@ -29,32 +29,32 @@ class RequestedRows:
 class VectorContext:
     """One evaluation of one frame: what its parts have in common."""
 
-    __slots__ = ("_results", "frame", "memo", "numbers", "operands", "requested", "size")
+    __slots__ = ("_results", "decision_cache", "frame", "numbers", "operands", "requested", "size")
 
     def __init__(self, frame: Frame, rows: Rows | None = None) -> None:
         """`rows` are those that are asked for; None: all."""
         self.frame = frame
         self.size = frame.size
-        self.memo = frame.memo
-        self.numbers = frame.moment(None)
+        self.decision_cache = frame.decision_cache
+        self.numbers = frame.scratch(None)
         """Numeric columns: other expressions read them too."""
         self.requested: RequestedRows | None = None
-        self.operands = self.memo
+        self.operands = self.decision_cache
         """What parts and variables are, in the rows that are asked for."""
         if rows is not None:
             # The expressions of a decision mostly ask for the same rows: what they share is computed once.
-            requested = self.memo.get(RequestedRows)
+            requested = self.decision_cache.get(RequestedRows)
             if not isinstance(requested, RequestedRows) or requested.rows is not rows:
-                requested = self.memo[RequestedRows] = RequestedRows(rows)
+                requested = self.decision_cache[RequestedRows] = RequestedRows(rows)
             self.requested = requested
-            self.operands = requested.memo
+            self.operands = requested.operands
         self._results: ColumnCache | None = None
 
     @property
     def results(self) -> ColumnCache:
         """What is kept of the frame's rows."""
         if self._results is None:
-            kept = self.frame.kept
+            kept = self.frame.cross_version_cache
             results = kept.get(_KEPT)
             if results is None:
                 results = kept[_KEPT] = ColumnCache(KEPT_BYTES)
@@ -64,9 +64,9 @@ class VectorContext:
 
     def decision_key(self, paths: Sequence[Path], declared: Mapping[str, Variable]) -> Hashable:
         """Return what is equal for decisions in which these values are."""
-        memo, keys = self.memo, []
+        cache, keys = self.decision_cache, []
         for path in paths:
-            key = memo.get(path)
+            key = cache.get(path)
             if key is None:
                 try:
                     value = value_at(self.frame.value(path[0]), path[1:])
@@ -74,6 +74,6 @@ class VectorContext:
                     key = self.results.constant_key(path, value) if is_constant else key_of(value)
                 except KeyError:
                     key = Absent(-1)
-                memo[path] = key
+                cache[path] = key
             keys.append(key)
         return tuple(keys)

@@ -77,22 +77,22 @@ class Frame(Protocol):
         ...
 
     @property
-    def beneath(self) -> tuple[Frame, Rows] | None:
-        """For an overlay: the frame beneath it, with the same values, and the rows in which it differs; else None."""
+    def base(self) -> tuple[Frame, Rows] | None:
+        """For an overlay: the frame that it overrides, with the same values, and its overridden rows; else None."""
         ...
 
     @property
-    def memo(self) -> dict[object, object]:
-        """What was computed for this one decision already."""
+    def decision_cache(self) -> dict[object, object]:
+        """The cache of this one decision."""
         ...
 
-    def moment(self, rows: Rows | None) -> dict[object, object]:
-        """Return what was computed of these rows (the very array; None for all), whoever asked, as they are now."""
+    def scratch(self, rows: Rows | None) -> dict[object, object]:
+        """Return the scratch space of these rows (the very array; None for all) at this version of the cluster."""
         ...
 
     @property
-    def kept(self) -> dict[object, object]:
-        """Results kept between decisions over the same rows; whoever keeps bounds what it keeps."""
+    def cross_version_cache(self) -> dict[object, object]:
+        """The cache that outlives versions, of results over the same rows; each user bounds its own entries."""
         ...
 
 

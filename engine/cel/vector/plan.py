@@ -107,11 +107,11 @@ class ColumnPlan:
 
     def column(self, frame: Frame, rows: Rows | None = None) -> Column:
         """Return the values of all rows, or of `rows`; see `evaluate`."""
-        if rows is not None and self._fused is not None and self._is_alone(rows, frame) and frame.beneath is None:
+        if rows is not None and self._fused is not None and self._is_alone(rows, frame) and frame.base is None:
             return self._of_some(frame, rows)
-        beneath = frame.beneath
-        if beneath is not None:
-            return self._over(frame, *beneath, rows)
+        base = frame.base
+        if base is not None:
+            return self._over(frame, *base, rows)
         size = frame.size
         count = size if rows is None else len(rows)
         pure = self._is_pure()
@@ -137,10 +137,10 @@ class ColumnPlan:
 
         That is a numeric expression of numeric columns. What is returned keeps nothing of the frame.
         """
-        memo, key = frame.memo, (BoundPlan, self)
-        if key not in memo:
-            memo[key] = self._bind(frame)
-        return memo[key]  # type: ignore[return-value]
+        cache, key = frame.decision_cache, (BoundPlan, self)
+        if key not in cache:
+            cache[key] = self._bind(frame)
+        return cache[key]  # type: ignore[return-value]
 
     def _bind(self, frame: Frame) -> BoundPlan | None:
         if not self.is_fused():
@@ -202,9 +202,9 @@ class ColumnPlan:
 
     def _everywhere(self, frame: Frame, rows: Rows | None) -> Column:
         """Return the column of what is the same for all rows."""
-        value = frame.memo.get(self, UNEVALUATED)
+        value = frame.decision_cache.get(self, UNEVALUATED)
         if value is UNEVALUATED:
-            value = frame.memo[self] = self._fallback.once(frame)
+            value = frame.decision_cache[self] = self._fallback.once(frame)
         size = frame.size if rows is None else len(rows)
         if isinstance(value, EvaluationError):
             failed = range(size) if rows is None else rows.tolist()
@@ -365,15 +365,15 @@ class ColumnPlan:
         kept.stamp = stamp
         return kept.column
 
-    def _over(self, frame: Frame, beneath: Frame, differing: Rows, rows: Rows | None) -> Column:
-        """Return the column of an overlay: that beneath, with the rows that differ evaluated anew."""
-        column = self.column(beneath, rows)
-        places = differing
+    def _over(self, frame: Frame, base: Frame, overridden: Rows, rows: Rows | None) -> Column:
+        """Return the column of an overlay: that of its base, with the overridden rows evaluated."""
+        column = self.column(base, rows)
+        places = overridden
         if rows is not None:
-            differing = np.intersect1d(differing, rows, assume_unique=True)
-            places = np.searchsorted(rows, differing)
+            overridden = np.intersect1d(overridden, rows, assume_unique=True)
+            places = np.searchsorted(rows, overridden)
         answer = self._fallback.reader(frame)
-        at = differing.tolist()
+        at = overridden.tolist()
         return _with(column, at, places.tolist(), [answer(row) for row in at])
 
 

@@ -21,20 +21,20 @@ class RowFrame:
     were made once stay good for as long as the frame lives.
     """
 
-    __slots__ = ("_codes", "_numbers", "_rows", "_values", "kept", "memo")
+    __slots__ = ("_codes", "_numbers", "_rows", "_values", "cross_version_cache", "decision_cache")
 
     def __init__(self, rows: Sequence[Mapping[str, object]], values: Mapping[str, object]) -> None:
         self._rows = rows
         self._values = values
         self._numbers: dict[Path, NumberColumn | None] = {}
         self._codes: dict[Path, CodeColumn] = {}
-        self.kept: dict[object, object] = {}
-        self.memo: dict[object, object] = {}
+        self.cross_version_cache: dict[object, object] = {}
+        self.decision_cache: dict[object, object] = {}
 
     def with_values(self, values: Mapping[str, object]) -> RowFrame:
         """Return a frame over the same rows, columns included, for another decision."""
         twin = RowFrame(self._rows, values)
-        twin._numbers, twin._codes, twin.kept = self._numbers, self._codes, self.kept
+        twin._numbers, twin._codes, twin.cross_version_cache = self._numbers, self._codes, self.cross_version_cache
         return twin
 
     @property
@@ -43,8 +43,8 @@ class RowFrame:
         return len(self._rows)
 
     @property
-    def beneath(self) -> tuple[Frame, Rows] | None:
-        """No overlay, so nothing lies beneath."""
+    def base(self) -> tuple[Frame, Rows] | None:
+        """None: this is no overlay."""
         return None
 
     def value(self, name: str) -> object:
@@ -74,7 +74,7 @@ class RowFrame:
             column = self._codes[path] = CodeColumn.of(read(row) for row in range(self.size))
         return column.codes
 
-    def moment(self, rows: Rows | None) -> dict[object, object]:  # noqa: ARG002 - for one decision there is `memo`
+    def scratch(self, rows: Rows | None) -> dict[object, object]:  # noqa: ARG002 - nothing is shared
         """Return a new dict: nothing is shared."""
         return {}
 

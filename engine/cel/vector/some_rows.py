@@ -13,14 +13,14 @@ _NO_ROWS: Rows = np.empty(0, dtype=np.intp)
 class SomeRows:
     """The rows `rows` (ascending) of a frame, for one evaluation (fulfils `frame.Frame`)."""
 
-    __slots__ = ("_frame", "_rows", "kept", "memo")
+    __slots__ = ("_frame", "_rows", "cross_version_cache", "decision_cache")
 
     def __init__(self, frame: Frame, rows: Rows) -> None:
         """`frame` is no overlay."""
         self._frame = frame
         self._rows = rows
-        self.kept: dict[object, object] = {}
-        self.memo: dict[object, object] = {}
+        self.cross_version_cache: dict[object, object] = {}
+        self.decision_cache: dict[object, object] = {}
 
     @property
     def size(self) -> int:
@@ -28,8 +28,8 @@ class SomeRows:
         return len(self._rows)
 
     @property
-    def beneath(self) -> tuple[Frame, Rows] | None:
-        """No overlay, so nothing lies beneath."""
+    def base(self) -> tuple[Frame, Rows] | None:
+        """None: this is no overlay."""
         return None
 
     def value(self, name: str) -> object:
@@ -55,9 +55,9 @@ class SomeRows:
         found = self._frame.codes(path)
         return Codes(found.values[self._rows], found.count)
 
-    def moment(self, rows: Rows | None) -> dict[object, object]:
-        """Return what was computed of these rows; of some of them nothing is shared."""
-        return self._frame.moment(self._rows) if rows is None else {}
+    def scratch(self, rows: Rows | None) -> dict[object, object]:
+        """Return the scratch space of these rows; some of them have none that is shared."""
+        return self._frame.scratch(self._rows) if rows is None else {}
 
     def stamp(self, paths: frozenset[Path]) -> int:  # noqa: ARG002 - one evaluation, one moment
         """Return always the same number."""

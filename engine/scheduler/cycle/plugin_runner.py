@@ -247,7 +247,7 @@ class PluginRunner:
         """Whether answers that stand are worth their while: they are about all nodes of the cluster as it is."""
         snapshot = self.snapshot
         large = len(rows) > _FEW and snapshot.size >= snapshot.cluster.standing_from
-        return large and not self.exhaustive and not snapshot.patched
+        return large and not self.exhaustive and not snapshot.overridden
 
     def _of_cluster(self) -> Standing:
         standing = self._standing

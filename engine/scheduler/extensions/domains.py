@@ -115,22 +115,23 @@ class Domains:
 
     def in_overlay(self, snapshot: Snapshot, key: str) -> Domains:
         """Return the domains as an overlay shows the nodes."""
-        rows = [row for row, patched in snapshot.patched.items() if patched.node is not snapshot.cluster.rows[row].node]
+        of = snapshot.cluster.rows
+        rows = [row for row, overridden in snapshot.overridden.items() if overridden.node is not of[row].node]
         if not rows:
             return self
         copy = Domains(0, overlaid=True)
         copy.codes, copy._numbers = self.codes.copy(), dict(self._numbers)
         for row in rows:
-            copy._write(row, snapshot.patched[row].node, key)
+            copy._write(row, snapshot.overridden[row].node, key)
         copy._sum_up()
         return copy
 
 
 def domains(snapshot: Snapshot, key: str) -> Domains:
     """Return the domains of a label, as the snapshot shows the nodes."""
-    kept = snapshot.cluster.kept
+    kept = snapshot.cluster.cross_version_cache
     found = kept.get((Domains, key))
     if not isinstance(found, Domains):
         found = kept[Domains, key] = Domains(snapshot.size)
     found.follow(snapshot, key)
-    return found.in_overlay(snapshot, key) if snapshot.patched else found
+    return found.in_overlay(snapshot, key) if snapshot.overridden else found

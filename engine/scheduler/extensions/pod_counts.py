@@ -245,7 +245,7 @@ class PodCounts:
         """Return what an overlay changes: rows, kinds, and how many pods more or fewer there are."""
         found: list[tuple[int, PodKind, int]] = []
         rows = snapshot.cluster.rows
-        for index, row in snapshot.patched.items():
+        for index, row in snapshot.overridden.items():
             before = rows[index].pods
             found += ((index, self.kind_of(pod), 1) for key, pod in row.pods.items() if before.get(key) is not pod)
             found += ((index, self.kind_of(pod), -1) for key, pod in before.items() if row.pods.get(key) is not pod)
@@ -261,7 +261,7 @@ class PodsSeen:
         self._counts = counts
         self.snapshot = snapshot
         self.version = counts.version
-        self._moved = counts.moved(snapshot) if snapshot.patched else []
+        self._moved = counts.moved(snapshot) if snapshot.overridden else []
 
     def kind_of(self, pod: PodInfo) -> PodKind:
         """Return the kind of a pod, also of one that does not run."""
@@ -328,7 +328,7 @@ class PodsSeen:
 
 def pod_counts(snapshot: Snapshot) -> PodsSeen:
     """Return the counts of the pods that a snapshot shows."""
-    kept = snapshot.cluster.kept
+    kept = snapshot.cluster.cross_version_cache
     counts = kept.get(PodCounts)
     if not isinstance(counts, PodCounts):
         counts = kept[PodCounts] = PodCounts(snapshot.size)

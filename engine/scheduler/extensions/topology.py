@@ -83,7 +83,7 @@ class Affinities:
         found = self._chosen.get(snapshot.names[row])
         if found is not None and found[1] is snapshot.row(row) and found[2] == snapshot.version:
             return found[0]
-        if self._version != snapshot.version or row in snapshot.patched:
+        if self._version != snapshot.version or row in snapshot.overridden:
             return None
         return self._known.get(row)
 

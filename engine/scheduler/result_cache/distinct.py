@@ -33,13 +33,13 @@ class DistinctAnswers:
         not determine.
         """
         frame = snapshot.frame({})
-        if snapshot.patched and _of_objects(paths) and not _has_other_nodes(snapshot):
+        if snapshot.overridden and _of_objects(paths) and not _has_other_nodes(snapshot):
             # Only pods are others in it, so that what the cluster's own rows say holds for it too.
             frame = Snapshot(snapshot.cluster, snapshot.now).frame({})
         stamp = frame.stamp(paths)
-        kept = frame.kept.get(self)
+        kept = frame.cross_version_cache.get(self)
         if not isinstance(kept, dict):
-            kept = frame.kept[self] = {}
+            kept = frame.cross_version_cache[self] = {}
         found = kept.get(question)
         if found is not None and found[0] == stamp:
             values: NDArray[Any] = found[1]
@@ -64,4 +64,4 @@ def _of_objects(paths: frozenset[Path]) -> bool:
 
 def _has_other_nodes(snapshot: Snapshot) -> bool:
     rows = snapshot.cluster.rows
-    return any(row.node is not rows[index].node for index, row in snapshot.patched.items())
+    return any(row.node is not rows[index].node for index, row in snapshot.overridden.items())

@@ -34,24 +34,24 @@ class KeptColumns:
     def of(self, snapshot: Snapshot) -> NDArray[np.int64]:
         """Return int64[width, nodes], not to be written and valid until the cluster changes."""
         values = self._of_cluster(snapshot)
-        if snapshot.patched:
+        if snapshot.overridden:
             values = values.copy()
-            for index, row in snapshot.patched.items():
+            for index, row in snapshot.overridden.items():
                 values[:, index] = self._compute(row, snapshot.now, False)
         return values
 
     def _of_cluster(self, snapshot: Snapshot) -> NDArray[np.int64]:
         cluster = snapshot.cluster
-        memo = cluster.memo
-        values: NDArray[np.int64] | None = memo.get(self)
+        cache = cluster.version_cache
+        values: NDArray[np.int64] | None = cache.get(self)
         if values is None:
-            values = memo[self] = self._up_to_date(snapshot)
+            values = cache[self] = self._up_to_date(snapshot)
         return values
 
     def _up_to_date(self, snapshot: Snapshot) -> NDArray[np.int64]:
         cluster = snapshot.cluster
         stamp = cluster.stamp(self._paths)
-        found = cluster.kept.get(self)
+        found = cluster.cross_version_cache.get(self)
         changed: Sequence[int] = range(snapshot.size)
         values: NDArray[np.int64]
         if isinstance(found, tuple):
@@ -65,7 +65,7 @@ class KeptColumns:
             values = np.zeros((self._width, snapshot.size), np.int64)
         for index in changed:
             values[:, index] = self._compute(cluster.rows[index], snapshot.now, True)
-        cluster.kept[self] = (stamp, values)
+        cluster.cross_version_cache[self] = (stamp, values)
         return values
 
 
@@ -115,17 +115,17 @@ class KeptRows(Generic[_Value]):
     def of(self, snapshot: Snapshot) -> RowValues[_Value]:
         """Return the values of all rows."""
         kept = self._of_cluster(snapshot)
-        if not snapshot.patched:
+        if not snapshot.overridden:
             return kept
         shown = RowValues(kept.values.copy(), kept.facts.copy(), kept.present)
-        for row in snapshot.patched:
+        for row in snapshot.overridden:
             value = self._of_overlay(snapshot, row)
             shown.write(row, value, self._facts(value))
         return shown
 
     def at(self, snapshot: Snapshot, row: int) -> _Value:
         """Return the value of one row."""
-        if row in snapshot.patched:
+        if row in snapshot.overridden:
             return self._of_overlay(snapshot, row)
         return self._of_cluster(snapshot).values[row]
 
@@ -135,7 +135,7 @@ class KeptRows(Generic[_Value]):
         self._overlaid.clear()
 
     def _of_overlay(self, snapshot: Snapshot, row: int) -> _Value:
-        of, stamp = snapshot.patched[row], self._stamp(snapshot)
+        of, stamp = snapshot.overridden[row], self._stamp(snapshot)
         found = self._overlaid.get(id(of))
         if found is not None and found[0] is of and found[1] == stamp:
             return found[2]
@@ -149,10 +149,10 @@ class KeptRows(Generic[_Value]):
         return snapshot.cluster.stamp(self._paths)
 
     def _of_cluster(self, snapshot: Snapshot) -> RowValues[_Value]:
-        base = Snapshot(snapshot.cluster, snapshot.now) if snapshot.patched else snapshot
+        base = Snapshot(snapshot.cluster, snapshot.now) if snapshot.overridden else snapshot
         cluster = snapshot.cluster
         stamp = cluster.stamp(self._paths)
-        found = cluster.kept.get(self)
+        found = cluster.cross_version_cache.get(self)
         if isinstance(found, tuple):
             before, kept = found
             changed: set[int] = set()
@@ -171,6 +171,6 @@ class KeptRows(Generic[_Value]):
                 facts[row] = self._facts(value)
             kept = RowValues(values, facts)
         self._forgotten.clear()
-        cluster.kept[self] = (stamp, kept)
+        cluster.cross_version_cache[self] = (stamp, kept)
         result: RowValues[_Value] = kept
         return result

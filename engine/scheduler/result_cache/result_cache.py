@@ -389,9 +389,9 @@ class Standing:
         self._pod = pod
         self._snapshot = snapshot
         self._cluster = cluster = snapshot.cluster
-        store = cluster.kept.get(_KEPT)
+        store = cluster.cross_version_cache.get(_KEPT)
         if not isinstance(store, _Store):
-            store = cluster.kept[_KEPT] = _Store()
+            store = cluster.cross_version_cache[_KEPT] = _Store()
         self._store = store
         self._everything = all_rows(snapshot.size)
         self._shape = pod.shape()

@@ -40,11 +40,11 @@ class ShapeColumns:
         Everything is computed again where `extra` is not what it was.
         """
         cluster = snapshot.cluster
-        base = snapshot if not snapshot.patched else Snapshot(cluster, snapshot.now)
+        base = snapshot if not snapshot.overridden else Snapshot(cluster, snapshot.now)
         stamp = cluster.stamp(self._paths)
-        kept = cluster.kept.get(self)
+        kept = cluster.cross_version_cache.get(self)
         if not isinstance(kept, dict):
-            kept = cluster.kept[self] = {}
+            kept = cluster.cross_version_cache[self] = {}
         found = kept.pop(question, None)
         values: NDArray[Any]
         if found is not None and found[2] == extra:
@@ -60,8 +60,8 @@ class ShapeColumns:
             while len(kept) >= most:
                 del kept[next(iter(kept))]
         kept[question] = (stamp, values, extra)
-        if snapshot.patched:
-            rows = np.array(sorted(snapshot.patched), np.intp)
+        if snapshot.overridden:
+            rows = np.array(sorted(snapshot.overridden), np.intp)
             values = values.copy()
             values[rows] = compute(snapshot, rows)
         return values

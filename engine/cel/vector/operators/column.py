@@ -34,9 +34,9 @@ class ColumnOperator:
         self._key = (path, kind)
 
     def run(self, context: VectorContext) -> Operand:
-        memo = context.numbers
+        cache = context.numbers
         key = self._key
-        vector = memo.get(key)
+        vector = cache.get(key)
         if vector is None:
             numbers = context.frame.numbers(self._path)
             if numbers is None:
@@ -51,18 +51,18 @@ class ColumnOperator:
                 vector = to_double(vector)
             elif self._kind not in ("?", found):
                 raise NotColumnar
-            memo[key] = vector
+            cache[key] = vector
         assert isinstance(vector, Vector)
         return vector if vector.valid is None else self._failing(context, vector, vector.valid)
 
     def gathered(self, frame: Frame, rows: Rows, _: Known) -> Vector | None:
         """Return the column of these rows (of no overlay); None where one of them has no number of the kind."""
-        moment = frame.moment(rows)
-        vector = moment.get(self._key)
+        scratch = frame.scratch(rows)
+        vector = scratch.get(self._key)
         if vector is None:
             numbers = frame.numbers(self._path)
             if numbers is not None and numbers.present is None and numbers.values.dtype.kind == self._kind:
-                vector = moment[self._key] = Vector(numbers.values[rows], None, *(numbers.bounds or ()))
+                vector = scratch[self._key] = Vector(numbers.values[rows], None, *(numbers.bounds or ()))
                 vector.borrowed = True  # by all that are asked about these rows
             else:
                 try:
@@ -79,7 +79,7 @@ class ColumnOperator:
 
     def _failing(self, context: VectorContext, vector: Vector, valid: Mask) -> Vector:
         """Return the column with the error of the first row that has no number, in all rows that are like it."""
-        known = context.memo.get(self)
+        known = context.decision_cache.get(self)
         if known is None:
             known = vector
             row = int(valid.argmin())
@@ -87,5 +87,5 @@ class ColumnOperator:
             if isinstance(value, EvaluationError) and not value.final:
                 codes = context.frame.codes(self._path).values
                 known = vector.failing(value, (codes == codes[row]) & ~valid)
-            context.memo[self] = known
+            context.decision_cache[self] = known
         return known  # type: ignore[return-value]

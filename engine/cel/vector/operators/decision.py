@@ -29,10 +29,10 @@ class DecisionOperator:
 
     def value(self, context: VectorContext) -> object:
         """Return the value or the error."""
-        memo = context.memo
-        value = memo.get(self, UNEVALUATED)
+        cache = context.decision_cache
+        value = cache.get(self, UNEVALUATED)
         if value is UNEVALUATED:
-            value = memo[self] = self._fallback.once(context.frame)
+            value = cache[self] = self._fallback.once(context.frame)
         return value
 
     def run(self, context: VectorContext) -> Operand:

@@ -70,10 +70,10 @@ class VariableOperator:
         return writing.input(self, self._plan.kind, is_array=True)
 
     def reads(self, context: VectorContext) -> frozenset[Path]:
-        memo, key = context.memo, (_READS, self._plan)
-        found = memo.get(key)
+        cache, key = context.decision_cache, (_READS, self._plan)
+        found = cache.get(key)
         if found is None:
-            found = memo[key] = self._plan.operator.reads(context)
+            found = cache[key] = self._plan.operator.reads(context)
         return found  # type: ignore[return-value]
 
     def _here(self, error: EvaluationError) -> EvaluationError:

@@ -102,7 +102,7 @@ def test_what_is_reserved_is_free_for_its_owners_and_taken_for_all_others():
 def test_what_consumers_use_is_not_counted_twice():
     objects = [node(), reservation(cpu="4"), pod("c", "3", uses="r", nodeName="n")]
     framework, plugin, _, _, others = begin(pod(app="other"), *objects)
-    assert (framework.snapshot().requested("cpu").tolist(), others.patched) == ([4000], {})
+    assert (framework.snapshot().requested("cpu").tolist(), others.overridden) == ([4000], {})
     assert begin(pod(), *objects)[4].requested("cpu").tolist() == [3000]
     # One that has its node, and whose object does not say yet what it uses:
     framework.upsert(pod("late", "1"))
@@ -121,7 +121,7 @@ def test_consumers_that_use_more_than_was_reserved_count_with_all_they_use():
 
 def test_a_pod_without_any_reservation_in_the_cluster_is_shown_the_cluster_itself():
     framework, plugin, state, info, snapshot = begin(pod(), node())
-    assert (plugin.pre_filter(state, info, snapshot), snapshot.patched) == (SKIP, {})
+    assert (plugin.pre_filter(state, info, snapshot), snapshot.overridden) == (SKIP, {})
     assert plugin.filter(state, info, snapshot, framework.rows).passed.all()
 
 

@@ -77,7 +77,7 @@ def test_the_next_decision_goes_on_where_the_last_one_stopped() -> None:
     left = []
     for _ in range(10):
         following = RowFrame(ROWS, {})
-        following.kept = first.kept
+        following.cross_version_cache = first.cross_version_cache
         left.append(len(evaluate(costly, following).errors))
     assert len(before.errors) > left[0]
     assert left[-1] == 0

@@ -332,7 +332,7 @@ class ChangingFrame(RowFrame):
     def change(self, changes):
         for row, value in changes.items():
             self._rows[row] = value
-        self._codes, self._numbers, self.memo = {}, {}, {}
+        self._codes, self._numbers, self.decision_cache = {}, {}, {}
         self.log.append(set(changes))
 
     def stamp(self, paths):

@@ -168,7 +168,7 @@ def test_heartbeats_alone_make_no_difference():
 
     cluster = Cluster([beating("2026-01-01T00:00:00Z", "1")])
     view, faults = OverlaidNodes(cluster).view(sent(beating("2026-01-01T00:05:00Z", "2")), 0)
-    assert (dict(view.patched), faults) == ({}, {})
+    assert (dict(view.overridden), faults) == ({}, {})
 
 
 def test_a_cluster_with_more_nodes_shares_nothing_that_is_written():

@@ -202,7 +202,7 @@ def test_where_no_pre_filter_has_to_do_with_the_pod_all_nominated_nodes_are_look
         views = 0
 
         def filter(self, state, pod, snapshot, rows):
-            self.views += bool(snapshot.patched)
+            self.views += bool(snapshot.overridden)
             return super().filter(state, pod, snapshot, rows)
 
     counts = Counts()

@@ -567,7 +567,7 @@ def test_a_question_that_lasts_is_asked_for_once_per_shape_of_pods_and_any_other
             return Question(pod.requests["cpu"], PODS, lasts=lasts)
 
         plugin.question = question
-        scheduler.cluster.kept.clear()
+        scheduler.cluster.cross_version_cache.clear()
         for name, seed in (("a", 1), ("b", 1), ("c", 2), ("d", 2)):
             scheduler.decide(pod(name, Random(seed)))
         assert len(asked) == times
@@ -594,8 +594,8 @@ def test_views_and_single_nodes_that_are_looked_at_leave_nothing_behind_in_a_clu
     for number in range(100):
         view = snapshot.overlay({f"n{number % NODES:02}": NodeChange(add=[pod(f"p{number}", Random(1))])})
         filter_nodes(profile, pod("q", Random(1)), view, among=first)
-    moments = scheduler.cluster.memo["moments"].values()
-    assert (len(moments) <= 16, sum(len(kept) for _, kept in moments) < 200) == (True, True)
+    scratches = scheduler.cluster.version_cache["scratches"].values()
+    assert (len(scratches) <= 16, sum(len(kept) for _, kept in scratches) < 200) == (True, True)
 
 
 def test_two_sets_of_questions_share_a_plugin_whose_epoch_comes_and_goes():
