@@ -101,7 +101,10 @@ class Nominator(Protocol):
 
 
 class Client(Protocol):
-    """Writes to the API server, or stands for it in simulations and tests; all raise `OSError` where that fails."""
+    """Writes to the API server, or stands for it in simulations and tests; all raise `OSError` where that fails.
+
+    A scheduler with workers calls `bind` and `patch` in any thread, several at once.
+    """
 
     def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Change an object so that it is as `modified`: one merge patch, none where nothing differs.
