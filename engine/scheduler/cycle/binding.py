@@ -133,6 +133,11 @@ class BindingCycles:
         self._bound_late: list[BindingCycle] = []
 
     @property
+    def idle(self) -> bool:
+        """Whether no worker has anything to do, or to report, for a binding cycle."""
+        return not (self._in_flight or self._abandoned)
+
+    @property
     def in_flight(self) -> tuple[BindingCycle, ...]:
         """The cycles that have not ended, oldest first."""
         return tuple(self._in_flight)
@@ -144,7 +149,7 @@ class BindingCycles:
     def start(self, binding: BindingCycle) -> bool:
         """Run the binding cycle until it waits for a worker; return whether it has ended."""
         binding.steps = _binding_cycle(binding, self._cluster, self._client, self._feature_gates)
-        if self._resume(binding, None):
+        if self._resume(binding, binding.steps, None):
             return True
         binding.phase = BindingPhase.BINDING
         binding.deadline = self._clock() + self._timeout
@@ -159,9 +164,16 @@ class BindingCycles:
                 self._note_late(job)
                 continue
             binding = self._by_job.pop(job)
-            if self._resume(binding, job):
-                del self._in_flight[binding]
-                yield binding
+            assert binding.steps is not None
+            if job.error is not None:
+                refusal = Refusal("", describe(job.error), Code.ERROR, EvaluationError(describe(job.error)))
+                binding.reject("bind", binding.point, refusal)
+                binding.steps.close()
+            elif not self._resume(binding, binding.steps, job.result):
+                continue
+            binding.job = None
+            del self._in_flight[binding]
+            yield binding
         while self._in_flight:
             binding = next(iter(self._in_flight))
             if binding.deadline > self._clock():
@@ -174,33 +186,25 @@ class BindingCycles:
         found, self._bound_late = tuple(self._bound_late), []
         return found
 
-    def _resume(self, binding: BindingCycle, job: Job | None) -> bool:
-        """Run a cycle from where its job left it until it waits for a worker; return whether it has ended."""
-        assert binding.steps is not None
+    def _resume(self, binding: BindingCycle, steps: _Steps, result: _Result | None) -> bool:
+        """Run a cycle from the result of its last call until it waits for a worker; return whether it has ended."""
         try:
             while True:
-                if job is not None and job.error is not None:
-                    refusal = Refusal("", describe(job.error), Code.ERROR, EvaluationError(describe(job.error)))
-                    binding.reject("bind", binding.point, refusal)
-                    binding.steps.close()
-                    break
-                binding.point, call = next(binding.steps) if job is None else binding.steps.send(job.result)
-                binding.job = job = Job(call)
-                self._executor.submit(job)
-                if not job.done:
-                    self._by_job[job] = binding
+                point, call = next(steps) if result is None else steps.send(result)
+                result = self._executor.submit(call)
+                if isinstance(result, Job):
+                    binding.job, binding.point = result, point
+                    self._by_job[result] = binding
                     return False
         except StopIteration:
-            pass
-        binding.job, binding.phase = None, BindingPhase.ENDED
-        return True
+            return True
 
     def _give_up(self, binding: BindingCycle) -> None:
         job = binding.job
         assert job is not None
         assert binding.steps is not None
         del self._in_flight[binding], self._by_job[job]
-        binding.job, binding.phase = None, BindingPhase.ENDED
+        binding.job = None
         binding.steps.close()
         message = f"binding the pod to `{binding.node}` takes longer than {self._timeout / 1e9:g} s"
         binding.reject("bind", binding.point, Refusal("timeout", message, Code.ERROR))

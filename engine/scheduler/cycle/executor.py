@@ -41,13 +41,13 @@ class Job:
 
 
 class Executor(Protocol):
-    """Does jobs. All methods are for the owner of the cluster; the jobs may run in other threads."""
+    """Makes calls. All methods are for the owner of the cluster; the calls may be made in other threads."""
 
     inline: bool
-    """Whether jobs run in the owner's thread, so that they may touch its cluster."""
+    """Whether calls are made in the owner's thread, so that they may touch its cluster."""
 
-    def submit(self, job: Job) -> None:
-        """Do the job: it is `done` when this returns, or `completed` yields it later."""
+    def submit(self, call: Callable[[], Any]) -> Any:
+        """Make the call and return its result, or return the `Job` that `completed` yields later."""
         ...
 
     def completed(self) -> Iterator[Job]:
@@ -64,17 +64,16 @@ class Executor(Protocol):
 
 
 class InlineExecutor:
-    """Does each job at once, in the owner's thread: deterministic, for simulations, replays and tests."""
+    """Makes each call at once, in the owner's thread: deterministic, for simulations, replays and tests."""
 
     inline = True
 
-    def submit(self, job: Job) -> None:
-        """Do the job now; raises what its call raises."""
-        job.result = job.call()
-        job.state = _State.DONE
+    def submit(self, call: Callable[[], Any]) -> Any:
+        """Make the call, and return or raise what it returns or raises."""
+        return call()
 
     def completed(self) -> Iterator[Job]:
-        """Yield nothing: `submit` does all jobs."""
+        """Yield nothing: `submit` makes all calls."""
         return iter(())
 
     def abandon(self, job: Job) -> bool:  # noqa: ARG002 - no job is ever under way
@@ -114,18 +113,20 @@ class WorkerExecutor:
         """How many workers are in jobs that were abandoned."""
         return self._hanging
 
-    def submit(self, job: Job) -> None:
-        """Queue the job for a worker.
+    def submit(self, call: Callable[[], Any]) -> Job:
+        """Queue the call for a worker.
 
         Raises:
             RuntimeError: the executor is closed.
         """
+        job = Job(call)
         with self._lock:
             if self._closed:
                 raise RuntimeError("the executor is closed")
             self._queued.put(job)
             self._idle -= 1
             self._start_workers()
+        return job
 
     def completed(self) -> Iterator[Job]:
         """Yield the jobs that were completed since the last call, in the order of their completion."""

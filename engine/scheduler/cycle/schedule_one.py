@@ -317,10 +317,11 @@ class Scheduler:
 
     def process_bindings(self) -> None:
         """Go on with the pods that wait no longer for a permit, and with the results of binding cycles on workers."""
-        for binding in self._bindings.ended():
-            self._conclude(binding)
-        for binding in self._bindings.bound_late():
-            self._take_over(binding)
+        if not self._bindings.idle:
+            for binding in self._bindings.ended():
+                self._conclude(binding)
+            for binding in self._bindings.bound_late():
+                self._take_over(binding)
         while (waiting := self.waiting.take()) is not None:
             self._bind(waiting.binding)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from koordpolicy.engine.scheduler.cycle.executor import Job
+
 
 class ManualExecutor:
     """Does jobs when the test says so, in any order it likes."""
@@ -13,8 +15,9 @@ class ManualExecutor:
     def __init__(self):
         self.jobs, self._done, self.abandoned = [], deque(), []
 
-    def submit(self, job):
-        self.jobs.append(job)
+    def submit(self, call):
+        self.jobs.append(Job(call))
+        return self.jobs[-1]
 
     def finish(self, which=0):
         job = self.jobs.pop(which)

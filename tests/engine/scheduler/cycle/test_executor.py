@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from koordpolicy.engine.scheduler.cycle.executor import InlineExecutor, Job, WorkerExecutor
+from koordpolicy.engine.scheduler.cycle.executor import InlineExecutor, WorkerExecutor
 
 WAIT_S = 20
 
@@ -40,28 +40,26 @@ class Hangs:
 def hanging(executor):
     """Return a job that a worker hangs in, and what releases it."""
     call = Hangs()
-    job = Job(call)
-    executor.submit(job)
+    job = executor.submit(call)
     assert call.entered.wait(WAIT_S)
     return job, call.gate
 
 
-def test_the_inline_executor_does_a_job_at_once_and_raises_what_it_raises():
-    executor, job = InlineExecutor(), Job(threading.current_thread)
-    executor.submit(job)
-    assert (job.done, job.result, list(executor.completed())) == (True, threading.current_thread(), [])
+def test_the_inline_executor_makes_a_call_at_once_and_raises_what_it_raises():
+    executor = InlineExecutor()
+    assert (executor.submit(threading.current_thread), list(executor.completed())) == (threading.current_thread(), [])
     with pytest.raises(ZeroDivisionError):
-        executor.submit(Job(lambda: 1 // 0))
+        executor.submit(lambda: 1 // 0)
 
 
 def test_no_more_workers_start_than_are_needed_or_allowed():
     executor, gates = Workers(2), []
-    executor.submit(Job(lambda: "one"))
+    executor.submit(lambda: "one")
     assert executor.results(1) == ["one"]
-    executor.submit(Job(lambda: "two"))
+    executor.submit(lambda: "two")
     assert (executor.results(1), executor._threads) == (["two"], 1)
     gates = [hanging(executor)[1] for _ in range(2)]
-    executor.submit(Job(lambda: "queued"))
+    executor.submit(lambda: "queued")
     assert executor._threads == 2
     for gate in gates:
         gate.set()
@@ -70,19 +68,17 @@ def test_no_more_workers_start_than_are_needed_or_allowed():
 
 def test_a_job_that_raises_keeps_its_error_and_ends_no_worker():
     executor = Workers()
-    job = Job(sys.exit)
-    executor.submit(job)
-    executor.submit(Job(lambda: "next"))
+    job = executor.submit(sys.exit)
+    executor.submit(lambda: "next")
     assert (executor.results(2), type(job.error)) == ([None, "next"], SystemExit)
 
 
 def test_a_queued_job_that_is_abandoned_never_runs():
     executor, ran = Workers(), []
     _, gate = hanging(executor)
-    job = Job(lambda: ran.append(True))
-    executor.submit(job)
+    job = executor.submit(lambda: ran.append(True))
     assert executor.abandon(job) is False
-    executor.submit(Job(lambda: "next"))
+    executor.submit(lambda: "next")
     gate.set()
     assert (executor.results(2), ran, job.done) == (["late", "next"], [], False)
 
@@ -90,12 +86,12 @@ def test_a_queued_job_that_is_abandoned_never_runs():
 def test_a_worker_that_hangs_is_replaced_until_its_job_ends():
     executor = Workers()
     job, gate = hanging(executor)
-    executor.submit(Job(lambda: "next"))
+    executor.submit(lambda: "next")
     assert executor.abandon(job) is True
     assert (executor.results(1), executor.hanging, executor._threads) == (["next"], 1, 2)
     gate.set()
     assert (executor.results(1), executor.hanging, executor._threads) == (["late"], 0, 1)
-    executor.submit(Job(lambda: "after"))
+    executor.submit(lambda: "after")
     assert executor.results(1) == ["after"]
 
 
@@ -106,7 +102,7 @@ def test_the_number_of_workers_that_hang_is_bounded():
         job, gate = hanging(executor)
         executor.abandon(job)
         gates.append(gate)
-    executor.submit(Job(lambda: "next"))
+    executor.submit(lambda: "next")
     assert (executor.hanging, executor._threads, list(executor.completed())) == (2, 2, [])
     for gate in gates:
         gate.set()
@@ -123,28 +119,28 @@ def test_a_failure_to_wake_the_owner_is_logged_and_ends_no_worker(caplog):
     executor = WorkerExecutor(1, wake=wake)
     with caplog.at_level(logging.ERROR):
         for _ in range(2):
-            executor.submit(Job(lambda: None))
+            executor.submit(lambda: None)
             assert woken.acquire(timeout=WAIT_S)
     assert "waking up the scheduler failed" in caplog.text
 
 
 def test_a_closed_executor_takes_no_job_and_ends_its_workers():
     executor = Workers()
-    executor.submit(Job(threading.current_thread))
+    executor.submit(threading.current_thread)
     worker, = executor.results(1)
     executor.close()
     worker.join(WAIT_S)
     assert not worker.is_alive()
     with pytest.raises(RuntimeError, match="the executor is closed"):
-        executor.submit(Job(lambda: None))
+        executor.submit(lambda: None)
 
 
 def test_a_process_ends_though_a_worker_hangs():
     program = (
         "import threading\n"
-        "from koordpolicy.engine.scheduler.cycle.executor import Job, WorkerExecutor\n"
+        "from koordpolicy.engine.scheduler.cycle.executor import WorkerExecutor\n"
         "entered = threading.Event()\n"
-        "WorkerExecutor(1).submit(Job(lambda: (entered.set(), threading.Event().wait())))\n"
+        "WorkerExecutor(1).submit(lambda: (entered.set(), threading.Event().wait()))\n"
         "entered.wait()\n"
         "print('ended')\n"
     )
