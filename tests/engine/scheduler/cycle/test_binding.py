@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from random import Random
 
 import pytest
 
@@ -288,6 +289,28 @@ def test_a_late_success_of_a_pod_that_is_gone_changes_nothing(change):
     assert world.cluster.object("Pod", "shop/one") == before
 
 
+class Patches:
+    """Prepares a pod with a patch that a worker sends."""
+
+    thread_safe = True
+
+    def pre_bind(self, state, pod, draft, node):
+        """The patch says it all."""
+
+    def apply_patch(self, state, original, modified):
+        """The patch is sent."""
+
+
+def test_a_patch_that_succeeds_after_the_pod_was_given_up_binds_nothing():
+    world = World(plugin("Patches", Patches(), Point.PRE_BIND), executor=ManualExecutor())
+    world.add("one")
+    world.schedule()
+    world.now = 60 * SECOND
+    world.schedule()
+    world.executor.finish()
+    assert (world.schedule(), world.requested(), world.executor.jobs) == ([], [0, 0], [])
+
+
 def test_plugins_are_closed_only_when_a_job_that_was_given_up_has_ended():
     closed = []
 
@@ -443,3 +466,63 @@ def test_a_deferred_answer_without_a_function_is_the_plugins_failure():
     verdict = world.loop.schedule_one()
     assert (verdict.node, verdict.refusal[0], verdict.refusal[2].code) == (None, "Odd", Code.ERROR)
     assert "the answer must be what the protocol of `bind` says" in verdict.refusal[2].message
+
+
+# The same decisions
+
+
+class Relay:
+    """Binds pods one after the other: each lets the next one go."""
+
+    name = "Relay"
+
+    def __init__(self, handle):
+        self.waiting = handle.waiting
+
+    def permit(self, state, pod, snapshot, row):
+        if pod.name == "second":
+            self.waiting.allow("shop/first", self.name)
+        return Wait(30 * SECOND)
+
+    def post_bind(self, state, pod, node):
+        self.waiting.allow("shop/second", self.name)
+
+
+def test_a_pod_that_is_let_go_within_its_own_cycle_has_one_final_verdict():
+    relay = Plugin("Relay", Framework.SCHEDULER, (Point.PERMIT, Point.POST_BIND), lambda args, handle: Relay(handle),
+                   "here", "1")
+    world = World(relay, executor=None)
+    world.add("first", "second")
+    assert [(each.pod.name, each.node, each.waiting) for each in world.loop.schedule_all()] == [
+        ("first", "a", True), ("second", "a", False)]
+    assert (world.reported, world.api.bound) == ([("first", "a")], [("first", "a"), ("second", "a")])
+
+
+def test_a_pod_whose_bind_fails_within_its_own_cycle_waits_in_the_queue():
+    relay = Plugin("Relay", Framework.SCHEDULER, (Point.PERMIT, Point.POST_BIND), lambda args, handle: Relay(handle),
+                   "here", "1")
+    world = World(relay, executor=None)
+    world.api.fail["second"] = OSError("503")
+    world.add("first", "second")
+    assert world.schedule() == [("first", "a", False), ("second", None, False)]
+    assert (world.requested(), world.loop.queue.counts()["backoff"]) == ([1000, 0], 1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_workers_that_are_waited_for_after_each_pod_decide_as_no_workers_do(seed):
+    def placements(executor):
+        random = Random(seed)
+        world = World(plugin("Reserves", Reserves("R", []), Point.RESERVE), executor=executor, nodes="abcd")
+        world.api.fail |= {f"p{number}": OSError("503") for number in random.sample(range(40), 8)}
+        found = []
+        for number in range(40):
+            world.add(f"p{number}", cpu=random.choice(["100m", "500m", "1", "3"]), priority=random.randrange(3))
+            world.now += random.choice([0, SECOND, 3 * SECOND])
+            while (verdict := world.loop.schedule_one()) is not None:
+                while executor is not None and executor.jobs:
+                    executor.finish()
+                    world.loop.scheduler.process_bindings()
+                found.append(verdict.pod.name)
+        return found, world.api.bound, world.requested(), world.loop.queue.counts()
+
+    assert placements(None) == placements(ManualExecutor())
