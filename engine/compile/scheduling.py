@@ -33,11 +33,11 @@ from koordpolicy.engine.documents import Normalize, Over
 from koordpolicy.engine.framework.points import (
     HIGHEST_SCORE,
     Answer,
+    CacheKey,
     Code,
     FailurePolicy,
     IgnoredErrors,
     Point,
-    Question,
     Refusal,
     Scores,
     are_scores,
@@ -59,14 +59,14 @@ _MOST_VALUES: Final = 12
 CONDITIONS: Final = "matchConditions"
 """What stands for the rule where a condition failed: then it is not known whether the rules are about the row."""
 _MOST_QUESTIONS: Final = 256
-_UNKNOWN: Final = Question("not known yet", frozenset())
+_UNKNOWN: Final = CacheKey("not known yet", frozenset())
 _FEW: Final = 100
 """Up to so many rows have their messages written one by one."""
 
 
-_NOT_ASKED: Final = Question("not asked", frozenset(), lasts=True)
+_NOT_ASKED: Final = CacheKey("not asked", frozenset(), stable_for_shape=True)
 """The question of all pods that a document is not about: every node is fine."""
-_NOT_ASKED_NOW: Final = _NOT_ASKED._replace(lasts=False)
+_NOT_ASKED_NOW: Final = _NOT_ASKED._replace(stable_for_shape=False)
 _NO_FACTS: Final = Facts()
 _MEASURED: Final = frozenset(("usage", "estimated"))
 _OF_THE_POD: Final = frozenset(("pod", "podInfo", "requests", "limits"))
@@ -124,7 +124,7 @@ class Evaluations:
 
 
 _Say: TypeAlias = Callable[[Snapshot, Rows], "NDArray[Any] | None"]
-"""See `Question.answer`."""
+"""See `CacheKey.vectorized`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +137,12 @@ class _HangsOn:
     """What is read of every node."""
     said: Callable[[NodeFrame], _Say | None]
     """Returns what says the answers of all pods of which what is read is as in a frame."""
-    lasts: bool
+    stable_for_shape: bool
     """Whether which pods the document is about is a matter of the pods alone."""
-    questions: dict[Hashable, Question | None] = field(default_factory=dict)
+    questions: dict[Hashable, CacheKey | None] = field(default_factory=dict)
     """By what is read of the pod."""
 
-    def question(self, key: Hashable, frame: NodeFrame) -> Question | None:
+    def cache_key(self, key: Hashable, frame: NodeFrame) -> CacheKey | None:
         """Return the question of a pod of which that is read; None where the answers hang on the time too.
 
         What is true of the pod may decide an expression that names the age of a metric.
@@ -150,14 +150,14 @@ class _HangsOn:
         paths = self.always.union(*(plan_of(program.checked).reads(frame) for program in self.programs))
         if any(path[0] == "metricAge" or path == ("nodeInfo",) for path in paths):
             return None
-        return Question(key, paths, answer=self.said(frame), lasts=self.lasts)
+        return CacheKey(key, paths, vectorized=self.said(frame), stable_for_shape=self.stable_for_shape)
 
 
 def _nothing_said(_: NodeFrame) -> None:
     return None
 
 
-_NOT_READ: Final = _HangsOn((), (), frozenset(), _nothing_said, lasts=False)
+_NOT_READ: Final = _HangsOn((), (), frozenset(), _nothing_said, stable_for_shape=False)
 
 
 class DocumentScheduler:
@@ -234,7 +234,7 @@ class DocumentScheduler:
         scores = Scores(total, errors, items, raws)
         return scores if asked is rows else scores.spread(np.searchsorted(rows, asked), len(rows))
 
-    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question | None:
+    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:
         """Return what an answer about a node hangs on: all that its expressions read of the pod and of the node.
 
         None where it hangs on more than that: other nodes (aggregates, scores that are normalised, items that are left
@@ -253,13 +253,13 @@ class DocumentScheduler:
         if (point is Point.FILTER and exempt(match, pod)) or not accepts_pod(match, pod, snapshot):
             return _NOT_ASKED if self._lasts else _NOT_ASKED_NOW
         key = tuple([_key_at(pod, path) for path in found.of_pod])
-        question = found.questions.get(key, _UNKNOWN)
-        if question is _UNKNOWN:
+        cache_key = found.questions.get(key, _UNKNOWN)
+        if cache_key is _UNKNOWN:
             frame = snapshot.frame({**pod_values(pod), "params": self.params})
             if len(found.questions) >= _MOST_QUESTIONS:
                 found.questions.clear()
-            question = found.questions[key] = found.question(key, frame)
-        return question
+            cache_key = found.questions[key] = found.cache_key(key, frame)
+        return cache_key
 
     def _reads_at(self, point: Point) -> _HangsOn | None:
         """Return what answers hang on at a point, where that is what the pod and the node are, and no more."""

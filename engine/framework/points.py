@@ -189,24 +189,25 @@ class Scores:
         return replace(self, values=spread(self.values), items=items, raw=raw)
 
 
-class Question(NamedTuple):
-    """What an answer about a node hangs on: what is asked (all that is read of the pod), and what is read of the node.
+class CacheKey(NamedTuple):
+    """What a plugin's result about a node depends on; results are cached under it.
 
-    `paths` are those of the variables of filters (`("allocatable", "cpu")`). Where `epoch` returns another value than
-    before, everything may be another answer: for what hangs on neither the pod nor a node, such as the time until which
-    answers hold.
+    `key` is all that the plugin reads of the pod, `paths` all that it reads of the node, as the variables of filters
+    (`("allocatable", "cpu")`). A changed value at one of these paths invalidates the node's result. Where `epoch`
+    returns another value than before, all results are invalid: for what depends on neither the pod nor a node, such as
+    the time until which results hold.
     """
 
     key: Hashable
     paths: frozenset[Path]
     epoch: Callable[[Snapshot], Hashable] | None = None
-    answer: Callable[[Snapshot, NDArray[np.intp]], NDArray[Any] | None] | None = None
-    """Says of rows (of no overlay) what the plugin would, for every pod that asks this, without a word about reasons:
-    one bool or int64 for each, in a new array. None where it takes the plugin itself to say it."""
-    lasts: bool = False
-    """Whether pods of one shape (`PodInfo.shape`) ask this at all times: then the plugin is asked for it once."""
+    vectorized: Callable[[Snapshot, NDArray[np.intp]], NDArray[Any] | None] | None = None
+    """Computes what the plugin would answer about rows (of no overlay) for every pod with this key, without reasons:
+    one bool or int64 for each row, in a new array. Returns None where only the plugin itself can answer."""
+    stable_for_shape: bool = False
+    """Whether all pods of one shape (`PodInfo.shape`) have this key at all times: then it is asked for once."""
     reasons: Callable[[Snapshot, NDArray[np.intp]], Mapping[str, NDArray[np.intp]]] | None = None
-    """Of filters with `answer` whose `Answer` has no `brief`: returns what `Answer.reasons` would of refused rows."""
+    """Of filters with `vectorized` whose `Answer` has no `brief`: returns what `Answer.reasons` would of refused rows."""
 
 
 HIGHEST_SCORE: Final = 100

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from koordpolicy.engine.cluster.objects.pods import PodInfo
     from koordpolicy.engine.cluster.snapshot import Snapshot
 
-    from .points import Answer, Code, Point, Question, Refusal, Scores
+    from .points import Answer, CacheKey, Code, Point, Refusal, Scores
 
 
 _Kind = TypeVar("_Kind")
@@ -174,15 +174,16 @@ class Depends(Protocol):
 
 
 @runtime_checkable
-class Repeats(Protocol):
-    """Says what its filter or its score hangs on, so that answers are kept: it is asked about changed nodes only.
+class Cacheable(Protocol):
+    """Says what the results of its filter or its score depend on, so that they are cached.
 
-    Its answer about a node must not hang on which other nodes it is asked about (so no score that is normalised over
-    them), nor on anything that `Question` does not name. It must be as fast about a few rows as those are few.
+    Then it is called about changed nodes only. The result about a node must not depend on which other nodes it is
+    called about (so no score that is normalised over them), nor on anything that `CacheKey` does not name. It must be
+    as fast about a few rows as those are few.
     """
 
-    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question | None:
-        """Return what the answer for the pod hangs on; None where that cannot be said."""
+    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:
+        """Return what the result for the pod depends on; None where that cannot be said."""
         ...
 
 

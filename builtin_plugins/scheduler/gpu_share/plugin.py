@@ -22,7 +22,7 @@ from koordpolicy.engine.framework.points import Answer, Code, Point, Refusal
 from koordpolicy.engine.kubernetes.vocabulary import GPU, GPU_CORE, WHOLE_GPUS
 from koordpolicy.engine.scheduler.cycle.schedule_one import ReservedDevices
 from koordpolicy.engine.scheduler.profiles.args import check_fields
-from koordpolicy.plugin import CycleState, Handle, Question
+from koordpolicy.plugin import CacheKey, CycleState, Handle
 
 _PATHS: Final = frozenset({("devices",), ("nodeInfo", "gpuModel")})
 _NO_DEVICES: Final = "node(s) had no GPU"
@@ -77,14 +77,14 @@ class GpuShare:
 
         return Answer(passed, explain, reasons=reasons, codes=codes)
 
-    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question | None:  # noqa: ARG002
+    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:  # noqa: ARG002
         """Return that the answers depend on the pod's devices, and on those of the node."""
         request = pod.gpu
         if request is None:
-            return Question(None, frozenset(), answer=_all_pass, lasts=True)
+            return CacheKey(None, frozenset(), vectorized=_all_pass, stable_for_shape=True)
         if request.fault:
             return None
-        return Question(request, _PATHS, answer=partial(_fits, request), lasts=True, reasons=partial(_reasons, request))
+        return CacheKey(request, _PATHS, vectorized=partial(_fits, request), stable_for_shape=True, reasons=partial(_reasons, request))
 
     def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield smaller requests, pods that could leave their devices, and to take any model."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.points import HIGHEST_SCORE, Point, Question, Scores
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, CacheKey, Point, Scores
 from koordpolicy.plugin import CycleState, Handle
 
 from ..allocation.strict_args import read_args, text
@@ -70,9 +70,9 @@ class ImageLocality:
             values = kept.scores[images] = _scores(kept, images, one_size=self._one_size)
         return Scores(values)
 
-    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
+    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
         """Return what the scores hang on: the pod's images, and who has which image in the whole cluster."""
-        return Question(tuple(_images_of(pod)), frozenset(), _cluster_wide, lasts=True)
+        return CacheKey(tuple(_images_of(pod)), frozenset(), _cluster_wide, stable_for_shape=True)
 
 
 def _cluster_wide(snapshot: Snapshot) -> int:

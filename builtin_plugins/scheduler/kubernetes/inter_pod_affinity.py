@@ -133,7 +133,7 @@ class InterPodAffinity:
         def takes(kind: PodKind) -> bool:
             return all(term.takes(kind.namespace, kind.labels, labels_of) for term in terms)
 
-        question = ("affinity", terms, _namespaces(terms, pods))
+        cache_key = ("affinity", terms, _namespaces(terms, pods))
         missed: _Booleans = np.zeros(snapshot.size, np.bool_)
         anywhere = False
         lacking: _Booleans = np.zeros(snapshot.size, np.bool_)
@@ -141,7 +141,7 @@ class InterPodAffinity:
             found = domains(snapshot, key)
             if not found.complete:
                 lacking |= ~found.present
-            near = pods.near(question, lambda kind: int(takes(kind)), found)
+            near = pods.near(cache_key, lambda kind: int(takes(kind)), found)
             anywhere = anywhere or bool(near.any())
             missed |= near <= 0
         # The first of pods that want each other has nobody to join.
@@ -150,8 +150,8 @@ class InterPodAffinity:
     def _meets_others(self, terms: tuple[AffinityTerm, ...], pods: PodsSeen, snapshot: Snapshot) -> _Booleans:
         met: _Booleans = np.zeros(snapshot.size, np.bool_)
         for term in dict.fromkeys(terms):
-            question = ("affinity", (term,), _namespaces((term,), pods))
-            met |= pods.near(question, _takes(term, pods), domains(snapshot, term.topology_key)) > 0
+            cache_key = ("affinity", (term,), _namespaces((term,), pods))
+            met |= pods.near(cache_key, _takes(term, pods), domains(snapshot, term.topology_key)) > 0
         return met
 
     def _is_kept_apart(self, kind: PodKind, pods: PodsSeen, snapshot: Snapshot) -> _Booleans | None:
@@ -181,8 +181,8 @@ class InterPodAffinity:
                *((term, -1) for term in kind.terms.preferred_anti_affinity)]
         raw: Counts = np.zeros(snapshot.size, np.int64)
         for term, sign in own:
-            question = ("affinity", (term,), _namespaces((term,), pods))
-            near = pods.near(question, _takes(term, pods), domains(snapshot, term.topology_key))
+            cache_key = ("affinity", (term,), _namespaces((term,), pods))
+            near = pods.near(cache_key, _takes(term, pods), domains(snapshot, term.topology_key))
             raw += near * (sign * term.weight)
         if own or not self._ignores_existing:
             for key, matched in self._about(pods, kind).drawing.items():

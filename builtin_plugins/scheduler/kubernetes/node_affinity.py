@@ -13,7 +13,7 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.edits import Edit, label_edit, may_vary, without_selection_edit
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, Point, Question, Refusal, Scores
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, CacheKey, Code, Point, Refusal, Scores
 from koordpolicy.engine.kubernetes.selectors import Json, matches_node
 from koordpolicy.engine.scheduler.cycle.normalize import normalize_by_max
 from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
@@ -149,13 +149,13 @@ class NodeAffinity:
         own: Sequence[Json] = node_affinity(pod.object.get("spec") or {}).get(PREFERRED) or ()
         return [*self._added_preferred, *own] if self._added_preferred else own
 
-    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question | None:  # noqa: ARG002
+    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:  # noqa: ARG002
         """Return what the filter's answers hang on: the node selector and the required affinity."""
         if point is not Point.FILTER:
             return None
         spec = pod.object.get("spec") or {}
         required = node_affinity(spec).get(REQUIRED)
-        return Question(repr((spec.get("nodeSelector"), required)), _PATHS, lasts=True)
+        return CacheKey(repr((spec.get("nodeSelector"), required)), _PATHS, stable_for_shape=True)
 
     def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield the labels that the node would need, as far as people set them, and what the pod could do without."""

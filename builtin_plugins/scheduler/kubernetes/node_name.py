@@ -10,7 +10,7 @@ import numpy as np
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.points import Answer, Code, Point, Question, Refusal
+from koordpolicy.engine.framework.points import Answer, CacheKey, Code, Point, Refusal
 from koordpolicy.engine.scheduler.profiles.args import no_args
 from koordpolicy.plugin import CycleState, Event, Handle
 
@@ -40,9 +40,9 @@ class NodeName:
         return Answer(passed, lambda _: self._refusal, reasons=lambda refused: {_REASON: refused},
                       codes=lambda refused: {Code.UNRESOLVABLE: refused})
 
-    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
+    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
         """Return what the answers hang on: the name."""
-        return Question(pod.node_name, _PATHS, lasts=True)
+        return CacheKey(pod.node_name, _PATHS, stable_for_shape=True)
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
         """Return whether a node came or changed."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.points import HIGHEST_SCORE, Point, Question, Scores
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, CacheKey, Point, Scores
 from koordpolicy.engine.kubernetes.release import KUBERNETES_1_36
 from koordpolicy.plugin import SKIP, CycleState, Handle, Skip
 
@@ -67,10 +67,10 @@ class NodeResourcesBalancedAllocation:
         """
         return Scores(self._scores(self._requests(pod), snapshot, rows))
 
-    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
+    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
         """Return what the scores hang on: what the pod requests of the resources, and what nodes have and hold."""
         requests = self._requests(pod)
-        return Question(requests, _PATHS, answer=partial(self._scores, requests), lasts=True)
+        return CacheKey(requests, _PATHS, vectorized=partial(self._scores, requests), stable_for_shape=True)
 
     def _requests(self, pod: PodInfo) -> tuple[int, ...]:
         return tuple(pod.requests[each.name] for each in self._resources)

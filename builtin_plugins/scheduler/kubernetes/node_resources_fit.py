@@ -16,7 +16,7 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.edits import Edit, allocatable_edits, eviction_edits, request_edits
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.points import Answer, Code, Point, Question, Refusal, Scores
+from koordpolicy.engine.framework.points import Answer, CacheKey, Code, Point, Refusal, Scores
 from koordpolicy.plugin import CycleState, Event, Handle
 
 from ..allocation.requeue_hints import is_of, node_came_or_changed, pod_left
@@ -97,14 +97,14 @@ class NodeResourcesFit:
         """Score the nodes by how full they would be; containers that name no cpu or memory count a little of both."""
         return Scores(self._scores(self._counted(pod), snapshot, rows))
 
-    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
+    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
         """Return what the answers hang on: what the pod requests, and what the node has and holds."""
         if point is Point.FILTER:
             wanted = self._wanted(pod)
-            return Question(tuple(wanted), _PATHS, answer=partial(_fits, wanted), lasts=True,
+            return CacheKey(tuple(wanted), _PATHS, vectorized=partial(_fits, wanted), stable_for_shape=True,
                             reasons=partial(_reasons, wanted))
         counted = self._counted(pod)
-        return Question(counted, _PATHS, answer=partial(self._scores, counted), lasts=True)
+        return CacheKey(counted, _PATHS, vectorized=partial(self._scores, counted), stable_for_shape=True)
 
     def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield, for what is short: a smaller request, fewer pods on the node, a larger node."""

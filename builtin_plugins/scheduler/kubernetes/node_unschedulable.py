@@ -11,7 +11,7 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.edits import Edit, toleration_edit, uncordon_edit
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.points import Answer, Code, Point, Question, Refusal
+from koordpolicy.engine.framework.points import Answer, CacheKey, Code, Point, Refusal
 from koordpolicy.engine.kubernetes.selectors import NO_SCHEDULE, tolerates
 from koordpolicy.engine.scheduler.profiles.args import no_args
 from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
@@ -45,10 +45,10 @@ class NodeUnschedulable:
         return Answer(~cordoned, lambda _: self._refusal, reasons=lambda refused: {_REASON: refused},
                       codes=lambda refused: {Code.UNRESOLVABLE: refused})
 
-    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
+    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
         """Return what the answers hang on: whether the pod tolerates it."""
         tolerations = (pod.object.get("spec") or {}).get("tolerations") or ()
-        return Question(any(tolerates(each, _TAINT) for each in tolerations), _PATHS, lasts=True)
+        return CacheKey(any(tolerates(each, _TAINT) for each in tolerations), _PATHS, stable_for_shape=True)
 
     def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield that the node could be uncordoned, and that the pod could tolerate it."""

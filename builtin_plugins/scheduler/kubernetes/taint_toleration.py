@@ -14,7 +14,7 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.edits import Edit, toleration_edit, uncordon_edit, untaint_edit
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
-from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, Point, Question, Refusal, Scores
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, CacheKey, Code, Point, Refusal, Scores
 from koordpolicy.engine.kubernetes.selectors import tolerates, untolerated
 from koordpolicy.engine.scheduler.cycle.normalize import normalize_by_max
 from koordpolicy.engine.scheduler.profiles.args import no_args
@@ -75,11 +75,11 @@ class TaintToleration:
             found = kept[1][most] = normalize_by_max(counts, rows, HIGHEST_SCORE, reverse=True)
         return found
 
-    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question | None:
+    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:
         """Return what the answers hang on: the tolerations; None of scores where nodes are held against each other."""
         if point is Point.SCORE and _has_soft(snapshot.cluster) and self._are_soft(self._counts(pod, snapshot)):
             return None
-        return Question(_question(pod), _PATHS, lasts=point is Point.FILTER)
+        return CacheKey(_question(pod), _PATHS, stable_for_shape=point is Point.FILTER)
 
     def _are_soft(self, counts: NDArray[np.int64]) -> bool:
         if self._seen[0] is not counts:

@@ -24,7 +24,7 @@ from koordpolicy.engine.cluster.objects.node_rows import NodeRow
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.documents import parse_duration
-from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, Point, Question, Refusal, Scores
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, CacheKey, Code, Point, Refusal, Scores
 from koordpolicy.engine.kubernetes.vocabulary import PROD, RAW_ALLOCATABLE_ANNOTATION, USAGE_THRESHOLDS_ANNOTATION
 from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
 from koordpolicy.engine.scheduler.result_cache.kept import KeptColumns
@@ -155,13 +155,13 @@ class LoadAwareScheduling:
         self._weights = np.array([self._args.resource_weights.get(name, 0) for name in self._names], np.int64)
         self._dominant = self._args.dominant_weight
 
-    def question(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> Question:  # noqa: ARG002
+    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
         """Return what the answers hang on: what the pod is expected to use, and whose use counts; until one expires."""
         if point is Point.FILTER and _is_of_daemon_set(pod):
-            return Question((), _READ, self._epoch, lasts=True)
+            return CacheKey((), _READ, self._epoch, stable_for_shape=True)
         expected = self._expected(pod)
         answer = partial(self._passed if point is Point.FILTER else self._scored, expected)
-        return Question((expected.prod, *self._cache.estimate(pod)), _READ, self._epoch, answer, lasts=True)
+        return CacheKey((expected.prod, *self._cache.estimate(pod)), _READ, self._epoch, answer, stable_for_shape=True)
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
         """Refuse nodes whose usage, with the pod's estimate, would be above a threshold, and expired metrics."""

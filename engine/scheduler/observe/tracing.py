@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from koordpolicy.engine.framework.points import Answer, Point, Question, Refusal, Scores
-from koordpolicy.engine.framework.scheduler import Changed, Nomination, OnlyNodes, Plan, Repeats, Skip, Wait
+from koordpolicy.engine.framework.points import Answer, CacheKey, Point, Refusal, Scores
+from koordpolicy.engine.framework.scheduler import Cacheable, Changed, Nomination, OnlyNodes, Plan, Skip, Wait
 
 from ..cycle.rowwise import describe
 from ..profiles.profile import Active, Profile
@@ -31,7 +31,7 @@ class PluginCall:
 
 Record = Callable[[PluginCall], None]
 
-_HIDDEN: Final = frozenset((Repeats.question.__name__,))
+_HIDDEN: Final = frozenset((Cacheable.cache_key.__name__,))
 """A plugin that is traced is asked itself every time: kept answers would leave nothing to see."""
 
 
@@ -67,7 +67,7 @@ class TracedPlugin:
                 raise
             tell(name, timer() - begun, answer, False, arguments)
             # It is the plugin that is watched, not what it says beforehand.
-            return answer._replace(answer=None) if isinstance(answer, Question) else answer
+            return answer._replace(vectorized=None) if isinstance(answer, CacheKey) else answer
 
         self.__dict__[name] = ask  # from now on it is found without this
         return ask

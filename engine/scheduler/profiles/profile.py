@@ -25,10 +25,10 @@ from koordpolicy.engine.framework.scheduler import (
     BeforeFilter,
     BeforePreFilter,
     BeforeScore,
+    Cacheable,
     FilterNode,
     PreBind,
     PreBindReservation,
-    Repeats,
     ScoreNode,
 )
 from koordpolicy.engine.source import PolicyError, Problem, did_you_mean
@@ -118,7 +118,7 @@ class Profile:
         self._having: dict[type, tuple[Active, ...]] = {}
         self._without: dict[tuple[Point, frozenset[str]], tuple[Active, ...]] = {}
         self.repeating = {point: frozenset(
-            each.name for each in found if each.enforced and has(each.ask, *methods_of(Repeats))
+            each.name for each in found if each.enforced and has(each.ask, *methods_of(Cacheable))
         ) for point, found in at.items()}
         """By point, which plugins may say what their answers hang on, so that these are kept."""
 

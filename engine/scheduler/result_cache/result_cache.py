@@ -28,7 +28,7 @@ from koordpolicy.engine.cluster.change_log import NO_ROWS, Log
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.border import must_be_survived
-from koordpolicy.engine.framework.points import Answer, Code, Errors, Point, Question, Refusal, Scores, are_scores
+from koordpolicy.engine.framework.points import Answer, CacheKey, Code, Errors, Point, Refusal, Scores, are_scores
 from koordpolicy.engine.framework.scheduler import CycleState
 
 from ..cycle.rowwise import describe
@@ -211,7 +211,7 @@ class Group(_Lent):
         """Where each of them stands among all that were to be asked."""
         self.asked_anew = asked_anew
         """Whose answers are not kept, each with its place."""
-        self.questions: list[Question] = []
+        self.questions: list[CacheKey] = []
         """What the columns answer, for all pods that ask this."""
         self.columns: list[_Column] = []
         self.epochs: list[int | None] = []
@@ -281,7 +281,7 @@ class Group(_Lent):
 class _Questions:
     """What pods of one shape ask the plugins of a point; None of one that cannot say it, or that failed."""
 
-    each: list[Question | None]
+    each: list[CacheKey | None]
     passing: list[int]
     """The places of those that do not last."""
     key: Hashable
@@ -437,8 +437,8 @@ class Standing:
         if known is None:
             among = self._profile.repeating[point]
             each = [self._question(point, active) if active.plugin.name in among else None for active in actives]
-            passing = [place for place, (active, question) in enumerate(zip(actives, each, strict=True))
-                       if active.plugin.name in among and (question is None or not question.lasts)]
+            passing = [place for place, (active, cache_key) in enumerate(zip(actives, each, strict=True))
+                       if active.plugin.name in among and (cache_key is None or not cache_key.stable_for_shape)]
             known = _Questions(each, passing, _key_of(point, skipped, each))
             if self._shape is not None:
                 kept.questions.keep(of_shape, known, _MOST_QUESTIONS)
@@ -449,18 +449,18 @@ class Standing:
             known.key = _key_of(point, skipped, known.each)
         return known
 
-    def _question(self, point: Point, active: Active) -> Question | None:
+    def _question(self, point: Point, active: Active) -> CacheKey | None:
         """Return what a plugin's answers hang on; None where it cannot say so: it is asked the slow way then."""
         try:
-            question = _question_of(active.ask.question(point, self._pod, self._snapshot))
-            if question is not None:
-                question = question._replace(key=self._store.key_of(active.ask, point, question.key))
-                self._cluster.logs(question.paths)
+            cache_key = _question_of(active.ask.cache_key(point, self._pod, self._snapshot))
+            if cache_key is not None:
+                cache_key = cache_key._replace(key=self._store.key_of(active.ask, point, cache_key.key))
+                self._cluster.logs(cache_key.paths)
         except BaseException as error:  # the border between framework and plugin
             must_be_survived(error)
             self._tell(active, point, "its question", error)
             return None
-        return question
+        return cache_key
 
     def _tell(self, active: Active, point: Point, what: str, error: BaseException) -> None:
         """Tell once of what a plugin says wrongly and what costs no more than time: it is asked the slow way."""
@@ -472,36 +472,36 @@ class Standing:
             )
 
     def _grouped(
-        self, point: Point, actives: Sequence[Active], questions: Sequence[Question | None], held: list[_Column],
+        self, point: Point, actives: Sequence[Active], questions: Sequence[CacheKey | None], held: list[_Column],
     ) -> Group:
-        asked = [(place, question) for place, question in enumerate(questions) if question is not None]
+        asked = [(place, cache_key) for place, cache_key in enumerate(questions) if cache_key is not None]
         size = self._snapshot.size
         values = np.full(size, -1, np.int16) if point is Point.FILTER else np.zeros(size, np.int64)
         group = Group(values, [actives[place] for place, _ in asked], [place for place, _ in asked],
                       [(place, active) for place, active in enumerate(actives) if questions[place] is None])
         parts: dict[tuple[Log, ...], _Part] = {}
-        for number, ((_, question), active) in enumerate(zip(asked, group.actives, strict=True)):
-            group.questions.append(question)
-            group.columns.append(self._store.column(active.ask, point, question.key, size))
+        for number, ((_, cache_key), active) in enumerate(zip(asked, group.actives, strict=True)):
+            group.questions.append(cache_key)
+            group.columns.append(self._store.column(active.ask, point, cache_key.key, size))
             held.append(group.columns[-1])
-            logs = self._cluster.logs(question.paths)
-            part = parts.setdefault(logs, _Part(question.paths, logs, []))
+            logs = self._cluster.logs(cache_key.paths)
+            part = parts.setdefault(logs, _Part(cache_key.paths, logs, []))
             part.numbers.append(number)
-            part.vectorized = part.vectorized and question.answer is not None
+            part.vectorized = part.vectorized and cache_key.vectorized is not None
         group.parts = list(parts.values())
         return group
 
     def _now(
-        self, point: Point, group: Group, questions: Sequence[Question | None],
-    ) -> tuple[list[Question], list[int | None], list[int]]:
+        self, point: Point, group: Group, questions: Sequence[CacheKey | None],
+    ) -> tuple[list[CacheKey], list[int | None], list[int]]:
         """Return the questions of a group's columns, the epochs of these, and the stamps of its parts, as of now."""
-        asks = [question for question in questions if question is not None]
+        asks = [cache_key for cache_key in questions if cache_key is not None]
         epochs = [None if each.epoch is None else self._epoch(point, group, number, each.epoch)
                   for number, each in enumerate(asks)]
         stamps = [part.last() for part in group.parts]
         return asks, epochs, stamps
 
-    def _refresh(self, group: Group, questions: Sequence[Question | None], rows: Rows) -> None:
+    def _refresh(self, group: Group, questions: Sequence[CacheKey | None], rows: Rows) -> None:
         """Score those of the rows that are stale; mark what else changed as stale."""
         asks, epochs, stamps = self._now(Point.SCORE, group, questions)
         columns = group.columns
@@ -542,16 +542,16 @@ class Standing:
                 due.append((number, stamp, known))
         stale = _union([each.asked for each in divided.values()]) if follows else group.stale_among(rows)
         for number, stamp, known in due:
-            column, question = columns[number], asks[number]
+            column, cache_key = columns[number], asks[number]
             if known is not None:
-                self._score_changed(group, number, question, known, stamp)
+                self._score_changed(group, number, cache_key, known, stamp)
             else:
                 of_column = stale
-                if question.answer is None or len(stale) > _CHEAP:
+                if cache_key.vectorized is None or len(stale) > _CHEAP:
                     marked = column.stale[stale]
                     of_column = stale if marked.all() else stale[marked]
                 if len(of_column):
-                    values, errors = self._asked(Point.SCORE, group, number, question, of_column)
+                    values, errors = self._asked(Point.SCORE, group, number, cache_key, of_column)
                     column.write(of_column, values, errors, stamp)
                     column.stale[of_column] = False
             column.epoch, column.stamp = epochs[number], stamp
@@ -565,20 +565,20 @@ class Standing:
             part.stamp = stamp
         group.epochs = epochs
 
-    def _score_changed(self, group: Group, number: int, question: Question, rows: _Divided, stamp: int) -> None:
+    def _score_changed(self, group: Group, number: int, cache_key: CacheKey, rows: _Divided, stamp: int) -> None:
         """Score rows that changed, and mark the others as stale."""
         column, asked, others = group.columns[number], rows.asked, rows.others
         if len(others):
             # Filters were asked about the same array: what was gathered for them serves here. A score that is out of
             # range where the pod cannot be is no fault.
-            if question.answer is not None and rows.changed is not None:
-                said = self._said(Point.SCORE, group.actives[number], question.answer, rows.changed)
+            if cache_key.vectorized is not None and rows.changed is not None:
+                said = self._said(Point.SCORE, group.actives[number], cache_key.vectorized, rows.changed)
                 if said is not None:
                     column.write(rows.changed, said, _NO_ERRORS, stamp)
                     return
             column.stale[others] = True
         if len(asked):
-            values, errors = self._asked(Point.SCORE, group, number, question, asked)
+            values, errors = self._asked(Point.SCORE, group, number, cache_key, asked)
             column.write(asked, values, errors, stamp)
 
     def _changed_since(self, part: _Part, since: int) -> Rows | None:
@@ -587,7 +587,7 @@ class Standing:
             return None
         return self._cluster.changed(part.paths, since)
 
-    def _follow(self, group: Group, questions: Sequence[Question | None]) -> None:
+    def _follow(self, group: Group, questions: Sequence[CacheKey | None]) -> None:
         """Ask filters about the rows that changed, and bring up to date who refuses these first."""
         point, columns = Point.FILTER, group.columns
         asks, epochs, stamps = self._now(point, group, questions)
@@ -642,14 +642,14 @@ class Standing:
         return None if rows is None or len(rows) * _MANY > self._snapshot.size else rows
 
     def _asked(
-        self, point: Point, group: Group, number: int, question: Question, rows: Rows,
+        self, point: Point, group: Group, number: int, cache_key: CacheKey, rows: Rows,
     ) -> tuple[NDArray[Any], Errors]:
         """Return a plugin's answers about some rows."""
         if not len(rows):
             return group.columns[number].values[rows], {}
         active = group.actives[number]
-        if question.answer is not None:
-            values = self._said(point, active, question.answer, rows)
+        if cache_key.vectorized is not None:
+            values = self._said(point, active, cache_key.vectorized, rows)
             if values is not None:
                 return values, _NO_ERRORS
         answered = _filtered if point is Point.FILTER else _scored
@@ -679,13 +679,13 @@ def _union(found: Sequence[Rows]) -> Rows:
     return np.unique(np.concatenate(found))
 
 
-def _question_of(said: object) -> Question | None:
-    if said is None or isinstance(said, Question):
+def _question_of(said: object) -> CacheKey | None:
+    if said is None or isinstance(said, CacheKey):
         return said
-    raise TypeError(f"it must be a `Question` or None, not {type(said).__name__}")
+    raise TypeError(f"it must be a `CacheKey` or None, not {type(said).__name__}")
 
 
-def _key_of(point: Point, skipped: frozenset[str], questions: Sequence[Question | None]) -> Hashable:
+def _key_of(point: Point, skipped: frozenset[str], questions: Sequence[CacheKey | None]) -> Hashable:
     return point, skipped, tuple([_NOT_KEPT if each is None else each.key for each in questions])
 
 
@@ -746,7 +746,7 @@ def _total(group: Group, rows: Rows) -> NDArray[np.int64]:
 
 
 def asked_again(
-    active: Active, question: Question, state: CycleState, pod: PodInfo, snapshot: Snapshot, *, refused: Rows,
+    active: Active, cache_key: CacheKey, state: CycleState, pod: PodInfo, snapshot: Snapshot, *, refused: Rows,
 ) -> Answer:
     """Return a filter's answer in which `refused` are the nodes that it refused; it is asked why when that is read."""
     known: list[Answer] = []
@@ -762,7 +762,7 @@ def asked_again(
         answer = real()
         if answer.passed[row]:
             if snapshot.version == snapshot.cluster.version:
-                return Refusal("", "refused by an answer that stands, and not by the plugin now: its `question` does "
+                return Refusal("", "refused by an answer that stands, and not by the plugin now: its `cache_key` does "
                                "not say all that its answers hang on, or says another answer")
             return Refusal("", "refused at the time of the decision; the cluster has changed since")
         return answer.explain(row)
@@ -778,10 +778,10 @@ def asked_again(
 
     def said(rows: Rows) -> Mapping[str, Rows] | None:
         """Return what the question says itself, where it refuses all of these rows now too."""
-        if question.reasons is None or question.answer is None or snapshot.version != snapshot.cluster.version:
+        if cache_key.reasons is None or cache_key.vectorized is None or snapshot.version != snapshot.cluster.version:
             return None
-        passed = question.answer(snapshot, rows)
-        return None if passed is None or passed.any() else question.reasons(snapshot, rows)
+        passed = cache_key.vectorized(snapshot, rows)
+        return None if passed is None or passed.any() else cache_key.reasons(snapshot, rows)
 
     def reasons(rows: Rows) -> Mapping[str, Rows]:
         found = said(rows)
@@ -805,7 +805,7 @@ def asked_again(
         return frozenset(grouped(rows, lambda refusal: refusal.rule))
 
     def brief(rows: Rows) -> Mapping[str, Rows]:
-        if question.reasons is not None:
+        if cache_key.reasons is not None:
             return reasons(rows)
         answer = real()
         return answer.brief(rows) if answer.brief is not None and still(rows) else reasons(rows)

@@ -1,5 +1,6 @@
 """The public kit for tests of Python plugins; what is in it, and how to use it, says docs/plugins.md."""
 
+from koordpolicy.engine.testing.cacheable import assert_cacheable
 from koordpolicy.engine.testing.kit import (
     NOW,
     SECOND,
@@ -19,7 +20,6 @@ from koordpolicy.engine.testing.kit import (
     pod,
     schedule,
 )
-from koordpolicy.engine.testing.questions import assert_question
 
 __all__ = [
     "NOW",
@@ -32,8 +32,8 @@ __all__ = [
     "FakeQueue",
     "FakeReadings",
     "FakeWaiting",
+    "assert_cacheable",
     "assert_placed",
-    "assert_question",
     "assert_refused",
     "assert_scored",
     "node",

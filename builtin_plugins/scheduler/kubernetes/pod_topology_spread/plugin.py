@@ -86,9 +86,9 @@ class PodTopologySpread:
                 missing |= passed & ~found.present
                 passed &= found.present
             among = self._eligible(pod, snapshot, constraint, constraints)
-            question, weight = _question(pod, constraint)
-            sums = (pods.sums(question, weight, found) if among is None
-                    else found.sums(pods.column(question, weight), among))
+            cache_key, weight = _question(pod, constraint)
+            sums = (pods.sums(cache_key, weight, found) if among is None
+                    else found.sums(pods.column(cache_key, weight), among))
             least = _least(sums, found.in_use(among), constraint.min_domains)
             most = constraint.max_skew + least - int(constraint.takes(labels))
             if len(sums) and sums.max() > most:
@@ -138,13 +138,13 @@ class PodTopologySpread:
         pods = pod_counts(snapshot)
         for constraint in constraints:
             found = domains(snapshot, constraint.topology_key)
-            question, weight = _question(pod, constraint)
+            cache_key, weight = _question(pod, constraint)
             if constraint.topology_key == HOSTNAME:
-                part = _part(pods.column(question, weight), len(scored), constraint)
+                part = _part(pods.column(cache_key, weight), len(scored), constraint)
             else:
                 among = self._eligible(pod, snapshot, constraint, constraints if wants_all else ())
-                sums = (pods.sums(question, weight, found) if among is None
-                        else found.sums(pods.column(question, weight), among))
+                sums = (pods.sums(cache_key, weight, found) if among is None
+                        else found.sums(pods.column(cache_key, weight), among))
                 part = found.of_nodes(_part(sums, found.number(scored), constraint))
             total += part if found.complete else np.where(found.present, part, 0)
         raw = np.floor(total + 0.5).astype(np.int64)

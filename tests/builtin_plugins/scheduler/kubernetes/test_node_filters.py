@@ -63,9 +63,9 @@ def test_nodes_with_different_taints_are_refused_for_one_reason(kit):
 
 def test_soft_taints_that_come_later_are_seen(kit, tainted):
     plugin, cluster = kit.make("TaintToleration"), kit.cluster(kit.node("a"), kit.node("b"))
-    assert plugin.question(Point.SCORE, kit.pod(), cluster.snapshot()) is not None
+    assert plugin.cache_key(Point.SCORE, kit.pod(), cluster.snapshot()) is not None
     cluster.upsert(kit.node("b", taints=[{"key": "soft", "effect": "PreferNoSchedule"}]))
-    assert plugin.question(Point.SCORE, kit.pod(), cluster.snapshot()) is None
+    assert plugin.cache_key(Point.SCORE, kit.pod(), cluster.snapshot()) is None
 
 
 def test_soft_taints_cost_score_unless_they_are_tolerated(kit, tainted):

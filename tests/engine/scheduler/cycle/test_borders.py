@@ -8,7 +8,7 @@ import pytest
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
-from koordpolicy.engine.framework.points import Answer, Code, Framework, Point, Question, Refusal, Scores
+from koordpolicy.engine.framework.points import Answer, CacheKey, Code, Framework, Point, Refusal, Scores
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
@@ -674,8 +674,8 @@ class Keeps:
     def __init__(self, number, kept=True, skips=""):
         self.number, self.kept, self.skips = number, kept, skips
 
-    def question(self, point, pod, snapshot):
-        return Question("same", frozenset({("requested", "cpu")})) if self.kept else None
+    def cache_key(self, point, pod, snapshot):
+        return CacheKey("same", frozenset({("requested", "cpu")})) if self.kept else None
 
     def pre_filter(self, state, pod, snapshot):
         from koordpolicy.plugin import SKIP  # noqa: PLC0415
@@ -702,8 +702,8 @@ def test_kept_answers_of_other_plugins_are_kept_apart(kit):
 
 def test_kept_scores_are_about_the_pod_that_a_transformer_made(kit):
     class Scores100:
-        def question(self, point, pod, snapshot):
-            return Question(pod.requests["cpu"], frozenset())
+        def cache_key(self, point, pod, snapshot):
+            return CacheKey(pod.requests["cpu"], frozenset())
 
         def filter(self, state, pod, snapshot, rows):
             return Answer(np.ones(snapshot.size, np.bool_))
@@ -721,8 +721,8 @@ def test_kept_scores_are_about_the_pod_that_a_transformer_made(kit):
 
 def test_totals_of_large_weights_are_exact(kit):
     class Full:
-        def question(self, point, pod, snapshot):
-            return Question(None, frozenset())
+        def cache_key(self, point, pod, snapshot):
+            return CacheKey(None, frozenset())
 
         def score(self, state, pod, snapshot, rows):
             return Scores(np.full(snapshot.size, 100, np.int64))

@@ -8,7 +8,7 @@ from koordpolicy.engine.framework.points import Answer, Framework, Point, Refusa
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
 from koordpolicy.engine.scheduler.observe.profiling import OTHER_REASONS, Blame, DecisionMeter, Unplaced
-from koordpolicy.plugin import Question
+from koordpolicy.plugin import CacheKey
 
 
 def meter():
@@ -69,8 +69,8 @@ def test_a_pod_that_is_refused_as_a_whole_counts_for_its_rule_whatever_the_words
 
 def test_answers_that_are_kept_are_kept_where_decisions_are_measured(kit):
     class Keeps(kit.refuses):
-        def question(self, point, pod, snapshot):
-            return Question("same", frozenset(), answer=lambda snapshot, rows: np.ones(len(rows), np.bool_))
+        def cache_key(self, point, pod, snapshot):
+            return CacheKey("same", frozenset(), vectorized=lambda snapshot, rows: np.ones(len(rows), np.bool_))
 
     cluster = kit.cluster(*(f"n{number:03}" for number in range(100)))
     cluster.standing_from = 0
@@ -79,13 +79,13 @@ def test_answers_that_are_kept_are_kept_where_decisions_are_measured(kit):
     for name in ("p", "q", "r"):
         measuring.schedule(scheduler, kit.pod(name))
     calls = measuring.measured().plugins["Keeps"].calls
-    assert (calls["filter"], calls["question"]) == (1, 3)
+    assert (calls["filter"], calls["cache_key"]) == (1, 3)
 
 
 def test_kept_answers_tell_who_refused_too(kit):
     class Keeps:
-        def question(self, point, pod, snapshot):
-            return Question("same", frozenset())
+        def cache_key(self, point, pod, snapshot):
+            return CacheKey("same", frozenset())
 
         def filter(self, state, pod, snapshot, rows):
             return Answer(

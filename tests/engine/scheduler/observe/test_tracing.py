@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from koordpolicy.engine.framework.points import Framework, Point, Question, Refusal
+from koordpolicy.engine.framework.points import CacheKey, Framework, Point, Refusal
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, decide
 from koordpolicy.engine.scheduler.observe.tracing import PluginCall, traced
@@ -51,8 +51,8 @@ def test_questions_are_told_in_their_order_with_what_they_came_to(kit):
 
 def test_kept_answers_are_not_used_where_plugins_are_traced(kit):
     class Keeps(kit.refuses):
-        def question(self, point, pod, snapshot):
-            return Question("same", frozenset())
+        def cache_key(self, point, pod, snapshot):
+            return CacheKey("same", frozenset())
 
     cluster = kit.cluster(*(f"n{number:03}" for number in range(100)))
     scheduler = Scheduler(cluster, kit.live(kit.plugin("Keeps", Keeps())))

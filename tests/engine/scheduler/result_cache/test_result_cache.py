@@ -12,7 +12,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
-from koordpolicy.engine.framework.points import Answer, Framework, Point, Question, Refusal, Scores
+from koordpolicy.engine.framework.points import Answer, CacheKey, Framework, Point, Refusal, Scores
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, filter_nodes, score_nodes
 from koordpolicy.engine.scheduler.profiles.configuration import read
@@ -296,11 +296,11 @@ def test_of_more_shapes_than_are_kept_those_that_came_last_are_still_known(monke
     plugin, _, scheduler = counting()
     asked = []
 
-    def question(point, pod, snapshot):
+    def cache_key(point, pod, snapshot):
         asked.append(pod.namespace)
-        return Question(None, PODS, lasts=True)
+        return CacheKey(None, PODS, stable_for_shape=True)
 
-    plugin.question = question
+    plugin.cache_key = cache_key
     names = [f"s{number}" for number in range(6)]
     for name in (*names, "s3", "s5", "s0"):
         scheduler.decide(PodInfo.of({**pod("q", Random(1)).object, "metadata": {"name": "q", "namespace": name}}))
@@ -331,8 +331,8 @@ class Counts:
     def __init__(self):
         self.asked = []
 
-    def question(self, point, pod, snapshot):
-        return Question(pod.namespace, PODS)
+    def cache_key(self, point, pod, snapshot):
+        return CacheKey(pod.namespace, PODS)
 
     def filter(self, state, pod, snapshot, rows):
         self.asked.append(rows.tolist())
@@ -380,13 +380,13 @@ def test_other_questions_are_kept_apart():
 
 
 @pytest.mark.parametrize("odd", [
-    SimpleNamespace(key="key", paths=frozenset(), epoch=None), Question(["a list"], frozenset()),
-    Question("key", {("nodeInfo", "pods")}), Question("key", frozenset(), lambda _: np.arange(2)), "no question",
+    SimpleNamespace(key="key", paths=frozenset(), epoch=None), CacheKey(["a list"], frozenset()),
+    CacheKey("key", {("nodeInfo", "pods")}), CacheKey("key", frozenset(), lambda _: np.arange(2)), "no question",
     ("key", frozenset(), None),
 ])
 def test_a_plugin_that_says_it_in_another_shape_is_asked_every_time_and_that_is_told_once(odd, caplog):
     plugin, _, scheduler = counting()
-    plugin.question = lambda point, pod, snapshot: odd
+    plugin.cache_key = lambda point, pod, snapshot: odd
     for number in range(2):
         verdict = scheduler.decide(pod(f"p{number}", Random(1)))
         assert (verdict.node, verdict.failures) == ("n00", ())
@@ -409,7 +409,7 @@ class Evil:
 def test_what_cannot_be_compared_is_the_plugins_fault_and_ends_nothing(evil, what, caplog):
     plugin, cluster, scheduler = counting()
     key = evil if what == "its question" else lambda: None
-    plugin.question = lambda point, pod, snapshot: Question(
+    plugin.cache_key = lambda point, pod, snapshot: CacheKey(
         key(), PODS, None if what == "its question" else lambda _: evil(),
     )
     placed = []
@@ -425,12 +425,12 @@ def test_what_cannot_be_compared_is_the_plugins_fault_and_ends_nothing(evil, wha
 
 def test_an_answer_that_the_plugin_does_not_give_is_called_that():
     plugin, _, scheduler = counting()
-    plugin.question = lambda point, pod, snapshot: Question(
-        None, PODS, answer=lambda snapshot, rows: np.zeros(len(rows), np.bool_),
+    plugin.cache_key = lambda point, pod, snapshot: CacheKey(
+        None, PODS, vectorized=lambda snapshot, rows: np.zeros(len(rows), np.bool_),
     )
     ((_, refusal),) = scheduler.decide(pod("p", Random(1))).why_not("n00")
     assert refusal.message == (
-        "refused by an answer that stands, and not by the plugin now: its `question` does not say all that its answers "
+        "refused by an answer that stands, and not by the plugin now: its `cache_key` does not say all that its answers "
         "hang on, or says another answer"
     )
 
@@ -443,7 +443,7 @@ def test_a_question_that_says_its_answer_spares_the_plugin_but_for_the_reasons()
         said.append(rows.tolist())
         return np.array([len(snapshot.pods(row)) % 2 == 0 for row in rows.tolist()])
 
-    plugin.question = lambda point, pod, snapshot: Question(None, PODS, answer=even)
+    plugin.cache_key = lambda point, pod, snapshot: CacheKey(None, PODS, vectorized=even)
     for number in range(2):
         assert scheduler.schedule(pod(f"p{number}", Random(1))).node == f"n{number:02}"
     assert (said, plugin.asked) == ([list(range(NODES)), [0]], [])
@@ -457,8 +457,8 @@ def test_a_question_that_says_the_reasons_spares_the_plugin_until_the_cluster_ch
     def even(snapshot, rows):
         return np.array([len(snapshot.pods(row)) % 2 == 0 for row in rows.tolist()])
 
-    question = Question(None, PODS, answer=even, reasons=lambda snapshot, rows: {"odd": rows})
-    plugin.question = lambda point, pod, snapshot: question
+    cache_key = CacheKey(None, PODS, vectorized=even, reasons=lambda snapshot, rows: {"odd": rows})
+    plugin.cache_key = lambda point, pod, snapshot: cache_key
     scheduler.schedule(pod("p", Random(1)))
     assert (scheduler.decide(pod("q", Random(1))).reasons(), plugin.asked) == ({"odd": 1}, [])
     verdict = scheduler.decide(pod("q", Random(1)))
@@ -477,12 +477,12 @@ def test_in_a_small_cluster_what_answers_by_arrays_is_asked_about_all_nodes_that
         def filter(self, state, pod, snapshot, rows):
             raise AssertionError
 
-        def question(self, point, pod, snapshot):
+        def cache_key(self, point, pod, snapshot):
             def answer(snapshot, rows):
                 asked.append((self._paths, rows.tolist()))
                 return np.ones(len(rows), np.bool_)
 
-            return Question(None, self._paths, answer=answer)
+            return CacheKey(None, self._paths, vectorized=answer)
 
     nodes = frozenset((("node", "metadata"),))
     plugins = [
@@ -538,7 +538,7 @@ def test_in_a_small_cluster_what_answers_by_arrays_is_asked_about_all_nodes_that
 ])
 def test_where_a_question_says_nothing_that_makes_sense_the_plugin_is_asked(said, told, caplog):
     plugin, _, scheduler = counting()
-    plugin.question = lambda point, pod, snapshot: Question(None, PODS, answer=lambda snapshot, rows: said(rows))
+    plugin.cache_key = lambda point, pod, snapshot: CacheKey(None, PODS, vectorized=lambda snapshot, rows: said(rows))
     verdict = scheduler.decide(pod("p", Random(1)))
     assert (verdict.node, verdict.failures, plugin.asked) == ("n00", (), [list(range(NODES))])
     assert [each.getMessage() for each in caplog.records] == told
@@ -547,8 +547,8 @@ def test_where_a_question_says_nothing_that_makes_sense_the_plugin_is_asked(said
 @pytest.mark.parametrize(("said", "asked"), [(100, 0), (101, 1), (-1, 1)])
 def test_scores_beyond_their_range_are_left_to_the_plugin_to_tell(said, asked):
     plugin = Few()
-    plugin.question = lambda point, pod, snapshot: Question(
-        None, PODS, answer=lambda snapshot, rows: np.full(len(rows), said),
+    plugin.cache_key = lambda point, pod, snapshot: CacheKey(
+        None, PODS, vectorized=lambda snapshot, rows: np.full(len(rows), said),
     )
     plugin.scored = 0
     cluster = Cluster((node(number, Random(number)) for number in range(NODES)), standing_from=0)
@@ -562,11 +562,11 @@ def test_a_question_that_lasts_is_asked_for_once_per_shape_of_pods_and_any_other
     for lasts, times in ((True, 2), (False, 4)):
         asked = []
 
-        def question(point, pod, snapshot, asked=asked, lasts=lasts):
+        def cache_key(point, pod, snapshot, asked=asked, lasts=lasts):
             asked.append(pod.name)
-            return Question(pod.requests["cpu"], PODS, lasts=lasts)
+            return CacheKey(pod.requests["cpu"], PODS, stable_for_shape=lasts)
 
-        plugin.question = question
+        plugin.cache_key = cache_key
         scheduler.cluster.cross_version_cache.clear()
         for name, seed in (("a", 1), ("b", 1), ("c", 2), ("d", 2)):
             scheduler.decide(pod(name, Random(seed)))
@@ -576,7 +576,7 @@ def test_a_question_that_lasts_is_asked_for_once_per_shape_of_pods_and_any_other
 def test_answers_of_another_epoch_are_asked_for_also_where_there_was_none_before():
     plugin, _, scheduler = counting()
     for number, (epoch, first) in enumerate([(None, 0), (1, 30), (1, 30), (None, 0)]):
-        plugin.question = lambda point, pod, snapshot, epoch=epoch: Question(None, frozenset(), lambda _: epoch)
+        plugin.cache_key = lambda point, pod, snapshot, epoch=epoch: CacheKey(None, frozenset(), lambda _: epoch)
         plugin.filter = lambda state, pod, snapshot, rows, first=first: Answer(
             np.arange(snapshot.size) >= first, lambda _: Refusal("", "early"),
         )
@@ -602,8 +602,8 @@ def test_two_sets_of_questions_share_a_plugin_whose_epoch_comes_and_goes():
     plugin, _, scheduler = counting()
     epochs = {"a": None, "b": None}
     other = Few()
-    other.question = lambda point, pod, snapshot: Question(pod.namespace, PODS)
-    plugin.question = lambda point, pod, snapshot: Question(None, frozenset(), lambda _: epochs[pod.namespace])
+    other.cache_key = lambda point, pod, snapshot: CacheKey(pod.namespace, PODS)
+    plugin.cache_key = lambda point, pod, snapshot: CacheKey(None, frozenset(), lambda _: epochs[pod.namespace])
     plugin.filter = lambda state, pod, snapshot, rows: Answer(
         np.full(len(rows), epochs[pod.namespace] is None), lambda _: Refusal("", "early"),
     )
@@ -678,8 +678,8 @@ class Few:
 
     fails = False
 
-    def question(self, point, pod, snapshot):
-        return Question(None, PODS)
+    def cache_key(self, point, pod, snapshot):
+        return CacheKey(None, PODS)
 
     def filter(self, state, pod, snapshot, rows):
         if self.fails:
@@ -744,7 +744,7 @@ def test_a_small_cluster_is_asked_as_it_is():
 
 def test_a_plugin_that_cannot_say_what_its_answer_hangs_on_is_asked_every_time():
     plugin, _, scheduler = counting()
-    plugin.question = lambda point, pod, snapshot: None
+    plugin.cache_key = lambda point, pod, snapshot: None
     for number in range(2):
         scheduler.decide(pod(f"p{number}", Random(1)))
     assert plugin.asked == [list(range(NODES))] * 2

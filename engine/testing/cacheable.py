@@ -13,7 +13,7 @@ from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.points import HIGHEST_SCORE, Point, Question, Refusal
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, CacheKey, Point, Refusal
 from koordpolicy.engine.framework.scheduler import CycleState, Skip
 
 from .kit import FakeFramework
@@ -23,18 +23,18 @@ Step: TypeAlias = "Mapping[str, Any] | Callable[[], object]"
 _BEFORE = {Point.FILTER: "pre_filter", Point.SCORE: "pre_score"}
 
 
-def assert_question(plugin: Any, framework: FakeFramework, *steps: Step) -> None:
-    """Check a plugin's `question` against its `filter` and `score`, step by step.
+def assert_cacheable(plugin: Any, framework: FakeFramework, *steps: Step) -> None:
+    """Check a plugin's `cache_key` against its `filter` and `score`, step by step.
 
     A step is an object, or a function without arguments. A pod without a node is asked about, any other object and all
     that a function does (`lambda: framework.delete("Pod", "default/old")`, `lambda: clock.advance(60)`) changes the
-    cluster or the time. For every question
+    cluster or the time. For every cache key
 
-    - its `answer` must say what the plugin does, about all nodes and about some of them alike;
-    - an answer that stands may have become another one only on nodes where something changed that the question names;
-    - what lasts must be asked by all pods of a shape.
+    - `vectorized` must return what the plugin does, about all nodes and about some of them alike;
+    - a cached result may have changed only on nodes where something changed that the key names;
+    - a key that is stable for the shape must be that of all pods of the shape.
 
-    What the plugin keeps in the state before its filter or its score is there; whom it skips is not asked about.
+    What the plugin puts into the state before its filter or its score is there; nodes that it skips are left out.
     """
     check = _Check(plugin)
     for step in steps:
@@ -47,12 +47,12 @@ def assert_question(plugin: Any, framework: FakeFramework, *steps: Step) -> None
             framework.upsert(step)
         if tuple(framework.snapshot().names) != names:
             check.forget()
-    assert check.asked, "nobody asked a question: name pods that wait among the steps"
+    assert check.asked, "no cache key was asked for: name pods that wait among the steps"
 
 
 @dataclass(slots=True)
 class _Known:
-    """What was answered to a question, and when."""
+    """The result that was cached under a key, and when."""
 
     values: NDArray[Any]
     paths: frozenset[Path]
@@ -67,7 +67,7 @@ class _Check:
         self.asked = 0
         self._plugin = plugin
         self._known: dict[tuple[Point, Hashable], _Known] = {}
-        self._lasting: dict[tuple[Point, bytes], Question] = {}
+        self._lasting: dict[tuple[Point, bytes], CacheKey] = {}
 
     def forget(self) -> None:
         """Forget what was answered about nodes; what pods of a shape ask stays."""
@@ -84,30 +84,30 @@ class _Check:
                 told = before(state, pod, snapshot) if point is Point.FILTER else before(state, pod, snapshot, rows)
                 if isinstance(told, Refusal | Skip):
                     continue
-            question = self._plugin.question(point, pod, snapshot)
-            about = f"the question of {pod.key} at `{point.value}`"
-            assert question is None or isinstance(question, Question), f"{pod.key} asks no `Question`: {question!r}"
-            self._check_lasting(about, point, pod, question)
-            if question is not None:
+            cache_key = self._plugin.cache_key(point, pod, snapshot)
+            about = f"the cache key of {pod.key} at `{point.value}`"
+            assert cache_key is None or isinstance(cache_key, CacheKey), f"{pod.key} asks no `CacheKey`: {cache_key!r}"
+            self._check_lasting(about, point, pod, cache_key)
+            if cache_key is not None:
                 self.asked += 1
                 asked = _asking(self._plugin, point, state, pod, snapshot)
-                self._check_answers(about, point, question, snapshot, asked)
+                self._check_answers(about, point, cache_key, snapshot, asked)
 
-    def _check_lasting(self, about: str, point: Point, pod: PodInfo, question: Question | None) -> None:
+    def _check_lasting(self, about: str, point: Point, pod: PodInfo, cache_key: CacheKey | None) -> None:
         shape = pod.shape()
         if shape is None:
             return
         first = self._lasting.get((point, shape))
         if first is None:
-            if question is not None and question.lasts:
-                self._lasting[point, shape] = question
+            if cache_key is not None and cache_key.stable_for_shape:
+                self._lasting[point, shape] = cache_key
             return
-        same = question is not None and (question.key, question.paths) == (first.key, first.paths)
-        now = "none" if question is None else repr(question.key)
-        assert same, f"{about} does not last: it is {now}, and was {first.key!r} for a pod of the same shape"
+        same = cache_key is not None and (cache_key.key, cache_key.paths) == (first.key, first.paths)
+        now = "none" if cache_key is None else repr(cache_key.key)
+        assert same, f"{about} is not stable for the shape: it is {now}, and was {first.key!r} for a pod of the same shape"
 
     def _check_answers(
-        self, about: str, point: Point, question: Question, snapshot: Snapshot,
+        self, about: str, point: Point, cache_key: CacheKey, snapshot: Snapshot,
         asked: Callable[[Rows], NDArray[Any]],
     ) -> None:
         names = snapshot.names
@@ -118,22 +118,22 @@ class _Check:
         # Some nodes are asked about as they changed: in any number, from any place.
         for some in (rows, rows[::2], rows[1::2], rows[-1:]):
             _same(f"what the plugin says of some nodes, at {about},", names, some, (asked(some), values[some]))
-            said = None if question.answer is None else question.answer(snapshot, some)
+            said = None if cache_key.vectorized is None else cache_key.vectorized(snapshot, some)
             if said is not None:
                 kinds = [f"{getattr(each, 'dtype', type(each).__name__)}{list(np.shape(each))}" for each in
                          (said, values[some])]
-                assert kinds[0] == kinds[1], f"the answer of {about} is {kinds[0]}, not {kinds[1]}"
-                _same(f"the answer of {about}", names, some, (said, values[some]))
-        known = _Known(values, question.paths, snapshot.cluster.stamp(question.paths),
-                       None if question.epoch is None else question.epoch(snapshot))
-        before = self._known.get((point, question.key))
-        self._known[point, question.key] = known
+                assert kinds[0] == kinds[1], f"the vectorized result of {about} is {kinds[0]}, not {kinds[1]}"
+                _same(f"the vectorized result of {about}", names, some, (said, values[some]))
+        known = _Known(values, cache_key.paths, snapshot.cluster.stamp(cache_key.paths),
+                       None if cache_key.epoch is None else cache_key.epoch(snapshot))
+        before = self._known.get((point, cache_key.key))
+        self._known[point, cache_key.key] = known
         if before is None or before.epoch != known.epoch:
             return
-        assert before.paths == known.paths, f"{about} names other paths than one before with the key {question.key!r}"
-        changed = snapshot.cluster.changed(question.paths, before.stamp)
+        assert before.paths == known.paths, f"{about} names other paths than one before with the key {cache_key.key!r}"
+        changed = snapshot.cluster.changed(cache_key.paths, before.stamp)
         stands = rows[:0] if changed is None else np.setdiff1d(rows, changed)
-        _same(f"what stands for {about}", names, stands, (before.values[stands], values[stands]))
+        _same(f"the cached result of {about}", names, stands, (before.values[stands], values[stands]))
 
 
 def _asking(
