@@ -183,19 +183,19 @@ class Cluster:
     `metric_expiry_seconds` is the age at which a NodeMetric counts no more (Koordinator's
     nodeMetricExpirationSeconds); 0 means never.
 
-    From `standing_from` nodes on, the answers of plugins are cached between decisions, where the plugins can tell what
+    From `cache_results_from` nodes on, the answers of plugins are cached between decisions, where the plugins can tell what
     these depend on. From `following_from` nodes on, all plugins are asked about the nodes that changed alone; in a
     smaller cluster those that answer by arrays are asked about all nodes, which is faster than to look up what changed.
     """
 
     def __init__(
         self, objects: Iterable[Mapping[str, Any]] = (), *, metric_expiry_seconds: int = 180,
-        standing_from: int = 0, following_from: int = 2048, kinds: frozenset[str] | None = None,
+        cache_results_from: int = 0, following_from: int = 2048, kinds: frozenset[str] | None = None,
     ) -> None:
         self.kinds = kinds
         """The kinds that the source contains; None where it may contain all."""
         self.metric_expiry = metric_expiry_seconds * NANOSECONDS
-        self.standing_from = standing_from
+        self.cache_results_from = cache_results_from
         self.following_from = following_from
         self.version = 0
         self.rows: list[NodeRow] = []

@@ -41,7 +41,7 @@ from koordpolicy.engine.framework.scheduler import (
 
 from ..profiles.profile import Active, Profile
 from ..queue.nominator import Nominations
-from ..result_cache.result_cache import Group, Standing, among, asked_again, step_of
+from ..result_cache.result_cache import CombinedResult, ResultCache, among, recomputed, step_of
 from .rowwise import describe, failed, sound
 from .verdict import NOWHERE, DeferredSteps, Failure, Filtered, PodRejection, Scored, in_fixed_words
 
@@ -80,7 +80,7 @@ class PluginRunner:
     """The plugins whose preFilter has nothing to do with the pod."""
     _rest: DeferredSteps[Filtered] | None = None
     """What follows `found`."""
-    _standing: Standing | None = None
+    _results: ResultCache | None = None
 
     @property
     def steps(self) -> Sequence[Filtered]:
@@ -206,7 +206,7 @@ class PluginRunner:
         # By row: where the first filter stands that refuses it. None while that is what the group says of all rows.
         first = None if len(rows) == len(kept.values) else kept.values[rows]
         others: dict[int, tuple[Answer, Rows, Rows]] = {}
-        for place, active in kept.asked_anew:
+        for place, active in kept.uncached:
             asked = kept.left_before(place) if first is None else rows[(first < 0) | (first > place)]
             if not len(asked):
                 continue
@@ -220,7 +220,7 @@ class PluginRunner:
                 first[np.searchsorted(rows, refused)] = place
         passed = kept.left_before(len(actives)) if first is None else rows[first < 0]
         if len(passed) < len(rows) or errors or others:
-            shown = kept.lend() if first is None else first
+            shown = kept.share() if first is None else first
             # Not `self`, which would be garbage of the kind that has to be searched for, once per pod.
             state, pod, snapshot = self.state, self.pod, self.snapshot
 
@@ -236,7 +236,7 @@ class PluginRunner:
                         asked = rows[(shown < 0) | (shown >= place)]
                         failed = among(errors.get(place, {}), asked)
                         if len(refused) or failed:
-                            answer = asked_again(active, questions[place], state, pod, snapshot, refused=refused)
+                            answer = recomputed(active, questions[place], state, pod, snapshot, refused=refused)
                             yield step_of(active, _secured(active, answer), failed, asked, refused)
 
             failed = bool(errors) or any(answer.errors for answer, _, _ in others.values())
@@ -246,15 +246,15 @@ class PluginRunner:
     def _keeps(self, rows: Rows) -> bool:
         """Whether answers that stand are worth their while: they are about all nodes of the cluster as it is."""
         snapshot = self.snapshot
-        large = len(rows) > _FEW and snapshot.size >= snapshot.cluster.standing_from
+        large = len(rows) > _FEW and snapshot.size >= snapshot.cluster.cache_results_from
         return large and not self.exhaustive and not snapshot.overridden
 
-    def _of_cluster(self) -> Standing:
-        standing = self._standing
+    def _of_cluster(self) -> ResultCache:
+        results = self._results
         # A transformer may have made another pod of it since.
-        if standing is None or not standing.is_about(self.pod, self.snapshot):
-            self._standing = standing = Standing(self.profile, self.state, self.pod, self.snapshot)
-        return standing
+        if results is None or not results.is_about(self.pod, self.snapshot):
+            self._results = results = ResultCache(self.profile, self.state, self.pod, self.snapshot)
+        return results
 
     def find_feasible_nodes(self, rows: Rows, nominations: Nominations | None) -> tuple[PodRejection | None, Rows]:
         """Run all filters; return the pod's rejection or None, and the feasible rows.
@@ -297,14 +297,14 @@ class PluginRunner:
             if refusal is not None:
                 return refusal, (), np.zeros(len(rows), np.int64)
         found: dict[int, tuple[Active, Scores]] = {}
-        kept: Group | None = None
+        kept: CombinedResult | None = None
         if not self._keeps(rows):
             totals = np.zeros(len(rows), np.int64)
             others = list(enumerate(self.profile.without(Point.SCORE, frozenset(idle))))
         else:
             kept = self._of_cluster().answers(Point.SCORE, frozenset(idle), rows)
             totals = kept.values.copy() if len(rows) == len(kept.values) else kept.values[rows]
-            others = kept.asked_anew
+            others = kept.uncached
         for place, active in others:
             scores = self._run_score(active, rows)
             found[place] = active, scores
@@ -314,7 +314,7 @@ class PluginRunner:
         if kept is None:
             return None, tuple([scored(*each) for each in found.values()]), totals
         errors = kept.errors(rows)
-        lent = [(place, active, column.lend())
+        lent = [(place, active, column.share())
                 for place, active, column in zip(kept.places, kept.actives, kept.columns, strict=True)]
 
         def work_out() -> Iterable[Scored]:

@@ -1,10 +1,10 @@
-"""Answers that stand: what filters and scores said of nodes, kept for all pods that ask the same.
+"""The result cache: results of filters and scores per node, shared by all pods with equal cache keys.
 
-A pod like one before costs what changed since, not what exists. Per plugin and question there is a column of answers;
-per profile and set of questions there is a group of columns with what they come to: who refused each node first, or the
-weighted total. Both are brought up to date for the nodes on which something changed that the plugin reads. What cannot
-be kept (answers that hang on other nodes, or on more than a plugin can say) is asked anew, and its place among the
-others stays.
+A pod like one before costs what changed since, not what exists. Each plugin and cache key has a column of results, one
+per node. Each profile and set of cache keys has a combined result: which filter refused each node first, or the
+weighted total. The change log says which rows to recompute: those of nodes where something changed that the plugin
+reads. A plugin whose results cannot be cached (they depend on other nodes, or on more than a cache key can name) is
+called for each pod, and its place among the others stays.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from ..cycle.rowwise import describe
 from ..cycle.verdict import Filtered
 from ..profiles.profile import Active, Profile
 
-_KEPT: Final = "standing answers"
+_CACHE: Final = "result cache"
 _MOST_BYTES: Final = 256 * 1024 * 1024
-"""Of all groups of a profile."""
+"""Of all combined results of a profile."""
 _FEWEST: Final = 16
 _MANY: Final = 4
 """Where more than one row in so many changed, all are asked about: that is not slower."""
@@ -49,9 +49,9 @@ _BOOLEAN: Final = np.dtype(np.bool_)
 _INTEGER: Final = np.dtype(np.int64)
 _Booleans = NDArray[np.bool_]
 _Kept = TypeVar("_Kept")
-_NOT_KEPT: Final = object()
+_NOT_CACHED: Final = object()
 _NO_ERRORS: Final[Errors] = {}
-_MOST_QUESTIONS: Final = 2_048
+_MOST_SHAPES: Final = 2_048
 """Of pods of how many shapes it is kept what they ask, at each of two points."""
 _MOST_KEYS: Final = 4_096
 _TOLD: Final[WeakKeyDictionary[Profile, set[tuple[str, Point, str]]]] = WeakKeyDictionary()
@@ -66,11 +66,11 @@ def all_rows(size: int) -> Rows:
     return rows
 
 
-class _Unkept(Exception):
+class Uncacheable(Exception):
     """A plugin's answer is not what its protocol says: it is asked the slow way, which says so."""
 
 
-class _Failed(Exception):
+class UncacheablePlugin(Exception):
     """The plugin at a place could not be asked for an answer that stands."""
 
     def __init__(self, place: int) -> None:
@@ -78,33 +78,33 @@ class _Failed(Exception):
         self.place = place
 
 
-class _Lent:
-    """Values that are written in place, and lent to verdicts, which may be kept: copied before the next writing."""
+class CopyOnWriteArray:
+    """An array that is written in place and shared with verdicts: a shared one is copied before the next write."""
 
-    __slots__ = ("_lent", "values")
+    __slots__ = ("_shared", "values")
 
     def __init__(self, values: NDArray[Any]) -> None:
         self.values = values
-        """Not to be written, and valid until the next decision: see `lend`."""
-        self._lent = False
+        """Not to be written; valid until the next decision, see `share`."""
+        self._shared = False
 
-    def lend(self) -> NDArray[Any]:
-        """Return the values as they are now, which stay as they are in what was returned. Not to be written."""
-        self._lent = True
+    def share(self) -> NDArray[Any]:
+        """Return the values as they are now; later writes do not change what was returned. Not to be written."""
+        self._shared = True
         return self.values
 
-    def overwrite(self, rows: Rows, values: NDArray[Any]) -> None:
+    def write_rows(self, rows: Rows, values: NDArray[Any]) -> None:
         """Write some rows, or all of them."""
         if len(rows) == len(self.values):
-            self.values, self._lent = values.astype(self.values.dtype), False
+            self.values, self._shared = values.astype(self.values.dtype), False
             return
-        if self._lent:
-            self.values, self._lent = self.values.copy(), False
+        if self._shared:
+            self.values, self._shared = self.values.copy(), False
         self.values[rows] = values
 
 
-class _Column(_Lent):
-    """One plugin's answers to one question about all nodes, brought up to date to `stamp`."""
+class CachedColumn(CopyOnWriteArray):
+    """One plugin's results for one cache key, a row per node, with all changes up to `stamp`."""
 
     __slots__ = ("__weakref__", "altered", "epoch", "errors", "last_epoch", "stale", "stamp")
 
@@ -145,7 +145,7 @@ class _Column(_Lent):
             before = self.values if len(rows) == len(self.values) else self.values[rows]
             if before.tobytes() == values.tobytes():
                 return
-        self.overwrite(rows, values)
+        self.write_rows(rows, values)
         self.altered = stamp
 
     def _take_over(self, rows: Rows, errors: Errors) -> None:
@@ -161,15 +161,15 @@ class _Column(_Lent):
 
 
 @dataclass(slots=True)
-class _Part:
-    """The columns of a group that hang on the same kinds of changes, and the change up to which they are in its sum."""
+class DependencyGroup:
+    """Columns that depend on the same paths, and the stamp up to which the combined result includes them."""
 
     paths: frozenset[Path]
     logs: tuple[Log, ...]
     numbers: list[int]
     stamp: int = -1
     vectorized: bool = True
-    """Whether arrays are all that it takes to answer: then many rows take hardly longer than a few."""
+    """Whether all its keys are `vectorized`: then many rows take hardly longer than a few."""
 
     def last(self) -> int:
         """Return the stamp of the last change in one of the logs."""
@@ -189,33 +189,42 @@ class _Divided(NamedTuple):
 _NOTHING: Final = _Divided(NO_ROWS, NO_ROWS)
 
 
-class Group(_Lent):
-    """What the plugins of one point answer to a pod's questions, and what that comes to: brought up to date together.
+class CombinedResult(CopyOnWriteArray):
+    """The columns of all plugins of one point for a pod's cache keys, and their combination, refreshed together.
 
     Of filters that is where among all filters the first one stands that refuses the node (-1 where none does), of
     scorers the weighted total.
     """
 
     __slots__ = (
-        "_covered", "_inside", "_left", "actives", "asked_anew", "columns", "epochs", "parts", "places", "questions",
+        "_covered",
+        "_inside",
+        "_left",
+        "actives",
+        "columns",
+        "epochs",
+        "parts",
+        "places",
+        "questions",
         "stale",
+        "uncached",
     )
 
     def __init__(
-        self, values: NDArray[Any], actives: list[Active], places: list[int], asked_anew: list[tuple[int, Active]],
+        self, values: NDArray[Any], actives: list[Active], places: list[int], uncached: list[tuple[int, Active]],
     ) -> None:
         super().__init__(values)
         self.actives = actives
         """Whose answers are kept."""
         self.places = places
         """Where each of them stands among all that were to be asked."""
-        self.asked_anew = asked_anew
+        self.uncached = uncached
         """Whose answers are not kept, each with its place."""
         self.questions: list[CacheKey] = []
         """What the columns answer, for all pods that ask this."""
-        self.columns: list[_Column] = []
+        self.columns: list[CachedColumn] = []
         self.epochs: list[int | None] = []
-        self.parts: list[_Part] = []
+        self.parts: list[DependencyGroup] = []
         self.stale: _Booleans = np.ones(len(values) if values.dtype == np.int64 else 0, np.bool_)
         """Of scores: the rows whose total is out of date. Scores of nodes that no pod can take are not computed."""
         self._covered: Rows | None = None
@@ -261,9 +270,9 @@ class Group(_Lent):
             self._left[place] = rows
         return rows
 
-    def write(self, rows: Rows, values: NDArray[Any]) -> None:
-        """Take over what the answers come to at some rows."""
-        self.overwrite(rows, values)
+    def update(self, rows: Rows, values: NDArray[Any]) -> None:
+        """Write the combination of some rows."""
+        self.write_rows(rows, values)
         self._left.clear()
 
     def errors(self, rows: Rows) -> dict[int, dict[str, Mapping[int, EvaluationError]]]:
@@ -278,7 +287,7 @@ class Group(_Lent):
 
 
 @dataclass(slots=True)
-class _Questions:
+class _ShapeKeys:
     """What pods of one shape ask the plugins of a point; None of one that cannot say it, or that failed."""
 
     each: list[CacheKey | None]
@@ -303,15 +312,15 @@ class _Latest(OrderedDict[Hashable, _Kept]):
         self[key] = value
 
 
-class _Groups(_Latest[Group]):
+class _Groups(_Latest[CombinedResult]):
     """The groups that were used last, of which no more is kept than fits; a column that several share counts once."""
 
     def __init__(self) -> None:
         super().__init__()
         self._bytes = 0
-        self._sharing: dict[_Column, int] = {}
+        self._sharing: dict[CachedColumn, int] = {}
 
-    def add(self, key: Hashable, group: Group) -> None:
+    def add(self, key: Hashable, group: CombinedResult) -> None:
         """Keep a group, and forget those that were not used for longest."""
         self[key] = group
         self._bytes += group.bytes
@@ -323,7 +332,7 @@ class _Groups(_Latest[Group]):
         while self._bytes > _MOST_BYTES and len(self) > _FEWEST:
             self._forget(self.popitem(last=False)[1])
 
-    def _forget(self, group: Group) -> None:
+    def _forget(self, group: CombinedResult) -> None:
         self._bytes -= group.bytes
         for column in group.columns:
             self._sharing[column] -= 1
@@ -337,11 +346,11 @@ class _OfProfile:
 
     def __init__(self) -> None:
         self.groups = _Groups()
-        self.questions = _Latest[_Questions]()
+        self.questions = _Latest[_ShapeKeys]()
         """By point, the plugins that are skipped, and shape."""
 
 
-class _Store:
+class _ClusterCache:
     """What stands for one cluster.
 
     A column is there as long as a group has it; those whose pods ask the same of a plugin share it.
@@ -349,7 +358,7 @@ class _Store:
 
     def __init__(self) -> None:
         self._profiles: WeakKeyDictionary[Any, _OfProfile] = WeakKeyDictionary()
-        self._columns: WeakKeyDictionary[Any, WeakValueDictionary[Hashable, _Column]] = WeakKeyDictionary()
+        self._columns: WeakKeyDictionary[Any, WeakValueDictionary[Hashable, CachedColumn]] = WeakKeyDictionary()
         self._keys: WeakKeyDictionary[Any, dict[Hashable, int]] = WeakKeyDictionary()
         self._numbers = count()
 
@@ -370,17 +379,17 @@ class _Store:
             number = known[point, key] = next(self._numbers)
         return number
 
-    def column(self, ask: Any, point: Point, key: Hashable, size: int) -> _Column:
+    def column(self, ask: Any, point: Point, key: Hashable, size: int) -> CachedColumn:
         """Return a plugin's column for a question, an empty one where there is none."""
         columns = self._columns.setdefault(ask, WeakValueDictionary())
         column = columns.get((point, key))
         if column is None:
-            column = columns[point, key] = _Column(size, np.bool_ if point is Point.FILTER else np.int8)
+            column = columns[point, key] = CachedColumn(size, np.bool_ if point is Point.FILTER else np.int8)
         return column
 
 
-class Standing:
-    """The standing answers about one pod of one decision; see the module."""
+class ResultCache:
+    """The cached results about one pod, for one decision; see the module."""
 
     def __init__(self, profile: Profile, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> None:
         """`snapshot` is no overlay."""
@@ -389,9 +398,9 @@ class Standing:
         self._pod = pod
         self._snapshot = snapshot
         self._cluster = cluster = snapshot.cluster
-        store = cluster.cross_version_cache.get(_KEPT)
-        if not isinstance(store, _Store):
-            store = cluster.cross_version_cache[_KEPT] = _Store()
+        store = cluster.cross_version_cache.get(_CACHE)
+        if not isinstance(store, _ClusterCache):
+            store = cluster.cross_version_cache[_CACHE] = _ClusterCache()
         self._store = store
         self._everything = all_rows(snapshot.size)
         self._shape = pod.shape()
@@ -400,7 +409,7 @@ class Standing:
         """Whether that is the pod, and the moment."""
         return pod is self._pod and snapshot is self._snapshot
 
-    def answers(self, point: Point, skipped: frozenset[str], rows: Rows) -> Group:
+    def answers(self, point: Point, skipped: frozenset[str], rows: Rows) -> CombinedResult:
         """Return what the plugins that are not skipped answer, if they say what that hangs on.
 
         Filters answer about all nodes, scorers about `rows`: what the group holds of other rows means nothing then. The
@@ -408,7 +417,7 @@ class Standing:
         """
         actives, kept = self._profile.without(point, skipped), self._store.of(self._profile)
         questions = self._questions(kept, point, skipped, actives)
-        held: list[_Column] = []
+        held: list[CachedColumn] = []
         """What a group that did not come about has asked already."""
         while True:
             try:
@@ -422,15 +431,15 @@ class Standing:
                     self._refresh(group, questions.each, rows)
                 if not known:
                     kept.groups.add(questions.key, group)
-            except _Failed as failed:
+            except UncacheablePlugin as failed:
                 each = [None if place == failed.place else every for place, every in enumerate(questions.each)]
-                questions = _Questions(each, [], _key_of(point, skipped, each))
+                questions = _ShapeKeys(each, [], _key_of(point, skipped, each))
             else:
                 return group
 
     def _questions(
         self, kept: _OfProfile, point: Point, skipped: frozenset[str], actives: Sequence[Active],
-    ) -> _Questions:
+    ) -> _ShapeKeys:
         """Return what the pod asks of these plugins; only what does not last is found out anew for pods of a shape."""
         of_shape = point, skipped, self._shape
         known = kept.questions.find(of_shape) if self._shape is not None else None
@@ -439,9 +448,9 @@ class Standing:
             each = [self._question(point, active) if active.plugin.name in among else None for active in actives]
             passing = [place for place, (active, cache_key) in enumerate(zip(actives, each, strict=True))
                        if active.plugin.name in among and (cache_key is None or not cache_key.stable_for_shape)]
-            known = _Questions(each, passing, _key_of(point, skipped, each))
+            known = _ShapeKeys(each, passing, _key_of(point, skipped, each))
             if self._shape is not None:
-                kept.questions.keep(of_shape, known, _MOST_QUESTIONS)
+                kept.questions.keep(of_shape, known, _MOST_SHAPES)
             return known
         if known.passing:
             for place in known.passing:
@@ -472,27 +481,27 @@ class Standing:
             )
 
     def _grouped(
-        self, point: Point, actives: Sequence[Active], questions: Sequence[CacheKey | None], held: list[_Column],
-    ) -> Group:
+        self, point: Point, actives: Sequence[Active], questions: Sequence[CacheKey | None], held: list[CachedColumn],
+    ) -> CombinedResult:
         asked = [(place, cache_key) for place, cache_key in enumerate(questions) if cache_key is not None]
         size = self._snapshot.size
         values = np.full(size, -1, np.int16) if point is Point.FILTER else np.zeros(size, np.int64)
-        group = Group(values, [actives[place] for place, _ in asked], [place for place, _ in asked],
+        group = CombinedResult(values, [actives[place] for place, _ in asked], [place for place, _ in asked],
                       [(place, active) for place, active in enumerate(actives) if questions[place] is None])
-        parts: dict[tuple[Log, ...], _Part] = {}
+        parts: dict[tuple[Log, ...], DependencyGroup] = {}
         for number, ((_, cache_key), active) in enumerate(zip(asked, group.actives, strict=True)):
             group.questions.append(cache_key)
             group.columns.append(self._store.column(active.ask, point, cache_key.key, size))
             held.append(group.columns[-1])
             logs = self._cluster.logs(cache_key.paths)
-            part = parts.setdefault(logs, _Part(cache_key.paths, logs, []))
+            part = parts.setdefault(logs, DependencyGroup(cache_key.paths, logs, []))
             part.numbers.append(number)
             part.vectorized = part.vectorized and cache_key.vectorized is not None
         group.parts = list(parts.values())
         return group
 
     def _now(
-        self, point: Point, group: Group, questions: Sequence[CacheKey | None],
+        self, point: Point, group: CombinedResult, questions: Sequence[CacheKey | None],
     ) -> tuple[list[CacheKey], list[int | None], list[int]]:
         """Return the questions of a group's columns, the epochs of these, and the stamps of its parts, as of now."""
         asks = [cache_key for cache_key in questions if cache_key is not None]
@@ -501,7 +510,7 @@ class Standing:
         stamps = [part.last() for part in group.parts]
         return asks, epochs, stamps
 
-    def _refresh(self, group: Group, questions: Sequence[CacheKey | None], rows: Rows) -> None:
+    def _refresh(self, group: CombinedResult, questions: Sequence[CacheKey | None], rows: Rows) -> None:
         """Score those of the rows that are stale; mark what else changed as stale."""
         asks, epochs, stamps = self._now(Point.SCORE, group, questions)
         columns = group.columns
@@ -556,7 +565,7 @@ class Standing:
                     column.stale[of_column] = False
             column.epoch, column.stamp = epochs[number], stamp
         if len(stale):
-            group.write(stale, _total(group, stale))
+            group.update(stale, _total(group, stale))
         # Last: where a plugin failed on the way, the group is not up to date.
         if not follows:
             group.stale[stale] = False
@@ -565,7 +574,7 @@ class Standing:
             part.stamp = stamp
         group.epochs = epochs
 
-    def _score_changed(self, group: Group, number: int, cache_key: CacheKey, rows: _Divided, stamp: int) -> None:
+    def _score_changed(self, group: CombinedResult, number: int, cache_key: CacheKey, rows: _Divided, stamp: int) -> None:
         """Score rows that changed, and mark the others as stale."""
         column, asked, others = group.columns[number], rows.asked, rows.others
         if len(others):
@@ -581,13 +590,13 @@ class Standing:
             values, errors = self._asked(Point.SCORE, group, number, cache_key, asked)
             column.write(asked, values, errors, stamp)
 
-    def _changed_since(self, part: _Part, since: int) -> Rows | None:
+    def _changed_since(self, part: DependencyGroup, since: int) -> Rows | None:
         """Return the rows that changed since then; None where that is not known, or where all are asked about."""
         if since < 0 or (part.vectorized and self._snapshot.size < self._cluster.following_from):
             return None
         return self._cluster.changed(part.paths, since)
 
-    def _follow(self, group: Group, questions: Sequence[CacheKey | None]) -> None:
+    def _follow(self, group: CombinedResult, questions: Sequence[CacheKey | None]) -> None:
         """Ask filters about the rows that changed, and bring up to date who refuses these first."""
         point, columns = Point.FILTER, group.columns
         asks, epochs, stamps = self._now(point, group, questions)
@@ -620,29 +629,29 @@ class Standing:
                     behind[id(rows)] = rows
         combined = self._everything if renewed else _union(list(behind.values()))
         if len(combined):
-            group.write(combined, _refused_first(group, combined))
+            group.update(combined, _refused_first(group, combined))
         # Last: where a plugin failed on the way, nothing is up to date.
         for part, stamp in zip(group.parts, stamps, strict=True):
             part.stamp = stamp
         group.epochs = epochs
 
     def _epoch(
-        self, point: Point, group: Group, number: int, epoch: Callable[[Snapshot], Hashable],
+        self, point: Point, group: CombinedResult, number: int, epoch: Callable[[Snapshot], Hashable],
     ) -> int:
         try:
             return group.columns[number].epoch_of(epoch(self._snapshot))
         except BaseException as error:  # the border between framework and plugin
             must_be_survived(error)
             self._tell(group.actives[number], point, "the epoch of its question", error)
-            raise _Failed(group.places[number]) from error
+            raise UncacheablePlugin(group.places[number]) from error
 
-    def _changed(self, part: _Part, since: int) -> Rows | None:
+    def _changed(self, part: DependencyGroup, since: int) -> Rows | None:
         """Return the rows that changed since then; None where that is not known, or so many did that all are asked."""
         rows = self._changed_since(part, since)
         return None if rows is None or len(rows) * _MANY > self._snapshot.size else rows
 
     def _asked(
-        self, point: Point, group: Group, number: int, cache_key: CacheKey, rows: Rows,
+        self, point: Point, group: CombinedResult, number: int, cache_key: CacheKey, rows: Rows,
     ) -> tuple[NDArray[Any], Errors]:
         """Return a plugin's answers about some rows."""
         if not len(rows):
@@ -657,7 +666,7 @@ class Standing:
             return answered(active.ask, self._state, self._pod, self._snapshot, rows)
         except BaseException as error:
             must_be_survived(error)
-            raise _Failed(group.places[number]) from error
+            raise UncacheablePlugin(group.places[number]) from error
 
     def _said(
         self, point: Point, active: Active, answer: Callable[[Snapshot, Rows], NDArray[Any] | None], rows: Rows,
@@ -686,7 +695,7 @@ def _question_of(said: object) -> CacheKey | None:
 
 
 def _key_of(point: Point, skipped: frozenset[str], questions: Sequence[CacheKey | None]) -> Hashable:
-    return point, skipped, tuple([_NOT_KEPT if each is None else each.key for each in questions])
+    return point, skipped, tuple([_NOT_CACHED if each is None else each.key for each in questions])
 
 
 def _filtered(
@@ -704,7 +713,7 @@ def _scored(
     scores: Scores = ask.score(state, pod, snapshot, rows)
     chosen = _of_rows(scores.values, np.int64, rows, snapshot)
     if not are_scores(chosen):
-        raise _Unkept
+        raise Uncacheable
     return chosen, scores.errors
 
 
@@ -719,15 +728,15 @@ def _sound(values: NDArray[Any], point: Point, size: int) -> NDArray[Any] | None
 def _of_rows(values: NDArray[Any], wanted: type[np.generic], rows: Rows, snapshot: Snapshot) -> NDArray[Any]:
     """Return what a plugin answered about these rows, of which it may have answered more."""
     if values.dtype != wanted or values.ndim != 1:
-        raise _Unkept
+        raise Uncacheable
     if len(values) == len(rows):
         return values
     if len(values) != snapshot.size:
-        raise _Unkept
+        raise Uncacheable
     return values[rows]
 
 
-def _refused_first(group: Group, rows: Rows) -> NDArray[np.int16]:
+def _refused_first(group: CombinedResult, rows: Rows) -> NDArray[np.int16]:
     first = np.full(len(rows), -1, np.int16)
     everywhere = len(rows) == len(group.values)
     for place, column in zip(reversed(group.places), reversed(group.columns), strict=True):
@@ -737,7 +746,7 @@ def _refused_first(group: Group, rows: Rows) -> NDArray[np.int16]:
     return first
 
 
-def _total(group: Group, rows: Rows) -> NDArray[np.int64]:
+def _total(group: CombinedResult, rows: Rows) -> NDArray[np.int64]:
     total = np.zeros(len(rows), np.int64)
     for active, column in zip(group.actives, group.columns, strict=True):
         scores = column.values[rows]
@@ -745,7 +754,7 @@ def _total(group: Group, rows: Rows) -> NDArray[np.int64]:
     return total
 
 
-def asked_again(
+def recomputed(
     active: Active, cache_key: CacheKey, state: CycleState, pod: PodInfo, snapshot: Snapshot, *, refused: Rows,
 ) -> Answer:
     """Return a filter's answer in which `refused` are the nodes that it refused; it is asked why when that is read."""

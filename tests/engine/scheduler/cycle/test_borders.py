@@ -694,7 +694,7 @@ def test_kept_answers_of_other_plugins_are_kept_apart(kit):
         plugin("A", Keeps(0, skips="q"), *points), plugin("B", Keeps(1, skips="p"), *points),
         plugin("C", Keeps(2, kept=False), Point.FILTER),
     ]
-    cluster = Cluster((node(f"n{number:02}") for number in range(NODES)), standing_from=0)
+    cluster = Cluster((node(f"n{number:02}") for number in range(NODES)), cache_results_from=0)
     scheduler = Scheduler(cluster, kit.live(*plugins))
     assert set(scheduler.decide(kit.pod("p")).passed.tolist()) == set(range(NODES)) - {0, 2}
     assert set(scheduler.decide(kit.pod("q")).passed.tolist()) == set(range(NODES)) - {1, 2}
@@ -714,7 +714,7 @@ def test_kept_scores_are_about_the_pod_that_a_transformer_made(kit):
         def score(self, state, pod, snapshot, rows):
             return Scores(np.full(snapshot.size, pod.requests["cpu"] // 1000, np.int64))
 
-    cluster = Cluster((node(f"n{number:02}") for number in range(NODES)), standing_from=0)
+    cluster = Cluster((node(f"n{number:02}") for number in range(NODES)), cache_results_from=0)
     scheduler = Scheduler(cluster, kit.live(plugin("S", Scores100(), Point.FILTER, Point.SCORE)))
     assert scheduler.decide(kit.pod("p", cpu="1")).totals.tolist() == [4] * NODES
 
@@ -727,6 +727,6 @@ def test_totals_of_large_weights_are_exact(kit):
         def score(self, state, pod, snapshot, rows):
             return Scores(np.full(snapshot.size, 100, np.int64))
 
-    cluster = Cluster((node(f"n{number:02}") for number in range(NODES)), standing_from=0)
+    cluster = Cluster((node(f"n{number:02}") for number in range(NODES)), cache_results_from=0)
     scheduler = Scheduler(cluster, kit.live(plugin("S", Full(), Point.SCORE, weight=30_000_000)))
     assert scheduler.decide(kit.pod()).totals.max() == 3_000_000_000

@@ -73,7 +73,7 @@ def test_answers_that_are_kept_are_kept_where_decisions_are_measured(kit):
             return CacheKey("same", frozenset(), vectorized=lambda snapshot, rows: np.ones(len(rows), np.bool_))
 
     cluster = kit.cluster(*(f"n{number:03}" for number in range(100)))
-    cluster.standing_from = 0
+    cluster.cache_results_from = 0
     scheduler = Scheduler(cluster, kit.live(kit.plugin("Keeps", Keeps())))
     measuring = meter()
     for name in ("p", "q", "r"):
@@ -94,7 +94,7 @@ def test_kept_answers_tell_who_refused_too(kit):
             )
 
     cluster = kit.cluster(*(f"n{number:03}" for number in range(100)))
-    cluster.standing_from = 0
+    cluster.cache_results_from = 0
     scheduler = Scheduler(cluster, kit.live(kit.plugin("Keeps", Keeps())))
     measuring = meter()
     for name in ("p", "q"):

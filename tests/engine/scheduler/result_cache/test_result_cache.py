@@ -16,7 +16,7 @@ from koordpolicy.engine.framework.points import Answer, CacheKey, Framework, Poi
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, filter_nodes, score_nodes
 from koordpolicy.engine.scheduler.profiles.configuration import read
-from koordpolicy.engine.scheduler.result_cache import result_cache as standing
+from koordpolicy.engine.scheduler.result_cache import result_cache as caching
 from koordpolicy.engine.source import Source
 
 SECOND = 1_000_000_000
@@ -222,7 +222,7 @@ def test_kept_answers_are_those_that_plugins_would_give_if_they_were_asked_anew(
     compiled = compile_documents(load([Source("policies.yaml", POLICIES)]))
     registry = Registry.of([*PLUGINS, *compiled], generation=1)
     objects = (each for number in range(NODES) for each in (node(number, random), metric(number, random, now)))
-    cluster = Cluster(objects, standing_from=0)
+    cluster = Cluster(objects, cache_results_from=0)
     settings = Settings(read(Source("scheduler.yaml", CONFIGURATION), registry).profiles)
     scheduler = Scheduler(cluster, Live(registry), settings, clock=lambda: now)
     kinds = [Random(kind) for kind in range(4)]
@@ -256,7 +256,7 @@ spec:
   score: [{name: pods, expression: "nodeInfo.pods * 2"}]
 """
     compiled = compile_documents(load([Source("counted.yaml", text)]))
-    cluster = Cluster((node(number, Random(number)) for number in range(NODES)), standing_from=0, following_from=0)
+    cluster = Cluster((node(number, Random(number)) for number in range(NODES)), cache_results_from=0, following_from=0)
     scheduler = Scheduler(cluster, Live(Registry.of(compiled, generation=1)))
     large = sum(row.allocatable["cpu"] > 4000 for row in cluster.rows)
     for number in range(2):
@@ -285,14 +285,14 @@ def test_variables_that_are_read_by_several_others_are_computed_once():
         },
     )
     compiled = compile_documents(load([Source("chain.yaml", text)]))
-    cluster = Cluster((node(number, Random(number)) for number in range(NODES)), standing_from=0)
+    cluster = Cluster((node(number, Random(number)) for number in range(NODES)), cache_results_from=0)
     scheduler = Scheduler(cluster, Live(Registry.of(compiled, generation=1)))
     # In as many steps as there are ways through the chain this would never end.
     assert [scheduler.schedule(pod(f"p{number}", Random(1))).node for number in range(2)] == ["n00", "n00"]
 
 
 def test_of_more_shapes_than_are_kept_those_that_came_last_are_still_known(monkeypatch):
-    monkeypatch.setattr(standing, "_MOST_QUESTIONS", 8)
+    monkeypatch.setattr(caching, "_MOST_SHAPES", 8)
     plugin, _, scheduler = counting()
     asked = []
 
@@ -308,18 +308,18 @@ def test_of_more_shapes_than_are_kept_those_that_came_last_are_still_known(monke
 
 
 def test_a_column_that_groups_share_counts_once_against_the_memory_bound(monkeypatch):
-    monkeypatch.setattr(standing, "_FEWEST", 1)
-    shared, other = standing._Column(1_000, np.int8), standing._Column(1_000, np.int8)
-    groups = standing._Groups()
+    monkeypatch.setattr(caching, "_FEWEST", 1)
+    shared, other = caching.CachedColumn(1_000, np.int8), caching.CachedColumn(1_000, np.int8)
+    groups = caching._Groups()
 
     def add(key, column):
-        group = standing.Group(np.zeros(10, np.int64), [], [], [])
+        group = caching.CombinedResult(np.zeros(10, np.int64), [], [], [])
         group.columns.append(column)
         groups.add(key, group)
         return list(groups)
 
-    of_group = standing.Group(np.zeros(10, np.int64), [], [], []).bytes
-    monkeypatch.setattr(standing, "_MOST_BYTES", shared.bytes + 3 * of_group)
+    of_group = caching.CombinedResult(np.zeros(10, np.int64), [], [], []).bytes
+    monkeypatch.setattr(caching, "_MOST_BYTES", shared.bytes + 3 * of_group)
     assert [add(key, shared) for key in "abcd"] == [["a"], ["a", "b"], ["a", "b", "c"], ["b", "c", "d"]]
     # With the last group that has it, the shared column goes, and its memory is free again.
     assert [add(key, other) for key in "efgh"] == [["e"], ["e", "f"], ["e", "f", "g"], ["f", "g", "h"]]
@@ -340,10 +340,10 @@ class Counts:
         return Answer(passed, lambda row: Refusal("odd", f"{len(snapshot.pods(row))} pods"))
 
 
-def counting(count=NODES, standing_from=0):
+def counting(count=NODES, cache_results_from=0):
     plugin = Counts()
     nodes = (node(number, Random(number)) for number in range(count))
-    cluster = Cluster(nodes, standing_from=standing_from, following_from=0)
+    cluster = Cluster(nodes, cache_results_from=cache_results_from, following_from=0)
     registry = Registry.of(
         [Plugin("Counts", Framework.SCHEDULER, (Point.FILTER,), lambda args, handle: plugin, "here", "1")],
         generation=1,
@@ -551,7 +551,7 @@ def test_scores_beyond_their_range_are_left_to_the_plugin_to_tell(said, asked):
         None, PODS, vectorized=lambda snapshot, rows: np.full(len(rows), said),
     )
     plugin.scored = 0
-    cluster = Cluster((node(number, Random(number)) for number in range(NODES)), standing_from=0)
+    cluster = Cluster((node(number, Random(number)) for number in range(NODES)), cache_results_from=0)
     made = Plugin("Few", Framework.SCHEDULER, (Point.SCORE,), lambda args, handle: plugin, "here", "1")
     verdict = Scheduler(cluster, Live(Registry.of([made], generation=1))).decide(pod("p", Random(1)))
     assert (plugin.scored, verdict.score_of("n00")) == (asked, {"Few": 50 if asked else said})
@@ -612,7 +612,7 @@ def test_two_sets_of_questions_share_a_plugin_whose_epoch_comes_and_goes():
         Plugin(name, Framework.SCHEDULER, (Point.FILTER,), lambda args, handle, it=it: it, "here", "1")
         for name, it in made
     ]
-    cluster = Cluster((node(number, Random(number)) for number in range(NODES)), standing_from=0)
+    cluster = Cluster((node(number, Random(number)) for number in range(NODES)), cache_results_from=0)
     scheduler = Scheduler(cluster, Live(Registry.of(plugins, generation=1)))
     asked = {
         name: PodInfo.of({**pod("q", Random(1)).object, "metadata": {"name": "q", "namespace": name}}) for name in "ab"
@@ -648,7 +648,7 @@ def test_load_aware_scheduling_notices_that_the_clock_goes_back_before_a_metric_
         for number in range(NODES)
     ]
     settings = Settings(read(Source("scheduler.yaml", CONFIGURATION), registry).profiles)
-    scheduler = Scheduler(Cluster([*plain, *measured], standing_from=0), Live(registry), settings)
+    scheduler = Scheduler(Cluster([*plain, *measured], cache_results_from=0), Live(registry), settings)
     profile, asked = scheduler.profiles[0], pod("p", Random(7))
     passed = [
         len(filter_nodes(profile, asked, scheduler.cluster.snapshot(now)).passed)
@@ -698,7 +698,7 @@ def two_plugins():
         Plugin(name, Framework.SCHEDULER, points, lambda args, handle, it=it: it, "here", "1")
         for name, points, it in made
     ]
-    cluster = Cluster((node(number, Random(number)) for number in range(NODES)), standing_from=0)
+    cluster = Cluster((node(number, Random(number)) for number in range(NODES)), cache_results_from=0)
     return counts, few, cluster, Scheduler(cluster, Live(Registry.of(plugins, generation=1)))
 
 
@@ -735,8 +735,8 @@ def test_scores_of_a_verdict_stay_what_they_were_when_the_cluster_has_changed():
 
 
 def test_a_small_cluster_is_asked_as_it_is():
-    for count, standing_from in ((20, 0), (NODES, NODES + 1)):
-        plugin, _, scheduler = counting(count, standing_from)
+    for count, cache_results_from in ((20, 0), (NODES, NODES + 1)):
+        plugin, _, scheduler = counting(count, cache_results_from)
         for number in range(2):
             scheduler.decide(pod(f"p{number}", Random(1)))
         assert plugin.asked == [list(range(count))] * 2
