@@ -183,7 +183,7 @@ class Cluster:
     `metric_expiry_seconds` is the age at which a NodeMetric counts no more (Koordinator's
     nodeMetricExpirationSeconds); 0 means never.
 
-    From `cache_results_from` nodes on, the answers of plugins are cached between decisions, where the plugins can tell what
+    From `cache_results_from` nodes on, results of plugins are cached between decisions, where the plugins can tell what
     these depend on. From `following_from` nodes on, all plugins are asked about the nodes that changed alone; in a
     smaller cluster those that answer by arrays are asked about all nodes, which is faster than to look up what changed.
     """

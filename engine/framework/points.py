@@ -207,7 +207,7 @@ class CacheKey(NamedTuple):
     stable_for_shape: bool = False
     """Whether all pods of one shape (`PodInfo.shape`) have this key at all times: then it is asked for once."""
     reasons: Callable[[Snapshot, NDArray[np.intp]], Mapping[str, NDArray[np.intp]]] | None = None
-    """Of filters with `vectorized` whose `Answer` has no `brief`: returns what `Answer.reasons` would of refused rows."""
+    """Of filters with `vectorized` whose `Answer` has no `brief`: returns `Answer.reasons` of refused rows."""
 
 
 HIGHEST_SCORE: Final = 100

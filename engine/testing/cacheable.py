@@ -104,7 +104,9 @@ class _Check:
             return
         same = cache_key is not None and (cache_key.key, cache_key.paths) == (first.key, first.paths)
         now = "none" if cache_key is None else repr(cache_key.key)
-        assert same, f"{about} is not stable for the shape: it is {now}, and was {first.key!r} for a pod of the same shape"
+        assert same, (
+            f"{about} is not stable for the shape: it is {now}, and was {first.key!r} for a pod of the same shape"
+        )
 
     def _check_answers(
         self, about: str, point: Point, cache_key: CacheKey, snapshot: Snapshot,

@@ -84,7 +84,13 @@ class GpuShare:
             return CacheKey(None, frozenset(), vectorized=_all_pass, stable_for_shape=True)
         if request.fault:
             return None
-        return CacheKey(request, _PATHS, vectorized=partial(_fits, request), stable_for_shape=True, reasons=partial(_reasons, request))
+        return CacheKey(
+            request,
+            _PATHS,
+            vectorized=partial(_fits, request),
+            stable_for_shape=True,
+            reasons=partial(_reasons, request),
+        )
 
     def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield smaller requests, pods that could leave their devices, and to take any model."""

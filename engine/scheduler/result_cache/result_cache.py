@@ -574,7 +574,9 @@ class ResultCache:
             part.stamp = stamp
         group.epochs = epochs
 
-    def _score_changed(self, group: CombinedResult, number: int, cache_key: CacheKey, rows: _Divided, stamp: int) -> None:
+    def _score_changed(
+        self, group: CombinedResult, number: int, cache_key: CacheKey, rows: _Divided, stamp: int,
+    ) -> None:
         """Score rows that changed, and mark the others as stale."""
         column, asked, others = group.columns[number], rows.asked, rows.others
         if len(others):

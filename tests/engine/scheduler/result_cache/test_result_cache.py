@@ -430,7 +430,8 @@ def test_an_answer_that_the_plugin_does_not_give_is_called_that():
     )
     ((_, refusal),) = scheduler.decide(pod("p", Random(1))).why_not("n00")
     assert refusal.message == (
-        "refused by an answer that stands, and not by the plugin now: its `cache_key` does not say all that its answers "
+        "refused by an answer that stands, and not by the plugin now: its `cache_key` does not say all that its "
+        "answers "
         "hang on, or says another answer"
     )
 
