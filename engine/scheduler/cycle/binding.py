@@ -252,9 +252,9 @@ def _binding_cycle(
 
 
 def _fault_of(pod: PodInfo, current: Mapping[str, Any] | None, profile: str) -> str:
-    """Return why a pod must not be bound any more; empty where it may (spec/scheduler.md 1.3, step 15)."""
+    """Return why a pod must not be bound any more; empty where it may."""
     if current is None:
-        return ""  # nobody told of the object: what is decided about is all there is
+        return ""  # the cluster does not hold the object: the pod that was passed is all there is
     named = (current.get("spec") or {}).get("schedulerName")
     before = (pod.object.get("spec") or {}).get("schedulerName")
     if named not in (before, profile):

@@ -1,6 +1,8 @@
-"""The scheduling cycle: transformers, preFilter, filter, score, weights, the choice, reserve, permit; then the binding.
+"""The scheduling cycle of one pod, top to bottom.
 
-`decide` is the cycle up to the choice and changes nothing; `Scheduler` owns the cluster and carries a decision out.
+`decide` runs preFilters, finds the feasible nodes, scores them and selects one, or runs the postFilters where there is
+none; it changes nothing. `Scheduler.schedule` does that on the cluster that it owns, then preempts, or reserves,
+assumes, permits, and hands the pod over to its binding cycle.
 """
 
 from __future__ import annotations
@@ -61,31 +63,31 @@ def decide(
     profile: Profile, pod: PodInfo, snapshot: Snapshot, *, tie_break: TieBreak = FIRST_BY_NAME,
     exhaustive: bool = False, state: CycleState | None = None, nominations: Nominations | None = None,
 ) -> Verdict:
-    """Decide where a pod should run; changes nothing.
+    """Select a node for a pod; changes nothing.
 
-    `exhaustive` asks every filter about every node and scores a single node too: for explanations, which want all
-    reasons and not only the first. `nominations` are the nominated nodes of other pods. What the plugins do wrong never
-    ends the decision: an exception, a malformed answer or a score outside 0..100 is in the verdict as that plugin's
-    failure, with the meaning that `framework.points` gives to an error at its point. Where no node is left, the plugins
-    that can make room (postFilter) are asked which pods would have to go; nobody is evicted here.
+    `exhaustive` runs every filter over every node and scores a single node too: for explanations, which need all
+    reasons and not only the first. `nominations` are the nominated nodes of other pods. Faults of plugins never end the
+    decision: an exception, a malformed answer or a score outside 0..100 is in the verdict as that plugin's failure,
+    with the meaning that `framework.points` gives to an error at its point. Where no node is feasible, the postFilters
+    name the victims of a preemption; nobody is evicted here.
     """
     runner = PluginRunner(profile, CycleState() if state is None else state, pod, snapshot, exhaustive)
     everything = all_rows(snapshot.size)
-    refusal, rows = runner.run_pre_filters(everything)
-    if refusal is None:
-        refusal, rows = runner.find_feasible_nodes(rows, nominations)
+    rejection, rows = runner.run_pre_filters(everything)
+    if rejection is None:
+        rejection, rows = runner.find_feasible_nodes(rows, nominations)
     names, steps = snapshot.names, runner.steps
-    if refusal is not None or not len(rows):
-        verdict = Verdict(pod, profile.name, profile.generation, names, filters=steps, passed=rows, refusal=refusal,
+    if rejection is not None or not len(rows):
+        verdict = Verdict(pod, profile.name, profile.generation, names, filters=steps, passed=rows, refusal=rejection,
                           failures=tuple(runner.failures))
-        return _run_post_filters(verdict, runner, RefusedNodes(runner, refusal, everything, nominations))
+        return _run_post_filters(verdict, runner, RefusedNodes(runner, rejection, everything, nominations))
     scores: Sequence[Scored] = ()
     totals: NDArray[np.int64] | None = None
     row, among = int(rows[0]), 1
     if len(rows) > 1 or exhaustive:
-        refusal, scores, totals = runner.score_nodes(rows)
-        if refusal is not None:
-            return Verdict(pod, profile.name, profile.generation, names, filters=steps, passed=rows, refusal=refusal,
+        rejection, scores, totals = runner.score_nodes(rows)
+        if rejection is not None:
+            return Verdict(pod, profile.name, profile.generation, names, filters=steps, passed=rows, refusal=rejection,
                            failures=tuple(runner.failures))
         best = rows[totals == totals.max()]
         row, among = tie_break.pick(best), len(best)
@@ -93,11 +95,11 @@ def decide(
         pod, profile.name, profile.generation, names, names[row], row, filters=steps, passed=rows, scores=scores,
         totals=totals, tie=Tie(tie_break.rule, among, tie_break.seed), failures=tuple(runner.failures),
     )
-    return _nominated(verdict, runner)
+    return _nominate_reservation(verdict, runner)
 
 
-def _nominated(verdict: Verdict, runner: PluginRunner) -> Verdict:
-    """Let the plugins choose what the pod takes on its node: its reservation (spec/scheduler.md 1.3, step 9)."""
+def _nominate_reservation(verdict: Verdict, runner: PluginRunner) -> Verdict:
+    """Let the plugins nominate the reservation that the pod takes on its node."""
     for active in runner.profile.having(ReservationNominator):
         refusal = guarded(
             runner.failures, active, Point.SCORE, active.ask.nominate_reservation,
