@@ -133,8 +133,9 @@ def _is_open(type_: Type) -> bool:
     return type_.variable or (bool(type_.parameters) and any(map(_is_open, type_.parameters)))
 
 
-class _Checker:
+class _Checker(Unifier):
     def __init__(self, source: Source, environment: Environment, lenient: bool) -> None:
+        super().__init__()
         self.source = source
         self.environment = environment
         self.lenient = lenient
@@ -142,10 +143,6 @@ class _Checker:
         self.references: dict[int, Reference] = {}
         self.problems: list[Problem] = []
         self.locals: list[tuple[str, Type]] = []
-        unifier = Unifier()
-        self.fresh, self.join, self.instantiate = unifier.fresh, unifier.join, unifier.instantiate
-        self.substitute, self.settle = unifier.substitute, unifier.settle
-        self.assignable, self.all_assignable = unifier.assignable, unifier.all_assignable
         # Literals that must hold one type: looked at when all variables are bound, and only in a sound expression.
         self.literals: list[tuple[list[Expr], frozenset[int]]] = []
         self.mixed = 0

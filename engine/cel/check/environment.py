@@ -225,7 +225,7 @@ class Environment:
     limits: ExpressionLimits = ExpressionLimits()
     sizes: Mapping[tuple[str, ...], int] = field(default_factory=dict)
     """How large values are supposed to be where costs are estimated: by path from a variable (`("pod", "spec",
-    "containers")`) or by type and field (`("kubernetes.PodSpec", "containers")`); see `estimate`."""
+    "containers")`) or by type and field (`("kubernetes.PodSpec", "containers")`); see `cost`."""
     homogeneous_literals: bool = True
     """`[1, 'a']` is an error (Kubernetes' setting)."""
     has_on_scalars: bool = True

@@ -103,7 +103,7 @@ def _evaluators(owner: Checked) -> dict[int, Interpreter]:
 
 
 class _Read(dict[str, object]):
-    """Variables as the exact evaluator asks for them, by `get`, whatever mapping they stand in."""
+    """Variables as the interpreter reads them, by `get`, whatever mapping they stand in."""
 
     __slots__ = ("_bindings",)
 

@@ -1,4 +1,4 @@
-"""How an expression is evaluated for many rows, for people: what `columns` makes of each of its parts."""
+"""How an expression is evaluated for many rows, for people: the strategy of each of its parts."""
 
 from __future__ import annotations
 

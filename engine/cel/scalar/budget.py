@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 COST_LIMIT: Final = "CostLimit"
 EXACTLY: Final = 16
-"""What a meter counts for a unit of the exact evaluator, which takes so much longer than a part of a loop that is
-emitted."""
+"""What a meter counts for a unit of the interpreter, which takes so much longer than a part of a generated loop."""
 _SCALE: Final = 4
 """What a meter counts in the time that Kubernetes supposes for a unit (0.1 us)."""
 _PER_ROW: Final = 1_000

@@ -11,7 +11,7 @@ thread:
 
 What is stopped, and how soon:
 
-- An evaluation by the exact evaluator polls every `POLL_UNITS` units of cost, that is at least every few milliseconds.
+- The interpreter polls every `POLL_UNITS` units of cost, that is at least every few milliseconds.
 - Emitted functions do not poll. What they may do in one call is bounded (about 10 ms); then they hand over to the exact
   evaluator.
 - Between the rows of a frame the deadline is polled whenever an expression has spent something. Rows that are left, and

@@ -815,7 +815,7 @@ def is_constant(node: Expr) -> bool:
 
 
 def interpreter_of(checked: Checked) -> Interpreter:
-    """Return the exact evaluator of a checked expression; kept, as definitions are shared by many expressions."""
+    """Return the interpreter of a checked expression; cached, as definitions are shared by many expressions."""
     found = checked.plans.get(Interpreter)
     if not isinstance(found, Interpreter):
         found = checked.plans[Interpreter] = Interpreter(checked)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,8 @@ class Program:
     """
 
     checked: Checked
+    column_plan: ByColumn | None = field(default=None, init=False, repr=False, compare=False)
+    """What evaluates it by column, once something does; see `vector.plan.evaluate`."""
 
     @staticmethod
     def of(checked: Checked) -> Program:
@@ -83,8 +85,14 @@ class Program:
 
         return interpreter_of(self.checked)
 
+    def use_plan(self, plan: ByColumn) -> ByColumn:
+        """Return what evaluates it by column from now on, given the plan of its expression."""
+        wrapped = self.by_column(plan)
+        object.__setattr__(self, "column_plan", wrapped)
+        return wrapped
+
     def by_column(self, plan: ByColumn) -> ByColumn:
-        """Return what answers by column, given the plain plan: programs that trace or time themselves wrap it."""
+        """Return what evaluates by column, given the plain plan: programs that trace or time themselves wrap it."""
         return plan
 
     def evaluate(self, bindings: Mapping[str, object]) -> object:

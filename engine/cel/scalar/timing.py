@@ -1,6 +1,6 @@
 """Programs that measure themselves: how often they were asked, about how many rows, and how long that took.
 
-As with `observed`, a timed program is another object in the place of the plain one: nobody else pays for a clock.
+As with `tracing`, a timed program is another object in the place of the plain one: nobody else pays for a clock.
 """
 
 from __future__ import annotations

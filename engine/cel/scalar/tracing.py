@@ -174,7 +174,7 @@ def _tell(owner: Checked, node: Expr, step: Step) -> Step:
 
 
 class _Lazily(dict[str, object]):
-    """Variables as the exact evaluator asks for them: by `get`, one that has none is absent."""
+    """Variables as the interpreter reads them: by `get`, one that has none is absent."""
 
     __slots__ = ("_bindings",)
 

@@ -1,4 +1,4 @@
-"""A plan of which all but numeric columns is known."""
+"""Plans bound to the constants and the decision: of their inputs only numeric columns are left."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class BoundColumn(Protocol):
 
 
 class BoundPlan:
-    """An expression of which all but numeric columns is known: one fused function, and what it is given.
+    """A generated function with all of its arguments but numeric columns.
 
-    It keeps nothing of a frame, and holds in all that have the same CONSTANT and DECISION values.
+    It refers to no frame, and is valid in all that have the same CONSTANT and DECISION values.
     """
 
     __slots__ = ("_doubles", "_fused", "_given", "_inputs", "_kind")
@@ -43,7 +43,7 @@ class BoundPlan:
     def values(self, frame: Frame, rows: Rows, known: Known) -> NDArray[Any] | None:
         """Return the values of these rows (of no overlay) in a new array; None where something is missing or may fail.
 
-        `known` is what was found out about the same rows of the same frame: variables are computed once.
+        `known` holds the variables computed of the same rows of the same frame: each is computed once.
         """
         given = self._given.copy()
         for at, column in self._inputs:

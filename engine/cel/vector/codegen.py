@@ -1,9 +1,9 @@
 """A numeric expression as one function of numpy arrays, for rows in which nothing is missing and nothing can fail.
 
-`columns` asks of every part's result which rows it vouches for. Mostly that is all of them, and then the asking costs
+Operators compute for each result the rows in which it is exact. Mostly these are all rows, and then the masks cost
 more than the numbers. Here the whole expression is written as one Python function for that case alone. The function
 gives up (None) as soon as the case is another one: a bound beyond 64 bits, a divisor that may be 0, a NaN that is
-ordered. Then the parts are asked, who know what to do; so it needs no errors, no masks, and no second opinion.
+ordered. Then the operators run instead; so the function needs no errors and no masks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Fused: TypeAlias = Callable[..., "NDArray[Any] | None"]
 """Takes values, lowest and highest of each input in turn; returns a new array, or None where it gives up."""
 
 
-class CannotFuse(Exception):  # not an error: the sign that this is answered otherwise
+class CannotFuse(Exception):  # not an error: the operators run instead
     """A part of the expression is not of a kind that this writes."""
 
 

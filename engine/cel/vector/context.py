@@ -15,7 +15,7 @@ _KEPT: Final = "columns"
 
 
 class RequestedRows:
-    """The rows that a decision asks for: operands hold for these, and may hold for no others."""
+    """The rows that a decision requires: operands are valid in these, and may be invalid in all others."""
 
     __slots__ = ("operands", "partial", "rows")
 
@@ -23,16 +23,16 @@ class RequestedRows:
         self.rows = rows
         self.operands: dict[object, object] = {}
         self.partial = False
-        """Whether some row that is not asked for was left out."""
+        """Whether some row that is not required was left out."""
 
 
 class VectorContext:
-    """One evaluation of one frame: what its parts have in common."""
+    """One evaluation over one frame: what the operators share."""
 
     __slots__ = ("_results", "decision_cache", "frame", "numbers", "operands", "requested", "size")
 
     def __init__(self, frame: Frame, rows: Rows | None = None) -> None:
-        """`rows` are those that are asked for; None: all."""
+        """`rows` are those that are required; None: all."""
         self.frame = frame
         self.size = frame.size
         self.decision_cache = frame.decision_cache
@@ -40,9 +40,9 @@ class VectorContext:
         """Numeric columns: other expressions read them too."""
         self.requested: RequestedRows | None = None
         self.operands = self.decision_cache
-        """What parts and variables are, in the rows that are asked for."""
+        """Operands of operators and variables, in the required rows."""
         if rows is not None:
-            # The expressions of a decision mostly ask for the same rows: what they share is computed once.
+            # The expressions of a decision mostly require the same rows: what they share is computed once.
             requested = self.decision_cache.get(RequestedRows)
             if not isinstance(requested, RequestedRows) or requested.rows is not rows:
                 requested = self.decision_cache[RequestedRows] = RequestedRows(rows)
@@ -52,7 +52,7 @@ class VectorContext:
 
     @property
     def results(self) -> ColumnCache:
-        """What is kept of the frame's rows."""
+        """The cache of the frame's rows."""
         if self._results is None:
             kept = self.frame.cross_version_cache
             results = kept.get(_KEPT)
@@ -63,7 +63,7 @@ class VectorContext:
         return self._results
 
     def decision_key(self, paths: Sequence[Path], declared: Mapping[str, Variable]) -> Hashable:
-        """Return what is equal for decisions in which these values are."""
+        """Return a key that is equal for decisions in which these values are equal."""
         cache, keys = self.decision_cache, []
         for path in paths:
             key = cache.get(path)

@@ -20,7 +20,7 @@ UNEVALUATED: Final = object()
 
 
 class EncodedRows:
-    """Rows encoded by everything that a part reads of them: equal codes, equal answers."""
+    """Rows encoded by everything that a part reads of them: equal codes, equal results."""
 
     __slots__ = ("_columns", "_paths", "_table", "codes", "count", "stamp")
 
@@ -39,7 +39,7 @@ class EncodedRows:
         self.count = len(table)
 
     def refresh(self, frame: Frame, stamp: int, rows: Rows) -> bool:
-        """Take over the rows that changed; return False where everything must be encoded anew."""
+        """Encode the rows that changed; return False where all rows must be encoded anew."""
         for path, column in zip(self._paths, self._columns, strict=True):
             if frame.codes(path).values is not column:
                 return False
@@ -56,7 +56,7 @@ class EncodedRows:
 
 
 class DistinctResults:
-    """What the row evaluator answered per code, so far; errors are answers too."""
+    """The results of the scalar evaluator by code, as far as they were required; errors are results too."""
 
     __slots__ = (
         "_by_code",
@@ -78,19 +78,19 @@ class DistinctResults:
         self._kind = kind
         self._by_code: NDArray[Any] = np.empty(0, dtype=DTYPES.get(kind, np.object_))
         self._valid: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
-        """By code: whether there is an answer, and it is a value of the kind."""
+        """By code: whether there is a result, and it is a value of the kind."""
         self._error: EvaluationError | None = None
         self._fails: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
-        """By code: whether the answer is `_error`, the first that there was."""
+        """By code: whether the result is `_error`, the first error that there was."""
         self._evaluated: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
-        """By code: whether there is an answer in the arrays, a value or an error."""
+        """By code: whether the arrays hold a result, a value or an error."""
         self._complete_at = -1
-        """The stamp of the inputs at which every row had an answer."""
+        """The stamp of the inputs at which every row had a result."""
         self._vector: Vector | None = None
         self._vector_stamp = -1
 
     def extend(self) -> list[object]:
-        """Make room for new codes; return the answers by code, `UNEVALUATED` where there is none yet."""
+        """Make room for new codes; return the results by code, `UNEVALUATED` where there is none yet."""
         known, count = len(self.values), self.inputs.count
         if count > known:
             self.values.extend([UNEVALUATED] * (count - known))
@@ -102,10 +102,10 @@ class DistinctResults:
                 self._evaluated = np.concatenate((self._evaluated, np.zeros(2 * count, dtype=np.bool_)))
         return self.values
 
-    def complete(self, answer: Callable[[int], object], rows: Rows | None = None) -> bool:
-        """Ask for the codes that rows, or these rows, have and nobody asked for yet.
+    def complete(self, evaluate: Callable[[int], object], rows: Rows | None = None) -> bool:
+        """Evaluate the codes of all rows, or of these rows, that have no result yet.
 
-        Return whether every row has an answer then.
+        `evaluate` returns the result of a row. Return whether every row has a result then.
         """
         inputs = self.inputs
         if self._complete_at == inputs.stamp:
@@ -120,26 +120,26 @@ class DistinctResults:
             wanted = open_rows
         found = np.flatnonzero(wanted)
         everywhere = len(found) == np.count_nonzero(open_rows)
-        answered: list[int] = []
+        evaluated: list[int] = []
         for code, row in dict(zip(codes[found].tolist(), found.tolist(), strict=True)).items():
             value = values[code]
             if value is UNEVALUATED:
-                value = answer(row)
+                value = evaluate(row)
                 if value.__class__ is ExhaustedError:
-                    everywhere = False  # the next decision may ask
+                    everywhere = False  # the next decision may evaluate it
                     continue
                 values[code] = value
-            answered.append(code)
-        if answered:
-            self._evaluated[answered] = True
-            self._take_over(answered)
+            evaluated.append(code)
+        if evaluated:
+            self._evaluated[evaluated] = True
+            self._take_over(evaluated)
             self._vector = None
         if everywhere:
             self._complete_at = inputs.stamp
         return everywhere
 
     def _take_over(self, codes: Sequence[int]) -> None:
-        """Write answers into the arrays."""
+        """Write results into the arrays."""
         values = self.values
         for code in codes:
             value = values[code]
@@ -163,7 +163,7 @@ class DistinctResults:
                 self._valid[code] = True
 
     def gathered(self, rows: Rows | None = None) -> Vector:
-        """Return the answers of all rows; where these rows all have a value, nothing is said of the others."""
+        """Return the results of all rows; where all of `rows` have a value, other rows hold any."""
         inputs = self.inputs
         if rows is not None and self._complete_at != inputs.stamp:
             codes = inputs.codes

@@ -1,4 +1,4 @@
-"""Where an expression gets its values from when one pass answers for many rows."""
+"""Where an expression gets its values from when it is evaluated for many rows at once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Codes:
 
 
 class Frame(Protocol):
-    """One decision's input: some values for all rows, some per row, and the columns that are kept of the latter.
+    """One decision's input: some values for all rows, some per row, and cached columns of the latter.
 
     A frame never copies what it hands out: callers do not write into it.
     """
@@ -61,11 +61,11 @@ class Frame(Protocol):
         ...
 
     def numbers(self, path: Path) -> Numbers | None:
-        """Return the numeric column at a path below a ROW variable, or None where no such column is kept."""
+        """Return the numeric column at a path below a ROW variable, or None where there is no such column."""
         ...
 
     def codes(self, path: Path) -> Codes:
-        """Return the dictionary-encoded column at a path below a ROW variable (computed once, then kept)."""
+        """Return the dictionary-encoded column at a path below a ROW variable (computed once, then cached)."""
         ...
 
     def stamp(self, paths: frozenset[Path]) -> int:
@@ -97,7 +97,7 @@ class Frame(Protocol):
 
 
 class Column(NamedTuple):
-    """One value for each row that was asked about, and an error for the rows that have none.
+    """One value for each required row, and an error for the rows that have none.
 
     `values` is of dtype bool, int64, float64 or object; what it holds for rows of `errors` means nothing.
     """
@@ -108,8 +108,8 @@ class Column(NamedTuple):
 
 
 class ByColumn(Protocol):
-    """What answers for all rows of a frame at once."""
+    """What evaluates an expression for all rows of a frame at once."""
 
     def column(self, frame: Frame, rows: Rows | None = None) -> Column:
-        """Return the values of all rows, or of `rows`; see `columns.evaluate`."""
+        """Return the values of all rows, or of `rows`; see `plan.evaluate`."""
         ...

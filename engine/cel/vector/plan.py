@@ -1,15 +1,15 @@
-"""One pass that answers an expression for all rows.
+"""Evaluation of an expression for all rows of a frame at once.
 
-An expression is split once, when its plan is made:
+An expression is split up once, when its plan is made (`planner`):
 
-- what no row variable is part of is evaluated once, by row;
+- what reads no row variable is evaluated once per decision, by the scalar evaluators;
 - numbers of the frame's numeric columns are computed with numpy (`vectors`);
-- anything else is evaluated once per *distinct input*: the paths that it reads are dictionary-encoded, the row
-  evaluator answers per code, the answers are gathered by code.
+- anything else is evaluated once per *distinct input*: the paths that it reads are dictionary-encoded, the scalar
+  evaluators run once per code, and the results are gathered by code (`dictionary`).
 
-The result vouches for some rows. All others are evaluated by row, whole, and that answer stands, value or error: the
-columns know nothing of errors. Results are kept while what they depend on stays as it is, and brought up to date for
-the rows that changed.
+The result is exact in some rows. In all others the whole expression is evaluated by row, and that result is taken,
+value or error. Columns are cached while what they depend on does not change, and refreshed in the rows that changed
+(`result_cache`).
 """
 
 from __future__ import annotations
@@ -47,24 +47,25 @@ from .vectors import Failure, Mask, NotColumnar, Operand, Unknown, Vector
 __all__ = ["ColumnPlan", "evaluate", "plan_of"]
 
 _FEW_ROWS: Final = 24
-"""So many rows are evaluated by row sooner than by column."""
+"""Up to so many rows are evaluated faster by row than by column."""
 _FEW_CHANGES: Final = 8
-"""So many rows of a kept column are evaluated anew by row sooner than all of them by column."""
+"""Up to so many changed rows of a cached column are refreshed by row."""
 _MANY: Final = 4
-"""Where no more than one row in so many is asked for, only these are looked at."""
+"""Where no more than one row in so many is required, only these are evaluated."""
 
 
 def evaluate(program: Program, frame: Frame, rows: Rows | None = None) -> Column:
     """Return the program's value for all rows of the frame, or for `rows` (ascending).
 
-    The column has one place per row that was asked for; errors go by row of the frame. Not to be written: it may be
-    kept.
+    The column has one place per required row; errors go by row of the frame. It must not be written to: it may be
+    cached.
     """
-    return program.by_column(plan_of(program.checked)).column(frame, rows)
+    plan = program.column_plan or program.use_plan(plan_of(program.checked))
+    return plan.column(frame, rows)
 
 
 def plan_of(checked: Checked) -> ColumnPlan:
-    """Return the plan of an expression, made when it is first asked for."""
+    """Return the plan of an expression, made at the first call."""
     plan = checked.plans.get(ColumnPlan)
     if not isinstance(plan, ColumnPlan):
         plan = checked.plans[ColumnPlan] = ColumnPlan(checked)
@@ -80,7 +81,7 @@ class AdaptedFunction(NamedTuple):
 
 
 class ColumnPlan:
-    """How one expression is answered by column. Made once per expression; holds no values."""
+    """How one expression is evaluated by column. Made once per expression; holds no values."""
 
     __slots__ = (
         "__weakref__", "_adapted", "_checked", "_decision", "_declared", "_doubles", "_fallback", "_fused", "_inputs",
@@ -107,7 +108,7 @@ class ColumnPlan:
 
     def column(self, frame: Frame, rows: Rows | None = None) -> Column:
         """Return the values of all rows, or of `rows`; see `evaluate`."""
-        if rows is not None and self._fused is not None and self._is_alone(rows, frame) and frame.base is None:
+        if rows is not None and self._fused is not None and self._is_few(rows, frame) and frame.base is None:
             return self._of_some(frame, rows)
         base = frame.base
         if base is not None:
@@ -117,25 +118,25 @@ class ColumnPlan:
         pure = self._is_pure()
         if self._checked.scope is not Scope.ROW:
             return self._everywhere(frame, rows) if pure else self._row_by_row(frame, rows)
-        alone = pure and rows is not None and self._is_alone(rows, frame)
-        if not pure or (count <= _FEW_ROWS and not (alone and self.is_fused())):
+        few = pure and rows is not None and self._is_few(rows, frame)
+        if not pure or (count <= _FEW_ROWS and not (few and self.is_fused())):
             return self._row_by_row(frame, rows)
         if rows is None:
             return self._of_all(frame, None)
-        if alone:
+        if few:
             return self._of_some(frame, rows)
         column = self._of_all(frame, rows)
         errors = {row: column.errors[row] for row in rows.tolist() if row in column.errors} if column.errors else {}
         return Column(column.values[rows], errors)
 
     def reads(self, frame: Frame) -> frozenset[Path]:
-        """Return the ROW paths that the answers hang on, as the decision's own values are: not all that it names."""
+        """Return the ROW paths that the values depend on, given the decision's own values: not all that it names."""
         return outermost(self.operator.reads(VectorContext(frame)))
 
     def bind(self, frame: Frame) -> BoundPlan | None:
-        """Return what answers in every frame with this one's CONSTANT and DECISION variables, where it takes no more.
+        """Return the plan bound to this frame's CONSTANT and DECISION variables; None where it reads more than numbers.
 
-        That is a numeric expression of numeric columns. What is returned keeps nothing of the frame.
+        A numeric expression of numeric columns can be bound. The bound plan does not refer to the frame.
         """
         cache, key = frame.decision_cache, (BoundPlan, self)
         if key not in cache:
@@ -168,8 +169,8 @@ class ColumnPlan:
             self._pure = is_pure(self._checked)
         return self._pure
 
-    def _is_alone(self, rows: Rows, frame: Frame) -> bool:
-        """Whether rows are so few that nothing but them is looked at."""
+    def _is_few(self, rows: Rows, frame: Frame) -> bool:
+        """Whether rows are so few that only they are evaluated."""
         return self.numeric and len(rows) * _MANY <= frame.size
 
     def _of_some(self, frame: Frame, rows: Rows) -> Column:
@@ -180,15 +181,15 @@ class ColumnPlan:
         return Column(found.values, {int(rows[place]): error for place, error in found.errors.items()})
 
     def _of_all(self, frame: Frame, rows: Rows | None) -> Column:
-        """Return the column of all rows, in which those that were not asked for may be missing."""
+        """Return the column of all rows, which may be invalid in rows that are not required."""
         if rows is not None and len(rows) == frame.size:
             rows = None
         context = VectorContext(frame, rows)
         key = (self, context.decision_key(self._decision, self._declared)) if self._decision else self
         stamp = frame.stamp(self._row_paths)
         kept = context.results.get(key)
-        if isinstance(kept, CachedColumn) and kept.answers(rows):
-            column = self._up_to_date(kept, frame, stamp, rows)
+        if isinstance(kept, CachedColumn) and kept.covers(rows):
+            column = self._refreshed(kept, frame, stamp, rows)
             if column is not None:
                 return column
         column, answered = self._fresh(context)
@@ -274,7 +275,7 @@ class ColumnPlan:
         return self.operator.run(context) if values is None else computed_vector(values, self.kind)
 
     def _fresh(self, context: VectorContext) -> tuple[Column, bool]:
-        """Return the column, and whether all rows that are asked for have their answers in it."""
+        """Return the column, and whether it is valid in all required rows."""
         computed = self._computed(context)
         if computed is not None:
             return Column(computed), True
@@ -303,48 +304,48 @@ class ColumnPlan:
             if len(wanted) < len(handed):
                 requested.partial = True
             handed = wanted
-        return self._handed_over(context, column, handed) if len(handed) else (column, True)
+        return self._with_fallback(context, column, handed) if len(handed) else (column, True)
 
-    def _handed_over(self, context: VectorContext, column: Column, rows: Rows) -> tuple[Column, bool]:
-        """Return the column, with the row evaluator's answers in these rows, and whether it was asked for all."""
-        answer = self._fallback.reader(context.frame)
+    def _with_fallback(self, context: VectorContext, column: Column, rows: Rows) -> tuple[Column, bool]:
+        """Return the column with these rows evaluated by row, and whether all of them were within the budget."""
+        evaluate_row = self._fallback.reader(context.frame)
         if len(rows) > _FEW_ROWS:
             if self._whole is None:
                 self._whole = DistinctOperator(self._checked, self._checked.root)
-            answers = self._whole.answers(context)
-            codes = answers.inputs.codes[rows].tolist()
-            values = answers.extend()
+            results = self._whole.results(context)
+            codes = results.inputs.codes[rows].tolist()
+            values = results.extend()
             found = []
             for row, code in zip(rows.tolist(), codes, strict=True):
                 value = values[code]
                 if value is UNEVALUATED:
-                    value = answer(row)
+                    value = evaluate_row(row)
                     if value.__class__ is not ExhaustedError:
                         values[code] = value
                 found.append(value)
         else:
-            found = [answer(row) for row in rows.tolist()]
+            found = [evaluate_row(row) for row in rows.tolist()]
         return _with(column, rows.tolist(), rows.tolist(), found), not _some_exhausted(found)
 
     def _row_by_row(self, frame: Frame, rows: Rows | None) -> Column:
-        answer = self._fallback.reader(frame)
+        evaluate_row = self._fallback.reader(frame)
         requested = range(frame.size) if rows is None else rows.tolist()
-        answers = [answer(row) for row in requested]
+        results = [evaluate_row(row) for row in requested]
         dtype = dtype_of(self._checked)
         letter = np.dtype(dtype).kind
-        if letter != "O" and all(letter_of(value) == letter for value in answers):
-            return Column(np.array(answers, dtype))
-        return _with(Column(np.zeros(len(answers), dtype)), requested, range(len(answers)), answers)
+        if letter != "O" and all(letter_of(value) == letter for value in results):
+            return Column(np.array(results, dtype))
+        return _with(Column(np.zeros(len(results), dtype)), requested, range(len(results)), results)
 
-    def _up_to_date(self, kept: CachedColumn, frame: Frame, stamp: int, requested: Rows | None) -> Column | None:
-        """Return the kept column with the rows that changed evaluated anew; None where they are too many."""
+    def _refreshed(self, kept: CachedColumn, frame: Frame, stamp: int, requested: Rows | None) -> Column | None:
+        """Return the cached column with the changed rows evaluated anew; None where they are too many."""
         if kept.stamp == stamp:
             return kept.column
         changed = frame.changed(self._row_paths, kept.stamp)
         if changed is None or len(changed) > _FEW_CHANGES:
             return None
         if requested is not None and len(changed) and not self.numeric:
-            # What costs more than a few numbers is answered where it is asked for.
+            # What costs more than a few numbers is evaluated in required rows only.
             holds = np.ones(frame.size, dtype=np.bool_) if kept.holds is None else kept.holds.copy()
             holds[changed] = False
             wanted = np.intersect1d(changed, requested, assume_unique=True)
@@ -354,9 +355,9 @@ class ColumnPlan:
         else:
             kept_holds = kept.holds
         if len(changed):
-            answer = self._fallback.reader(frame)
+            evaluate_row = self._fallback.reader(frame)
             rows = changed.tolist()
-            found = [answer(row) for row in rows]
+            found = [evaluate_row(row) for row in rows]
             column = _with(kept.column, rows, rows, found)
             if _some_exhausted(found):
                 return column
@@ -372,31 +373,31 @@ class ColumnPlan:
         if rows is not None:
             overridden = np.intersect1d(overridden, rows, assume_unique=True)
             places = np.searchsorted(rows, overridden)
-        answer = self._fallback.reader(frame)
+        evaluate_row = self._fallback.reader(frame)
         at = overridden.tolist()
-        return _with(column, at, places.tolist(), [answer(row) for row in at])
+        return _with(column, at, places.tolist(), [evaluate_row(row) for row in at])
 
 
-def _some_exhausted(answers: Sequence[object]) -> bool:
-    return any(answer.__class__ is ExhaustedError for answer in answers)
+def _some_exhausted(results: Sequence[object]) -> bool:
+    return any(result.__class__ is ExhaustedError for result in results)
 
 
-def _with(column: Column, rows: Sequence[int], places: Sequence[int], answers: Sequence[object]) -> Column:
-    """Return a copy of a column with other answers, values or errors, in some rows, which stand at these places."""
+def _with(column: Column, rows: Sequence[int], places: Sequence[int], results: Sequence[object]) -> Column:
+    """Return a copy of a column with other results, values or errors, in some rows, which stand at these places."""
     values: NDArray[Any] = column.values
     errors = dict(column.errors)
     if not rows:
         return column
     letter = values.dtype.kind
-    fits = letter == "O" or all(isinstance(each, EvaluationError) or letter_of(each) == letter for each in answers)
+    fits = letter == "O" or all(isinstance(each, EvaluationError) or letter_of(each) == letter for each in results)
     # A value of another kind than the rest (a dyn expression's, a number beyond 64 bits) makes it a column of objects.
     values = values.copy() if fits else values.astype(np.object_)
-    for row, place, answer in zip(rows, places, answers, strict=True):
-        if isinstance(answer, EvaluationError):
-            errors[row] = answer
+    for row, place, result in zip(rows, places, results, strict=True):
+        if isinstance(result, EvaluationError):
+            errors[row] = result
             continue
         errors.pop(row, None)
-        values[place] = answer
+        values[place] = result
     return Column(values, errors)
 
 

@@ -40,15 +40,14 @@ class Planner:
         """`plan_of` returns the plan of a variable. `record` is called for each node, outermost first, and plans it."""
         self._checked = checked
         self._plan_of = plan_of
-        self._record = record
+        self._split_up: Callable[[Expr], Operator] = self._planned
+        """Returns the operator of a node."""
+        if record is not None:
+            self._split_up = lambda node: record(node, lambda: self._planned(node))
         self._parts = 0
         self.numeric = True
         """Whether nothing is evaluated once per distinct input."""
         self.operator = self._guarded(checked.root)
-
-    def _split_up(self, node: Expr) -> Operator:
-        """Return the operator of a node."""
-        return self._planned(node) if self._record is None else self._record(node, lambda: self._planned(node))
 
     def _guarded(self, node: Expr) -> Operator:
         part = self._split_up(node)
@@ -57,7 +56,7 @@ class Planner:
         return part
 
     def _planned(self, node: Expr) -> Operator:
-        """Return the part of a node."""
+        """Return the operator of a node, and plan what stands below it."""
         checked = self._checked
         if checked.scopes[node.id] is not Scope.ROW:
             if isinstance(node, Literal) and not node.unsigned and node.value.__class__ in (bool, int, float):

@@ -1,4 +1,4 @@
-"""Columns and results per distinct input, kept between the decisions over the same rows; bounded in bytes."""
+"""The cache of columns and of results per distinct input, from decision to decision; bounded in bytes."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from .frame import Column, Frame, Rows
 from .vectors import Mask
 
 KEPT_BYTES: Final = 64 * 1024 * 1024
-"""How much the results kept for one cluster may take, in all."""
+"""Bound of all that is cached for one cluster."""
 
 
 class CachedColumn:
-    """A column that was computed, and the stamp of what it was computed from."""
+    """A computed column, and the stamp of the rows that it was computed from."""
 
     __slots__ = ("column", "holds", "stamp")
 
     def __init__(self, column: Column, stamp: int, holds: Mask | None) -> None:
-        """`holds` says for which rows the column does; None: for all."""
+        """`holds` are the rows in which the column is valid; None: all."""
         self.column = column
         self.stamp = stamp
         self.holds = holds
 
-    def answers(self, rows: Rows | None) -> bool:
-        """Whether the column holds for these rows; None: for all."""
+    def covers(self, rows: Rows | None) -> bool:
+        """Whether the column is valid in these rows; None: in all."""
         return self.holds is None or (rows is not None and bool(self.holds[rows].all()))
 
 
 class ColumnCache:
-    """What was computed before, the least recently used going first; bounded in bytes."""
+    """Cached columns and results, bounded in bytes; the least recently used are evicted first."""
 
     __slots__ = ("_bytes", "_constants", "_entries", "_limit", "_sizes", "inputs", "seen")
 
@@ -45,17 +45,17 @@ class ColumnCache:
         self._constants: dict[Path, tuple[object, Hashable]] = {}
         self.inputs: dict[tuple[Path, ...], EncodedRows] = {}
         self.seen: set[int] = set()
-        """Hashes of keys that were asked for once: what never comes again is not worth keeping."""
+        """Hashes of keys that were looked up once: what is never looked up again is not worth caching."""
 
     def get(self, key: Hashable) -> CachedColumn | DistinctResults | None:
-        """Return what is kept under a key."""
+        """Return the entry of a key."""
         entry = self._entries.get(key)
         if entry is not None:
             self._entries.move_to_end(key)
         return entry
 
     def put(self, key: Hashable, entry: CachedColumn | DistinctResults, size: int) -> None:
-        """Keep something of about so many bytes."""
+        """Cache an entry of about so many bytes."""
         self._bytes += size - self._sizes.get(key, 0)
         self._sizes[key] = size
         self._entries[key] = entry
@@ -72,7 +72,7 @@ class ColumnCache:
         return known[1]
 
     def seen_before(self, key: Hashable) -> bool:
-        """Whether the key was asked for before; the next time it was."""
+        """Whether this was called for the key before."""
         number = hash(key)
         if number in self.seen:
             return True

@@ -16,7 +16,7 @@ from .frame import Frame
 
 
 class ScalarFallback:
-    """A (part of an) expression, evaluated row by row; its program is made when a row is first asked for."""
+    """A part of an expression, evaluated row by row; its program is made for the first row."""
 
     __slots__ = ("_call", "_checked", "_node", "_program", "_scopes")
 
@@ -58,7 +58,7 @@ class ScalarFallback:
         return value
 
     def reader(self, frame: Frame) -> Callable[[int], object]:
-        """Return what answers a row of this frame: a value or an `EvaluationError`."""
+        """Return a function of a row of this frame that returns the value or the `EvaluationError`."""
         call = self._call or self._prepare()
         program = self.program
         arguments: list[object] = []
@@ -81,7 +81,7 @@ class ScalarFallback:
             budget = Budget.of(frame, self._checked)
             spent_out = budget.exhausted
 
-        def answer(row: int) -> object:
+        def evaluate_row(row: int) -> object:
             nonlocal budget, seen, spent_out
             # An expression that never spends anything need not stop for those that do.
             if spent_out and meter.spent:
@@ -105,11 +105,11 @@ class ScalarFallback:
                 seen, spent_out = meter.spent, budget.exhausted
             return value
 
-        return answer
+        return evaluate_row
 
 
 class _RowBindings(dict[str, object]):
-    """The variables of one row, each read when it is asked for."""
+    """The variables of one row, each read when it is looked up."""
 
     __slots__ = ("_frame", "_row")
 

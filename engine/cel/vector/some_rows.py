@@ -1,4 +1,4 @@
-"""A few rows of a frame, as a frame of their own: for asking about what changed without looking at all the rest."""
+"""A few rows of a frame, as a frame of their own: to evaluate what changed without the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""By column == by row == by the exact evaluator, for random expressions over the Kubernetes types and random rows."""
+"""By column == by row == by the interpreter, for random expressions over the Kubernetes types and random rows."""
 
 from __future__ import annotations
 

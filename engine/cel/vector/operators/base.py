@@ -13,7 +13,7 @@ from ..vectors import Operand
 
 
 class Strategy(enum.Enum):
-    """How a part of an expression is answered for all rows."""
+    """How a part of an expression is evaluated for all rows."""
 
     CONSTANT = "constant"
     DECISION = "once per decision"
@@ -35,7 +35,7 @@ class Rank(enum.IntEnum):
 
 
 class Operator(Protocol):
-    """A part of an expression that answers for all rows at once."""
+    """A part of an expression that is evaluated for all rows at once."""
 
     strategy: ClassVar[Strategy]
     rank: ClassVar[Rank]
@@ -49,7 +49,7 @@ class Operator(Protocol):
         ...
 
     def reads(self, context: VectorContext, /) -> frozenset[Path]:
-        """Return the ROW paths that the values hang on, as the decision's own values are."""
+        """Return the ROW paths that the values depend on, given the decision's own values."""
         ...
 
 

@@ -12,7 +12,7 @@ from .base import Operator, Rank, Strategy, union_of_reads
 
 
 class ChoiceOperator:
-    """`condition ? a : b`; a branch that no row takes is not looked at."""
+    """`condition ? a : b`; a branch that no row takes is not evaluated."""
 
     __slots__ = ("_condition", "_first", "_second")
     strategy: ClassVar[Strategy] = Strategy.COLUMN

@@ -17,7 +17,7 @@ from .base import Rank, Strategy
 
 
 class DistinctOperator:
-    """Anything else: asked of the row evaluator once per distinct input."""
+    """Anything else: the scalar fallback runs once per distinct input."""
 
     __slots__ = ("_decision", "_declared", "_fallback", "_kind", "_paths", "_paths_set")
     strategy: ClassVar[Strategy] = Strategy.DISTINCT
@@ -37,12 +37,12 @@ class DistinctOperator:
         known = operands.get(self)
         if known is not None:
             return known  # type: ignore[return-value]
-        answers = self.answers(context)
+        results = self.results(context)
         rows = None if requested is None else requested.rows
-        everywhere = answers.complete(self._fallback.reader(context.frame), rows)
+        everywhere = results.complete(self._fallback.reader(context.frame), rows)
         if requested is not None and not everywhere:
             requested.partial = True
-        vector = operands[self] = answers.gathered(rows)
+        vector = operands[self] = results.gathered(rows)
         return vector
 
     def fuse(self, _: Writing) -> Term:
@@ -51,12 +51,12 @@ class DistinctOperator:
     def reads(self, _: VectorContext) -> frozenset[Path]:
         return self._paths_set
 
-    def answers(self, context: VectorContext) -> DistinctResults:
-        """Return the answers so far."""
+    def results(self, context: VectorContext) -> DistinctResults:
+        """Return the cached results."""
         key = (self, context.decision_key(self._decision, self._declared)) if self._decision else self
         inputs = context.results.encoded(context.frame, self._paths, self._paths_set)
-        answers = context.results.get(key)
-        if not isinstance(answers, DistinctResults) or answers.inputs is not inputs:
-            answers = DistinctResults(inputs, self._kind)
-            context.results.put(key, answers, answers.bytes)
-        return answers
+        results = context.results.get(key)
+        if not isinstance(results, DistinctResults) or results.inputs is not inputs:
+            results = DistinctResults(inputs, self._kind)
+            context.results.put(key, results, results.bytes)
+        return results

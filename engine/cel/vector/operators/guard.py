@@ -14,7 +14,7 @@ from .distinct import DistinctOperator
 
 
 class GuardOperator:
-    """A part that may turn out not to be of columns; then it is answered per distinct input."""
+    """An operator that may meet values that are no numbers; then the part is evaluated once per distinct input."""
 
     __slots__ = ("_checked", "_node", "_otherwise", "part")
     strategy: ClassVar[Strategy] = Strategy.COLUMN

@@ -16,7 +16,7 @@ from .base import NO_PATHS, Operator, Rank, Strategy, union_of_reads
 
 
 class LogicOperator:
-    """A chain of `&&` or `||`; what is cheap is looked at first, and nothing more once all rows are decided."""
+    """A chain of `&&` or `||`; cheap terms run first, and no more run once all rows are decided."""
 
     __slots__ = ("_conjunction", "_parts")
     strategy: ClassVar[Strategy] = Strategy.COLUMN

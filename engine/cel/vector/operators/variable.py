@@ -37,7 +37,7 @@ class VariablePlan(Protocol):
 
 
 class VariableOperator:
-    """`variables.x`: evaluated once per decision, whoever reads it."""
+    """`variables.x`: evaluated once per decision, however many expressions read it."""
 
     __slots__ = ("_plan", "_position")
     strategy: ClassVar[Strategy] = Strategy.VARIABLE
@@ -60,7 +60,7 @@ class VariableOperator:
         return operand  # type: ignore[return-value]
 
     def bind(self, frame: Frame) -> BoundPlan | None:
-        """Return the variable, as `ColumnPlan.bind` does."""
+        """Return the bound plan of the variable."""
         return self._plan.bind(frame)
 
     def fuse(self, writing: Writing) -> Term:
