@@ -47,7 +47,7 @@ def hash_path(path: str) -> tuple[str, dict[str, str]]:
 
     Raises `Stop` where there is nothing, `PolicyError` where files cannot be read or are being written.
     """
-    from koordpolicy.engine.reload.source_state import Mount, Presence  # noqa: PLC0415 - only here
+    from koordpolicy.engine.reload.mount import Mount, Presence  # noqa: PLC0415 - only here
 
     reading = Mount(path).read()
     if reading.stamp.presence is Presence.MISSING:

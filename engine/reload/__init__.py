@@ -7,16 +7,16 @@ from koordpolicy.engine.framework.instances import Instances as Instances
 from koordpolicy.engine.framework.instances import Lease as Lease
 
 from .build import Builder as Builder
+from .mount import EMPTY as EMPTY
+from .mount import Mount as Mount
+from .mount import Presence as Presence
+from .mount import SourceLimits as SourceLimits
+from .mount import SourceReading as SourceReading
+from .mount import Version as Version
 from .reloader import Build as Build
 from .reloader import Groups as Groups
 from .reloader import InvalidAtStart as InvalidAtStart
 from .reloader import Reloader as Reloader
 from .reloader import ReloadUnit as ReloadUnit
-from .source_state import EMPTY as EMPTY
-from .source_state import Mount as Mount
-from .source_state import Presence as Presence
-from .source_state import SourceLimits as SourceLimits
-from .source_state import SourceReading as SourceReading
-from .source_state import Version as Version
 from .status import SourceStatus as SourceStatus
 from .status import Status as Status

@@ -9,7 +9,7 @@ from typing import Final
 
 from koordpolicy.engine.source import PolicyError, Problem
 
-from .source_state import Version
+from .mount import Version
 
 MOST_GENERATIONS: Final = 10
 MOST_CHARACTERS: Final = 32 << 20

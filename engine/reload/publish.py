@@ -20,7 +20,7 @@ from typing import Final
 from koordpolicy.engine.files import write_new
 from koordpolicy.engine.source import PolicyError, Problem
 
-from .source_state import LINK, Mount, Version
+from .mount import LINK, Mount, Version
 
 _BESIDE: Final = ".koord-policy-"
 _REFUSED: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})

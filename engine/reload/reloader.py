@@ -26,8 +26,8 @@ from koordpolicy.engine.source import PolicyError, Problem, Severity, Source
 from .history import History, Past
 from .journal import write_changes
 from .low_latency_gc import GENTLY
+from .mount import EMPTY, Mount, Presence, SourceReading, Stamp, Version
 from .publish import publish
-from .source_state import EMPTY, Mount, Presence, SourceReading, Stamp, Version
 from .state_store import Saved, Store
 from .status import EMPTIED, SourceStatus, Status
 from .watch import Hints

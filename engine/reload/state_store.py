@@ -20,7 +20,7 @@ from typing import Any, Final
 from koordpolicy.engine.files import beside_of, make_own_directory, read_own, write_new
 from koordpolicy.engine.source import PolicyError, Problem, Source
 
-from .source_state import Mount, Version
+from .mount import Mount, Version
 
 FILE: Final = "last-good.json"
 LARGEST: Final = 64 * 1024 * 1024

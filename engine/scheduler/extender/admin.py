@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from koordpolicy.engine.reload.history import SHORTEST_HASH, Past
+from koordpolicy.engine.reload.mount import Mount
 from koordpolicy.engine.reload.publish import content_of
 from koordpolicy.engine.reload.reloader import HELD, Reloader
-from koordpolicy.engine.reload.source_state import Mount
 from koordpolicy.engine.source import PolicyError
 
 from .shadow import Shadow, ShadowResult

@@ -12,7 +12,7 @@ from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.reload import InvalidAtStart, Mount, Reloader, ReloadUnit
 from koordpolicy.engine.reload.build import Builder
-from koordpolicy.engine.reload.source_state import Stamp
+from koordpolicy.engine.reload.mount import Stamp
 from koordpolicy.engine.reload.watch import Hints
 from koordpolicy.engine.source import PolicyError, Problem, Severity, Source
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpolicy.engine.reload.source_state import Mount, Version
+from koordpolicy.engine.reload.mount import Mount, Version
 from koordpolicy.engine.reload.state_store import FILE, LARGEST, Saved, Store
 from koordpolicy.engine.source import PolicyError, Source
 

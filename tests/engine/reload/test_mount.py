@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from koordpolicy.engine.documents import files_of
-from koordpolicy.engine.reload import Limits, Mount, Presence
+from koordpolicy.engine.reload import Mount, Presence, SourceLimits
 
 from .conftest import ConfigMapMount
 
@@ -117,7 +117,7 @@ def test_files_that_cannot_be_used_are_told_one_by_one_and_keep_no_other_from_be
             raise PermissionError(13, "Permission denied")
         return os.open(path, flags, dir_fd=directory)
 
-    version = Mount(tmp_path, limits=Limits(file_bytes=100), open_at=refuse).read().version
+    version = Mount(tmp_path, limits=SourceLimits(file_bytes=100), open_at=refuse).read().version
     assert version is not None
     assert {name: source.text for name, source in version.files.items()} == {"good.yaml": "good"}
     assert {name: problem.message.replace(str(tmp_path), "DIR") for name, problem in version.broken.items()} == {
@@ -135,10 +135,10 @@ def test_files_that_cannot_be_used_are_told_one_by_one_and_keep_no_other_from_be
 def test_more_files_or_bytes_than_the_limit_are_refused_and_not_cut_off(tmp_path: Path) -> None:
     for number in range(4):
         (tmp_path / f"{number}.yaml").write_text("12345")
-    reading = Mount(tmp_path, limits=Limits(files=3)).read()
+    reading = Mount(tmp_path, limits=SourceLimits(files=3)).read()
     assert (reading.version, reading.stamp.presence) == (None, Presence.UNREADABLE)
     assert reading.stamp.reason == "it holds more than 3 policy files"
-    version = Mount(tmp_path, limits=Limits(total_bytes=12)).read().version
+    version = Mount(tmp_path, limits=SourceLimits(total_bytes=12)).read().version
     assert version is not None
     assert sorted(version.broken) == ["2.yaml", "3.yaml"]
 
