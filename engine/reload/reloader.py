@@ -82,7 +82,7 @@ class ReloadUnit(enum.Enum):
 
 
 @dataclass(slots=True, eq=False)
-class _Watched:
+class SourceState:
     """What is known about one source; only the reloading thread touches it."""
 
     mount: Mount
@@ -118,7 +118,7 @@ class _Watched:
 class _Unit:
     """Changes that go in force together or not at all."""
 
-    watched: tuple[_Watched, ...]
+    state: tuple[SourceState, ...]
     changes: Mapping[str, Source | None]
     """The files by name; None for one that was deleted."""
     since: float
@@ -134,7 +134,7 @@ class _Forced:
     """What was in force when it last had proven itself: for a roll-back."""
 
     plugins: tuple[Plugin, ...]
-    versions: tuple[tuple[_Watched, Version | None, float], ...]
+    versions: tuple[tuple[SourceState, Version | None, float], ...]
 
 
 class Reloader:
@@ -182,7 +182,7 @@ class Reloader:
             raise PolicyError([Problem("to start on the last good set, a directory that keeps it is needed",
                                        help="name one with `--state-dir`", code="missing-state")])
         self._live = live
-        self._watched = tuple(_Watched(mount) for mount in mounts)
+        self._sources = tuple(SourceState(mount) for mount in mounts)
         self._build = build
         self._python_plugins = tuple(python_plugins)
         self._clock = clock
@@ -231,7 +231,7 @@ class Reloader:
         self._woken = threading.Event()
         self._thread: threading.Thread | None = None
         self._status = Status(live.registry.generation, live.registry.digest,
-                              tuple(self._source_status(watched) for watched in self._watched))
+                              tuple(self._source_status(state) for state in self._sources))
 
     # What others ask.
 
@@ -291,40 +291,40 @@ class Reloader:
         Raises `PolicyError` with everything that is wrong, unless the last good set can (and may) be used.
         """
         problems: list[Problem] = []
-        for watched in self._watched:
-            reading = watched.mount.read()
+        for state in self._sources:
+            reading = state.mount.read()
             for _ in range(_FIRST_LOOKS):
                 if reading.torn:
-                    reading = watched.mount.read()
-            self._take(watched, reading, now)
+                    reading = state.mount.read()
+            self._take(state, reading, now)
             # What changed within the same tick of the file system's clock would not show in the next stamp.
-            watched.rehash_at = now + self._interval
-            watched.wanted, watched.wanted_since = watched.newest, now
+            state.rehash_at = now + self._interval
+            state.wanted, state.wanted_since = state.newest, now
             if reading.torn:
-                watched.stamp, watched.changed_at = None, now
-                watched.trouble = (Problem(f"`{watched.mount.path}` changes while it is read", code="unsettled"),)
-            problems += watched.trouble
+                state.stamp, state.changed_at = None, now
+                state.trouble = (Problem(f"`{state.mount.path}` changes while it is read", code="unsettled"),)
+            problems += state.trouble
             if reading.version is not None:
                 problems += reading.version.problems
-        whole = not problems and all(watched.newest is not None for watched in self._watched)
-        files = {source.name: source for watched in self._watched if watched.newest is not None
-                 for source in watched.newest.files.values()}
+        whole = not problems and all(state.newest is not None for state in self._sources)
+        files = {source.name: source for state in self._sources if state.newest is not None
+                 for source in state.newest.files.values()}
         plugins: tuple[Plugin, ...] = ()
-        held: Mapping[_Watched, Saved] = self._held() if whole else {}
+        held: Mapping[SourceState, Saved] = self._held() if whole else {}
         try:
             plugins, held = self._with_held(files, held)
         except PolicyError as error:
             whole = False
             problems += error.problems
         else:  # only now: what was not compiled is not read here
-            emptied = [watched for watched in self._watched if watched not in held and self._is_emptied(watched.newest)]
-            problems += [_emptied(watched) for watched in emptied]
+            emptied = [state for state in self._sources if state not in held and self._is_emptied(state.newest)]
+            problems += [_emptied(state) for state in emptied]
             whole = whole and not emptied
         if whole:
-            for watched in self._watched:
-                watched.force, watched.since = watched.newest, self._clock()
-                if watched in held:
-                    self._hold(watched, held[watched], now)
+            for state in self._sources:
+                state.force, state.since = state.newest, self._clock()
+                if state in held:
+                    self._hold(state, held[state], now)
             self._swap(plugins)
             self._succeeded()
             self._remember()
@@ -338,7 +338,7 @@ class Reloader:
         self._finish(now)
         return self._live.registry
 
-    def _held(self) -> dict[_Watched, Saved]:
+    def _held(self) -> dict[SourceState, Saved]:
         """Return the last good versions of sources that are empty now and were not when they last ran.
 
         Right after a start an empty directory is a mount that is not there yet, or a wish: it is looked at twice. And
@@ -347,17 +347,17 @@ class Reloader:
         if self._store is None:
             return {}
         try:
-            saved = self._store.load({watched.mount.path: watched.mount for watched in self._watched})
+            saved = self._store.load({state.mount.path: state.mount for state in self._sources})
         except PolicyError:
             return {}  # there is nothing to hold on to
-        return {watched: each for watched in self._watched
-                if watched.newest is not None and (each := saved.get(watched.mount.path)) is not None
-                and (each.rejected == watched.newest.digest
-                     or (not watched.newest.hashes and bool(each.version.hashes)))}
+        return {state: each for state in self._sources
+                if state.newest is not None and (each := saved.get(state.mount.path)) is not None
+                and (each.rejected == state.newest.digest
+                     or (not state.newest.hashes and bool(each.version.hashes)))}
 
     def _with_held(
-        self, files: _Files, held: Mapping[_Watched, Saved],
-    ) -> tuple[tuple[Plugin, ...], Mapping[_Watched, Saved]]:
+        self, files: _Files, held: Mapping[SourceState, Saved],
+    ) -> tuple[tuple[Plugin, ...], Mapping[SourceState, Saved]]:
         """Compile the files together with what is held, or without it where that does not run any more."""
         if held:
             kept = {source.name: source for saved in held.values() for source in saved.version.files.values()}
@@ -368,14 +368,14 @@ class Reloader:
         return self._compiled(files), {}
 
     @staticmethod
-    def _hold(watched: _Watched, saved: Saved, now: float) -> None:
-        watched.force, watched.since, watched.last_good = saved.version, saved.since, True
-        watched.projected = watched.projected or saved.projected
-        if watched.newest is not None and saved.rejected == watched.newest.digest:
-            _reject(watched, Problem("it was gone back from before the last start", code=HELD,
+    def _hold(state: SourceState, saved: Saved, now: float) -> None:
+        state.force, state.since, state.last_good = saved.version, saved.since, True
+        state.projected = state.projected or saved.projected
+        if state.newest is not None and saved.rejected == state.newest.digest:
+            _reject(state, Problem("it was gone back from before the last start", code=HELD,
                                      help="it stays out of force until it is changed, or brought back by its hash"))
             return
-        watched.wanted, watched.empty_since = None, now
+        state.wanted, state.empty_since = None, now
 
     def step(self, now: float) -> float:
         """Look at every source once, put in force what may be; return when the next look is due.
@@ -387,8 +387,8 @@ class Reloader:
         while not self._blamed.empty():
             self._go_back(*self._blamed.get())
         answers = self._serve(now)
-        for watched in self._watched:
-            self._look(watched, now)
+        for state in self._sources:
+            self._look(state, now)
         if self._dirty or (self._again is not None and now >= self._again):
             self._apply()
             self._again = now + self._interval if self._unavailable() else None
@@ -398,74 +398,74 @@ class Reloader:
             answer()
         return due
 
-    def _look(self, watched: _Watched, now: float) -> None:
+    def _look(self, state: SourceState, now: float) -> None:
         began = time.monotonic()
-        stamp = watched.mount.stamp()
+        stamp = state.mount.stamp()
         self._look_took = max(self._look_took / 2, time.monotonic() - began)
-        if stamp.presence is Presence.DIRECTORY and watched.projected:
+        if stamp.presence is Presence.DIRECTORY and state.projected:
             # It was a mounted ConfigMap; without `..data` it is what a mount point looks like after an unmount.
             stamp = Stamp(Presence.MISSING, reason="its `..data` is gone, so the volume is no longer mounted")
-        if stamp != watched.stamp:
-            if watched.changed_at is None:
-                watched.restless_since = now
-            watched.stamp, watched.changed_at = stamp, now
+        if stamp != state.stamp:
+            if state.changed_at is None:
+                state.restless_since = now
+            state.stamp, state.changed_at = stamp, now
             if not stamp.readable:
-                self._take(watched, SourceReading(stamp), now)
+                self._take(state, SourceReading(stamp), now)
                 return
-            watched.unmounted = False
-        settled = watched.changed_at is not None and now >= watched.changed_at + self._settle
+            state.unmounted = False
+        settled = state.changed_at is not None and now >= state.changed_at + self._settle
         # An empty source is a wish only if a second look, an interval later, finds it empty again.
-        second = watched.empty_since is not None and now >= watched.empty_since + self._interval
-        if stamp.readable and (settled or (watched.changed_at is None and (second or now >= watched.rehash_at))):
-            self._take(watched, watched.mount.read(watched.newest or watched.force), now)
+        second = state.empty_since is not None and now >= state.empty_since + self._interval
+        if stamp.readable and (settled or (state.changed_at is None and (second or now >= state.rehash_at))):
+            self._take(state, state.mount.read(state.newest or state.force), now)
 
-    def _take(self, watched: _Watched, reading: SourceReading, now: float) -> None:
+    def _take(self, state: SourceState, reading: SourceReading, now: float) -> None:
         if reading.torn:
-            watched.stamp, watched.changed_at = reading.stamp, now
+            state.stamp, state.changed_at = reading.stamp, now
             return
-        watched.stamp, watched.changed_at, watched.restless_since = reading.stamp, None, None
-        watched.rehash_at = now + self._rehash
+        state.stamp, state.changed_at, state.restless_since = reading.stamp, None, None
+        state.rehash_at = now + self._rehash
         version = reading.version
         if version is None:
-            watched.unmounted = reading.stamp.presence is Presence.MISSING
-            watched.empty_since = None
-            watched.newest = None
-            watched.warnings = ()
-            watched.trouble = (Problem(
-                f"`{watched.mount.path}` cannot be read: {reading.stamp.reason}",
-                help="mount or restore it" if watched.unmounted
+            state.unmounted = reading.stamp.presence is Presence.MISSING
+            state.empty_since = None
+            state.newest = None
+            state.warnings = ()
+            state.trouble = (Problem(
+                f"`{state.mount.path}` cannot be read: {reading.stamp.reason}",
+                help="mount or restore it" if state.unmounted
                 else "name several smaller directories" if reading.stamp.marks == (errno.E2BIG,)
                 else "give the process the right to read it",
-                code="unmounted" if watched.unmounted else "unreadable-source"),)
+                code="unmounted" if state.unmounted else "unreadable-source"),)
             self._failed()
             return
-        watched.unmounted, watched.trouble, watched.warnings = False, (), reading.warnings
-        watched.projected = watched.projected or reading.stamp.presence is Presence.PROJECTED
-        watched.newest = version
+        state.unmounted, state.trouble, state.warnings = False, (), reading.warnings
+        state.projected = state.projected or reading.stamp.presence is Presence.PROJECTED
+        state.newest = version
         # Looked at twice before it is wanted, and not again after that.
-        if not version.hashes and watched.force is not None and watched.force.hashes and (
-                watched.wanted is None or watched.wanted.hashes):
-            if watched.empty_since is None:
-                watched.empty_since = now
-            if now < watched.empty_since + self._interval:
+        if not version.hashes and state.force is not None and state.force.hashes and (
+                state.wanted is None or state.wanted.hashes):
+            if state.empty_since is None:
+                state.empty_since = now
+            if now < state.empty_since + self._interval:
                 return
-        watched.empty_since = None
-        if watched.wanted is None or version.digest != watched.wanted.digest:
-            kept = {version.digest, *(_content_key(watched, name, version) for name in version.hashes)}
-            watched.rejected = {key: problem for key, problem in watched.rejected.items() if key in kept}
-            watched.blamed = {key: problem for key, problem in watched.blamed.items() if key in kept}
-            watched.wanted, watched.wanted_since = version, now
+        state.empty_since = None
+        if state.wanted is None or version.digest != state.wanted.digest:
+            kept = {version.digest, *(_content_key(state, name, version) for name in version.hashes)}
+            state.rejected = {key: problem for key, problem in state.rejected.items() if key in kept}
+            state.blamed = {key: problem for key, problem in state.blamed.items() if key in kept}
+            state.wanted, state.wanted_since = version, now
             self._dirty = True
 
     # Building and swapping.
 
     def _apply(self) -> None:
         self._dirty = False
-        files = {source.name: source for watched in self._watched if watched.force is not None
-                 for source in watched.force.files.values()}
+        files = {source.name: source for state in self._sources if state.force is not None
+                 for source in state.force.files.values()}
         accepted, refused, plugins = self._select(files, self._units())
         if accepted:
-            before = _Forced(self._plugins, tuple((w, w.force, w.since) for w in self._watched))
+            before = _Forced(self._plugins, tuple((w, w.force, w.since) for w in self._sources))
             generation, proven = self._live.registry.generation, self._proven()
             try:
                 self._swap(plugins)
@@ -478,13 +478,13 @@ class Reloader:
                 if self._max_error_rate is not None and self._live.registry.generation != generation and proven:
                     self._previous = before
         pending = self._pending()
-        for watched in self._watched:
-            watched.problems = ()
-            if watched.wanted is not None and watched not in pending:
-                watched.last_good = watched.mixed = False
+        for state in self._sources:
+            state.problems = ()
+            if state.wanted is not None and state not in pending:
+                state.last_good = state.mixed = False
         for unit, problems in refused:
-            for watched in unit.watched:  # several files of it may be refused for the same reason
-                watched.problems = tuple(dict.fromkeys((*watched.problems, *problems)))
+            for state in unit.state:  # several files of it may be refused for the same reason
+                state.problems = tuple(dict.fromkeys((*state.problems, *problems)))
         failed = [problem for _, problems in refused for problem in problems if problem.code != HELD]
         if failed:
             self._failed()
@@ -494,27 +494,27 @@ class Reloader:
             self._alarm = ""  # what was rolled back is not published any more
 
     def _unavailable(self) -> bool:
-        return any(problem.code == UNAVAILABLE for watched in self._watched for problem in watched.problems)
+        return any(problem.code == UNAVAILABLE for state in self._sources for problem in state.problems)
 
     def _units(self) -> list[_Unit]:
         if self._unit is ReloadUnit.FILE:
             return self._file_units()
         units = []
-        for watched in self._pending():
-            assert watched.wanted is not None
-            changes = {watched.mount.name_of(relative): source
-                       for relative, source in _changes(watched.force or EMPTY, watched.wanted).items()}
-            rejected = watched.rejected.get(watched.wanted.digest)
-            blamed = [problem for relative in watched.wanted.files
-                      if (problem := watched.blamed.get(_content_key(watched, relative, watched.wanted))) is not None
+        for state in self._pending():
+            assert state.wanted is not None
+            changes = {state.mount.name_of(relative): source
+                       for relative, source in _changes(state.force or EMPTY, state.wanted).items()}
+            rejected = state.rejected.get(state.wanted.digest)
+            blamed = [problem for relative in state.wanted.files
+                      if (problem := state.blamed.get(_content_key(state, relative, state.wanted))) is not None
                       and problem is not rejected]
-            problems = (*watched.wanted.problems, *((rejected,) if rejected else ()), *blamed)
-            units.append(_Unit((watched,), changes, watched.wanted_since, problems))
+            problems = (*state.wanted.problems, *((rejected,) if rejected else ()), *blamed)
+            units.append(_Unit((state,), changes, state.wanted_since, problems))
         return units
 
-    def _pending(self) -> list[_Watched]:
-        return [watched for watched in self._watched if watched.wanted is not None
-                and (watched.force is None or watched.wanted.digest != watched.force.digest)]
+    def _pending(self) -> list[SourceState]:
+        return [state for state in self._sources if state.wanted is not None
+                and (state.force is None or state.wanted.digest != state.force.digest)]
 
     def _is_emptied(self, version: Version | None, refused: Collection[str] = ()) -> bool:
         """Return whether a version that compiles holds no policy although it must: no file, only empty ones, or tests.
@@ -526,23 +526,23 @@ class Reloader:
         return not any(source.name in refused or self._holds_policies(source) for source in version.files.values())
 
     def _file_units(self) -> list[_Unit]:
-        changes: dict[str, tuple[_Watched, Source | None]] = {}
+        changes: dict[str, tuple[SourceState, Source | None]] = {}
         faults: dict[str, tuple[Problem, ...]] = {}
-        for watched in self._pending():
-            assert watched.wanted is not None
-            for relative, source in _changes(watched.force or EMPTY, watched.wanted).items():
-                key = _content_key(watched, relative, watched.wanted)
-                rejected = watched.blamed.get(key) or watched.rejected.get(key)
-                name = watched.mount.name_of(relative)
-                changes[name] = watched, source
+        for state in self._pending():
+            assert state.wanted is not None
+            for relative, source in _changes(state.force or EMPTY, state.wanted).items():
+                key = _content_key(state, relative, state.wanted)
+                rejected = state.blamed.get(key) or state.rejected.get(key)
+                name = state.mount.name_of(relative)
+                changes[name] = state, source
                 faults[name] = (rejected,) if rejected else ()
-            for relative, problem in watched.wanted.broken.items():
-                name = watched.mount.name_of(relative)
-                changes[name] = watched, None
+            for relative, problem in state.wanted.broken.items():
+                name = state.mount.name_of(relative)
+                changes[name] = state, None
                 faults[name] = (problem,)
         together = {name: frozenset({name}) for name in changes}
         if self._groups is not None:
-            before = [s for w in self._watched if w.force is not None for s in w.force.files.values()]
+            before = [s for w in self._sources if w.force is not None for s in w.force.files.values()]
             after = list(_merged(before, changes))
             # What referenced each other before counts, too: a document moves with the file that it is cut loose from.
             for group in (*self._groups(before), *self._groups(after)):
@@ -611,15 +611,15 @@ class Reloader:
     def _emptied_in(self, unit: _Unit, refused: Iterable[tuple[_Unit, object]]) -> tuple[Problem, ...]:
         """Return what is wrong with a unit that compiles, and that empties sources which may not be empty."""
         names = {name for other, _ in refused for name, source in other.changes.items() if source is not None}
-        return tuple(_emptied(watched) for watched in unit.watched if self._is_emptied(watched.wanted, names))
+        return tuple(_emptied(state) for state in unit.state if self._is_emptied(state.wanted, names))
 
     def _compiled(self, files: _Files) -> tuple[Plugin, ...]:
         """Return all plugins of these files and the Python plugins.
 
         Raises `PolicyError`, also for what is our own fault: no reload may end the thread that reloads.
         """
-        owners = {name: watched.mount.path for watched in self._watched
-                  for version in (watched.force, watched.wanted, watched.newest) if version is not None
+        owners = {name: state.mount.path for state in self._sources
+                  for version in (state.force, state.wanted, state.newest) if version is not None
                   for name in (source.name for source in version.files.values())}
         try:
             plugins = [*self._python_plugins]
@@ -637,16 +637,16 @@ class Reloader:
 
     def _accept(self, units: Iterable[_Unit]) -> None:
         wall = self._clock()
-        for watched in dict.fromkeys(w for unit in units for w in unit.watched):
-            assert watched.wanted is not None
+        for state in dict.fromkeys(w for unit in units for w in unit.state):
+            assert state.wanted is not None
             if self._unit is ReloadUnit.SOURCE:
-                watched.force = watched.wanted
+                state.force = state.wanted
             else:
                 taken = frozenset(name for unit in units for name in unit.changes)
-                watched.force = _mixed(watched.mount, watched.force or EMPTY, watched.wanted, taken)
-            watched.since = wall
-            watched.mixed = watched.force.digest != watched.wanted.digest
-            watched.last_good = watched.mixed and watched.last_good
+                state.force = _mixed(state.mount, state.force or EMPTY, state.wanted, taken)
+            state.since = wall
+            state.mixed = state.force.digest != state.wanted.digest
+            state.last_good = state.mixed and state.last_good
 
     def _swap(self, plugins: tuple[Plugin, ...]) -> None:
         """Put plugins in force; raises `PolicyError` if they cannot run, and then nothing has changed."""
@@ -666,18 +666,18 @@ class Reloader:
         """Start on the last good set, and take over from the sources what fits."""
         assert self._store is not None
         try:
-            saved = self._store.load({watched.mount.path: watched.mount for watched in self._watched})
-            _refuse_unknown(self._watched, saved)
+            saved = self._store.load({state.mount.path: state.mount for state in self._sources})
+            _refuse_unknown(self._sources, saved)
             plugins = self._compiled({source.name: source for each in saved.values()
                                       for source in each.version.files.values()})
         except PolicyError as error:
             raise PolicyError([*problems, *error.problems]) from None
         self._failed()
-        for watched in self._watched:
-            each = saved[watched.mount.path]
-            watched.force, watched.since, watched.last_good = each.version, each.since, True
-            if watched.newest is not None and not watched.newest.hashes and each.version.hashes:
-                self._hold(watched, each, now)
+        for state in self._sources:
+            each = saved[state.mount.path]
+            state.force, state.since, state.last_good = each.version, each.since, True
+            if state.newest is not None and not state.newest.hashes and each.version.hashes:
+                self._hold(state, each, now)
         self._swap(plugins)
         self._apply()
 
@@ -713,16 +713,16 @@ class Reloader:
             self._alarm = f"{failed}, and what was in force before cannot be put in force again: {why}"
             self._stuck = True
             return
-        for watched, version, since in previous.versions:
-            if watched.force is not None and version is not watched.force:
+        for state, version, since in previous.versions:
+            if state.force is not None and version is not state.force:
                 problem = Problem(f"{failed}, so it was rolled back", code="rolled-back",
                                   help="look at the errors in metrics and verdicts, and edit it")
-                watched.problems = (problem,)
-                watched.rejected = {watched.force.digest: problem} | {
-                    _content_key(watched, relative, watched.force): problem
-                    for relative in _changes(version or EMPTY, watched.force)}
-            watched.force, watched.since = version, since
-            watched.mixed = self._unit is ReloadUnit.FILE and version is not None
+                state.problems = (problem,)
+                state.rejected = {state.force.digest: problem} | {
+                    _content_key(state, relative, state.force): problem
+                    for relative in _changes(version or EMPTY, state.force)}
+            state.force, state.since = version, since
+            state.mixed = self._unit is ReloadUnit.FILE and version is not None
         self._alarm = f"{failed}: rolled back to what was in force before"
         self._history.mark(generation, failed)
         self._remember()
@@ -737,26 +737,26 @@ class Reloader:
         place = self._holding(running.span.root().name)
         if place is None:
             return
-        watched, relative = place
-        force, path = watched.force or EMPTY, watched.mount.path
+        state, relative = place
+        force, path = state.force or EMPTY, state.mount.path
         problem = Problem(f"{why}, so it was rolled back", running.span, code=BLAMED,
                           help="edit the document: this content of its file stays out of force")
         for past in reversed(self._history.kept[:-1]):
             version = past.versions.get(path)
             if version is None or past.failed or version.hashes.get(relative) == force.hashes[relative]:
                 continue
-            files = {source.name: source for each in self._watched if each.force is not None
-                     for source in (version if each is watched else each.force).files.values()}
+            files = {source.name: source for each in self._sources if each.force is not None
+                     for source in (version if each is state else each.force).files.values()}
             try:
                 self._swap(self._compiled(files))
             except PolicyError:
                 continue  # it does not go with what the other sources hold now
-            watched.blamed[_content_key(watched, relative, force)] = problem
-            if watched.wanted is not None and watched.wanted.digest == force.digest:
-                watched.rejected[force.digest] = problem
-                watched.problems = (problem,)
-            watched.force, watched.since = version, self._clock()
-            watched.mixed = self._unit is ReloadUnit.FILE
+            state.blamed[_content_key(state, relative, force)] = problem
+            if state.wanted is not None and state.wanted.digest == force.digest:
+                state.rejected[force.digest] = problem
+                state.problems = (problem,)
+            state.force, state.since = version, self._clock()
+            state.mixed = self._unit is ReloadUnit.FILE
             self._previous = None
             self._history.mark(registry.generation, why)
             self._remember()
@@ -765,12 +765,12 @@ class Reloader:
             return
         self._alarm, self._stuck = f"{why}, and there is no generation without it to go back to", True
 
-    def _holding(self, name: str) -> tuple[_Watched, str] | None:
+    def _holding(self, name: str) -> tuple[SourceState, str] | None:
         """Return the source in whose version in force a file is, and its name there."""
-        for watched in self._watched:
-            for relative, source in (watched.force or EMPTY).files.items():
+        for state in self._sources:
+            for relative, source in (state.force or EMPTY).files.items():
                 if source.name == name:
-                    return watched, relative
+                    return state, relative
         return None
 
     # What people ask for.
@@ -821,55 +821,55 @@ class Reloader:
         self._swap(plugins)
         self._previous = None
         wall = self._clock()
-        for watched in self._watched:
-            version = past.versions.get(watched.mount.path, EMPTY)
-            if watched.force is None or watched.force.digest != version.digest:
-                watched.since = wall
-            watched.force, watched.last_good, watched.problems, watched.rejected = version, False, (), {}
-            watched.blamed = {}
-            watched.mixed = False
-            if watched.wanted is not None and watched.wanted.digest != version.digest:
-                _reject(watched, Problem(
-                    f"generation {past.generation} was brought back, with another version of `{watched.mount.path}`",
+        for state in self._sources:
+            version = past.versions.get(state.mount.path, EMPTY)
+            if state.force is None or state.force.digest != version.digest:
+                state.since = wall
+            state.force, state.last_good, state.problems, state.rejected = version, False, (), {}
+            state.blamed = {}
+            state.mixed = False
+            if state.wanted is not None and state.wanted.digest != version.digest:
+                _reject(state, Problem(
+                    f"generation {past.generation} was brought back, with another version of `{state.mount.path}`",
                     code=HELD, help="this one stays out of force until it is changed, or brought back by its hash"))
         self._restored = past.generation if past.restored is None else past.restored
         self._remember(self._restored)
         return self._history.kept[-1]
 
     def _publish(self, path: str, files: Mapping[str, bytes], over: str, now: float) -> Past:
-        watched = next(each for each in self._watched if each.mount.path == path)
+        state = next(each for each in self._sources if each.mount.path == path)
         if over:
-            found = watched.mount.read(watched.newest or watched.force).version
-            seen = watched.newest
+            found = state.mount.read(state.newest or state.force).version
+            seen = state.newest
             if self._live.registry.digest != over or found is None or seen is None or found.digest != seen.digest:
                 raise PolicyError([Problem(f"what is in force, or what `{path}` holds, has just been changed: nothing "
                                            "was published", code="changed")])
-        publish(watched.mount, files)
-        watched.rejected = {}
-        reading = watched.mount.read(watched.newest or watched.force)
+        publish(state.mount, files)
+        state.rejected = {}
+        reading = state.mount.read(state.newest or state.force)
         if reading.torn:
-            reading = watched.mount.read(watched.newest or watched.force)
-        self._take(watched, reading, now)
+            reading = state.mount.read(state.newest or state.force)
+        self._take(state, reading, now)
         if self._pending():
             self._apply()
-        if watched.force is None or reading.version is None or watched.force.digest != reading.version.digest:
-            problems = (*watched.trouble, *watched.problems)
+        if state.force is None or reading.version is None or state.force.digest != reading.version.digest:
+            problems = (*state.trouble, *state.problems)
             raise PolicyError(problems or [Problem(f"`{path}` is written, and not in force yet", code="unsettled")])
         return self._history.kept[-1]
 
     def _remember(self, restored: int | None = None) -> None:
         """Take note of what is in force now, and which generation it brought back."""
         registry = self._live.registry
-        versions = {watched.mount.path: watched.force for watched in self._watched if watched.force is not None}
+        versions = {state.mount.path: state.force for state in self._sources if state.force is not None}
         self._history.add(Past(registry.generation, registry.digest, self._clock(), versions, restored))
 
     def _save(self, now: float) -> None:
         if self._store is None or not self._unsaved or now < self._save_at or not self._proven():
             return
         try:
-            self._store.save({watched.mount.path: Saved(watched.force, watched.since, watched.projected,
-                                                        _rejected(watched))
-                              for watched in self._watched if watched.force is not None})
+            self._store.save({state.mount.path: Saved(state.force, state.since, state.projected,
+                                                        _rejected(state))
+                              for state in self._sources if state.force is not None})
         except (OSError, ValueError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
             self._state_trouble = (f"the last good set cannot be kept in `{self._store.path}`: {reason.lower()}; "
@@ -891,8 +891,8 @@ class Reloader:
     def _tell(self) -> None:
         """Keep what is to be said about the files in force, by file."""
         self._told = {}
-        files = [source for watched in self._watched if watched.force is not None
-                 for source in watched.force.files.values()]
+        files = [source for state in self._sources if state.force is not None
+                 for source in state.force.files.values()]
         for problem in self._warnings(files) if self._warnings is not None else ():
             if problem.span is not None:
                 text = f"{problem.span}: {problem.message}" + (f" ({problem.help})" if problem.help else "")
@@ -906,36 +906,36 @@ class Reloader:
         hints = self._hints
         warnings = [self._alarm, self._state_trouble, hints.trouble if hints is not None else ""]
         registry, before = self._live.registry, self._status
-        held = any(problem.code == HELD for watched in self._watched for problem in watched.problems)
+        held = any(problem.code == HELD for state in self._sources for problem in state.problems)
         self._status = Status(
-            registry.generation, registry.digest, tuple(self._source_status(each, now) for each in self._watched),
+            registry.generation, registry.digest, tuple(self._source_status(each, now) for each in self._sources),
             self._last_success, self._last_failure, tuple(text for text in warnings if text),
             hints is not None and hints.working, self._successes, self._failures, self._alarm if self._stuck else "",
             self._restored if held else None, self._history.kept)
         write_changes(before, self._status, registry, self._log)
         due = [now + self._interval]
-        for watched in self._watched:
-            if watched.changed_at is not None:
-                due.append(watched.changed_at + self._settle)
-            if watched.empty_since is not None and watched.empty_since + self._interval > now:
-                due.append(watched.empty_since + self._interval)
+        for state in self._sources:
+            if state.changed_at is not None:
+                due.append(state.changed_at + self._settle)
+            if state.empty_since is not None and state.empty_since + self._interval > now:
+                due.append(state.empty_since + self._interval)
         return min(due)
 
-    def _source_status(self, watched: _Watched, now: float = 0.0) -> SourceStatus:
-        warnings = [*watched.warnings]
-        if watched.restless_since is not None and now - watched.restless_since >= _RESTLESS * self._settle:
-            warnings.append(f"`{watched.mount.path}` keeps changing and is read only once it is quiet "
+    def _source_status(self, state: SourceState, now: float = 0.0) -> SourceStatus:
+        warnings = [*state.warnings]
+        if state.restless_since is not None and now - state.restless_since >= _RESTLESS * self._settle:
+            warnings.append(f"`{state.mount.path}` keeps changing and is read only once it is quiet "
                             f"for {self._settle:g} s")
-        if watched.newest is not None and not watched.newest.hashes:
-            again = "; looking again" if watched.empty_since is not None else ""
-            warnings.append(f"`{watched.mount.path}` holds no policy files{again}")
-        force = watched.force
+        if state.newest is not None and not state.newest.hashes:
+            again = "; looking again" if state.empty_since is not None else ""
+            warnings.append(f"`{state.mount.path}` holds no policy files{again}")
+        force = state.force
         for source in force.files.values() if force is not None else ():
             warnings += self._told.get(source.name, ())
         return SourceStatus(
-            watched.mount.path, force.digest if force else None, watched.since if force else None,
-            watched.newest.digest if watched.newest else None, watched.trouble + watched.problems, tuple(warnings),
-            watched.unmounted, watched.last_good, watched.mixed)
+            state.mount.path, force.digest if force else None, state.since if force else None,
+            state.newest.digest if state.newest else None, state.trouble + state.problems, tuple(warnings),
+            state.unmounted, state.last_good, state.mixed)
 
     # Running.
 
@@ -947,7 +947,7 @@ class Reloader:
             while not stop.is_set():
                 hinted = self._woken.is_set()
                 self._woken.clear()
-                hints.watch([watched.mount.path for watched in self._watched])
+                hints.watch([state.mount.path for state in self._sources])
                 due = self._step_gently(time.monotonic())
                 now = time.monotonic()
                 if hinted:
@@ -971,7 +971,7 @@ class Reloader:
 
         What is in memory by then is kept out of garbage collection from now on (`gc.freeze`).
         """
-        if all(watched.stamp is None for watched in self._watched):
+        if all(state.stamp is None for state in self._sources):
             self.begin(time.monotonic())
         # What hundreds of compiled documents consist of lives on; looking through it takes a collection 50 ms, and
         # the decision in which that falls due has to wait for it.
@@ -990,8 +990,8 @@ class Reloader:
         gc.unfreeze()
 
 
-def _emptied(watched: _Watched) -> Problem:
-    return Problem(f"`{watched.mount.path}` holds no policy", code=EMPTIED,
+def _emptied(state: SourceState) -> Problem:
+    return Problem(f"`{state.mount.path}` holds no policy", code=EMPTIED,
                    help="put the policies back, or start with `--allow-empty` where that is meant")
 
 
@@ -1012,9 +1012,9 @@ def _refuse_overlaps(mounts: Sequence[Mount]) -> None:
         raise PolicyError(problems)
 
 
-def _refuse_unknown(sources: Iterable[_Watched], saved: Mapping[str, Saved]) -> None:
-    unknown = [Problem(f"the last good set knows no `{watched.mount.path}`", code="missing-state")
-               for watched in sources if watched.mount.path not in saved]
+def _refuse_unknown(sources: Iterable[SourceState], saved: Mapping[str, Saved]) -> None:
+    unknown = [Problem(f"the last good set knows no `{state.mount.path}`", code="missing-state")
+               for state in sources if state.mount.path not in saved]
     if unknown:
         raise PolicyError(unknown)
 
@@ -1027,25 +1027,25 @@ def _changes(before: Version, after: Version) -> dict[str, Source | None]:
     return changed
 
 
-def _reject(watched: _Watched, problem: Problem) -> None:
+def _reject(state: SourceState, problem: Problem) -> None:
     """Keep out what a source holds, until it holds something else."""
-    if watched.wanted is None:
-        watched.wanted = watched.newest
-    assert watched.wanted is not None
-    watched.problems = (problem,)
-    watched.rejected = {watched.wanted.digest: problem} | {
-        _content_key(watched, relative, watched.wanted): problem
-        for relative in _changes(watched.force or EMPTY, watched.wanted)}
+    if state.wanted is None:
+        state.wanted = state.newest
+    assert state.wanted is not None
+    state.problems = (problem,)
+    state.rejected = {state.wanted.digest: problem} | {
+        _content_key(state, relative, state.wanted): problem
+        for relative in _changes(state.force or EMPTY, state.wanted)}
 
 
-def _rejected(watched: _Watched) -> str:
+def _rejected(state: SourceState) -> str:
     """Return the digest of the version that is kept out; empty where none is."""
-    digest = watched.wanted.digest if watched.wanted is not None else ""
-    return digest if digest in watched.rejected else ""
+    digest = state.wanted.digest if state.wanted is not None else ""
+    return digest if digest in state.rejected else ""
 
 
-def _content_key(watched: _Watched, relative: str, version: Version) -> str:
-    return f"{watched.mount.name_of(relative)} {version.hashes.get(relative, '')}"
+def _content_key(state: SourceState, relative: str, version: Version) -> str:
+    return f"{state.mount.name_of(relative)} {version.hashes.get(relative, '')}"
 
 
 def _with(files: _Files, units: Iterable[_Unit]) -> _Files:
@@ -1059,7 +1059,7 @@ def _with(files: _Files, units: Iterable[_Unit]) -> _Files:
     return result
 
 
-def _merged(before: Iterable[Source], changes: Mapping[str, tuple[_Watched, Source | None]]) -> Iterable[Source]:
+def _merged(before: Iterable[Source], changes: Mapping[str, tuple[SourceState, Source | None]]) -> Iterable[Source]:
     yield from (source for source in before if source.name not in changes)
     yield from (source for _, source in changes.values() if source is not None)
 
