@@ -61,7 +61,7 @@ _ALERT_S: Final = 1.0
 _ALERT_INTERVAL_S: Final = 0.03
 _ALERT_SHARE: Final = 10
 """How many times as long as a look the wait after it is, then, at least."""
-_RESTLESS: Final = 200
+_FLAPPING: Final = 200
 """After how many settle times without quiet a source is warned about."""
 
 
@@ -89,18 +89,18 @@ class SourceState:
     stamp: Stamp | None = None
     changed_at: float | None = None
     """When the stamp last changed; None once that change has been read."""
-    restless_since: float | None = None
+    flapping_since: float | None = None
     rehash_at: float = 0.0
     projected: bool = False
     unmounted: bool = False
     empty_since: float | None = None
-    newest: Version | None = None
-    """What was last read, wanted or not."""
-    wanted: Version | None = None
-    """What should be in force: the newest, but an empty one only after two looks."""
-    wanted_since: float = 0.0
-    force: Version | None = None
-    since: float = 0.0
+    observed: Version | None = None
+    """What was last read, desired or not."""
+    desired: Version | None = None
+    """What should be active: what is observed, but an empty one only after two looks."""
+    desired_since: float = 0.0
+    active: Version | None = None
+    active_since: float = 0.0
     last_good: bool = False
     mixed: bool = False
     rejected: dict[str, Problem] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class SourceState:
     trouble: tuple[Problem, ...] = ()
     """Why it could not be read."""
     problems: tuple[Problem, ...] = ()
-    """Why the wanted version is not in force."""
+    """Why the desired version is not active."""
     warnings: tuple[str, ...] = ()
 
 
@@ -130,7 +130,7 @@ _Files: TypeAlias = dict[str, Source]
 
 
 @dataclass(frozen=True, slots=True)
-class _Forced:
+class _ActiveSet:
     """What was in force when it last had proven itself: for a roll-back."""
 
     plugins: tuple[Plugin, ...]
@@ -202,7 +202,7 @@ class Reloader:
         self._max_error_rate = max_error_rate
         self._first_decisions = first_decisions
         self._plugins: tuple[Plugin, ...] = ()
-        self._previous: _Forced | None = None
+        self._previous: _ActiveSet | None = None
         self._dirty = False
         self._again: float | None = None
         """When what could not be checked, for no fault of its own, is tried again."""
@@ -299,16 +299,16 @@ class Reloader:
             self._take(state, reading, now)
             # What changed within the same tick of the file system's clock would not show in the next stamp.
             state.rehash_at = now + self._interval
-            state.wanted, state.wanted_since = state.newest, now
+            state.desired, state.desired_since = state.observed, now
             if reading.torn:
                 state.stamp, state.changed_at = None, now
                 state.trouble = (Problem(f"`{state.mount.path}` changes while it is read", code="unsettled"),)
             problems += state.trouble
             if reading.version is not None:
                 problems += reading.version.problems
-        whole = not problems and all(state.newest is not None for state in self._sources)
-        files = {source.name: source for state in self._sources if state.newest is not None
-                 for source in state.newest.files.values()}
+        whole = not problems and all(state.observed is not None for state in self._sources)
+        files = {source.name: source for state in self._sources if state.observed is not None
+                 for source in state.observed.files.values()}
         plugins: tuple[Plugin, ...] = ()
         held: Mapping[SourceState, Saved] = self._held() if whole else {}
         try:
@@ -317,12 +317,12 @@ class Reloader:
             whole = False
             problems += error.problems
         else:  # only now: what was not compiled is not read here
-            emptied = [state for state in self._sources if state not in held and self._is_emptied(state.newest)]
+            emptied = [state for state in self._sources if state not in held and self._is_emptied(state.observed)]
             problems += [_emptied(state) for state in emptied]
             whole = whole and not emptied
         if whole:
             for state in self._sources:
-                state.force, state.since = state.newest, self._clock()
+                state.active, state.active_since = state.observed, self._clock()
                 if state in held:
                     self._hold(state, held[state], now)
             self._swap(plugins)
@@ -351,9 +351,9 @@ class Reloader:
         except PolicyError:
             return {}  # there is nothing to hold on to
         return {state: each for state in self._sources
-                if state.newest is not None and (each := saved.get(state.mount.path)) is not None
-                and (each.rejected == state.newest.digest
-                     or (not state.newest.hashes and bool(each.version.hashes)))}
+                if state.observed is not None and (each := saved.get(state.mount.path)) is not None
+                and (each.rejected == state.observed.digest
+                     or (not state.observed.hashes and bool(each.version.hashes)))}
 
     def _with_held(
         self, files: _Files, held: Mapping[SourceState, Saved],
@@ -369,13 +369,13 @@ class Reloader:
 
     @staticmethod
     def _hold(state: SourceState, saved: Saved, now: float) -> None:
-        state.force, state.since, state.last_good = saved.version, saved.since, True
+        state.active, state.active_since, state.last_good = saved.version, saved.since, True
         state.projected = state.projected or saved.projected
-        if state.newest is not None and saved.rejected == state.newest.digest:
+        if state.observed is not None and saved.rejected == state.observed.digest:
             _reject(state, Problem("it was gone back from before the last start", code=HELD,
                                      help="it stays out of force until it is changed, or brought back by its hash"))
             return
-        state.wanted, state.empty_since = None, now
+        state.desired, state.empty_since = None, now
 
     def step(self, now: float) -> float:
         """Look at every source once, put in force what may be; return when the next look is due.
@@ -407,7 +407,7 @@ class Reloader:
             stamp = Stamp(Presence.MISSING, reason="its `..data` is gone, so the volume is no longer mounted")
         if stamp != state.stamp:
             if state.changed_at is None:
-                state.restless_since = now
+                state.flapping_since = now
             state.stamp, state.changed_at = stamp, now
             if not stamp.readable:
                 self._take(state, SourceReading(stamp), now)
@@ -417,19 +417,19 @@ class Reloader:
         # An empty source is a wish only if a second look, an interval later, finds it empty again.
         second = state.empty_since is not None and now >= state.empty_since + self._interval
         if stamp.readable and (settled or (state.changed_at is None and (second or now >= state.rehash_at))):
-            self._take(state, state.mount.read(state.newest or state.force), now)
+            self._take(state, state.mount.read(state.observed or state.active), now)
 
     def _take(self, state: SourceState, reading: SourceReading, now: float) -> None:
         if reading.torn:
             state.stamp, state.changed_at = reading.stamp, now
             return
-        state.stamp, state.changed_at, state.restless_since = reading.stamp, None, None
+        state.stamp, state.changed_at, state.flapping_since = reading.stamp, None, None
         state.rehash_at = now + self._rehash
         version = reading.version
         if version is None:
             state.unmounted = reading.stamp.presence is Presence.MISSING
             state.empty_since = None
-            state.newest = None
+            state.observed = None
             state.warnings = ()
             state.trouble = (Problem(
                 f"`{state.mount.path}` cannot be read: {reading.stamp.reason}",
@@ -441,31 +441,31 @@ class Reloader:
             return
         state.unmounted, state.trouble, state.warnings = False, (), reading.warnings
         state.projected = state.projected or reading.stamp.presence is Presence.PROJECTED
-        state.newest = version
-        # Looked at twice before it is wanted, and not again after that.
-        if not version.hashes and state.force is not None and state.force.hashes and (
-                state.wanted is None or state.wanted.hashes):
+        state.observed = version
+        # Looked at twice before it is desired, and not again after that.
+        if not version.hashes and state.active is not None and state.active.hashes and (
+                state.desired is None or state.desired.hashes):
             if state.empty_since is None:
                 state.empty_since = now
             if now < state.empty_since + self._interval:
                 return
         state.empty_since = None
-        if state.wanted is None or version.digest != state.wanted.digest:
+        if state.desired is None or version.digest != state.desired.digest:
             kept = {version.digest, *(_content_key(state, name, version) for name in version.hashes)}
             state.rejected = {key: problem for key, problem in state.rejected.items() if key in kept}
             state.blamed = {key: problem for key, problem in state.blamed.items() if key in kept}
-            state.wanted, state.wanted_since = version, now
+            state.desired, state.desired_since = version, now
             self._dirty = True
 
     # Building and swapping.
 
     def _apply(self) -> None:
         self._dirty = False
-        files = {source.name: source for state in self._sources if state.force is not None
-                 for source in state.force.files.values()}
+        files = {source.name: source for state in self._sources if state.active is not None
+                 for source in state.active.files.values()}
         accepted, refused, plugins = self._select(files, self._units())
         if accepted:
-            before = _Forced(self._plugins, tuple((w, w.force, w.since) for w in self._sources))
+            before = _ActiveSet(self._plugins, tuple((w, w.active, w.active_since) for w in self._sources))
             generation, proven = self._live.registry.generation, self._proven()
             try:
                 self._swap(plugins)
@@ -480,7 +480,7 @@ class Reloader:
         pending = self._pending()
         for state in self._sources:
             state.problems = ()
-            if state.wanted is not None and state not in pending:
+            if state.desired is not None and state not in pending:
                 state.last_good = state.mixed = False
         for unit, problems in refused:
             for state in unit.state:  # several files of it may be refused for the same reason
@@ -501,20 +501,20 @@ class Reloader:
             return self._file_units()
         units = []
         for state in self._pending():
-            assert state.wanted is not None
+            assert state.desired is not None
             changes = {state.mount.name_of(relative): source
-                       for relative, source in _changes(state.force or EMPTY, state.wanted).items()}
-            rejected = state.rejected.get(state.wanted.digest)
-            blamed = [problem for relative in state.wanted.files
-                      if (problem := state.blamed.get(_content_key(state, relative, state.wanted))) is not None
+                       for relative, source in _changes(state.active or EMPTY, state.desired).items()}
+            rejected = state.rejected.get(state.desired.digest)
+            blamed = [problem for relative in state.desired.files
+                      if (problem := state.blamed.get(_content_key(state, relative, state.desired))) is not None
                       and problem is not rejected]
-            problems = (*state.wanted.problems, *((rejected,) if rejected else ()), *blamed)
-            units.append(_Unit((state,), changes, state.wanted_since, problems))
+            problems = (*state.desired.problems, *((rejected,) if rejected else ()), *blamed)
+            units.append(_Unit((state,), changes, state.desired_since, problems))
         return units
 
     def _pending(self) -> list[SourceState]:
-        return [state for state in self._sources if state.wanted is not None
-                and (state.force is None or state.wanted.digest != state.force.digest)]
+        return [state for state in self._sources if state.desired is not None
+                and (state.active is None or state.desired.digest != state.active.digest)]
 
     def _is_emptied(self, version: Version | None, refused: Collection[str] = ()) -> bool:
         """Return whether a version that compiles holds no policy although it must: no file, only empty ones, or tests.
@@ -529,20 +529,20 @@ class Reloader:
         changes: dict[str, tuple[SourceState, Source | None]] = {}
         faults: dict[str, tuple[Problem, ...]] = {}
         for state in self._pending():
-            assert state.wanted is not None
-            for relative, source in _changes(state.force or EMPTY, state.wanted).items():
-                key = _content_key(state, relative, state.wanted)
+            assert state.desired is not None
+            for relative, source in _changes(state.active or EMPTY, state.desired).items():
+                key = _content_key(state, relative, state.desired)
                 rejected = state.blamed.get(key) or state.rejected.get(key)
                 name = state.mount.name_of(relative)
                 changes[name] = state, source
                 faults[name] = (rejected,) if rejected else ()
-            for relative, problem in state.wanted.broken.items():
+            for relative, problem in state.desired.broken.items():
                 name = state.mount.name_of(relative)
                 changes[name] = state, None
                 faults[name] = (problem,)
         together = {name: frozenset({name}) for name in changes}
         if self._groups is not None:
-            before = [s for w in self._sources if w.force is not None for s in w.force.files.values()]
+            before = [s for w in self._sources if w.active is not None for s in w.active.files.values()]
             after = list(_merged(before, changes))
             # What referenced each other before counts, too: a document moves with the file that it is cut loose from.
             for group in (*self._groups(before), *self._groups(after)):
@@ -552,7 +552,7 @@ class Reloader:
         return [
             _Unit(tuple(dict.fromkeys(changes[name][0] for name in sorted(names))),
                   {name: changes[name][1] for name in sorted(names)},
-                  min(changes[name][0].wanted_since for name in names),
+                  min(changes[name][0].desired_since for name in names),
                   tuple(problem for name in sorted(names) for problem in faults[name]))
             for names in sorted(set(together.values()), key=sorted)
         ]
@@ -611,7 +611,7 @@ class Reloader:
     def _emptied_in(self, unit: _Unit, refused: Iterable[tuple[_Unit, object]]) -> tuple[Problem, ...]:
         """Return what is wrong with a unit that compiles, and that empties sources which may not be empty."""
         names = {name for other, _ in refused for name, source in other.changes.items() if source is not None}
-        return tuple(_emptied(state) for state in unit.state if self._is_emptied(state.wanted, names))
+        return tuple(_emptied(state) for state in unit.state if self._is_emptied(state.desired, names))
 
     def _compiled(self, files: _Files) -> tuple[Plugin, ...]:
         """Return all plugins of these files and the Python plugins.
@@ -619,7 +619,7 @@ class Reloader:
         Raises `PolicyError`, also for what is our own fault: no reload may end the thread that reloads.
         """
         owners = {name: state.mount.path for state in self._sources
-                  for version in (state.force, state.wanted, state.newest) if version is not None
+                  for version in (state.active, state.desired, state.observed) if version is not None
                   for name in (source.name for source in version.files.values())}
         try:
             plugins = [*self._python_plugins]
@@ -638,14 +638,14 @@ class Reloader:
     def _accept(self, units: Iterable[_Unit]) -> None:
         wall = self._clock()
         for state in dict.fromkeys(w for unit in units for w in unit.state):
-            assert state.wanted is not None
+            assert state.desired is not None
             if self._unit is ReloadUnit.SOURCE:
-                state.force = state.wanted
+                state.active = state.desired
             else:
                 taken = frozenset(name for unit in units for name in unit.changes)
-                state.force = _mixed(state.mount, state.force or EMPTY, state.wanted, taken)
-            state.since = wall
-            state.mixed = state.force.digest != state.wanted.digest
+                state.active = _mixed(state.mount, state.active or EMPTY, state.desired, taken)
+            state.active_since = wall
+            state.mixed = state.active.digest != state.desired.digest
             state.last_good = state.mixed and state.last_good
 
     def _swap(self, plugins: tuple[Plugin, ...]) -> None:
@@ -675,8 +675,8 @@ class Reloader:
         self._failed()
         for state in self._sources:
             each = saved[state.mount.path]
-            state.force, state.since, state.last_good = each.version, each.since, True
-            if state.newest is not None and not state.newest.hashes and each.version.hashes:
+            state.active, state.active_since, state.last_good = each.version, each.since, True
+            if state.observed is not None and not state.observed.hashes and each.version.hashes:
                 self._hold(state, each, now)
         self._swap(plugins)
         self._apply()
@@ -714,14 +714,14 @@ class Reloader:
             self._stuck = True
             return
         for state, version, since in previous.versions:
-            if state.force is not None and version is not state.force:
+            if state.active is not None and version is not state.active:
                 problem = Problem(f"{failed}, so it was rolled back", code="rolled-back",
                                   help="look at the errors in metrics and verdicts, and edit it")
                 state.problems = (problem,)
-                state.rejected = {state.force.digest: problem} | {
-                    _content_key(state, relative, state.force): problem
-                    for relative in _changes(version or EMPTY, state.force)}
-            state.force, state.since = version, since
+                state.rejected = {state.active.digest: problem} | {
+                    _content_key(state, relative, state.active): problem
+                    for relative in _changes(version or EMPTY, state.active)}
+            state.active, state.active_since = version, since
             state.mixed = self._unit is ReloadUnit.FILE and version is not None
         self._alarm = f"{failed}: rolled back to what was in force before"
         self._history.mark(generation, failed)
@@ -738,24 +738,24 @@ class Reloader:
         if place is None:
             return
         state, relative = place
-        force, path = state.force or EMPTY, state.mount.path
+        active, path = state.active or EMPTY, state.mount.path
         problem = Problem(f"{why}, so it was rolled back", running.span, code=BLAMED,
-                          help="edit the document: this content of its file stays out of force")
+                          help="edit the document: this content of its file stays out of active")
         for past in reversed(self._history.kept[:-1]):
             version = past.versions.get(path)
-            if version is None or past.failed or version.hashes.get(relative) == force.hashes[relative]:
+            if version is None or past.failed or version.hashes.get(relative) == active.hashes[relative]:
                 continue
-            files = {source.name: source for each in self._sources if each.force is not None
-                     for source in (version if each is state else each.force).files.values()}
+            files = {source.name: source for each in self._sources if each.active is not None
+                     for source in (version if each is state else each.active).files.values()}
             try:
                 self._swap(self._compiled(files))
             except PolicyError:
                 continue  # it does not go with what the other sources hold now
-            state.blamed[_content_key(state, relative, force)] = problem
-            if state.wanted is not None and state.wanted.digest == force.digest:
-                state.rejected[force.digest] = problem
+            state.blamed[_content_key(state, relative, active)] = problem
+            if state.desired is not None and state.desired.digest == active.digest:
+                state.rejected[active.digest] = problem
                 state.problems = (problem,)
-            state.force, state.since = version, self._clock()
+            state.active, state.active_since = version, self._clock()
             state.mixed = self._unit is ReloadUnit.FILE
             self._previous = None
             self._history.mark(registry.generation, why)
@@ -768,7 +768,7 @@ class Reloader:
     def _holding(self, name: str) -> tuple[SourceState, str] | None:
         """Return the source in whose version in force a file is, and its name there."""
         for state in self._sources:
-            for relative, source in (state.force or EMPTY).files.items():
+            for relative, source in (state.active or EMPTY).files.items():
                 if source.name == name:
                     return state, relative
         return None
@@ -823,12 +823,12 @@ class Reloader:
         wall = self._clock()
         for state in self._sources:
             version = past.versions.get(state.mount.path, EMPTY)
-            if state.force is None or state.force.digest != version.digest:
-                state.since = wall
-            state.force, state.last_good, state.problems, state.rejected = version, False, (), {}
+            if state.active is None or state.active.digest != version.digest:
+                state.active_since = wall
+            state.active, state.last_good, state.problems, state.rejected = version, False, (), {}
             state.blamed = {}
             state.mixed = False
-            if state.wanted is not None and state.wanted.digest != version.digest:
+            if state.desired is not None and state.desired.digest != version.digest:
                 _reject(state, Problem(
                     f"generation {past.generation} was brought back, with another version of `{state.mount.path}`",
                     code=HELD, help="this one stays out of force until it is changed, or brought back by its hash"))
@@ -839,20 +839,20 @@ class Reloader:
     def _publish(self, path: str, files: Mapping[str, bytes], over: str, now: float) -> Past:
         state = next(each for each in self._sources if each.mount.path == path)
         if over:
-            found = state.mount.read(state.newest or state.force).version
-            seen = state.newest
+            found = state.mount.read(state.observed or state.active).version
+            seen = state.observed
             if self._live.registry.digest != over or found is None or seen is None or found.digest != seen.digest:
                 raise PolicyError([Problem(f"what is in force, or what `{path}` holds, has just been changed: nothing "
                                            "was published", code="changed")])
         publish(state.mount, files)
         state.rejected = {}
-        reading = state.mount.read(state.newest or state.force)
+        reading = state.mount.read(state.observed or state.active)
         if reading.torn:
-            reading = state.mount.read(state.newest or state.force)
+            reading = state.mount.read(state.observed or state.active)
         self._take(state, reading, now)
         if self._pending():
             self._apply()
-        if state.force is None or reading.version is None or state.force.digest != reading.version.digest:
+        if state.active is None or reading.version is None or state.active.digest != reading.version.digest:
             problems = (*state.trouble, *state.problems)
             raise PolicyError(problems or [Problem(f"`{path}` is written, and not in force yet", code="unsettled")])
         return self._history.kept[-1]
@@ -860,16 +860,16 @@ class Reloader:
     def _remember(self, restored: int | None = None) -> None:
         """Take note of what is in force now, and which generation it brought back."""
         registry = self._live.registry
-        versions = {state.mount.path: state.force for state in self._sources if state.force is not None}
+        versions = {state.mount.path: state.active for state in self._sources if state.active is not None}
         self._history.add(Past(registry.generation, registry.digest, self._clock(), versions, restored))
 
     def _save(self, now: float) -> None:
         if self._store is None or not self._unsaved or now < self._save_at or not self._proven():
             return
         try:
-            self._store.save({state.mount.path: Saved(state.force, state.since, state.projected,
+            self._store.save({state.mount.path: Saved(state.active, state.active_since, state.projected,
                                                         _rejected(state))
-                              for state in self._sources if state.force is not None})
+                              for state in self._sources if state.active is not None})
         except (OSError, ValueError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
             self._state_trouble = (f"the last good set cannot be kept in `{self._store.path}`: {reason.lower()}; "
@@ -891,8 +891,8 @@ class Reloader:
     def _tell(self) -> None:
         """Keep what is to be said about the files in force, by file."""
         self._told = {}
-        files = [source for state in self._sources if state.force is not None
-                 for source in state.force.files.values()]
+        files = [source for state in self._sources if state.active is not None
+                 for source in state.active.files.values()]
         for problem in self._warnings(files) if self._warnings is not None else ():
             if problem.span is not None:
                 text = f"{problem.span}: {problem.message}" + (f" ({problem.help})" if problem.help else "")
@@ -923,18 +923,18 @@ class Reloader:
 
     def _source_status(self, state: SourceState, now: float = 0.0) -> SourceStatus:
         warnings = [*state.warnings]
-        if state.restless_since is not None and now - state.restless_since >= _RESTLESS * self._settle:
+        if state.flapping_since is not None and now - state.flapping_since >= _FLAPPING * self._settle:
             warnings.append(f"`{state.mount.path}` keeps changing and is read only once it is quiet "
                             f"for {self._settle:g} s")
-        if state.newest is not None and not state.newest.hashes:
+        if state.observed is not None and not state.observed.hashes:
             again = "; looking again" if state.empty_since is not None else ""
             warnings.append(f"`{state.mount.path}` holds no policy files{again}")
-        force = state.force
-        for source in force.files.values() if force is not None else ():
+        active = state.active
+        for source in active.files.values() if active is not None else ():
             warnings += self._told.get(source.name, ())
         return SourceStatus(
-            state.mount.path, force.digest if force else None, state.since if force else None,
-            state.newest.digest if state.newest else None, state.trouble + state.problems, tuple(warnings),
+            state.mount.path, active.digest if active else None, state.active_since if active else None,
+            state.observed.digest if state.observed else None, state.trouble + state.problems, tuple(warnings),
             state.unmounted, state.last_good, state.mixed)
 
     # Running.
@@ -1029,18 +1029,18 @@ def _changes(before: Version, after: Version) -> dict[str, Source | None]:
 
 def _reject(state: SourceState, problem: Problem) -> None:
     """Keep out what a source holds, until it holds something else."""
-    if state.wanted is None:
-        state.wanted = state.newest
-    assert state.wanted is not None
+    if state.desired is None:
+        state.desired = state.observed
+    assert state.desired is not None
     state.problems = (problem,)
-    state.rejected = {state.wanted.digest: problem} | {
-        _content_key(state, relative, state.wanted): problem
-        for relative in _changes(state.force or EMPTY, state.wanted)}
+    state.rejected = {state.desired.digest: problem} | {
+        _content_key(state, relative, state.desired): problem
+        for relative in _changes(state.active or EMPTY, state.desired)}
 
 
 def _rejected(state: SourceState) -> str:
     """Return the digest of the version that is kept out; empty where none is."""
-    digest = state.wanted.digest if state.wanted is not None else ""
+    digest = state.desired.digest if state.desired is not None else ""
     return digest if digest in state.rejected else ""
 
 
@@ -1064,14 +1064,14 @@ def _merged(before: Iterable[Source], changes: Mapping[str, tuple[SourceState, S
     yield from (source for _, source in changes.values() if source is not None)
 
 
-def _mixed(mount: Mount, force: Version, wanted: Version, taken: Collection[str]) -> Version:
-    """Return the version in force with the taken files (by full name) as they are wanted."""
-    files, hashes = dict(force.files), dict(force.hashes)
-    for relative in (*force.hashes, *wanted.hashes):
+def _mixed(mount: Mount, active: Version, desired: Version, taken: Collection[str]) -> Version:
+    """Return the version in active with the taken files (by full name) as they are desired."""
+    files, hashes = dict(active.files), dict(active.hashes)
+    for relative in (*active.hashes, *desired.hashes):
         if mount.name_of(relative) not in taken:
             continue
-        if relative in wanted.files:
-            files[relative], hashes[relative] = wanted.files[relative], wanted.hashes[relative]
+        if relative in desired.files:
+            files[relative], hashes[relative] = desired.files[relative], desired.hashes[relative]
         else:
             files.pop(relative, None)
             hashes.pop(relative, None)

@@ -21,7 +21,7 @@ class SourceStatus:
     digest: str | None
     """The version in force; None before the first one."""
     since: float | None
-    newest: str | None
+    observed: str | None
     """The version last seen on disk; None while it cannot be read."""
     problems: tuple[Problem, ...] = ()
     """Why the newest version is not in force; empty if it is."""
@@ -36,7 +36,7 @@ class SourceStatus:
     def to_json(self) -> dict[str, object]:
         """Return plain data for `/status` and `--output json`."""
         return {
-            "path": self.path, "digest": self.digest, "since": self.since, "newest": self.newest,
+            "path": self.path, "digest": self.digest, "since": self.since, "newest": self.observed,
             "problems": [problem.to_json() | {"rendered": problem.render()} for problem in self.problems],
             "warnings": list(self.warnings), "unmounted": self.unmounted, "lastGood": self.last_good,
             "mixed": self.mixed,

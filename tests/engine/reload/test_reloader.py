@@ -221,7 +221,7 @@ def test_with_any_error_the_whole_previous_version_of_the_source_stays(tmp_path:
     time.run(reloader, 1)
     status = reloader.status()
     assert names(live) == ["one", "two"]
-    assert (status.sources[0].digest, status.sources[0].newest) == (published, digest_of(policies))
+    assert (status.sources[0].digest, status.sources[0].observed) == (published, digest_of(policies))
     assert [problem.render() for problem in status.sources[0].problems] == [
         f"{policies}/b.yaml:1:1: error: `nonsense` is not a declaration\n 1 | nonsense\n   | ^^^^^^^^"]
     assert not status.healthy
@@ -348,7 +348,7 @@ def test_what_builds_and_nobody_can_run_is_refused_with_its_place(tmp_path: Path
     first, second = reloader.status().sources
     assert [problem.render() for problem in first.problems] == [
         f"{one}/a.yaml:1:1: error: `odd-one` is odd\n 1 | plugin odd-one\n   | ^^^^^^^^^^^^^^"]
-    assert (first.digest != first.newest, second.digest == second.newest, second.problems) == (True, True, ())
+    assert (first.digest != first.observed, second.digest == second.observed, second.problems) == (True, True, ())
 
 
 def test_what_nobody_can_run_is_invalid_at_start(tmp_path: Path, live: Live) -> None:
@@ -376,7 +376,7 @@ def test_what_cannot_be_prepared_does_not_go_in_force(tmp_path: Path, time: Time
         time.run(reloader, 1)
         (source,) = reloader.status().sources
         assert (names(live), live.registry.generation, messages(reloader)) == (["one"], 1, [problem])
-        assert (source.digest, source.newest) == (published, digest_of(policies))
+        assert (source.digest, source.observed) == (published, digest_of(policies))
     write(policies, a="plugin two")
     time.run(reloader, 1)
     assert (names(live), reloader.status().healthy) == (["two"], True)
@@ -460,7 +460,7 @@ def test_an_unmounted_configmap_keeps_running_and_alarms(
     mount.unmount()
     time.run(reloader, 200)
     status = reloader.status().sources[0]
-    assert (names(live), status.unmounted, status.newest) == (["one"], True, None)
+    assert (names(live), status.unmounted, status.observed) == (["one"], True, None)
     assert messages(reloader) == [
         f"`{mount.path}` cannot be read: its `..data` is gone, so the volume is no longer mounted"]
     if remount:
@@ -968,7 +968,7 @@ def test_an_earlier_generation_that_is_brought_back_holds_until_the_source_chang
     assert (status.healthy, status.failures, status.restored) == (False, 0, 1)
     assert [[problem.message for problem in source.problems] for source in status.sources] == [
         [f"generation 1 was brought back, with another version of `{policies}`"], []]
-    assert status.sources[0].newest == digest_of(policies) != status.sources[0].digest
+    assert status.sources[0].observed == digest_of(policies) != status.sources[0].digest
     write(policies, a="plugin three")
     time.run(reloader, 2)
     assert (names(live), reloader.status().healthy, reloader.status().restored) == (["another", "three"], True, None)
