@@ -30,7 +30,7 @@ from .mount import EMPTY, Mount, Presence, SourceReading, Stamp, Version
 from .publish import publish
 from .state_store import Saved, Store
 from .status import EMPTIED, SourceStatus, Status
-from .watch import Hints
+from .watch import FileEvents
 
 Build: TypeAlias = Callable[[Sequence[Source]], Iterable[Plugin]]
 """Compiles the files of all sources together; raises `PolicyError` with everything that is wrong with them."""
@@ -146,10 +146,10 @@ class Reloader:
     larger part of its first `first_decisions` decisions had failing expressions (see `observe`).
     `groups` is asked with files as the unit only. `check` is asked about every set that builds, and refuses what nobody
     could run (arguments that a plugin does not take, for example); it is to be quick and to change nothing.
-    `warnings` is asked about every set that goes in force, and what it says stands in the status. `hints` makes what
-    shortens the wait, from what is to be called when something may have changed. Without `allow_empty`, a source that
-    holds no policy is refused: at start, and later, when what is in force of it stays. `holds_policies` says whether a
-    file that compiles holds one, or PolicyParams.
+    `warnings` is asked about every set that goes in force, and what it says stands in the status. `file_events` makes
+    what shortens the wait, from what is to be called when something may have changed. Without `allow_empty`, a source
+    that holds no policy is refused: at start, and later, when what is in force of it stays. `holds_policies` says
+    whether a file that compiles holds one, or PolicyParams.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Reloader:
         warnings: Warn | None = None,
         max_error_rate: float | None = None,
         first_decisions: int = FIRST_DECISIONS,
-        hints: Callable[[Callable[[], None]], Hints] = Hints,
+        file_events: Callable[[Callable[[], None]], FileEvents] = FileEvents,
         log: logging.Logger = _LOG,
     ) -> None:
         mounts = [source if isinstance(source, Mount) else Mount(source) for source in sources]
@@ -224,9 +224,9 @@ class Reloader:
         self._blamed: queue.SimpleQueue[tuple[Plugin, str]] = queue.SimpleQueue()
         self._counting = threading.Lock()
         self._counted = (0, 0, 0)  # generation, decisions, errors
-        self._make_hints = hints
+        self._make_file_events = file_events
         self._log = log
-        self._hints: Hints | None = None
+        self._file_events: FileEvents | None = None
         self._stop = threading.Event()
         self._woken = threading.Event()
         self._thread: threading.Thread | None = None
@@ -903,15 +903,15 @@ class Reloader:
         if self._untold:
             self._untold = False
             self._tell()
-        hints = self._hints
-        warnings = [self._alarm, self._state_trouble, hints.trouble if hints is not None else ""]
+        file_events = self._file_events
+        warnings = [self._alarm, self._state_trouble, file_events.trouble if file_events is not None else ""]
         registry, before = self._live.registry, self._status
         held = any(problem.code == HELD for state in self._sources for problem in state.problems)
         self._status = Status(
             registry.generation, registry.digest, tuple(self._source_status(each, now) for each in self._sources),
             self._last_success, self._last_failure, tuple(text for text in warnings if text),
-            hints is not None and hints.working, self._successes, self._failures, self._alarm if self._stuck else "",
-            self._restored if held else None, self._history.kept)
+            file_events is not None and file_events.working, self._successes, self._failures,
+            self._alarm if self._stuck else "", self._restored if held else None, self._history.kept)
         write_changes(before, self._status, registry, self._log)
         due = [now + self._interval]
         for state in self._sources:
@@ -941,13 +941,13 @@ class Reloader:
 
     def run(self, stop: threading.Event) -> None:
         """Look again and again until `stop` is set (then at the latest after one interval); `begin` came before."""
-        self._hints = hints = self._make_hints(self._woken.set)
+        self._file_events = file_events = self._make_file_events(self._woken.set)
         alert_until = float("-inf")
         try:
             while not stop.is_set():
                 hinted = self._woken.is_set()
                 self._woken.clear()
-                hints.watch([state.mount.path for state in self._sources])
+                file_events.watch([state.mount.path for state in self._sources])
                 due = self._step_gently(time.monotonic())
                 now = time.monotonic()
                 if hinted:
@@ -956,7 +956,7 @@ class Reloader:
                     due = min(due, now + max(_ALERT_INTERVAL_S, _ALERT_SHARE * self._look_took))
                 self._woken.wait(max(_SHORTEST_WAIT_S, due - now))
         finally:
-            hints.close()
+            file_events.close()
 
     def _step_gently(self, now: float) -> float:
         self._stepping = now

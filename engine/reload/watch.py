@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from watchdog.observers.api import ObservedWatch
 
 
-class Hints:
+class FileEvents:
     """Calls `changed` soon after something changed in a watched directory; may call it for nothing, and may miss some.
 
     Directories are watched, never files: editors and the kubelet replace files, and a watch stays with the old one.

@@ -93,7 +93,7 @@ class Course:
             self.live,
             [Mount(path, open_at=self.disk.open_at) for path in (self.mount.path, self.folder, self.crowd)],
             self.generations, clock=self.clock, state_dir=Store(self.state, write=self.disk.write), rehash=_REHASH,
-            groups=self.builder.groups, warnings=self.builder.warnings, hints=self.events,
+            groups=self.builder.groups, warnings=self.builder.warnings, file_events=self.events,
         )
 
     # Writing

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from koordpolicy.engine.files import write_new
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
-from koordpolicy.engine.reload.watch import Hints
+from koordpolicy.engine.reload.watch import FileEvents
 from koordpolicy.engine.source import Source
 
 DOCUMENT = """\
@@ -84,12 +84,12 @@ class Events:
         self.lost = 0.0
         """0 to 1."""
 
-    def __call__(self, changed: Callable[[], None]) -> Hints:
+    def __call__(self, changed: Callable[[], None]) -> FileEvents:
         def arrived() -> None:
             if self._random.random() >= self.lost:
                 changed()
 
-        return Hints(arrived)
+        return FileEvents(arrived)
 
 
 class Broken(AssertionError):

@@ -13,7 +13,7 @@ from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.reload import InvalidAtStart, Mount, Reloader, ReloadUnit
 from koordpolicy.engine.reload.build import Builder
 from koordpolicy.engine.reload.mount import Stamp
-from koordpolicy.engine.reload.watch import Hints
+from koordpolicy.engine.reload.watch import FileEvents
 from koordpolicy.engine.source import PolicyError, Problem, Severity, Source
 
 from .conftest import ConfigMapMount, Time, names, toy_build, write
@@ -1236,7 +1236,7 @@ def test_a_change_that_follows_an_event_is_found_soon_although_its_own_event_is_
     policies, told, swapped = tmp_path / "p", [], threading.Event()
     write(policies, a="plugin one")
 
-    class Late(Hints):
+    class Late(FileEvents):
         """Passes on an event of a file that is written beside, and no other."""
 
         def watch(self, paths: Sequence[str]) -> None:
@@ -1256,7 +1256,7 @@ def test_a_change_that_follows_an_event_is_found_soon_although_its_own_event_is_
                 write(policies, a="plugin two")
             return found
 
-    reloader = Reloader(live, [Renamed(policies)], toy_build, interval=3600.0, settle=0.0, hints=Late)
+    reloader = Reloader(live, [Renamed(policies)], toy_build, interval=3600.0, settle=0.0, file_events=Late)
     reloader.prepare_with(lambda registry: swapped.set() if registry.generation == 2 else None)
     reloader.start()
     try:
